@@ -13,8 +13,10 @@ use crate::{Config, ConfigError, Place, quantisation};
 /// assumed: an engine makes of it what suits its device.
 #[derive(Debug, Clone)]
 pub struct Architecture {
-    /// Which rank of how many has it.
+    /// Which rank of how many has it, each a part of every layer.
     pub place: Place,
+    /// Which process of how many has it, each some of the layers.
+    pub stage: Place,
     /// The family it is of.
     pub family: &'static str,
     /// Width of the residual stream.

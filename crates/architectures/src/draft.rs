@@ -99,6 +99,7 @@ impl Draft {
         };
         Ok(Architecture {
             place: Place::WHOLE,
+            stage: Place::WHOLE,
             family: "",
             hidden,
             vocabulary,

@@ -184,7 +184,8 @@ fn weights(architecture: &Architecture, holding: Holding) -> u64 {
         false => (param.len() as u64).saturating_mul(WIDE as u64),
     };
     // A table that is no head too, and whose rows are read from the files.
-    let absent = match architecture.is_tied() || holding.embedding {
+    let head = architecture.is_tied() && architecture.ends_here();
+    let absent = match head || holding.embedding {
         true => 0,
         false => bytes(params.get(architecture.embedding)),
     };

@@ -21,6 +21,7 @@ mod quantisation;
 mod rope;
 mod shapes;
 mod shard;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod traffic;

@@ -10,7 +10,7 @@ use crate::layers::{
     Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
 };
 use crate::{Architecture, Layer, Mixer, Stored};
-use cutter::Cutter;
+pub(crate) use cutter::Cutter;
 use std::ops::Range;
 
 /// Which rank of how many.
@@ -51,6 +51,23 @@ pub struct CannotSplit {
     pub hint: String,
 }
 
+/// What a split gives, or why it cannot be, with the numbers of the option that can.
+pub(crate) fn hinted<T>(
+    option: &str,
+    place: Place,
+    split: impl Fn(Place) -> Result<T, String>,
+) -> Result<T, CannotSplit> {
+    split(place).map_err(|what| {
+        let can = |ranks: &usize| split(Place { rank: 0, ranks: *ranks }).is_ok();
+        let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
+        let hint = match can.is_empty() {
+            true => format!("leave {option} out"),
+            false => format!("take {option} {}", can.join(" or ")),
+        };
+        CannotSplit { what, hint }
+    })
+}
+
 /// Numbers of ranks that a hint looks at: what one host has.
 const USUAL: [usize; 4] = [2, 4, 8, 16];
 
@@ -64,15 +81,7 @@ impl Architecture {
     /// # Errors
     /// [`CannotSplit`] naming what does not split so, or a kind of layer or weights without a rule.
     pub fn shard(&self, place: Place) -> Result<Self, CannotSplit> {
-        self.part(place).map_err(|what| {
-            let can = |ranks: &usize| self.part(Place { rank: 0, ranks: *ranks }).is_ok();
-            let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
-            let hint = match can.is_empty() {
-                true => "leave --tp out".to_owned(),
-                false => format!("take --tp {}", can.join(" or ")),
-            };
-            CannotSplit { what, hint }
-        })
+        hinted("--tp", place, |place| self.part(place))
     }
 
     fn part(&self, place: Place) -> Result<Self, String> {

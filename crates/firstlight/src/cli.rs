@@ -14,7 +14,8 @@ mod serve;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Wanted};
 pub(crate) use model::{
-    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Synth, WeightType,
+    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Stages, Synth,
+    WeightType,
 };
 pub(crate) use number::{gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};

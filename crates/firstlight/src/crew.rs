@@ -6,12 +6,13 @@ use crate::commands::rank::Told;
 use crate::cores;
 use crate::failure::Failure;
 use crate::own_program::{again, own_program};
+use crate::ranks::Rank;
 use device::cuda::{NCCL_SETTING, Nccl};
 use facts::BackendKind;
 use models::{Place, Ranks};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Ranks have started within this, or something keeps them.
-const STARTING: Duration = Duration::from_secs(60);
+pub(crate) const STARTING: Duration = Duration::from_secs(60);
 
 /// A rank that is gone is said by whoever waits for it; where nobody does within this, because a GPU waits, all end.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -93,6 +94,23 @@ impl Crew {
             }
         });
         Ok(Some(Self { ranks, others }))
+    }
+}
+
+impl Crew {
+    /// Waits for the processes that a launcher has started.
+    pub(crate) fn launched(own: &Rank) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, own.port))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, own.port)));
+        let listener = listener.map_err(|error| {
+            let what = format!("rank 0 cannot listen on port {}: {error}", own.port);
+            Failure::hinted(what, "end what has the port, or start the job under another number")
+        })?;
+        // How those of other hosts end is their launcher's to say.
+        let ended = Box::new(|_, _| None);
+        let (count, secret) = (own.size as usize, own.job.as_bytes());
+        let ranks = Ranks::lead(&listener, count, secret, STARTING, ended)?;
+        Ok(Self { ranks, others: Arc::default() })
     }
 }
 

@@ -22,6 +22,7 @@ mod run_files;
 mod run_folder;
 mod sarif;
 mod source_tree;
+mod stages;
 mod stopping;
 mod tensors;
 mod tokenizer;

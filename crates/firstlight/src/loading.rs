@@ -1,6 +1,7 @@
 //! A model onto its device, once it is known to fit there.
 
 use crate::crew::Crew;
+use crate::failure::Failure;
 use crate::transfer::Transfer;
 use device::Device;
 use device::cuda::Cuda;
@@ -45,9 +46,12 @@ pub(crate) fn open_on(
 ) -> anyhow::Result<Loaded> {
     let Some(crew) = crew else { return open(model, device, storage, capacity, step) };
     let source = ModelSource::Folder(folder.to_owned());
+    let layers = model.architecture.stage.ranks > 1;
     open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
         let backend = device.capabilities().backend;
-        crew.ranks.open(model, device, &Opening::new(&source, backend, storage, capacity))
+        let opening = Opening::new(&source, backend, storage, (capacity, step));
+        let opening = if layers { opening.by_layers() } else { opening };
+        crew.ranks.open(model, device, &opening)
     })
 }
 
@@ -81,18 +85,29 @@ pub(crate) fn fit(
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Footprint> {
     models::engine_kind(device)?.check(storage)?;
+    if architecture.stage.ranks > 1 && device.capabilities().backend != BackendKind::Cpu {
+        let what = "layers are shared out over processors alone so far, not over GPUs";
+        return Err(Failure::hinted(
+            what.to_owned(),
+            "give --backend cpu, or --tp in place of --pp",
+        ));
+    }
     let holding = models::holding(device, storage);
     let footprint = Footprint::new(architecture, holding, capacity, step);
-    if let Some(free) = free(device) {
+    if let Some(free) = free(device, architecture) {
         footprint.hold_against(&free)?;
     }
     Ok(footprint)
 }
 
-/// What is free where a device's weights lie; none where nothing tells.
-pub(crate) fn free(device: &Device) -> Option<Fact<u64>> {
+/// What is free for a rank's part of a model where its weights lie; none where nothing tells.
+pub(crate) fn free(device: &Device, architecture: &Architecture) -> Option<Fact<u64>> {
     match device.capabilities().backend {
-        BackendKind::Cpu => probe::memory(&Source::live()).available_bytes,
+        // All ranks of a host have its memory together.
+        BackendKind::Cpu => {
+            let free = probe::memory(&Source::live()).available_bytes?;
+            Some(Fact { value: free.value / architecture.place.ranks as u64, ..free })
+        }
         BackendKind::Cuda => {
             let free = device.cuda().map(Cuda::free_bytes).filter(|free| *free > 0)?;
             Some(Fact::new(free, "cuMemGetInfo"))

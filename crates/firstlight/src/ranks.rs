@@ -39,6 +39,15 @@ const PORTS: std::ops::Range<u32> = 21_000..29_000;
 /// The variables of a process.
 pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// The place of this process where a launcher has started it.
+///
+/// # Errors
+/// As [`of`], but for the want of a launcher.
+pub(crate) fn launched(variables: Variables<'_>) -> anyhow::Result<Option<Rank>> {
+    let here = LAUNCHERS.iter().any(|launcher| launcher.is_here(variables));
+    here.then(|| of(variables)).transpose()
+}
+
 /// The place of this process by the variables of its launcher.
 ///
 /// Of two launchers, one within the other, the inner one counts: that is the one with more ranks, where the outer one started at most

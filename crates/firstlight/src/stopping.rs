@@ -30,6 +30,17 @@ pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets no signal that asks a process to end do so.
+pub(crate) fn not_by_signals() -> io::Result<()> {
+    #[cfg(unix)]
+    for signal in
+        [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM]
+    {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
+}
+
 /// Ends this process at once. An orderly end would have the driver wait for its GPU, which may wait for a rank that is gone.
 pub(crate) fn end_at_once(status: i32) -> ! {
     #[cfg(unix)]

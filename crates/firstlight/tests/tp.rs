@@ -5,10 +5,11 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::fake_driver::{nccl, with_gpu};
+use support::fake_driver::{nccl, with_driver, with_gpu};
+use support::processes::{children, gone, kill, threads};
 use support::{command, expect, json, refuses};
 use tempfile::{TempDir, tempdir};
 
@@ -40,6 +41,46 @@ fn ranks_choose_the_tokens_of_one_process() {
             "{two}"
         );
     }
+}
+
+/// One process of a job that torchrun would have started.
+fn launched(folder: &Path, rank: usize, port: u16, pp: &str) -> Child {
+    let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32", "--json"];
+    let mut command = command(folder, &[&arguments[..], &["--pp", pp]].concat());
+    let (rank, port) = (rank.to_string(), port.to_string());
+    command.envs([("RANK", &*rank), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")]);
+    command.envs([("LOCAL_WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "job")]);
+    command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn layers_are_shared_out_over_processes() {
+    let folder = model("kimi-linear-mini");
+    let run = |pp: &str| {
+        let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32"];
+        let rest = ["--backend", "cpu", "--pp", pp];
+        json(folder.path(), &[&arguments[..], &rest].concat(), 0)["answers"][0]["tokens"].clone()
+    };
+    let whole = run("1");
+    assert_eq!(run("2"), whole);
+    let both = ["run", "model", "--ids", "1", "--pp", "2", "--tp", "2"];
+    let (_, said) = expect(folder.path(), &both, 2);
+    assert!(said.starts_with("error: the argument '--pp <N>' cannot be used with '--tp <N>'"));
+    // The processes of a launcher, which may be on as many hosts. Its own store has the port before.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let both = [1, 0].map(|rank| launched(folder.path(), rank, free - 1, "2"));
+    let [other, first] = both.map(|process| process.wait_with_output().unwrap());
+    assert!(first.status.success() && other.status.success(), "{first:?} {other:?}");
+    let told: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(told["answers"][0]["tokens"], whole);
+    assert!(other.stdout.is_empty() && other.stderr.is_empty(), "{other:?}");
+    let wrong = launched(folder.path(), 0, free - 1, "3").wait_with_output().unwrap();
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(
+        said.starts_with("error: --pp 3 wants as many processes, torchrun has started 2"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -77,6 +118,30 @@ fn a_split_is_predicted_or_refused_in_a_sentence() {
     refuses(folder.path(), &["fit", "model", "--tp", "3"], &words);
 }
 
+#[test]
+fn a_split_over_gpus_is_held_against_the_one_with_the_least() {
+    let folder = model("granite-hybrid-mini");
+    // What this process holds of GPU 0.
+    let held = folder.path().join("held");
+    std::fs::write(&held, format!("{} 1000\n", std::process::id())).unwrap();
+    let fit = |tp: &str, batch: &str, gpus: &str, status: i32| {
+        let arguments = ["fit", "model", "--json", "--tp", tp, "--batch", batch];
+        let held = held.to_str().unwrap();
+        let behaviour = [("FAKE_NVML_COUNT", gpus), ("FAKE_NVML_PROCESSES", held)];
+        let output = with_driver(folder.path(), &arguments, &behaviour).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let fit: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let of = |key: &str| fit["engine_on_gpus"][key].as_u64();
+        (of("weights_bytes").unwrap(), fit["engine_on_gpus"]["available"]["value"].as_u64())
+    };
+    let ((one, free), (two, least)) = (fit("1", "1", "2", 0), fit("2", "1", "2", 0));
+    assert!(two < one * 3 / 4, "{two} of {one}");
+    assert!(free.is_some() && free == least, "{free:?} {least:?}");
+    // Too many sequences for one of them, and too few GPUs to say.
+    assert_eq!(fit("2", "100000000", "2", 1).1, least);
+    assert_eq!(fit("2", "1", "1", 0).1, None);
+}
+
 /// A command that goes on for long, and its ranks.
 fn long(folder: &Path) -> (Child, Vec<u32>) {
     let arguments = ["run", "model", "--ids", "5,9", "-n", "4000", "--backend", "cpu", "--tp", "4"];
@@ -91,37 +156,6 @@ fn long(folder: &Path) -> (Child, Vec<u32>) {
         ranks = children(child.id());
     }
     (child, ranks)
-}
-
-fn proc(id: u32, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/{id}")).join(name)
-}
-
-fn threads(id: u32) -> usize {
-    std::fs::read_dir(proc(id, "task")).map_or(0, Iterator::count)
-}
-
-fn children(id: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(proc(id, &format!("task/{id}/children")));
-    list.unwrap_or_default().split_whitespace().map(|id| id.parse().unwrap()).collect()
-}
-
-fn kill(id: u32) {
-    let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
-    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
-}
-
-/// Waits until processes are gone or wait to be collected.
-fn gone(ids: &[u32]) -> Duration {
-    let start = Instant::now();
-    let there = |id: &u32| {
-        let stat = std::fs::read_to_string(proc(*id, "stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
-    };
-    while ids.iter().any(there) && start.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    start.elapsed()
 }
 
 #[test]

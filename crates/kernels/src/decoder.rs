@@ -15,7 +15,7 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
-pub use ranks::{Inboxes, Join, PEERS, Spread, gather, join, join_peers, spread};
+pub use ranks::{Inboxes, Join, PEERS, Spread, gather, join, join_many, join_peers, spread};
 pub use take::take;
 
 use crate::cuda::{Plan, Planned};
@@ -48,6 +48,8 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::spread_source(DType::Bf16, arch.clone()),
             ranks::join_source(arch.clone()),
             ranks::join_peers_source(arch.clone()),
+            ranks::join_many_source(DType::F32, arch.clone()),
+            ranks::join_many_source(DType::Bf16, arch.clone()),
             ranks::gather_source(arch),
         ]
     };

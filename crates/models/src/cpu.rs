@@ -15,7 +15,7 @@ use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted}
 use crate::pages::{By, Pages};
 use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
-use crate::{Architecture, Checkpoint, ModelError, Ranks, Saved};
+use crate::{Architecture, Checkpoint, ModelError, Place, Ranks, Saved};
 use cache::Cache;
 use device::{Caches, Device, HostBuffer};
 use experts::CpuExperts;
@@ -90,6 +90,10 @@ impl CpuEngine {
 
     /// The first x: embeddings of the tokens `[tokens, hidden]`.
     fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
+        if self.architecture.stage.rank > 0 {
+            // It comes from the process before this one.
+            return Ok(vec![0.0; tokens.len() * self.architecture.hidden]);
+        }
         let name = &self.architecture.params.get(self.architecture.embedding).name;
         let hidden = self.architecture.hidden;
         let checkpoint = &self.checkpoint;
@@ -191,8 +195,11 @@ impl CpuEngine {
         self.pages.grow(&batch.lengths())?;
         let step = Step::new(&self.device, batch, &self.pages);
         let residual = self.architecture.residual_multiplier as f32;
-        let share = self.ranks.as_ref().map(|ranks| Share::new(ranks, &self.architecture));
-        let mut run = Run { step, memory: &mut self.memory, x, residual, share };
+        let architecture = &self.architecture;
+        let others = |of: Place| self.ranks.as_ref().filter(|_| of.ranks > 1);
+        let share = others(architecture.place).map(|ranks| Share::new(ranks, architecture));
+        let stages = others(architecture.stage).map(|ranks| (ranks, architecture.vocabulary));
+        let mut run = Run { step, memory: &mut self.memory, x, residual, share, stages };
         let mut logits = self.program.run(&mut run, wanted)?;
         let logits = logits.view_mut::<f32>().unwrap_or_default();
         scale(logits, (1.0 / self.architecture.logits_divisor) as f32);

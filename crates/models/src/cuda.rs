@@ -93,11 +93,15 @@ impl CudaEngine {
     fn new(model: Model, device: Device, capacity: Capacity) -> Result<Self, ModelError> {
         let Model { architecture, checkpoint, ranks } = model;
 
+        if architecture.stage.ranks > 1 {
+            let what = "layers are shared out over processors alone so far, not over GPUs";
+            return Err(ModelError::Device(what.to_owned()));
+        }
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
-        let ranks = ranks.map(|ranks| share::join(&ranks, &architecture, cuda)).transpose()?;
+        let ranks = ranks.map(|ranks| share::join(&ranks, cuda)).transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
             let of = (&architecture, &checkpoint);

@@ -37,16 +37,26 @@ impl Model {
     /// Bytes of its weights that an engine of this device reads when it is opened. On the processor the rows of an embedding
     /// that is no head too are read when a token wants them.
     pub fn bytes_to_load(&self, device: &Device) -> u64 {
-        let all = match self.architecture.place.ranks {
+        let all = match self.architecture.place.ranks * self.architecture.stage.ranks {
             1 => self.checkpoint.bytes(),
             _ => self.architecture.params.iter().map(|param| self.checkpoint.bytes_of(param)).sum(),
         };
         let on_host = device.capabilities().backend == BackendKind::Cpu;
-        if !on_host || self.architecture.is_tied() {
+        let loaded = self.architecture.is_tied() && self.architecture.ends_here();
+        if !on_host || loaded {
             return all;
         }
         let table = self.architecture.params.get(self.architecture.embedding);
         all.saturating_sub(self.checkpoint.bytes_of(table))
+    }
+
+    /// What one process has of a whole model whose layers are shared out, to be opened with the others ([`Ranks::open`]).
+    ///
+    /// # Errors
+    /// [`ModelError::Split`] saying what does not split so.
+    pub fn stage(self, stage: Place) -> Result<Self, ModelError> {
+        let architecture = self.architecture.stage(stage)?;
+        Ok(Self { architecture, ..self })
     }
 
     /// What one rank has of a whole model, to be opened with the others ([`Ranks::open`]).
@@ -136,6 +146,16 @@ pub fn holding(device: &Device, storage: Storage) -> Holding {
     let capabilities = device.capabilities();
     let host = capabilities.backend == BackendKind::Cpu;
     let wide = host && capabilities.isas.first() != Some(&Isa::Avx512Bf16);
+    held(host, wide, storage)
+}
+
+/// The same of GPUs, whether one is here or not.
+pub fn holding_on_gpus(storage: Storage) -> Holding {
+    held(false, false, storage)
+}
+
+/// Of the processor or of GPUs; `wide` where weights are made float32.
+fn held(host: bool, wide: bool, storage: Storage) -> Holding {
     Holding {
         weight_bytes: if wide { size_of::<f32>() } else { storage.bytes() },
         cache_bytes: storage.bytes(),
@@ -397,7 +417,8 @@ pub fn open(
 ) -> Result<Box<dyn Engine>, ModelError> {
     let engine = engine_kind(&device)?;
     engine.check(storage)?;
-    if model.architecture.place.ranks > 1 && model.ranks.is_none() {
+    let Architecture { place, stage, .. } = &model.architecture;
+    if place.ranks * stage.ranks > 1 && model.ranks.is_none() {
         return Err(ModelError::fault("a part of a model is opened with the other ranks"));
     }
     (engine.open)(model, device, storage, capacity)

@@ -109,7 +109,7 @@ pub enum ModelError {
     /// A model that cannot be split over ranks.
     #[error(transparent)]
     Split(#[from] CannotSplit),
-    /// A rank of a split model that has ended, or cannot go on.
+    /// A rank of a split model that has ended: with it the whole model.
     #[error("{what}")]
     Rank {
         /// Which, and what is known of it.
@@ -192,6 +192,11 @@ impl ModelError {
     /// A conversion that cannot be, or could not be ended.
     pub(crate) fn convert(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Convert { what: what.into(), hint: hint.into() }
+    }
+
+    /// Whether nothing can run behind it: the device is lost, or a rank.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Rank { .. })
     }
 
     /// What to do about it, where there is something to say.

@@ -42,8 +42,8 @@ pub use checkpoint::Checkpoint;
 pub use choice::{Choice, Drawn, choose_by_steps};
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
 pub use engine::{
-    Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding, open,
-    read_config,
+    Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding,
+    holding_on_gpus, open, read_config,
 };
 pub use error::ModelError;
 pub use files::Watched;

@@ -50,8 +50,8 @@ fn mixer<B: Backend>(
 /// A model with its weights: what takes the residual stream from embeddings to logits.
 pub(crate) struct Program<B: Backend> {
     layers: Vec<Layer<B>>,
-    norm: RmsNorm,
-    head: B::Projection,
+    /// The last norm and the head; none where they are another process's.
+    end: Option<(RmsNorm, B::Projection)>,
 }
 
 struct Layer<B: Backend> {
@@ -75,15 +75,18 @@ impl<B: Backend> Program<B> {
             })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
-        Ok(Self { layers, norm: load.norm(of.norm, 1)?, head: load.head(&of.head)? })
+        let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
+        Ok(Self { layers, end: of.ends_here().then(end).transpose()? })
     }
 
     /// Takes the residual stream through all layers; gives the logits `[rows, vocabulary]` of the wanted rows.
     pub(crate) fn run(&self, run: &mut B::Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
+        run.take_up()?;
         for (layer, of) in self.layers.iter().enumerate() {
             of.run(run, |error| ModelError::Op { layer, error })?;
         }
-        run.logits(&self.head, &self.norm, wanted)
+        let logits = self.end.as_ref().map(|(norm, head)| run.logits(head, norm, wanted));
+        run.hand_on(logits.transpose()?)
     }
 }
 

@@ -6,6 +6,7 @@
 mod led;
 mod line;
 mod order;
+mod stages;
 
 pub use led::follow;
 pub use order::Opening;
@@ -141,6 +142,21 @@ impl Ranks {
         Ok(engine)
     }
 
+    /// What this rank has done, if all have done it.
+    ///
+    /// # Errors
+    /// This rank's own, or [`ModelError::Call`] of another rank's.
+    fn alike<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
+        let mut all = [if done.is_ok() { 1.0 } else { 0.0 }];
+        self.sum(&mut all)?;
+        match done {
+            Ok(_) if (all[0] as usize) < self.place.ranks => {
+                Err(ModelError::fault("another rank could not do its part"))
+            }
+            done => done,
+        }
+    }
+
     fn star(&self) -> MutexGuard<'_, Star> {
         self.star.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +211,7 @@ impl Ranks {
     /// The sum of what all ranks have in the place of each value, the same bits on all of them.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] naming the one that has ended, or could not do its part.
+    /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that could not do its part.
     pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
@@ -212,6 +228,12 @@ impl Ranks {
 }
 
 impl Star {
+    /// Sends values to one rank, by rank 0.
+    fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
+        let (order, at) = (self.order, rank - 1);
+        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.gone(at))
+    }
+
     /// Sends a frame on all lines.
     fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;
@@ -232,7 +254,7 @@ impl Star {
                 Kind::Values => return Ok(frame.bytes),
                 Kind::Fault => {
                     let why = String::from_utf8_lossy(&frame.bytes);
-                    return Err(ModelError::rank(rank, format!("cannot go on: {why}")));
+                    return Err(ModelError::fault(format!("rank {rank} cannot go on: {why}")));
                 }
                 Kind::Order => return Err(ModelError::rank(rank, "gives orders")),
             }

@@ -10,8 +10,8 @@ pub use families::verify_families;
 use crate::random::mix;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Opening, Ranks,
-    Request, Sampling, StepBudget, Storage, Wanted, generate, open,
+    Batch, Capacity, Choice, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
+    Ranks, Request, Sampling, StepBudget, Storage, Wanted, generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};
@@ -80,7 +80,9 @@ pub fn verify(
         model.architecture = model.architecture.one_layer_of_each_kind();
         let device = device::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
-        let opening = Opening::new(source, backend, storage, capacity).one_layer_of_each_kind();
+        let step = LargestStep { tokens: longest, logits: longest };
+        let opening = Opening::new(source, backend, storage, (capacity, step));
+        let opening = opening.one_layer_of_each_kind();
         ranks.open(model.part(ranks.place())?, device, &opening)
     };
     let mut engine = opened(backend, storage, capacity, ranks)?;

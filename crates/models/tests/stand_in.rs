@@ -9,8 +9,9 @@ mod machine;
 use architectures::Mixer;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, ModelSource, Narrow, Opening, Place,
-    Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage, Wanted, follow, open, shape,
+    Batch, Capacity, Choice, Engine, Event, LargestStep, LogitsOf, Model, ModelError, ModelSource,
+    Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage,
+    Wanted, follow, open, shape,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -32,8 +33,9 @@ fn layers_are_planned_and_launched() {
 }
 
 fn run_all() {
-    split_in_two("granite-hybrid-mini");
-    split_in_two("llama-mini");
+    for name in ["granite-hybrid-mini", "llama-mini", "granite-moe-mini", "kimi-linear-mini"] {
+        split_in_two(name);
+    }
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
@@ -63,17 +65,19 @@ fn split_in_two(name: &str) {
     std::thread::scope(|scope| {
         let other = scope.spawn(move || {
             let ranks = Ranks::join(at, place(1), b"word").unwrap();
-            follow(&ranks, |_| Ok(gpu())).unwrap_err().to_string()
+            follow(&ranks, |_, _| Ok::<_, ModelError>(gpu())).map_err(|why| why.to_string())
         });
         let ended = Box::new(|_, _| None);
         let ranks = Ranks::lead(&listener, 2, b"word", Duration::from_secs(60), ended).unwrap();
         let capacity = Capacity { sequences: 10, tokens: 300 };
-        let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, capacity);
+        let step = LargestStep { tokens: 400, logits: 10 };
+        let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
         let part = source.open().unwrap().part(place(0)).unwrap();
         let mut engine = ranks.open(part, gpu(), &opening).unwrap();
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+        come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         drop((engine, ranks));
-        assert_eq!(other.join().unwrap(), "rank 0 has ended");
+        assert_eq!(other.join().unwrap(), Ok(()));
     });
     let path = std::env::var_os("FAKE_NCCL_CALLS").unwrap();
     let told = std::fs::read_to_string(&path).unwrap();
@@ -87,7 +91,7 @@ fn split_in_two(name: &str) {
     // square of the row of each norm that is spread. Where ranks write to one another's memory, a kernel sums so little.
     let by_kernel = std::env::var_os("FAKE_CUDA_SHARED").is_some();
     let sums = whole.layers.iter().flat_map(|layer| {
-        let spread = matches!(layer.mixer, Mixer::Mamba2(_));
+        let spread = matches!(&layer.mixer, Mixer::Mamba2(of) if of.shape.groups == 1);
         [usize::from(spread), 0].map(|more| format!("all-reduce {}", whole.hidden + more))
     });
     let first =

@@ -9,18 +9,18 @@ use std::time::Instant;
 /// comes whenever they run together, and never alone, stops nobody.
 ///
 /// # Errors
-/// The device's own failures: behind one there is nothing to run on, and every sequence is ended with it.
+/// Those behind which there is nothing to run on ([`ModelError::is_lost`]): every sequence is ended with one.
 pub(crate) fn find(worker: &mut Worker<'_>, error: ModelError) -> Result<(), ModelError> {
     let Failed { events, involved } = worker.scheduler.failed();
     worker.hand_out(&events);
     worker.shared.see_error(&error.to_string());
-    if let ModelError::Device(_) = error {
+    if error.is_lost() {
         return lose(worker, error);
     }
     for id in involved {
         worker.forget_who_left();
         if let Err(error) = alone(worker, id) {
-            if let ModelError::Device(_) = error {
+            if error.is_lost() {
                 return lose(worker, error);
             }
             worker.end(id, Ending::Failed(Why::Engine(error.to_string())));

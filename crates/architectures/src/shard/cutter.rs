@@ -5,8 +5,8 @@ use crate::params::{Cut, ParamId, Params, Projection, Rows};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub(super) struct Cutter {
-    pub(super) params: Params,
+pub(crate) struct Cutter {
+    pub(crate) params: Params,
     kept: BTreeMap<ParamId, Kept>,
 }
 
@@ -21,12 +21,12 @@ struct Kept {
 }
 
 impl Cutter {
-    pub(super) fn new(params: Params) -> Self {
+    pub(crate) fn new(params: Params) -> Self {
         Self { params, kept: BTreeMap::new() }
     }
 
     /// Notes that nothing is kept of a parameter, unless rows of it are.
-    pub(super) fn leave(&mut self, param: ParamId) {
+    pub(crate) fn leave(&mut self, param: ParamId) {
         self.kept.entry(param).or_default();
     }
 
@@ -81,7 +81,7 @@ impl Cutter {
     }
 
     /// Cuts the parameters, and lets rows count what is left of them.
-    pub(super) fn end<'a>(&mut self, all: impl Iterator<Item = &'a mut Rows>) {
+    pub(crate) fn end<'a>(&mut self, all: impl Iterator<Item = &'a mut Rows>) {
         let mut cuts = BTreeMap::new();
         for (param, Kept { width, rows, columns }) in std::mem::take(&mut self.kept) {
             let width = width.unwrap_or_else(|| self.params.get(param).sides()[1]);

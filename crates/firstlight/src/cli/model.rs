@@ -25,6 +25,15 @@ pub(crate) struct Split {
     pub(crate) tp: usize,
 }
 
+/// How many processes have some of the layers.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Stages {
+    /// Share the layers out over N processes, on processors: those of srun, mpirun or torchrun, one on each of N hosts, or else N of
+    /// this host.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1, conflicts_with = "tp")]
+    pub(crate) pp: usize,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Fit {
     #[command(flatten)]
@@ -164,6 +173,8 @@ pub(crate) struct Logits {
     pub(crate) dtype: WeightType,
     #[command(flatten)]
     pub(crate) split: Split,
+    #[command(flatten)]
+    pub(crate) stages: Stages,
 }
 
 /// Storage types of weights.
@@ -212,6 +223,8 @@ pub(crate) struct Run {
     pub(crate) dtype: WeightType,
     #[command(flatten)]
     pub(crate) split: Split,
+    #[command(flatten)]
+    pub(crate) stages: Stages,
     /// Show what the time to the first token went into.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -241,6 +254,8 @@ pub(crate) struct Chat {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) choice: Choice,
 }

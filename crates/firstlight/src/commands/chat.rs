@@ -7,6 +7,7 @@ mod words;
 
 use crate::backend::{self, Chosen};
 use crate::cli::Chat;
+use crate::crew::{Crew, first_of};
 use crate::failure::{self, Failure};
 use crate::hub;
 use crate::loading::{self, Loaded};
@@ -43,9 +44,10 @@ behind a text of several lines. Ctrl-C stops an answer.
 pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> {
     // What cannot be used is said before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?;
+    let model = Model::read(&folder)?.part(place)?;
     let family = model.architecture.family;
     let tokenizer = read_tokenizer(&folder, model.architecture.vocabulary)?;
     let template = read_template(&folder)?;
@@ -64,7 +66,10 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         output.text(&told.text(output))?;
     }
     let step = step_of(&device)?;
-    let Loaded { mut engine, .. } = loading::open(model, device, dtype, capacity, step)?;
+    let crew = Crew::start(place.ranks, told.backend())?;
+    let split = (crew.as_ref(), &*folder);
+    let Loaded { mut engine, .. } =
+        loading::open_on(split, model, device, dtype, (capacity, step))?;
     let best = engine.budget();
     let budget = StepBudget { tokens: best.tokens.min(context), ..best };
     let mut input = Input::open(output.json)?;

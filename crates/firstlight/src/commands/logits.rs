@@ -3,13 +3,13 @@
 use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Logits;
-use crate::crew::{Crew, first_of};
 use crate::destination;
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
+use crate::stages::Team;
 use crate::tensors;
 use device::Device;
 use facts::SCHEMA;
@@ -21,12 +21,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
-    let place = first_of(arguments.split, arguments.backend)?;
+    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
+    let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     destination::file(&arguments.output)?;
     let folder = hub::locate(&arguments.named)?;
     destination::not_of(&files_in(&folder), &arguments.output)?;
-    let model = Model::read(&folder)?.part(place)?;
+    let model = team.part(Model::read(&folder)?)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
@@ -39,7 +40,7 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     };
     let Chosen { device, told, .. } = choice.end(fit)?;
     let backend = told.backend();
-    let crew = Crew::start(arguments.split.tp, backend)?;
+    let crew = team.crew(backend)?;
     let split = (crew.as_ref(), &*folder);
     let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);

@@ -1,8 +1,10 @@
 //! `firstlight rank`, hidden: one rank of a model that another process splits, which tells it what to do.
 
-use crate::Outcome;
 use crate::cores;
-use models::{ModelError, Place, Ranks, follow};
+use crate::{Outcome, loading, stopping};
+use device::Device;
+use facts::BackendKind;
+use models::{Architecture, ModelError, Opening, Place, Ranks, follow};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -25,16 +27,28 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
     std::io::stdin().lock().read_line(&mut line)?;
     let told: Told = serde_json::from_str(&line)?;
     cores::only(&told.cores);
+    // Ctrl-C comes to all processes of a terminal, and a service's end to all of a service: rank 0 says when this one ends.
+    stopping::not_by_signals()?;
     // Whatever this one waits for: without rank 0 nothing comes of it.
     std::thread::spawn(|| {
         let mut line = String::new();
         while std::io::stdin().lock().read_line(&mut line).is_ok_and(|count| count > 0) {}
         eprintln!("error: rank 0 has ended");
-        crate::stopping::end_at_once(2);
+        stopping::end_at_once(2);
     });
     let place = Place { rank: told.rank, ranks: told.ranks };
     let ranks = Ranks::join(told.at, place, told.secret.as_bytes())?;
-    let open = |backend| device::open(backend).map_err(|why| ModelError::Device(why.to_string()));
     follow(&ranks, open)?;
     Ok(Outcome::Good)
+}
+
+/// A device for this process's part of a model, once it is known to fit there.
+pub(crate) fn open(own: &Architecture, opening: &Opening) -> anyhow::Result<Device> {
+    let open = device::open(opening.backend);
+    let device = open.map_err(|why| ModelError::Device(why.to_string()))?;
+    // Of a host's memory rank 0 has looked for all, unless they may be on hosts of their own.
+    if opening.backend != BackendKind::Cpu || own.stage.ranks > 1 {
+        loading::fit(own, &device, opening.storage, (opening.capacity, opening.step))?;
+    }
+    Ok(device)
 }

@@ -7,12 +7,12 @@ mod prompts;
 use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Run;
-use crate::crew::{Crew, first_of};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
+use crate::stages::Team;
 use device::Device;
 use device::cuda::Cuda;
 use listener::Listener;
@@ -27,10 +27,11 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut phases = Phases::new();
     // What cannot be used is said before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
-    let place = first_of(arguments.split, arguments.backend)?;
+    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
+    let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?.part(place)?;
+    let model = team.part(Model::read(&folder)?)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;
@@ -82,7 +83,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         output.text(&told.text(output))?;
     }
     let chunk = chunk_of(&device)?;
-    let crew = Crew::start(arguments.split.tp, told.backend())?;
+    let crew = team.crew(told.backend())?;
     let split = (crew.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;

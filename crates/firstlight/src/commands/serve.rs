@@ -7,6 +7,7 @@ mod sizes;
 use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Serve;
+use crate::crew::{Crew, first_of};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
@@ -39,9 +40,10 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let stop = Arc::new(AtomicBool::new(false));
     stopping::on_signals(&stop)?;
     check_keys(&arguments.api_key)?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?;
+    let model = Model::read(&folder)?.part(place)?;
     let texts = texts(&folder, model.architecture.vocabulary)?;
     let defaults = defaults::read(&folder)?;
     // A port that is taken is said before seconds are spent on loading.
@@ -73,8 +75,12 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         process_start,
     };
     let Room { capacity, step, .. } = room;
+    // The other ranks end when this command does, whatever the engine's thread does.
+    let crew = Crew::start(place.ranks, told.backend())?.map(Arc::new);
+    let own = crew.clone();
     let build: Build = Box::new(move || {
-        let loaded = loading::open(model, device, storage, capacity, step);
+        let split = (own.as_deref(), &*folder);
+        let loaded = loading::open_on(split, model, device, storage, (capacity, step));
         Ok(loaded.map_err(|error| BuildError::from(Unbuilt(error)))?.engine)
     });
     let (service, engine) = Service::start(settings, build)?;

@@ -238,3 +238,16 @@ fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
     assert_eq!(shown.matches("; stopped]").count(), 3, "{shown}");
     assert!(!shown.contains("context is full"), "{shown}");
 }
+
+#[test]
+fn a_split_model_says_what_a_whole_one_says() {
+    let folder = drawn("kimi-linear-mini");
+    let said = |tp: &str| {
+        let how = ["-n", "7", "--temperature", "1", "--backend", "cpu", "--tp", tp];
+        let answers = answers(folder.path(), &how, "hi\nand then?\n");
+        answers.into_iter().map(|answer| answer["text"].clone()).collect::<Vec<_>>()
+    };
+    let whole = said("1");
+    assert!(whole.len() == 2 && whole.iter().all(Value::is_string), "{whole:?}");
+    assert_eq!(said("2"), whole);
+}

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,7 +31,11 @@ impl Server {
     /// Starts one; it may still be loading.
     pub(crate) fn begin(folder: &Path, arguments: &[&str]) -> Self {
         let line = [&["serve", "m", "--port", "0", "--dtype", "f32", "--json"], arguments].concat();
-        let mut command = command(folder, &line);
+        Self::by(command(folder, &line))
+    }
+
+    /// One by a command with `--json`; it may still be loading.
+    pub(crate) fn by(mut command: Command) -> Self {
         command.env_remove("FIRSTLIGHT_API_KEY");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -51,6 +55,10 @@ impl Server {
             }
         });
         Self { child, address, first, lines, reader: Some(reader) }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -6,6 +6,8 @@ pub mod fake_driver;
 #[cfg(target_os = "linux")]
 pub mod library;
 #[cfg(target_os = "linux")]
+pub mod processes;
+#[cfg(target_os = "linux")]
 pub mod slurm;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! What stands around the sums of a model that is split over ranks. The contracts stand in `spread.cu`, `join.cu`,
-//! `join_peers.cu` and `gather.cu`.
+//! `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
 use super::{NAME, THREADS, holds, int, launch, launch_apart};
 use crate::cuda::{Planned, arguments};
@@ -15,6 +15,11 @@ const SPREAD: &[&str] = &[
 ];
 const JOIN: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("join.cu")];
 const JOIN_PEERS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("join_peers.cu")];
+const JOIN_MANY: &[&str] = &[
+    include_str!("../cuda/order.cuh"),
+    include_str!("../cuda/storage.cuh"),
+    include_str!("join_many.cu"),
+];
 const GATHER: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("gather.cu")];
 
 /// Values of a block of `join.cu` and `gather.cu`.
@@ -32,6 +37,12 @@ pub(super) fn join_peers_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_join_peers", JOIN_PEERS, arch)
 }
 
+pub(super) fn join_many_source(added: DType, arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_join_many", JOIN_MANY, arch)
+        .define("DTYPE", DType::Bf16)
+        .define("ADDED_F32", u8::from(added == DType::F32))
+}
+
 pub(super) fn gather_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_gather", GATHER, arch)
 }
@@ -41,16 +52,27 @@ arguments! {
 }
 
 arguments! {
-    Joined: decoder_join {
-        added: Pointer, squares: Nullable, x: Pointer, hidden: i32, inverse_width: f32, eps: f32, factor: f32,
-    }
+    /// Width of rows, and what sums are times before they go onto the stream.
+    Onto { hidden: i32, inverse_width: f32, eps: f32, factor: f32 }
 }
 
 arguments! {
-    JoinedPeers: decoder_join_peers {
-        added: Pointer, squares: Nullable, x: Pointer, turns: Pointer, inbox0: Nullable, inbox1: Nullable, inbox2: Nullable,
-        inbox3: Nullable, inbox4: Nullable, inbox5: Nullable, inbox6: Nullable, inbox7: Nullable, rank: i32, ranks: i32,
-        hidden: i32, inverse_width: f32, eps: f32, factor: f32,
+    /// Where ranks put what they add.
+    Boxes {
+        turns: Pointer, inbox0: Nullable, inbox1: Nullable, inbox2: Nullable, inbox3: Nullable, inbox4: Nullable,
+        inbox5: Nullable, inbox6: Nullable, inbox7: Nullable, rank: i32, ranks: i32,
+    }
+}
+
+arguments! { Joined: decoder_join { added: Pointer, squares: Nullable, x: Pointer, onto: (Onto) } }
+
+arguments! {
+    JoinedPeers: decoder_join_peers { added: Pointer, squares: Nullable, x: Pointer, boxes: (Boxes), onto: (Onto) }
+}
+
+arguments! {
+    JoinedMany: decoder_join_many {
+        added: Pointer, squares: Nullable, x: Pointer, boxes: (Boxes), count: i32, rows: i32, onto: (Onto),
     }
 }
 
@@ -113,43 +135,78 @@ pub struct Join<'a> {
     pub factor: f64,
 }
 
+impl<'a> Join<'a> {
+    /// What its kernels have in common, once its buffers are known to hold what they read: of `added` numbers of this type.
+    fn onto(&self, added: DType) -> Result<Onto<'a>, OpError> {
+        let Self { squares, count, hidden, factor, .. } = *self;
+        holds("added", self.added, added.bytes() * count * hidden)?;
+        holds("x", self.x, 4 * count * hidden)?;
+        if let Some((squares, ..)) = squares {
+            holds("squares", squares, 4 * count)?;
+        }
+        let (width, eps) = squares.map_or((1, 0.0), |(_, width, eps)| (width, eps));
+        let inverse_width = (1.0 / width as f64) as f32;
+        Ok(Onto { hidden: int(hidden)?, inverse_width, eps: eps as f32, factor: factor as f32 })
+    }
+
+    fn squares(&self) -> Option<&'a Arc<Buffer>> {
+        self.squares.map(|(squares, ..)| squares)
+    }
+
+    /// Its buffers.
+    fn held(&self) -> Vec<&'a Arc<Buffer>> {
+        [self.added, self.x].into_iter().chain(self.squares()).collect()
+    }
+
+    /// The grid of blocks of [`BLOCK`] values.
+    fn grid(&self) -> Launch {
+        let of_row = self.hidden.div_ceil(BLOCK) as u32;
+        Launch::new([self.count as u32, of_row, 1], THREADS, 0)
+    }
+}
+
 /// Plans `x += factor * added`, over the rows' size where their squares are given.
 ///
 /// # Errors
 /// [`OpError::Cuda`] when a buffer is too short, the width does not fit, or the kernel cannot be had.
 pub fn join(device: &Device, call: &Join<'_>) -> Result<Planned, OpError> {
-    let Join { added, squares, x, count, hidden, factor } = *call;
-    multiple(hidden, 4)?;
-    holds("added", added, 4 * count * hidden)?;
-    holds("x", x, 4 * count * hidden)?;
-    let (of, width, eps) =
-        squares.map_or((None, 1, 0.0), |(of, width, eps)| (Some(of), width, eps));
-    let mut held = vec![added, x];
-    if let Some(of) = of {
-        holds("squares", of, 4 * count)?;
-        held.push(of);
-    }
-    let args = Joined {
-        added,
-        squares: of.map(|of| &**of),
-        x,
-        hidden: int(hidden)?,
-        inverse_width: (1.0 / width as f64) as f32,
-        eps: eps as f32,
-        factor: factor as f32,
-    };
-    let shape = Launch::new([count as u32, hidden.div_ceil(BLOCK) as u32, 1], THREADS, 0);
-    launch_apart(device, join_source, (shape, args.into()), &held)
+    multiple(call.hidden, 4)?;
+    let squares = call.squares().map(|of| &**of);
+    let args = Joined { added: call.added, squares, x: call.x, onto: call.onto(DType::F32)? };
+    launch_apart(device, join_source, (call.grid(), args.into()), &call.held())
 }
 
 /// Ranks that write to one another's memory, at most.
 pub const PEERS: usize = 8;
 
-/// `BLOCKS` and `SLOT` of `join_peers.cu`.
-const PEER_BLOCKS: usize = 64;
-const PEER_SLOT: usize = BLOCK + 4;
+/// Places for blocks that meet those of other ranks.
+struct Meeting {
+    blocks: usize,
+    /// Words of a block, of each rank, of each of two turns.
+    slot: usize,
+}
 
-/// Where ranks put what they add, of all ranks in their order, and this rank's own count of turns.
+/// `BLOCKS` and `SLOT` of `join_peers.cu`.
+const FEW: Meeting = Meeting { blocks: 64, slot: BLOCK + 4 };
+/// `BLOCKS` and `SLOT` of `join_many.cu`, and its `VALUES` and `ROWS`.
+const MANY: Meeting = Meeting { blocks: 256, slot: MANY_VALUES / 2 + MANY_ROWS };
+const MANY_VALUES: usize = 8192;
+const MANY_ROWS: usize = 32;
+/// Ranks up to which a part for each other rank is no more than what a library sends in float32 by a ring.
+const MANY_RANKS: usize = 4;
+
+impl Meeting {
+    const fn bytes(&self, ranks: usize) -> usize {
+        4 * ranks * self.blocks * (2 * self.slot + 1)
+    }
+
+    const fn turns(&self) -> usize {
+        4 * self.blocks
+    }
+}
+
+/// Where ranks put what they add, of all ranks in their order, and this rank's own count of turns. A kernel's places lie behind
+/// another's.
 #[derive(Debug, Clone)]
 pub struct Inboxes {
     /// [`Inboxes::bytes`] of each rank, zeroed once.
@@ -160,18 +217,71 @@ pub struct Inboxes {
     pub rank: usize,
 }
 
+/// One kernel's places in them.
+struct Places {
+    of: Vec<Buffer>,
+    turns: Buffer,
+    rank: usize,
+}
+
+impl Places {
+    fn boxes(&self) -> Result<Boxes<'_>, OpError> {
+        let [inbox0, inbox1, inbox2, inbox3, inbox4, inbox5, inbox6, inbox7] =
+            std::array::from_fn(|rank| self.of.get(rank));
+        let (rank, ranks) = (int(self.rank)?, int(self.of.len())?);
+        Ok(Boxes {
+            turns: &self.turns,
+            inbox0,
+            inbox1,
+            inbox2,
+            inbox3,
+            inbox4,
+            inbox5,
+            inbox6,
+            inbox7,
+            rank,
+            ranks,
+        })
+    }
+}
+
 impl Inboxes {
     /// Bytes of the count of turns.
-    pub const TURNS: usize = 4 * PEER_BLOCKS;
+    pub const TURNS: usize = FEW.turns() + MANY.turns();
 
     /// Bytes of an inbox of so many ranks.
-    pub fn bytes(ranks: usize) -> usize {
-        4 * ranks * PEER_BLOCKS * (2 * PEER_SLOT + 1)
+    pub const fn bytes(ranks: usize) -> usize {
+        FEW.bytes(ranks) + MANY.bytes(ranks)
     }
 
-    /// Whether sums of so many tokens go through them: what is longer is faster by a library that deals it out.
+    /// A kernel's places, which lie behind those of another one.
+    fn places(&self, meeting: &Meeting, before: Option<&Meeting>) -> Result<Places, OpError> {
+        let ranks = self.of.len();
+        if ranks > PEERS {
+            let what = format!("{ranks} ranks do not write to one another's memory");
+            return Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } });
+        }
+        let part = |buffer: &Buffer, start, bytes| {
+            buffer.part(start, bytes).map_err(|error| OpError::Cuda { op: NAME, error })
+        };
+        let start = before.map_or(0, |before| before.bytes(ranks));
+        let of = self.of.iter().map(|inbox| part(inbox, start, meeting.bytes(ranks)));
+        let turns = part(&self.turns, before.map_or(0, Meeting::turns), meeting.turns())?;
+        Ok(Places { of: of.collect::<Result<_, _>>()?, turns, rank: self.rank })
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        self.of.iter().chain([&self.turns])
+    }
+
+    /// Whether [`join_peers`] sums so many tokens: what is longer is faster by [`join_many`], or by a library that deals it out.
     pub fn take(count: usize, hidden: usize) -> bool {
-        count * hidden.div_ceil(BLOCK) <= PEER_BLOCKS
+        count * hidden.div_ceil(BLOCK) <= FEW.blocks
+    }
+
+    /// Whether [`join_many`] sums rows of such a width for so many ranks.
+    pub fn take_many(&self, hidden: usize) -> bool {
+        self.of.len() <= MANY_RANKS && hidden.is_multiple_of(8) && hidden <= MANY_VALUES
     }
 }
 
@@ -180,51 +290,56 @@ impl Inboxes {
 /// # Errors
 /// As [`join`]; and for more tokens than [`Inboxes::take`].
 pub fn join_peers(device: &Device, call: &Join<'_>, inboxes: &Inboxes) -> Result<Planned, OpError> {
-    let Join { added, squares, x, count, hidden, factor } = *call;
-    multiple(hidden, 4)?;
-    holds("added", added, 4 * count * hidden)?;
-    holds("x", x, 4 * count * hidden)?;
-    holds("turns", &inboxes.turns, Inboxes::TURNS)?;
-    let ranks = inboxes.of.len();
-    if ranks > PEERS || !Inboxes::take(count, hidden) {
-        let what = format!("{ranks} ranks sum {count} rows of {hidden} by a library");
-        return Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } });
+    multiple(call.hidden, 4)?;
+    if !Inboxes::take(call.count, call.hidden) {
+        return Err(longer(call));
     }
-    let (of, width, eps) =
-        squares.map_or((None, 1, 0.0), |(of, width, eps)| (Some(of), width, eps));
-    let mut held = vec![added, x, &inboxes.turns];
-    for inbox in &inboxes.of {
-        holds("inbox", inbox, Inboxes::bytes(ranks))?;
-        held.push(inbox);
-    }
-    if let Some(of) = of {
-        holds("squares", of, 4 * count)?;
-        held.push(of);
-    }
-    let [inbox0, inbox1, inbox2, inbox3, inbox4, inbox5, inbox6, inbox7] =
-        std::array::from_fn(|rank| inboxes.of.get(rank).map(|inbox| &**inbox));
+    let places = inboxes.places(&FEW, None)?;
     let args = JoinedPeers {
-        added,
-        squares: of.map(|of| &**of),
-        x,
-        turns: &inboxes.turns,
-        inbox0,
-        inbox1,
-        inbox2,
-        inbox3,
-        inbox4,
-        inbox5,
-        inbox6,
-        inbox7,
-        rank: int(inboxes.rank)?,
-        ranks: int(ranks)?,
-        hidden: int(hidden)?,
-        inverse_width: (1.0 / width as f64) as f32,
-        eps: eps as f32,
-        factor: factor as f32,
+        added: call.added,
+        squares: call.squares().map(|of| &**of),
+        x: call.x,
+        boxes: places.boxes()?,
+        onto: call.onto(DType::F32)?,
     };
-    let shape = Launch::new([count as u32, hidden.div_ceil(BLOCK) as u32, 1], THREADS, 0);
-    launch(device, join_peers_source, (shape, args.into()), &held)
+    let held: Vec<_> = call.held().into_iter().chain(inboxes.held()).collect();
+    launch(device, join_peers_source, (call.grid(), args.into()), &held)
+}
+
+/// Plans the same of many tokens, of whose parts each is rounded to bf16 once; `added` is of this type, f32 or bf16.
+///
+/// # Errors
+/// As [`join`]; and where it is not for [`Inboxes::take_many`].
+pub fn join_many(
+    device: &Device,
+    call: &Join<'_>,
+    added: DType,
+    inboxes: &Inboxes,
+) -> Result<Planned, OpError> {
+    if !inboxes.take_many(call.hidden) {
+        return Err(longer(call));
+    }
+    let places = inboxes.places(&MANY, Some(&FEW))?;
+    let rows = (MANY_VALUES / call.hidden).min(MANY_ROWS);
+    let args = JoinedMany {
+        added: call.added,
+        squares: call.squares().map(|of| &**of),
+        x: call.x,
+        boxes: places.boxes()?,
+        count: int(call.count)?,
+        rows: int(rows)?,
+        onto: call.onto(added)?,
+    };
+    let held: Vec<_> = call.held().into_iter().chain(inboxes.held()).collect();
+    let blocks = call.count.div_ceil(rows).min(MANY.blocks);
+    let shape = Launch::new([blocks as u32, 1, 1], THREADS, 0);
+    launch(device, |arch| join_many_source(added, arch), (shape, args.into()), &held)
+}
+
+/// What peers do not sum.
+fn longer(call: &Join<'_>) -> OpError {
+    let what = format!("{} rows of {} are summed by a library", call.count, call.hidden);
+    OpError::Cuda { op: NAME, error: CudaError::Refused { what } }
 }
 
 /// Plans `to [rows, whole]` from the parts of so many ranks, `from [ranks, room]`, both f32: see `gather.cu`.

@@ -21,6 +21,8 @@ pub struct MoeOptions {
     pub scale: f64,
     /// Columns of narrow weights with a factor of their own, where a row has several: a multiple of 32.
     pub w_group: usize,
+    /// The first of the experts whose weights are here, where those are not all.
+    pub experts_first: Option<usize>,
 }
 
 impl Options for MoeOptions {
@@ -35,6 +37,7 @@ impl Options for MoeOptions {
             weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
             w_group: settings.count(OP, "w_group")?.unwrap_or(SCALED),
+            experts_first: settings.count(OP, "experts_first")?,
         })
     }
 
@@ -47,6 +50,7 @@ impl Options for MoeOptions {
         key.number(self.weight_scale);
         key.number(self.scale);
         key.count(Some(self.w_group));
+        key.count(self.experts_first);
     }
 }
 
@@ -59,9 +63,10 @@ pub struct MoeCall<'a> {
     pub logits: &'a Tensor,
     /// Added to sigmoid scores for the choice alone `[E]`.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[E, 2I, H]`.
+    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`; L is E unless
+    /// [`MoeOptions::experts_first`] says which they are.
     pub w_gate_up: &'a Tensor,
-    /// `[E, H, I]`.
+    /// `[L, H, I]`.
     pub w_down: &'a Tensor,
     /// Factors of narrow weights, of w_gate_up `[E, G, 2I]` and w_down `[E, G, H]`, f32.
     pub scales: Option<[&'a Tensor; 2]>,

@@ -46,7 +46,7 @@ fn launch<E: Element, W: Element>(
     outputs: &mut TensorMap,
 ) {
     let routes = route(problem, inputs);
-    let groups = Groups::of(&routes);
+    let groups = Groups::of(problem, &routes);
     let x = floats(inputs.tensor("x"));
     let (hidden, inner) = (problem.hidden, problem.intermediate);
 
@@ -215,6 +215,7 @@ fn multiply(isa: Isa, a: Mat<'_>, packed: &PackedB, c: &mut Vec<f32>) {
 /// The sum over a token's experts.
 struct Sum<'a> {
     problem: &'a MoeProblem,
+    /// Those that were computed, by expert.
     pairs: &'a [usize],
     /// `[pairs by expert, H]`.
     made: &'a [f32],
@@ -230,9 +231,9 @@ impl Sum<'_> {
         outputs: &mut TensorMap,
     ) {
         let (hidden, k) = (self.problem.hidden, self.problem.top_k);
-        let mut place = vec![0; self.pairs.len()];
+        let mut place = vec![None; self.problem.pairs()];
         for (at, pair) in self.pairs.iter().enumerate() {
-            place[*pair] = at;
+            place[*pair] = Some(at);
         }
         let o = SharedMut::new(elements_mut::<O>(outputs.get_mut("o")));
         device.launch(
@@ -242,7 +243,8 @@ impl Sum<'_> {
             |sum, token| {
                 sum.fill(0.0);
                 for pair in token * k..(token + 1) * k {
-                    let made = &self.made[place[pair] * hidden..][..hidden];
+                    let Some(place) = place[pair] else { continue };
+                    let made = &self.made[place * hidden..][..hidden];
                     sum.iter_mut().zip(made).for_each(|(sum, y)| *sum += self.weights[pair] * y);
                 }
                 let row = token * hidden..(token + 1) * hidden;

@@ -18,25 +18,25 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("correction", "[E]", false, "f32, added to sigmoid scores for the choice alone"),
         tensor(
             "w_gate_up",
-            "[E, 2I, H]",
+            "[L, 2I, H]",
             true,
             "of each expert I rows of gates, then I of ups; in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
         ),
-        tensor("w_down", "[E, H, I]", true, "in w_gate_up's type"),
+        tensor("w_down", "[L, H, I]", true, "in w_gate_up's type"),
         tensor(
             "gate_up_scale",
-            "[E, G, 2I]",
+            "[L, G, 2I]",
             false,
             "f32 factors of w_gate_up in e4m3, i8 or u4, which need them: of whole rows (G is 1), or of each `w_group` columns (G is H / w_group, rounded up)",
         ),
-        tensor("down_scale", "[E, G, H]", false, "the same of w_down, whose columns are I"),
+        tensor("down_scale", "[L, G, H]", false, "the same of w_down, whose columns are I"),
         tensor(
             "gate_up_offset",
-            "[E, G, 2I]",
+            "[L, G, 2I]",
             false,
             "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
         ),
-        tensor("down_offset", "[E, G, H]", false, "the same of w_down; both or neither"),
+        tensor("down_offset", "[L, G, H]", false, "the same of w_down; both or neither"),
         tensor("residual", "[T, H]", false, "f32; none: 0"),
     ],
     outputs: &[
@@ -70,6 +70,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             SettingKind::Count,
             "128",
             "columns of weights with a factor of their own, where a row has several; a multiple of 32",
+        ),
+        setting(
+            "experts_first",
+            SettingKind::Count,
+            "weights of all E",
+            "the first of the L experts whose weights are here; what a token's other experts add is left out",
         ),
     ],
 };
@@ -196,6 +202,10 @@ pub struct MoeProblem {
     pub hidden: usize,
     /// Experts, E.
     pub experts: usize,
+    /// The first of those whose weights are here.
+    pub first: usize,
+    /// How many those are, L: all E unless other ranks have the rest.
+    pub held: usize,
     /// Channels of an expert, I.
     pub intermediate: usize,
     /// Experts of a token.
@@ -208,15 +218,22 @@ pub struct MoeProblem {
     pub scale: f64,
     /// Whether a residual is added, which makes `o` float32.
     pub residual: bool,
-    /// Experts that some token of this call chose: only their weights must be read. As many as can be where the logits lie
-    /// on a device.
+    /// Experts that are here and that some token of this call chose: only their weights must be read. As many as can be where the
+    /// logits lie on a device.
     pub experts_read: usize,
+    /// Pairs of a token and an expert it chose that is here; as many as can be where the logits lie on a device.
+    pub pairs_held: usize,
 }
 
 impl MoeProblem {
     /// Pairs of a token and an expert it chose.
     pub fn pairs(&self) -> usize {
         self.tokens * self.top_k
+    }
+
+    /// Where the weights of an expert lie, if they are here.
+    pub(super) fn place_of(&self, expert: usize) -> Option<usize> {
+        expert.checked_sub(self.first).filter(|place| *place < self.held)
     }
 
     /// Storage type of `o`.
@@ -232,10 +249,13 @@ impl MoeProblem {
         let dtype = inputs.storage("x")?;
         let [tokens, hidden] = inputs.dims("x", [Dim::free("T"), Dim::free("H")])?;
         let [_, experts] = inputs.dims("logits", [Dim::fixed("T", tokens), Dim::free("E")])?;
+        let MoeOptions { top_k, score, weight_scale, scale, experts_first, w_group: _ } = *options;
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
-        let [_, _, intermediate] = inputs.dims("w_down", [e, h, Dim::free("I")])?;
-        inputs.dims("w_gate_up", [e, Dim::fixed("2I", 2 * intermediate), h])?;
-        let narrow = NarrowExperts::parse(inputs, options, [experts, hidden, intermediate])?;
+        let here = experts_first.map_or(e, |_| Dim::free("L"));
+        let [held, _, intermediate] = inputs.dims("w_down", [here, h, Dim::free("I")])?;
+        let here = Dim::fixed(if experts_first.is_some() { "L" } else { "E" }, held);
+        inputs.dims("w_gate_up", [here, Dim::fixed("2I", 2 * intermediate), h])?;
+        let narrow = NarrowExperts::parse(inputs, options, [held, hidden, intermediate])?;
         match narrow {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
             Some(narrow) if dtype != DType::Bf16 => {
@@ -245,6 +265,11 @@ impl MoeProblem {
             }
             Some(_) => {}
         }
+        let first = experts_first.unwrap_or(0);
+        if first.saturating_add(held) > experts {
+            let wanted = format!("such that {held} of the {experts} experts come from there on");
+            return Err(refused(SPEC.name, "experts_first", first.to_string(), wanted));
+        }
         for name in ["logits", "correction", "residual"] {
             if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
                 return Err(inputs.dtype_error(name, "f32"));
@@ -253,7 +278,6 @@ impl MoeProblem {
         if inputs.get("residual").is_some() {
             inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
         }
-        let MoeOptions { top_k, score, weight_scale, scale, w_group: _ } = *options;
         let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
         let Some(top_k) = known else {
             let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
@@ -273,6 +297,8 @@ impl MoeProblem {
             tokens,
             hidden,
             experts,
+            first,
+            held,
             intermediate,
             top_k,
             score,
@@ -280,21 +306,26 @@ impl MoeProblem {
             scale,
             residual: inputs.get("residual").is_some(),
             experts_read: 0,
+            pairs_held: 0,
         };
-        problem.experts_read = experts_read(&problem, inputs);
+        (problem.experts_read, problem.pairs_held) = held_and_read(&problem, inputs);
         Ok(problem)
     }
 }
 
-fn experts_read(problem: &MoeProblem, inputs: Inputs<'_>) -> usize {
+/// [`MoeProblem::experts_read`] and [`MoeProblem::pairs_held`].
+fn held_and_read(problem: &MoeProblem, inputs: Inputs<'_>) -> (usize, usize) {
     if inputs.tensor("logits").buffer().is_some() {
-        return problem.experts.min(problem.pairs());
+        let pairs = problem.tokens * problem.top_k.min(problem.held);
+        return (problem.held.min(pairs), pairs);
     }
-    let mut read = vec![false; problem.experts];
+    let mut of_expert = vec![0usize; problem.held];
     for expert in route(problem, inputs).chosen {
-        read[expert as usize] = true;
+        if let Some(place) = problem.place_of(expert as usize) {
+            of_expert[place] += 1;
+        }
     }
-    read.into_iter().filter(|read| *read).count()
+    (of_expert.iter().filter(|pairs| **pairs > 0).count(), of_expert.iter().sum())
 }
 
 impl Problem for MoeProblem {
@@ -307,9 +338,9 @@ impl Problem for MoeProblem {
         ["T", "H", "E", "I", "K"].into_iter().zip(sizes.map(|size| size as u64)).collect()
     }
 
-    /// Three products of H x I for each chosen expert of each token; the router's choice is not counted.
+    /// Three products of H x I for each chosen expert of each token that is here; the router's choice is not counted.
     fn flops(&self) -> f64 {
-        6.0 * self.pairs() as f64 * self.hidden as f64 * self.intermediate as f64
+        6.0 * self.pairs_held as f64 * self.hidden as f64 * self.intermediate as f64
     }
 
     /// Weights of the experts that were chosen, with their factors and offsets, once; x, logits, residual and outputs once.

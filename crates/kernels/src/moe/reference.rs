@@ -62,15 +62,16 @@ fn solve(
         if pairs.is_empty() {
             return Vec::new();
         }
-        let gate_up = one(problem, inputs, "w_gate_up", expert); // [2I, H]
-        let down = one(problem, inputs, "w_down", expert); // [H, I]
+        let gate_up = one(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H]
+        let down = one(problem, inputs, "w_down", expert - problem.first); // [H, I]
         let apply = |pair: usize| {
             let x = &x[pair / k * hidden..][..hidden];
             (pair, mlp(problem, x, &gate_up, &down))
         };
         pairs.into_iter().map(apply).collect()
     };
-    let made: Vec<_> = (0..problem.experts).into_par_iter().flat_map(of_expert).collect();
+    let here = problem.first..problem.first + problem.held;
+    let made: Vec<_> = here.into_par_iter().flat_map(of_expert).collect();
 
     let mut o = match inputs.get("residual") {
         Some(residual) => residual.to_f64(),

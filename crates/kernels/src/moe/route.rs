@@ -67,19 +67,21 @@ fn choose(
 
 /// The pairs of a token and a chosen expert, by expert.
 pub(super) struct Groups {
-    /// Each expert that was chosen with its range in `pairs`, those of many tokens first.
+    /// Where the weights of each expert lie that was chosen and is here, with its range in `pairs`, those of many tokens first.
     pub(super) experts: Vec<(usize, Range<usize>)>,
     /// Indices into `[T, k]`, by expert and then ascending.
     pub(super) pairs: Vec<usize>,
 }
 
 impl Groups {
-    pub(super) fn of(routes: &Routes) -> Self {
+    pub(super) fn of(problem: &MoeProblem, routes: &Routes) -> Self {
+        let place_of = |pair: &usize| problem.place_of(routes.chosen[*pair] as usize);
         let mut pairs: Vec<usize> = (0..routes.chosen.len()).collect();
-        pairs.sort_by_key(|pair| routes.chosen[*pair]);
+        pairs.retain(|pair| place_of(pair).is_some());
+        pairs.sort_by_key(place_of);
         let mut experts: Vec<(usize, Range<usize>)> = Vec::new();
         for (at, pair) in pairs.iter().enumerate() {
-            let expert = routes.chosen[*pair] as usize;
+            let Some(expert) = place_of(pair) else { continue };
             match experts.last_mut() {
                 Some((last, range)) if *last == expert => range.end = at + 1,
                 _ => experts.push((expert, at..at + 1)),

@@ -5,11 +5,11 @@ use super::share::Share;
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
-use crate::ModelError;
 use crate::engine::Wanted;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
 };
+use crate::{ModelError, Ranks};
 use device::HostBuffer;
 use kernels::cpu::linear::Linear;
 use kernels::{Element, OpError, Tensor, Typed};
@@ -26,6 +26,8 @@ pub(crate) struct Run<'a> {
     pub(super) residual: f32,
     /// What this rank adds to it, of a split model.
     pub(super) share: Option<Share<'a>>,
+    /// Those that have the other layers, and the width of logits.
+    pub(super) stages: Option<(&'a Ranks, usize)>,
 }
 
 /// The values of a tensor that a call on the processor gave.
@@ -222,6 +224,19 @@ impl Executor<Cpu> for Run<'_> {
     fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
         let (x, residual) = (&mut self.x, self.residual);
         self.share.as_mut().map_or(Ok(()), |share| share.sum(x, residual))
+    }
+
+    fn take_up(&mut self) -> Result<(), ModelError> {
+        let Some((ranks, _)) = self.stages else { return Ok(()) };
+        ranks.take_up(&mut self.x)
+    }
+
+    fn hand_on(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
+        let Some((ranks, width)) = self.stages else {
+            return logits.ok_or_else(|| ModelError::fault("the last layers are not here"));
+        };
+        let logits = ranks.hand_on(logits.as_ref().map_or(&self.x, values))?;
+        Ok(Tensor::new(&[logits.len() / width, width], logits))
     }
 
     /// No op looks for NaN in what layers give one another.

@@ -359,12 +359,17 @@ impl Executor<Cuda> for Run<'_> {
         h: &Tensor,
         logits: &Tensor,
     ) -> Result<(), OpError> {
+        let given = [&self.flat(h)?, &self.flat(logits)?];
+        if let Some(mut share) = self.share.take() {
+            let added = self.add_experts_to_share(&mut share, of, given);
+            self.share = Some(share);
+            return added;
+        }
         let to = match self.spare.take() {
             Some(to) => to,
             None => self.tensor(self.x.shape(), DType::F32)?,
         };
         let from = std::mem::replace(&mut self.x, to);
-        let given = [&self.flat(h)?, &self.flat(logits)?];
         self.call(&of.call(given, self.residual, [&from, &self.x]))?;
         self.spare = Some(from);
         Ok(())

@@ -12,6 +12,8 @@ pub(crate) struct CudaExperts {
     score: Score,
     correction: Option<Tensor>,
     per_token: usize,
+    /// The first of those that this rank has, where it has not all.
+    first: Option<usize>,
     /// `[experts, 2 inner, hidden]`, and the way down `[experts, hidden, inner]`.
     matrices: [Tensor; 2],
     /// Of narrow matrices, `[experts, groups, rows]` each.
@@ -53,6 +55,7 @@ impl CudaExperts {
                 Score::Sigmoid { correction, .. } => Some(weights.vector(correction)?),
             },
             per_token: of.per_token,
+            first: (of.experts.len() < of.router.outputs()).then_some(of.first),
             matrices: [up.matrices, down.matrices],
             scales: up.scales.zip(down.scales).map(|(up, down)| [up, down]),
             offsets: up.offsets.zip(down.offsets).map(|(up, down)| [up, down]),
@@ -88,6 +91,7 @@ impl CudaExperts {
                 weight_scale,
                 scale,
                 w_group: self.group,
+                experts_first: self.first,
             },
             o: Some(o),
         }

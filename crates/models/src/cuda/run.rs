@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
             plans,
             moves: RefCell::default(),
             kept: None,
-            share: ranks.map(|ranks| Share::new(ranks, architecture)),
+            share: ranks.map(|ranks| Share::new(ranks, architecture, pass)),
         })
     }
 

@@ -1,7 +1,8 @@
 //! What one rank of a split model adds to the residual stream on its GPU, until the ranks' sum of it is there.
 
+use super::experts::CudaExperts;
 use super::failed;
-use super::pass::device_error;
+use super::pass::{Pass, device_error};
 use super::run::Run;
 use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
@@ -25,15 +26,7 @@ pub(super) struct Together {
 }
 
 /// Joins the GPUs of a model's ranks; rank 0 says by what they find one another.
-pub(super) fn join(
-    ranks: &Ranks,
-    architecture: &Architecture,
-    cuda: &Cuda,
-) -> Result<Together, ModelError> {
-    if architecture.is_routed() {
-        let what = "experts are split over processors alone so far, not over GPUs".to_owned();
-        return Err(ModelError::Device(what));
-    }
+pub(super) fn join(ranks: &Ranks, cuda: &Cuda) -> Result<Together, ModelError> {
     let nccl = Nccl::find()?;
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
@@ -112,9 +105,11 @@ impl Called {
 /// What this rank adds.
 pub(super) struct Share {
     pub(super) together: Together,
-    /// Added since the last sum: `[tokens, hidden]`, and the squares of rows behind it `[tokens]`.
-    added: Option<Tensor>,
-    /// What the first of them is added to `[tokens, hidden]`.
+    /// What of a prompt goes from GPU to GPU is bfloat16: a quarter of what ranks do with a long one is to wait for sums. Steps of one
+    /// token, which are many, keep float32.
+    narrow: bool,
+    added: Option<Added>,
+    /// What the first of a sum is added to in float32 `[tokens, hidden]`.
     zeros: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
     norm: Option<(usize, f64)>,
@@ -123,15 +118,45 @@ pub(super) struct Share {
     vocabulary: usize,
 }
 
+/// What this rank has added since the last sum.
+struct Added {
+    /// `[tokens, hidden]` in float32; in bfloat16 where nothing more is added before the sum.
+    sums: Tensor,
+    /// Squares of rows `[tokens]` in float32, behind float32 sums.
+    squares: Tensor,
+    /// The memory of both.
+    all: Tensor,
+}
+
 impl Share {
-    pub(super) fn new(together: &Together, of: &Architecture) -> Self {
+    pub(super) fn new(together: &Together, of: &Architecture, pass: &Pass) -> Self {
         let together = together.clone();
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
-        Self { together, added: None, zeros: None, norm: None, ranks, vocabulary }
+        let many = together.inboxes.as_ref().is_some_and(|inboxes| inboxes.take_many(of.hidden));
+        let narrow = many && !pass.one_token && !Inboxes::take(pass.tokens, of.hidden);
+        Self { together, narrow, added: None, zeros: None, norm: None, ranks, vocabulary }
     }
 }
 
 impl Run<'_> {
+    /// Memory for what this rank adds.
+    fn adding(&self, dtype: DType) -> Result<Added, OpError> {
+        let (tokens, hidden) = (self.pass.tokens, self.x.shape()[1]);
+        let all = self.tensor(&[tokens * (hidden + 1)], DType::F32)?;
+        let sums = Tensor::on_gpu(Arc::clone(all.on()?), &[tokens, hidden], dtype)?;
+        Ok(Added { sums, squares: all.rows(tokens * hidden, tokens)?, all })
+    }
+
+    /// What the first of a sum is added to: the kernels that add are built in, for whatever number of tokens.
+    fn zeros(&self, share: &mut Share) -> Result<Tensor, OpError> {
+        if let Some(zeros) = &share.zeros {
+            return Ok(zeros.clone());
+        }
+        let zeros = Tensor::zeros(self.stream, self.x.shape(), DType::F32)?;
+        share.zeros = Some(zeros.clone());
+        Ok(zeros)
+    }
+
     /// Adds a projection to what this rank adds.
     pub(super) fn add_to_share(
         &mut self,
@@ -139,33 +164,38 @@ impl Run<'_> {
         of: &CudaProjection,
         x: Input<'_>,
     ) -> Result<(), OpError> {
-        let (tokens, hidden) = (self.pass.tokens, self.x.shape()[1]);
-        let first = share.added.is_none();
-        let all = match share.added.take() {
-            Some(all) => all,
-            None => self.tensor(&[tokens * (hidden + 1)], DType::F32)?,
+        let before = share.added.take();
+        let narrow = share.narrow && before.is_none();
+        let (added, before) = match before {
+            Some(added) => (added, None),
+            None if narrow => (self.adding(DType::Bf16)?, None),
+            None => (self.adding(DType::F32)?, Some(self.zeros(share)?)),
         };
-        let sums = all.rows(0, tokens * hidden)?.shaped(&[tokens, hidden])?;
         let (x, norm) = match (x.norm.filter(|norm| norm.ranks > 1), x.rows) {
             (Some(norm), Some(rows)) => {
                 share.norm = Some((norm.weight.len() * norm.ranks, norm.norm.eps));
-                let squares = all.rows(tokens * hidden, tokens)?;
-                (self.spread(rows, norm, &squares)?, None)
+                (self.spread(rows, norm, &added.squares)?, None)
             }
             _ => self.taken(x)?,
         };
-        // What comes first is added to zeros: the kernels that add are built in, for whatever number of tokens.
-        let before = match (first, &share.zeros) {
-            (false, _) => sums.clone(),
-            (true, Some(zeros)) => zeros.clone(),
-            (true, None) => Tensor::zeros(self.stream, &[tokens, hidden], DType::F32)?,
-        };
-        let finish = Finish::Added(&before);
-        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&sums]))?;
-        if first {
-            share.zeros = Some(before);
-        }
-        share.added = Some(all);
+        let call = LinearCall { norm, ..of.of(&x) };
+        let finish = Finish::Added(before.as_ref().unwrap_or(&added.sums));
+        let call = if narrow { call } else { LinearCall { finish, ..call } };
+        self.call(&call.into([&added.sums]))?;
+        share.added = Some(added);
+        Ok(())
+    }
+
+    /// Adds what this rank's experts make, before anything else of a sum.
+    pub(super) fn add_experts_to_share(
+        &mut self,
+        share: &mut Share,
+        of: &CudaExperts,
+        given: [&Tensor; 2],
+    ) -> Result<(), OpError> {
+        let (added, zeros) = (self.adding(DType::F32)?, self.zeros(share)?);
+        self.call(&of.call(given, 1.0, [&zeros, &added.sums]))?;
+        share.added = Some(added);
         Ok(())
     }
 
@@ -188,11 +218,9 @@ impl Run<'_> {
 
     /// Adds the ranks' sum to the stream.
     pub(super) fn sum_share(&mut self, share: &mut Share) -> Result<(), OpError> {
-        let Some(all) = share.added.take() else { return Ok(()) };
+        let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
         let (count, hidden) = (self.pass.tokens, self.x.shape()[1]);
-        let sums = count * hidden;
         let norm = share.norm.take();
-        let squares = all.rows(sums, count)?;
         let squares = norm.map(|(width, eps)| Ok((squares.on()?, width, eps))).transpose()?;
         let join = decoder::Join {
             added: all.on()?,
@@ -202,12 +230,16 @@ impl Run<'_> {
             hidden,
             factor: self.residual,
         };
-        if let Some(inboxes) = &share.together.inboxes
-            && Inboxes::take(count, hidden)
-        {
-            return self.push(decoder::join_peers(self.device, &join, inboxes)?);
+        match &share.together.inboxes {
+            Some(inboxes) if share.narrow => {
+                return self.push(decoder::join_many(self.device, &join, sums.dtype(), inboxes)?);
+            }
+            Some(inboxes) if Inboxes::take(count, hidden) => {
+                return self.push(decoder::join_peers(self.device, &join, inboxes)?);
+            }
+            _ => {}
         }
-        let values = if norm.is_some() { sums + count } else { sums };
+        let values = if norm.is_some() { count * (hidden + 1) } else { count * hidden };
         self.together(share, Called::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
     }

@@ -320,6 +320,23 @@ pub(crate) trait Executor<B: Backend> {
         Ok(())
     }
 
+    /// Takes up the residual stream behind the layers of the process before this one, where they are shared out.
+    ///
+    /// # Errors
+    /// As [`Executor::sum_over_ranks`].
+    fn take_up(&mut self) -> Result<(), ModelError> {
+        Ok(())
+    }
+
+    /// Hands the residual stream on where the last layers are another process's; gives the logits that are made there or, as they
+    /// are, here.
+    ///
+    /// # Errors
+    /// As [`Executor::sum_over_ranks`].
+    fn hand_on(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
+        logits.ok_or_else(|| ModelError::fault("the last layers are not here"))
+    }
+
     /// A layer is done.
     fn end_layer(&mut self) -> Result<(), OpError> {
         Ok(())

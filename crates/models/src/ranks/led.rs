@@ -1,21 +1,47 @@
 //! An engine of which every rank has a part: rank 0's, which hands on what it is asked, and the others', which do it alike.
 
-use super::Ranks;
 use super::order::{Granted, Order, Wish};
+use super::{Opening, Ranks};
 use crate::engine::{Batch, Engine, Wanted};
 use crate::pages::Pages;
 use crate::{Architecture, Choice, Drawn, ModelError, Saved};
 use device::Device;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rank 0's part of an engine.
 pub(super) struct Led {
     engine: Box<dyn Engine>,
     ranks: Ranks,
+    /// Copies on the hosts that were made so far.
+    copies: u64,
+    dropped: Dropped,
+}
+
+/// Copies that nobody wants any more; the other ranks are told when the next one is made.
+type Dropped = Arc<Mutex<Vec<u64>>>;
+
+/// A copy of a sequence, of which every rank has its own part.
+struct Copied {
+    own: Saved,
+    copy: u64,
+    dropped: Dropped,
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.copy);
+    }
 }
 
 impl Led {
     pub(super) fn new(engine: Box<dyn Engine>, ranks: Ranks) -> Self {
-        Self { engine, ranks }
+        Self { engine, ranks, copies: 0, dropped: Dropped::default() }
+    }
+
+    /// Ranks, whose parts are of one size.
+    fn count(&self) -> u64 {
+        self.ranks.place().ranks as u64
     }
 }
 
@@ -91,32 +117,64 @@ impl Engine for Led {
         self.engine.bytes_of(tokens)
     }
 
-    fn save(&mut self, _sequence: usize) -> Result<Saved, ModelError> {
-        Err(ModelError::fault("sequences of a split model are not copied to the host"))
+    /// Of all ranks, which are on one host.
+    fn bytes_to_save(&self, tokens: usize) -> u64 {
+        self.engine.bytes_to_save(tokens) * self.count()
     }
 
-    fn restore(&mut self, _saved: &Saved, _to: usize) -> Result<(), ModelError> {
-        Err(ModelError::fault("sequences of a split model are not copied to the host"))
+    fn reserve(&mut self, bytes: u64) -> Result<(), ModelError> {
+        let each = bytes / self.count();
+        self.ranks.order(&Order::Reserve(each))?;
+        self.engine.reserve(each)
+    }
+
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        let dropped =
+            std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        if !dropped.is_empty() {
+            self.ranks.order(&Order::Forget(dropped))?;
+        }
+        let copy = self.copies;
+        self.copies += 1;
+        self.ranks.order(&Order::Save { sequence, copy })?;
+        let own = self.ranks.alike(self.engine.save(sequence))?;
+        let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
+        let dropped = Arc::clone(&self.dropped);
+        Ok(Saved::new(tokens, bytes, Copied { own, copy, dropped }))
+    }
+
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        let Copied { own, copy, .. } = saved.copy()?;
+        self.ranks.order(&Order::Restore { copy: *copy, to })?;
+        self.ranks.alike(self.engine.restore(own, to))
     }
 }
 
-/// Another rank: does what rank 0 says, on the device that `open` opens for a backend, until rank 0 is gone.
+/// Another rank: does what rank 0 says, on the device that `open` opens for its part of a model, until rank 0 is gone. That is an orderly
+/// end where it has closed its model before.
 ///
 /// # Errors
-/// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended.
-pub fn follow(
+/// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended; and those of `open`.
+pub fn follow<E: From<ModelError>>(
     ranks: &Ranks,
-    open: impl Fn(facts::BackendKind) -> Result<Device, ModelError>,
-) -> Result<(), ModelError> {
+    open: impl Fn(&Architecture, &Opening) -> Result<Device, E>,
+) -> Result<(), E> {
     let mut engine: Option<Box<dyn Engine>> = None;
+    let mut copies = BTreeMap::new();
+    let mut closed = false;
     loop {
-        let order = ranks.next()?;
+        let order = match ranks.next() {
+            Err(_) if closed => return Ok(()),
+            order => order?,
+        };
+        closed = matches!(order, Order::Close);
         let done = match (order, &mut engine) {
             (Order::Open(opening), engine) => {
                 // Two models would not fit.
                 *engine = None;
-                let part = opening.model()?.part(ranks.place())?;
-                let device = open(opening.backend)?;
+                copies.clear();
+                let part = opening.part(ranks.place())?;
+                let device = open(&part.architecture, &opening)?;
                 *engine = Some(ranks.open_part(part, device, &opening)?);
                 Ok(())
             }
@@ -144,10 +202,33 @@ pub fn follow(
             (Order::Prepare { sequences, tokens, several }, Some(engine)) => {
                 engine.prepare(sequences, tokens, several).map(drop)
             }
+            (Order::Reserve(bytes), Some(engine)) => {
+                // Without memory nothing can be saved, which is said then.
+                let _ = engine.reserve(bytes);
+                Ok(())
+            }
+            (Order::Save { sequence, copy }, Some(engine)) => {
+                // As rank 0 goes on without a copy, so does this one.
+                if let Ok(saved) = ranks.alike(engine.save(sequence)) {
+                    copies.insert(copy, saved);
+                }
+                Ok(())
+            }
+            (Order::Restore { copy, to }, Some(engine)) => {
+                let gone = || Err(ModelError::rank(0, "wants a copy that is not there"));
+                let restored = copies.get(&copy).map_or_else(gone, |own| engine.restore(own, to));
+                // The slot is reset by the next order.
+                let _ = ranks.alike(restored);
+                Ok(())
+            }
+            (Order::Forget(dropped), Some(_)) => {
+                dropped.iter().for_each(|copy| drop(copies.remove(copy)));
+                Ok(())
+            }
         };
         match done {
             Ok(()) => {}
-            Err(error @ ModelError::Device(_)) => return Err(error),
+            Err(error @ ModelError::Device(_)) => return Err(error.into()),
             // Rank 0 says no more: what it gave up, it has said.
             Err(ModelError::Rank { .. }) => {}
             // It fails on all ranks alike, or rank 0 waits for this one.

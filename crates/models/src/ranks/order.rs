@@ -1,7 +1,7 @@
 //! What rank 0 has the others do, as it is sent.
 
 use crate::engine::{Batch, Capacity, Storage, Wanted};
-use crate::{Choice, Config, Model, ModelError, ModelSource, Sampling};
+use crate::{Choice, Config, LargestStep, Model, ModelError, ModelSource, Place, Sampling};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -10,12 +10,39 @@ use std::path::PathBuf;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     Open(Opening),
-    Step { batch: Batch, wanted: Wanted },
-    Choose { batch: Batch, how: Vec<Option<Wish>>, count: usize },
+    Step {
+        batch: Batch,
+        wanted: Wanted,
+    },
+    Choose {
+        batch: Batch,
+        how: Vec<Option<Wish>>,
+        count: usize,
+    },
     Reset(usize),
-    Fork { from: usize, to: usize, keep: bool },
+    Fork {
+        from: usize,
+        to: usize,
+        keep: bool,
+    },
     Keep(usize),
-    Prepare { sequences: usize, tokens: usize, several: bool },
+    Prepare {
+        sequences: usize,
+        tokens: usize,
+        several: bool,
+    },
+    Reserve(u64),
+    /// Copies a sequence to the host, under a number.
+    Save {
+        sequence: usize,
+        copy: u64,
+    },
+    Restore {
+        copy: u64,
+        to: usize,
+    },
+    /// Drops copies.
+    Forget(Vec<u64>),
     Close,
 }
 
@@ -25,6 +52,8 @@ pub struct Opening {
     source: Source,
     /// Whether the first layer of each kind is all of it ([`crate::Architecture::one_layer_of_each_kind`]).
     each_kind: bool,
+    /// Whether ranks have some of the layers each, in place of a part of every one.
+    stages: bool,
     /// On which backend.
     pub backend: BackendKind,
     /// What weights and caches are stored in.
@@ -32,6 +61,9 @@ pub struct Opening {
     /// What is made room for.
     #[serde(with = "Room")]
     pub capacity: Capacity,
+    /// The largest step that it is to have memory for.
+    #[serde(with = "Most")]
+    pub step: LargestStep,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,13 +80,21 @@ struct Room {
     tokens: usize,
 }
 
+/// [`LargestStep`], as above.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "LargestStep")]
+struct Most {
+    tokens: usize,
+    logits: usize,
+}
+
 impl Opening {
     /// The whole of a model.
     pub fn new(
         source: &ModelSource,
         backend: BackendKind,
         storage: Storage,
-        capacity: Capacity,
+        (capacity, step): (Capacity, LargestStep),
     ) -> Self {
         let source = match source {
             ModelSource::Folder(folder) => Source::Folder(folder.clone()),
@@ -63,7 +103,7 @@ impl Opening {
                 Source::Random { path, config, seed: *seed }
             }
         };
-        Self { source, each_kind: false, backend, storage, capacity }
+        Self { source, each_kind: false, stages: false, backend, storage, capacity, step }
     }
 
     /// The same with one layer of each kind.
@@ -72,11 +112,23 @@ impl Opening {
         Self { each_kind: true, ..self }
     }
 
-    /// Reads the model, all of it.
+    /// The same with some of the layers on each rank.
+    #[must_use]
+    pub fn by_layers(self) -> Self {
+        Self { stages: true, ..self }
+    }
+
+    /// Reads what a rank has of the model.
     ///
     /// # Errors
-    /// As [`ModelSource::open`].
-    pub(crate) fn model(&self) -> Result<Model, ModelError> {
+    /// As [`ModelSource::open`] and [`Model::part`].
+    pub(crate) fn part(&self, place: Place) -> Result<Model, ModelError> {
+        let model = self.model()?;
+        if self.stages { model.stage(place) } else { model.part(place) }
+    }
+
+    /// Reads the model, all of it.
+    fn model(&self) -> Result<Model, ModelError> {
         let mut model = match &self.source {
             Source::Folder(folder) => Model::read(folder)?,
             Source::Random { path, config, seed } => {

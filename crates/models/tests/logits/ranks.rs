@@ -5,8 +5,8 @@ use crate::subject::{Drawn, Subject, VOCABULARY, advance, check, tokens};
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Chosen, Engine, LogitsOf, ModelSource, Next, Opening, Place, Ranks, Request,
-    Sampling, StepBudget, Storage, Wanted, follow, generate,
+    Batch, Capacity, Chosen, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
+    Place, Ranks, Request, Sampling, StepBudget, Storage, Wanted, follow, generate,
 };
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -26,8 +26,19 @@ fn cpu() -> Device {
     device::open(BackendKind::Cpu).unwrap()
 }
 
-/// Runs `work` with a model that is split over so many ranks.
-fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + Send) {
+/// Families whose layers are shared out, and over how many processes.
+const STAGED: &[(Drawn<'static>, usize)] = &[
+    (("granite-hybrid-mini", &[]), 2),
+    (("kimi-linear-mini", &[]), 3),
+    (("qwen3-next-mini", &[]), 2),
+];
+
+/// Runs `work` with a model that is split over so many ranks, by its heads or by its layers.
+fn split(
+    subject: &Subject,
+    (count, layers): (usize, bool),
+    work: impl FnOnce(&mut dyn Engine) + Send,
+) {
     let pool = || rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -35,9 +46,8 @@ fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + S
         for rank in 1..count {
             scope.spawn(move || {
                 let ranks = Ranks::join(at, Place { rank, ranks: count }, b"word").unwrap();
-                let end = pool().install(|| follow(&ranks, |_| Ok(cpu())));
-                let said = end.unwrap_err().to_string();
-                assert_eq!(said, "rank 0 has ended", "rank {rank}");
+                let end = pool().install(|| follow(&ranks, |_, _| Ok::<_, ModelError>(cpu())));
+                end.unwrap_or_else(|why| panic!("rank {rank}: {why}"));
             });
         }
         let within = Duration::from_secs(60);
@@ -45,8 +55,14 @@ fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + S
         pool().install(|| {
             let source = ModelSource::Folder(subject.folder().to_owned());
             let capacity = Capacity { sequences: 4, tokens: 300 };
-            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, capacity);
-            let part = source.open().unwrap().part(ranks.place()).unwrap();
+            let step = LargestStep { tokens: 300, logits: 300 };
+            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, (capacity, step));
+            let whole = source.open().unwrap();
+            let (opening, part) = match layers {
+                true => (opening.by_layers(), whole.stage(ranks.place())),
+                false => (opening, whole.part(ranks.place())),
+            };
+            let part = part.unwrap();
             let (all, read) = (part.checkpoint.bytes(), part.checkpoint.bytes_read());
             // What this rank has is all that it reads; embeddings come when tokens want them.
             let own = part.bytes_to_load(&cpu());
@@ -87,7 +103,7 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
         let want = wide(advance(&mut *whole, 0, &tokens, 140));
         let ids = greedy(&mut *subject.engine(4));
         for count in *counts {
-            split(&subject, *count, |engine| {
+            split(&subject, (*count, false), |engine| {
                 let name = format!("{} over {count}", subject.name);
                 for piece in [140, 33, 1] {
                     engine.reset(0);
@@ -103,6 +119,22 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
                 let got = engine.step(&batch.with(0, &tokens[64..65]), Wanted::Last).unwrap();
                 let ends = [69, 4, 64].map(|at| &want[at * VOCABULARY..][..VOCABULARY]).concat();
                 check(&format!("{name}, in a batch"), &got, &ends);
+                // And where one goes on that was on the host, on which nobody writes over it.
+                let saved = engine.save(2).unwrap();
+                assert_eq!((saved.tokens(), saved.bytes()), (70, engine.bytes_to_save(70)));
+                engine.reset(2);
+                advance(engine, 2, &tokens[..30], 30);
+                let refused = engine.restore(&saved, 2).unwrap_err().to_string();
+                assert_eq!(refused, "slot 2 is not empty");
+                engine.reset(2);
+                engine.restore(&saved, 2).unwrap();
+                drop(saved);
+                let got = engine.step(&Batch::new().with(2, &tokens[70..75]), Wanted::Last);
+                check(
+                    &format!("{name}, restored"),
+                    &got.unwrap(),
+                    &want[74 * VOCABULARY..][..VOCABULARY],
+                );
                 // What all refuse alike keeps nobody.
                 let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
                 assert!(error.unwrap_err().to_string().starts_with("the cache has"));
@@ -110,5 +142,32 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
                 assert_eq!(greedy(engine), ids, "{name}");
             });
         }
+    }
+}
+
+#[test]
+fn a_model_whose_layers_are_shared_out_gives_the_logits_of_a_whole_one() {
+    for (drawn, count) in STAGED {
+        let subject = Subject::draw(*drawn);
+        let tokens = tokens(1, 140);
+        let mut whole = subject.engine(4);
+        let want = advance(&mut *whole, 0, &tokens, 140);
+        let ids = greedy(&mut *subject.engine(4));
+        split(&subject, (*count, true), |engine| {
+            let name = format!("{} in {count} stages", subject.name);
+            // The same arithmetic in other processes: the same bits.
+            assert!(advance(engine, 0, &tokens, 140) == want, "{name}");
+            engine.reset(0);
+            let wide: Vec<f64> = want.iter().copied().map(f64::from).collect();
+            check(&format!("{name}, in pieces"), &advance(engine, 0, &tokens, 33), &wide);
+            let batch = Batch::new().with(1, &tokens[..5]).with(2, &tokens[..9]);
+            let got = engine.step(&batch, Wanted::Last).unwrap();
+            let ends = [4, 8].map(|at| &wide[at * VOCABULARY..][..VOCABULARY]).concat();
+            check(&format!("{name}, in a batch"), &got, &ends);
+            let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
+            assert!(error.unwrap_err().to_string().starts_with("the cache has"));
+            (0..3).for_each(|slot| engine.reset(slot));
+            assert_eq!(greedy(engine), ids, "{name}");
+        });
     }
 }

@@ -5,6 +5,7 @@ use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
+use std::ops::Range;
 
 pub(super) const OP: OpCases = OpCases { op: "moe", cases, layout: LAYOUT };
 
@@ -35,6 +36,7 @@ fn cases() -> Vec<Case> {
     models(&mut list);
     tokens(&mut list);
     choices(&mut list);
+    shares(&mut list);
     edges(&mut list);
     narrow(&mut list);
     let call = Moe::granite([40, 128, 16, 64], 4);
@@ -99,6 +101,23 @@ fn choices(list: &mut List) {
     }
 }
 
+/// The experts of one rank of several, in every form of every variant; some tokens have none of them.
+fn shares(list: &mut List) {
+    for tokens in [1, 3, 40, 300] {
+        let kimi = Moe::kimi([tokens, 64, 16, 32], 3);
+        for (name, held) in [("first", 0..8), ("last", 8..16), ("middle", 5..7)] {
+            let tier = if name == "last" { Quick } else { Standard };
+            list.add(tier, &format!("share/{name}-t{tokens}"), F32_BF16, &kimi.of_experts(held));
+        }
+        let granite = Moe::granite([tokens, 64, 64, 32], 6).of_experts(32..64);
+        list.add(Quick, &format!("share/granite-t{tokens}"), F32_BF16, &granite);
+    }
+    // Nobody chooses what is here.
+    let away = Moe { logits: Logits::Favourite(5), ..Moe::kimi([40, 64, 16, 32], 1) };
+    list.add(Quick, "share/chosen-by-none-t40", F32_BF16, &away.of_experts(8..16));
+    list.add(Quick, "share/chosen-by-none-t1", F32_BF16, &away.of_tokens(1).of_experts(8..16));
+}
+
 fn edges(list: &mut List) {
     list.add(Quick, "edge/one-expert", ALL, &Moe::kimi([5, 32, 1, 16], 1));
     list.add(Quick, "edge/odd-sizes", F32_BF16, &Moe::granite([11, 33, 5, 7], 2));
@@ -138,6 +157,9 @@ fn narrow(list: &mut List) {
         add(list, Full, "h2304-i1024-t20", Moe::kimi([20, 2304, 4, 1024], 2));
         add(list, Quick, "h96-i160-t1", Moe::granite([1, 96, 5, 160], 2));
         add(list, Quick, "h416-i32-t5", Moe::granite([5, 416, 5, 32], 2));
+        // Of one rank.
+        add(list, Quick, "share-t1", Moe::kimi([1, 128, 16, 64], 6).of_experts(4..12));
+        add(list, Standard, "share-t80", Moe::kimi([80, 128, 16, 64], 6).of_experts(8..16));
         // Rows that are no whole pieces: of few tokens too these are made bf16 first.
         add(list, Standard, "h136-i72-t3", Moe::granite([3, 136, 5, 72], 2));
         add(list, Standard, "no-tokens", Moe::granite([0, 256, 4, 128], 2));
@@ -209,6 +231,8 @@ struct Moe {
     correction: bool,
     residual: bool,
     narrow: Option<Narrow>,
+    /// Experts whose weights are here.
+    held: Range<usize>,
     settings: Settings,
 }
 
@@ -225,6 +249,7 @@ impl Moe {
             correction: false,
             residual: false,
             narrow: None,
+            held: 0..experts,
             settings: Settings::new().with("score", "softmax_of_chosen"),
         }
     }
@@ -243,6 +268,11 @@ impl Moe {
     fn narrow(self, narrow: Narrow) -> Self {
         let group = narrow.group.map(|group| self.set("w_group", group));
         Self { narrow: Some(narrow), ..group.unwrap_or(self) }
+    }
+
+    /// Of one rank, which has these experts.
+    fn of_experts(&self, held: Range<usize>) -> Self {
+        Self { held: held.clone(), ..self.set("experts_first", held.start) }
     }
 
     fn set(&self, name: &str, value: impl std::fmt::Display) -> Self {
@@ -281,8 +311,9 @@ impl Call for Moe {
         }
         // So that gates, ups and results are about 1 whatever the sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
-        let up = ([experts, 2 * inner, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
-        let down = ([experts, hidden, inner], ["w_down", "down_scale", "down_offset"]);
+        let held = self.held.len();
+        let up = ([held, 2 * inner, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
+        let down = ([held, hidden, inner], ["w_down", "down_scale", "down_offset"]);
         for (of, size) in [(up, of_depth(hidden)), (down, 2.0 * of_depth(inner))] {
             match self.narrow {
                 Some(narrow) => narrow.draw(draw, of, size, &mut put),

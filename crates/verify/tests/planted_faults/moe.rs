@@ -16,6 +16,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "of equal experts the higher", plant: higher_of_equals },
     Fault { name: "the last chosen expert left out", plant: one_less },
     Fault { name: "experts one off", plant: experts_one_off },
+    Fault { name: "a rank's first expert one off", plant: first_one_off },
     Fault { name: "the last token's result left out", plant: last_token },
 ];
 
@@ -97,6 +98,11 @@ fn experts_one_off(given: &Given<'_>) -> Option<TensorMap> {
         values.rotate_left(size);
         Tensor::new(weights.shape(), values).cast(weights.dtype())
     })
+}
+
+fn first_one_off(given: &Given<'_>) -> Option<TensorMap> {
+    let first: usize = given.setting("experts_first")?.parse().ok()?;
+    given.run(given.inputs, &given.settings.clone().with("experts_first", first.checked_sub(1)?))
 }
 
 fn last_token(given: &Given<'_>) -> Option<TensorMap> {

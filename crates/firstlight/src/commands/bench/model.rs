@@ -19,7 +19,7 @@ use device::Device;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
     Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
-    Storage, Verified, measure, open,
+    SpeedTest, Storage, Verified, measure, open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -103,23 +103,24 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
     Ok(ModelSource::Random { config, seed: 0 })
 }
 
-/// Sequences of the longest test.
-fn capacity(arguments: &BenchModel) -> Capacity {
-    let longest = arguments.tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(0);
-    Capacity { sequences: arguments.sequences as usize, tokens: longest }
+/// Sequences of the longest test, and the largest step of all.
+fn room(arguments: &BenchModel, device: &Device) -> anyhow::Result<(Capacity, LargestStep)> {
+    let longest = |of: fn(SpeedTest) -> usize| {
+        arguments.tests.iter().map(|test| of(*test)).max().unwrap_or(0)
+    };
+    let sequences = arguments.sequences as usize;
+    let chunk = models::engine_kind(device)?.chunk;
+    let prompts = sequences.saturating_mul(longest(SpeedTest::prompt));
+    let step = LargestStep { tokens: chunk.min(prompts).max(sequences), logits: sequences };
+    Ok((Capacity { sequences, tokens: longest(|test| test.depth + test.tokens) }, step))
 }
 
 /// Refuses tests beyond the model's context, or any device's memory, before anything is verified or loaded.
 fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<Told> {
     let (tests, context) = (&arguments.tests, architecture.context);
     let fit = |device: &Device| {
-        let capacity @ Capacity { sequences, .. } = capacity(arguments);
-        let chunk = models::engine_kind(device)?.chunk;
-        let longest = tests.iter().map(|test| test.prompt()).max().unwrap_or(0);
-        let tokens = chunk.min(sequences.saturating_mul(longest)).max(sequences);
-        let step = LargestStep { tokens, logits: sequences };
         let storage = arguments.dtype.into();
-        loading::fit(architecture, device, storage, (capacity, step)).map(|_| ())
+        loading::fit(architecture, device, storage, room(arguments, device)?).map(|_| ())
     };
     match tests.iter().find(|test| test.depth + test.tokens > context) {
         None => Ok(backend::begin(arguments.backend).end(fit)?.told),
@@ -200,13 +201,13 @@ fn time(
     progress.step("loading".to_owned());
     let start = Instant::now();
     let device = device::open(report.backend)?;
-    let (model, capacity) = (subject.source.open()?, capacity(arguments));
+    let (model, room) = (subject.source.open()?, room(arguments, &device)?);
     let mut engine = match subject.crew {
         Some(Crew { ranks, .. }) => {
-            let opening = Opening::new(subject.source, report.backend, storage, capacity);
+            let opening = Opening::new(subject.source, report.backend, storage, room);
             ranks.open(model.part(ranks.place())?, device, &opening)?
         }
-        None => open(model, device, storage, capacity)?,
+        None => open(model, device, storage, room.0)?,
     };
     report.load_seconds = Some(start.elapsed().as_secs_f64());
     for test in &arguments.tests {

@@ -44,7 +44,8 @@ impl Room {
         let swap_space = swap_space(asked);
         // On a GPU copies to the host go through some of its memory.
         let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
-        let free = loading::free(device).map(|free| free.value.saturating_sub(staging));
+        let free =
+            loading::free(device, architecture).map(|free| free.value.saturating_sub(staging));
         // The processor's memory is everybody's.
         let share = if on_host { 0.5 } else { 0.9 };
         let usable = free.map(|free| (free as f64 * share) as u64);

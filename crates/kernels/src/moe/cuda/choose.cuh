@@ -9,6 +9,7 @@ constexpr int MOST_EXPERTS = 512, MOST_CHOSEN = 32;
 struct Router {
   const float* correction;  // [experts], or null
   int experts;              // up to MOST_EXPERTS
+  int first, held;          // the experts whose weights are here: `held` from `first` on
   int top_k;                // up to MOST_CHOSEN
   int sigmoid;              // 0: weights are the softmax over the chosen logits
   int renormalise;          // sigmoids are divided by their sum + 1e-20
@@ -78,6 +79,24 @@ struct Choice {
   int expert;
   float weight;
 };
+
+// Where the weights of an expert lie; -1 where they are not here.
+DEVICE int place_of(int expert, int first, int held) {
+  return (unsigned)(expert - first) < (unsigned)held ? expert - first : -1;
+}
+
+// Keeps what a warp chose of experts that are here: their places and, where wanted, weights, in the order of the choice. `places` is
+// that of choose(). Gives how many they are.
+DEVICE int keep_held(const Choice& choice, const Router& router, int* places, float* weights) {
+  const int lane = threadIdx.x % 32, place = place_of(choice.expert, router.first, router.held);
+  const bool here = lane < router.top_k && place >= 0;
+  const u32 all = __ballot_sync(0xffffffff, here);
+  const int at = __popc(all & ((1u << lane) - 1));
+  __syncwarp();  // all lanes have read their places
+  if (here) places[at] = place;
+  if (here && weights != nullptr) weights[at] = choice.weight;
+  return __popc(all);
+}
 
 // Lane j gets the expert in place j and its weight; lanes from top_k on get expert 0 of weight 0. `places` is shared memory of
 // this warp, MOST_CHOSEN words.

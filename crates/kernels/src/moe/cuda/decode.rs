@@ -219,8 +219,8 @@ arguments! {
 arguments! {
     WayDown: moe_decode_down {
         made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
-        residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, top_k: i32, sigmoid: i32, scale: f32,
-        factors: (Factors),
+        residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, first_held: i32, held: i32, top_k: i32,
+        sigmoid: i32, scale: f32, factors: (Factors),
     }
 }
 
@@ -270,7 +270,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let launch = overlapping(planner, launch);
     planner.launch(way_up, launch, args);
 
-    let Weighing { experts, top_k, sigmoid, .. } = weighing(problem)?;
+    let Weighing { experts, first_held, held, top_k, sigmoid, .. } = weighing(problem)?;
     let args = Args::from(WayDown {
         made: &made,
         w_down: &*planner.required("w_down")?,
@@ -284,6 +284,8 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         hidden: int(problem.hidden)?,
         inner: int(inner)?,
         experts,
+        first_held,
+        held,
         top_k,
         sigmoid,
         scale: problem.scale as f32,

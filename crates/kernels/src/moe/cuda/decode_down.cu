@@ -43,8 +43,9 @@ struct Cursor {
 extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_down(const u16* made, const unsigned char* __restrict__ w_down, const float* logits,
                     const float* __restrict__ correction, const int* tiles, const int* pairs, const float* residual,
-                    void* o, int tokens, int hidden, int inner, int experts, int top_k, int sigmoid, float scale,
-                    const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups, int group_shift) {
+                    void* o, int tokens, int hidden, int inner, int experts, int first_held, int held, int top_k, int sigmoid,
+                    float scale, const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups,
+                    int group_shift) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
   const int first_row = blockIdx.x * ROWS, spans = ceil_div(inner, SPAN * DEPTH);
   // [WARPS][tokens][ROWS]
@@ -53,9 +54,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = lane; i < tokens * ROWS; i += 32) mine[i] = 0.0f;
 #if ONE
   __shared__ int places[MOST_CHOSEN];
-  if (warp == 0) choose(logits, {correction, experts, top_k, sigmoid, 1, 1.0f}, places);
+  __shared__ int count;
+  if (warp == 0) {
+    const Router router = {correction, experts, first_held, held, top_k, sigmoid, 1, 1.0f};
+    count = keep_held(choose(logits, router, places), router, places, nullptr);
+  }
   __syncthreads();
-  const Tiles list = {places, top_k};
+  const Tiles list = {places, count};
 #else
   wait_for_previous();
   let_next_start();

@@ -10,7 +10,8 @@
 // beside factors and offsets f32 [experts, groups, 2 inner], of 2^group_shift steps of DEPTH channels each. hidden is a multiple
 // of PER_LANE (decode.cuh) and inner of 8.
 // ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
-//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among the chosen; tiles and pairs are null.
+//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among the chosen that are here (`held` experts from
+//   `first_held` on); tiles and pairs are null.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //
 // Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8 * (2 OCTET_BYTES + TOKEN_BYTES)
@@ -33,8 +34,8 @@ struct Cursor {
 extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_gate_up(const u16* x, const unsigned char* __restrict__ w_gate_up, const float* logits,
                        const float* __restrict__ correction, int* chosen, float* weights, const int* tiles,
-                       const int* pairs, u16* made, int hidden, int inner, int experts, int top_k, int sigmoid,
-                       int renormalise, float weight_scale, const float* __restrict__ w_scale,
+                       const int* pairs, u16* made, int hidden, int inner, int experts, int first_held, int held,
+                       int top_k, int sigmoid, int renormalise, float weight_scale, const float* __restrict__ w_scale,
                        const float* __restrict__ w_offset, int groups, int group_shift) {
   __shared__ float2 parts[2][WARPS][2][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
@@ -45,17 +46,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if ONE
   __shared__ int places[MOST_CHOSEN];
   __shared__ float taken[MOST_CHOSEN];
+  __shared__ int count;
   if (warp == 0) {
-    const Router router = {correction, experts, top_k, sigmoid, renormalise, weight_scale};
+    const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, weight_scale};
     const Choice choice = choose(logits, router, places);
-    taken[lane] = choice.weight;
+    count = keep_held(choice, router, places, taken);
     if (blockIdx.x == 0 && blockIdx.y == 0 && lane < top_k) {
       chosen[lane] = choice.expert;
       weights[lane] = choice.weight;
     }
   }
   __syncthreads();
-  const Tiles list = {places, top_k};
+  const Tiles list = {places, count};
 #else
   const Tiles list = {tiles, tiles[0]};
 #endif

@@ -2,19 +2,19 @@
 //
 // Source: cuda/ampere.cuh, then this file. sm_80 and later.
 //
-// x [tokens, hidden], to [pairs, hidden], 16-bit elements; hidden is a multiple of 8. pairs as list.cuh says, `count` of them.
+// x [tokens, hidden], to [pairs, hidden], 16-bit elements; hidden is a multiple of 8. tiles and pairs as list.cuh says.
 //
-// Launch: grid (ceil(count hidden / 8 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(most pairs hidden / 8 / 256)); block (256). May overlap the kernel before it.
 //
 // Macros: none.
 
 extern "C" __global__ void __launch_bounds__(256)
-    moe_gather(const u16* x, const int* pairs, u16* to, int count, int hidden, int top_k) {
+    moe_gather(const u16* x, const int* tiles, const int* pairs, u16* to, int hidden, int top_k) {
   const i64 piece = (i64)blockIdx.x * 256 + threadIdx.x;
   const int place = (int)(piece / (hidden / 8)), channel = (int)(piece % (hidden / 8)) * 8;
   wait_for_previous();
   let_next_start();
-  if (place >= count) return;
+  if (place >= tiles[1]) return;
   *reinterpret_cast<uint4*>(to + (i64)place * hidden + channel) =
       *reinterpret_cast<const uint4*>(x + (i64)(pairs[place] / top_k) * hidden + channel);
 }

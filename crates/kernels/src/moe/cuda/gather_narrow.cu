@@ -3,19 +3,19 @@
 //
 // Source: cuda/ampere.cuh, cuda/narrow.cuh, moe/cuda/order.cuh, then this file. sm_90a.
 //
-// x [tokens, hidden], to [pairs, hidden], bf16; hidden is a multiple of 64. pairs as list.cuh says, `count` of them.
+// x [tokens, hidden], to [pairs, hidden], bf16; hidden is a multiple of 64. tiles and pairs as list.cuh says.
 //
-// Launch: grid (ceil(count hidden / 64 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(most pairs hidden / 64 / 256)); block (256). May overlap the kernel before it.
 //
 // Macros: WEIGHT_BITS, INTEGERS.
 
 extern "C" __global__ void __launch_bounds__(256)
-    moe_gather_narrow(const u16* x, const int* pairs, u16* to, int count, int hidden, int top_k) {
+    moe_gather_narrow(const u16* x, const int* tiles, const int* pairs, u16* to, int hidden, int top_k) {
   const i64 piece = (i64)blockIdx.x * 256 + threadIdx.x;
   const int place = (int)(piece / (hidden / 64)), channel = (int)(piece % (hidden / 64)) * 64;
   wait_for_previous();
   let_next_start();
-  if (place >= count) return;
+  if (place >= tiles[1]) return;
   const uint4* const from = reinterpret_cast<const uint4*>(x + (i64)(pairs[place] / top_k) * hidden + channel);
   u32 words[32];
 #pragma unroll

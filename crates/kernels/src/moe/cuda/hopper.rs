@@ -64,7 +64,7 @@ pub(super) fn bundled(dtype: DType, arch: &GpuArch) -> Vec<KernelSource> {
 
 arguments! {
     Gather: moe_gather {
-        x: Pointer, pairs: Pointer, to: Pointer, count: i32, hidden: i32, top_k: i32,
+        x: Pointer, tiles: Pointer, pairs: Pointer, to: Pointer, hidden: i32, top_k: i32,
     }
 }
 
@@ -80,9 +80,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let kernel = planner.kernel(&gather_source(&planner.arch()))?;
     let args = Args::from(Gather {
         x: &*planner.required("x")?,
+        tiles: &list.tiles,
         pairs: &list.pairs,
         to: &gathered,
-        count: int(pairs)?,
         hidden: int(problem.hidden)?,
         top_k: int(problem.top_k)?,
     });
@@ -122,7 +122,7 @@ impl Product<'_> {
         let kernel = planner.kernel(&product_source(problem.dtype, up, &planner.arch()))?;
         let rows = if up { 2 * columns } else { columns };
         let map_from = tokens_map(planner, problem, self.from, channels)?;
-        let sizes = [channels, rows, problem.experts];
+        let sizes = [channels, rows, problem.held];
         let map_weights = map(planner, problem.dtype, self.weights, sizes, ROWS)?;
         let args = Hopper {
             map_from: (&map_from).into(),

@@ -1,13 +1,14 @@
-// Pairs of a token and an expert it chose, listed by expert. Stands behind choose.cuh.
+// Pairs of a token and an expert it chose, listed by expert: of those whose weights are here, and an expert is where they lie, from 0 on.
+// Stands behind choose.cuh.
 //
 // A chunk of CHUNK tokens is worked on by one block of LIST_THREADS threads, each of which has an expert. A token chooses an
 // expert at most once, so a chunk's choices are CHUNK bits for each expert, and the place of a token among those of its expert
 // is the number of bits below its own: no order of threads matters.
 //
 // The list of a call:
-//   tiles  i32 [4 + 4 n]: the number of tiles, three words unused, and for each tile an expert and its first and last + 1
-//          place in `pairs`: TILE of them at most, all of one expert; experts ascend
-//   pairs  i32 [T * top_k]: token * top_k + its place among the token's experts; ascending for each expert
+//   tiles  i32 [4 + 4 n]: the number of tiles, that of pairs, two words unused, and for each tile an expert and its first and
+//          last + 1 place in `pairs`: TILE of them at most, all of one expert; experts ascend
+//   pairs  i32 [up to T * top_k]: token * top_k + its place among the token's experts; ascending for each expert
 
 constexpr int CHUNK = 64, LIST_THREADS = MOST_EXPERTS;
 
@@ -68,6 +69,6 @@ struct List {
       const int from = first + i * size;
       *reinterpret_cast<int4*>(tiles + 4 + 4 * (tile + i)) = make_int4(expert, from, min(from + size, first + total), 0);
     }
-    if (expert == LIST_THREADS - 1) tiles[0] = tile + count;
+    if (expert == LIST_THREADS - 1) tiles[0] = tile + count, tiles[1] = first + total;
   }
 };

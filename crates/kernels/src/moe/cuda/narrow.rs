@@ -81,7 +81,7 @@ pub(super) fn bundled(narrow: NarrowExperts, arch: &GpuArch) -> Vec<KernelSource
 
 arguments! {
     Gather: moe_gather_narrow {
-        x: Pointer, pairs: Pointer, to: Pointer, count: i32, hidden: i32, top_k: i32,
+        x: Pointer, tiles: Pointer, pairs: Pointer, to: Pointer, hidden: i32, top_k: i32,
     }
 }
 
@@ -100,9 +100,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let kernel = planner.kernel(&gather_source(narrow, &planner.arch()))?;
     let args = Args::from(Gather {
         x: &*planner.required("x")?,
+        tiles: &list.tiles,
         pairs: &list.pairs,
         to: &gathered,
-        count: int(pairs)?,
         hidden: int(hidden)?,
         top_k: int(problem.top_k)?,
     });
@@ -147,7 +147,7 @@ impl Product<'_> {
         let layout = TiledLayout {
             element: MapElement::U8,
             offset: 0,
-            sizes: &[row, rows as u64, problem.experts as u64],
+            sizes: &[row, rows as u64, problem.held as u64],
             strides: &[row, row * rows as u64],
             tile: &[row_bytes(narrow) as u32, ROWS as u32, 1],
             swizzle: Swizzle::None,

@@ -44,8 +44,10 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
 }
 
 arguments! {
-    /// The sizes of a router, how it scores, and how it weighs.
-    pub(super) Weighing { experts: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32 }
+    /// The sizes of a router, which experts are here, how it scores, and how it weighs.
+    pub(super) Weighing {
+        experts: i32, first_held: i32, held: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32,
+    }
 }
 
 pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaError> {
@@ -54,8 +56,9 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaErr
         Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
     };
     let (experts, top_k) = (int(problem.experts)?, int(problem.top_k)?);
+    let (first_held, held) = (int(problem.first)?, int(problem.held)?);
     let weight_scale = problem.weight_scale as f32;
-    Ok(Weighing { experts, top_k, sigmoid, renormalise, weight_scale })
+    Ok(Weighing { experts, first_held, held, top_k, sigmoid, renormalise, weight_scale })
 }
 
 /// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.
@@ -105,7 +108,7 @@ pub(super) fn expanded(
         zero: None,
         offset: offset.as_deref(),
         order: None,
-        shape: [problem.experts, rows, columns],
+        shape: [problem.held, rows, columns],
         group: narrow.columns_of(factors, columns),
     }
     .plan(planner)

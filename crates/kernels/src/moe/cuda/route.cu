@@ -3,8 +3,8 @@
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, list.cuh, then this file. sm_80 and later.
 //
 // logits f32 [tokens, experts], correction f32 [experts] or null; chosen i32 and weights f32 [tokens, top_k]. tiles and
-// pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, experts] gets the
-// pairs of each expert in each chunk, and sort.cu makes the list.
+// pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, held] gets the
+// pairs of each expert in each chunk, and sort.cu makes the list. Listed are the `held` experts from `first_held` on.
 //
 // Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
 //
@@ -12,12 +12,12 @@
 
 extern "C" __global__ void __launch_bounds__(LIST_THREADS)
     moe_route(const float* logits, const float* __restrict__ correction, int* chosen, float* weights, int* tiles,
-              int* pairs, int* counts, int tokens, int experts, int top_k, int sigmoid, int renormalise,
-              float weight_scale) {
+              int* pairs, int* counts, int tokens, int experts, int first_held, int held, int top_k,
+              int sigmoid, int renormalise, float weight_scale) {
   __shared__ List list;
   __shared__ int places[LIST_THREADS / 32][MOST_CHOSEN];
   __shared__ int experts_of[CHUNK * MOST_CHOSEN];
-  const Router router = {correction, experts, top_k, sigmoid, renormalise, weight_scale};
+  const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, weight_scale};
   const int lane = threadIdx.x % 32, first = blockIdx.x * CHUNK, here = min(CHUNK, tokens - first);
   list.clear();
   __syncthreads();
@@ -31,18 +31,20 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS)
     const int at = token * top_k + lane;
     chosen[(i64)first * top_k + at] = choice.expert;
     weights[(i64)first * top_k + at] = choice.weight;
-    experts_of[at] = choice.expert;
-    list.add(token, choice.expert);
+    const int expert = place_of(choice.expert, first_held, held);
+    experts_of[at] = expert;
+    if (expert >= 0) list.add(token, expert);
   }
   __syncthreads();
   const int expert = threadIdx.x;
   if (counts != nullptr) {
-    if (expert < experts) counts[blockIdx.x * experts + expert] = list.count();
+    if (expert < held) counts[blockIdx.x * held + expert] = list.count();
     return;
   }
   list.place(list.count(), tiles, true);
   __syncthreads();
   for (int pair = threadIdx.x; pair < here * top_k; pair += LIST_THREADS) {
-    pairs[list.begin[experts_of[pair]] + list.rank(pair / top_k, experts_of[pair])] = pair;
+    const int of = experts_of[pair];
+    if (of >= 0) pairs[list.begin[of] + list.rank(pair / top_k, of)] = pair;
   }
 }

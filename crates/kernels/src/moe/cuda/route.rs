@@ -41,7 +41,7 @@ impl List {
         tile: usize,
     ) -> Result<Self, CudaError> {
         let pairs = problem.pairs();
-        let most_tiles = pairs.min(problem.experts + pairs / tile);
+        let most_tiles = pairs.min(problem.held + pairs / tile);
         Ok(Self {
             tiles: planner.scratch(4 + 4 * most_tiles)?,
             pairs: planner.scratch(pairs)?,
@@ -52,7 +52,8 @@ impl List {
 
 arguments! {
     Sort: moe_sort {
-        chosen: Pointer, counts: Pointer, tiles: Pointer, pairs: Pointer, places: Pointer, tokens: i32, experts: i32, top_k: i32,
+        chosen: Pointer, counts: Pointer, tiles: Pointer, pairs: Pointer, places: Pointer, tokens: i32, first_held: i32,
+        held: i32, top_k: i32,
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn plan(
     tile: usize,
 ) -> Result<(List, Arc<Buffer>), CudaError> {
     let chunks = problem.tokens.div_ceil(CHUNK);
-    let counts = planner.scratch(chunks * problem.experts)?;
+    let counts = planner.scratch(chunks * problem.held)?;
     route(problem, planner, tile, (None, Some(&counts)))?;
     let kernel = planner.kernel(&sort_source(tile, &planner.arch()))?;
     let list = List::new(problem, planner, tile)?;
@@ -86,7 +87,8 @@ pub(super) fn plan(
         pairs: &list.pairs,
         places: &places,
         tokens: int(problem.tokens)?,
-        experts: int(problem.experts)?,
+        first_held: int(problem.first)?,
+        held: int(problem.held)?,
         top_k: int(problem.top_k)?,
     });
     let launch = overlapping(planner, Launch::new([chunks as u32, 1, 1], THREADS, 0));

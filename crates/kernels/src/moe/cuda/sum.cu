@@ -2,7 +2,7 @@
 //
 // Source: cuda/ampere.cuh, cuda/storage.cuh, then this file. sm_80 and later.
 //
-// made [pairs as listed, hidden] storage; weights f32 and places i32 [tokens, top_k]; residual f32 [tokens, hidden] or null;
+// made [pairs as listed, hidden] storage; weights f32 and places i32 [tokens, top_k], -1: nothing was made; residual f32 [tokens, hidden] or null;
 // o [tokens, hidden] f32 with a residual, otherwise storage. hidden is a multiple of 8.
 //
 // Launch: grid (ceil(tokens hidden / 8 / 256)); block (256). May overlap the kernel before it.
@@ -21,9 +21,12 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll 4
   for (int k = 0; k < top_k; k++) {
     const i64 pair = (i64)token * top_k + k;
+    const int place = places[pair];
     Stored<8> values;
-    values.load(made + (i64)places[pair] * hidden + channel);
+    // Not under a condition: loads of several pairs are under way at once. What was never made may be NaN.
+    values.load(made + (i64)max(place, 0) * hidden + channel);
     const float weight = weights[pair];
+    if (place < 0) continue;
 #pragma unroll
     for (int c = 0; c < 8; c++) sums[c] = fmaf(weight, values.get(c), sums[c]);
   }

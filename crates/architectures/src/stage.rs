@@ -1,0 +1,102 @@
+//! A model whose layers are shared out over processes, one behind the other: what of its parameters each has.
+
+use crate::params::ParamId;
+use crate::shard::{Cutter, hinted};
+use crate::{Architecture, CannotSplit, Place, Stored};
+
+impl Architecture {
+    /// What one process has of a whole model: some of its layers, which follow those of the process before it. The first has the
+    /// embedding, the last what stands behind the layers. Parameters of the others are empty.
+    ///
+    /// # Errors
+    /// [`CannotSplit`] where there are fewer layers than processes, or weights without a rule.
+    pub fn stage(&self, stage: Place) -> Result<Self, CannotSplit> {
+        hinted("--pp", stage, |stage| self.some_layers(stage))
+    }
+
+    fn some_layers(&self, stage: Place) -> Result<Self, String> {
+        if stage.ranks == 1 {
+            return Ok(self.clone());
+        }
+        if self.params.iter().any(|param| param.stored != Stored::Wide) {
+            return Err("weights narrower than 16 bits have no rule".to_owned());
+        }
+        let count = self.layers.len();
+        if count < stage.ranks {
+            return Err(format!("{count} layers are fewer than {} processes", stage.ranks));
+        }
+        let own = stage.part(count);
+        let kept = self.first_of_layer(own.start)..self.first_of_layer(own.end);
+        let last = stage.rank + 1 == stage.ranks;
+        let mut cutter = Cutter::new(self.params.clone());
+        for (id, _) in self.params.with_ids() {
+            let around = match id == self.embedding {
+                true => stage.rank == 0 || (last && self.is_tied()),
+                false => last && id >= self.norm,
+            };
+            if !around && !kept.contains(&id) {
+                cutter.leave(id);
+            }
+        }
+        cutter.end(std::iter::empty());
+        let layers = self.layers[own].to_vec();
+        Ok(Self { stage, layers, params: cutter.params, ..self.clone() })
+    }
+
+    /// The first parameter of a layer, or of what stands behind them: a layer's are declared with its first norm and behind that.
+    fn first_of_layer(&self, layer: usize) -> ParamId {
+        self.layers.get(layer).map_or(self.norm, |layer| layer.input_norm)
+    }
+
+    /// Whether the last of its layers are here, and what stands behind them.
+    pub fn ends_here(&self) -> bool {
+        self.stage.rank + 1 == self.stage.ranks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SHAPES, shape};
+
+    /// Every value is on one stage alone, but for the embedding that is the head too, and beside those of its layers.
+    #[test]
+    fn stages_share_out_every_parameter_once() {
+        let mut split = 0;
+        for name in SHAPES.iter().map(|shape| shape.name) {
+            let whole = Architecture::of(&shape(name).unwrap()).unwrap();
+            for ranks in [2, 3] {
+                let stage = |rank| whole.stage(Place { rank, ranks }).unwrap();
+                let stages: Vec<_> = (0..ranks).map(stage).collect();
+                let layers: usize = stages.iter().map(|stage| stage.layers.len()).sum();
+                assert_eq!(layers, whole.layers.len(), "{name}");
+                for (at, param) in whole.params.iter().enumerate() {
+                    let has = |stage: &&Architecture| {
+                        let own = stage.params.iter().nth(at).unwrap();
+                        assert!(own.is_empty() || own.len() == param.len(), "{name}: {}", own.name);
+                        !own.is_empty()
+                    };
+                    let with: Vec<_> = stages.iter().filter(has).collect();
+                    let twice = whole.is_tied() && param.name.contains("embed");
+                    assert_eq!(with.len(), 1 + usize::from(twice), "{name}: {}", param.name);
+                    // A layer's number stands in the names of its parameters.
+                    let number = param.name.split('.').find_map(|part| part.parse().ok());
+                    if let Some(layer) = number {
+                        let own = with[0].stage.part(whole.layers.len());
+                        assert!(own.contains(&layer), "{name}: {} is not of {own:?}", param.name);
+                        split += 1;
+                    }
+                }
+            }
+        }
+        assert!(split > 1000, "{split}");
+    }
+
+    #[test]
+    fn more_processes_than_layers_are_refused() {
+        let whole = Architecture::of(&shape("granite-hybrid-mini").unwrap()).unwrap();
+        let error = whole.stage(Place { rank: 0, ranks: 64 }).unwrap_err();
+        assert!(error.to_string().contains("layers are fewer than 64 processes"), "{error}");
+        assert!(error.hint.starts_with("take --pp 2"), "{}", error.hint);
+    }
+}
