@@ -261,6 +261,11 @@ impl Context {
         checked
     }
 
+    /// The driver's number of the GPU, and its handle of the context.
+    pub(super) fn handles(&self) -> (c_int, Handle) {
+        (self.device, self.raw)
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
