@@ -77,7 +77,7 @@ fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, BenchError> {
     let open = |(at, index): (u32, u32)| -> Result<Gpu, BenchError> {
         let device = device::open_gpu(at)?;
         let cuda = device.cuda().cloned().ok_or_else(|| refused("the device is no GPU"))?;
-        let buffer = || Ok(Arc::new(cuda.stream().allocate(plan.largest as usize)?));
+        let buffer = || cuda.stream().allocate(plan.largest as usize).map(Arc::new);
         let (from, to) = (buffer()?, buffer()?);
         let host = cuda.pinned(plan.largest as usize)?;
         Ok(Gpu { index, device, cuda, from, to, host })
@@ -127,7 +127,7 @@ impl FabricPlan {
 
 /// How often a transfer of so many bytes is repeated within a timed stretch.
 fn runs(bytes: u64) -> usize {
-    ((1 << 30) / bytes.max(1)).clamp(4, 100) as usize
+    ((1 << 28) / bytes.max(1)).clamp(4, 100) as usize
 }
 
 /// Milliseconds of each stretch between two events.

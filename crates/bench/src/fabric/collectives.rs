@@ -33,9 +33,9 @@ pub(super) fn of_all<I: Send, T: Send>(
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = each.map(|one| scope.spawn(move || work(one))).collect();
-        let joined = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect()
     })
 }
@@ -74,7 +74,11 @@ fn one(
     let count = gpus.len();
     // As many values for each rank as the size has.
     let row = bytes as usize / size_of::<f32>() / count;
-    let whole = if kind == CollectiveKind::AllReduce { bytes as usize / size_of::<f32>() } else { row * count };
+    let whole = if kind == CollectiveKind::AllReduce {
+        bytes as usize / size_of::<f32>()
+    } else {
+        row * count
+    };
     let (bytes, runs) = ((whole * size_of::<f32>()) as u64, runs(bytes));
     let times = of_all(ranks.with(gpus), |(rank, by, gpu)| {
         let gets = if kind == CollectiveKind::ReduceScatter { row } else { whole };

@@ -18,7 +18,8 @@ pub(super) fn all(
         let index = gpu.index;
         gpu.give(|at| word(index, at))?;
     }
-    let pairs = || (0..gpus.len()).flat_map(|one| (one + 1..gpus.len()).map(move |other| [one, other]));
+    let pairs =
+        || (0..gpus.len()).flat_map(|one| (one + 1..gpus.len()).map(move |other| [one, other]));
     let pairs: Vec<[usize; 2]> = pairs().collect();
     for (done, pair) in pairs.iter().enumerate() {
         if plan.is_late(report, || format!("copies of {} pairs of GPUs", pairs.len() - done)) {
@@ -97,9 +98,8 @@ fn at_once(bytes: u64, one: &mut Gpu, other: &mut Gpu) -> Result<(f64, [u64; 2])
     one.poison(bytes)?;
     other.poison(bytes)?;
     let runs = runs(bytes);
-    let copy = |from: &Gpu, to: &Gpu| {
-        from.cuda.stream().copy_to_peer(&from.from, &to.to, bytes as usize)
-    };
+    let copy =
+        |from: &Gpu, to: &Gpu| from.cuda.stream().copy_to_peer(&from.from, &to.to, bytes as usize);
     // Given to both streams before either is waited for; what one starts earlier is little beside all that it copies.
     let there = one.stretches(runs, || copy(one, other))?;
     let back = other.stretches(runs, || copy(other, one))?;
@@ -111,6 +111,7 @@ fn at_once(bytes: u64, one: &mut Gpu, other: &mut Gpu) -> Result<(f64, [u64; 2])
         gpu.cuda.stream().synchronize()?;
     }
     let (first, second) = (one.index, other.index);
-    let wrong = [other.wrong(bytes, |at| word(first, at))?, one.wrong(bytes, |at| word(second, at))?];
+    let wrong =
+        [other.wrong(bytes, |at| word(first, at))?, one.wrong(bytes, |at| word(second, at))?];
     Ok((slower, wrong))
 }

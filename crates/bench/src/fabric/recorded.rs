@@ -74,9 +74,8 @@ pub(super) fn by_kernel(
     for (rank, (gpu, own)) in gpus.iter().zip(&sums).enumerate() {
         let (inboxes, reached) = own.open(rank, gpu, gpus, &sums)?;
         let planned = own.plan(gpu, &inboxes)?;
-        let graph = recorded(&gpu.cuda, || {
-            planned.enqueue(gpu.cuda.stream()).map_err(driver_error)
-        })?;
+        let graph =
+            recorded(&gpu.cuda, || planned.enqueue(gpu.cuda.stream()).map_err(driver_error))?;
         graphs.push((graph, planned, reached));
     }
     let launched = |gpu: &Gpu| gpu.device.launches().of(KERNEL).count;
@@ -174,10 +173,7 @@ fn driver_error(error: OpError) -> CudaError {
 
 /// Records so many sums, and brings the graph to the GPU: what a launch would still have to do there could wait for a kernel that
 /// waits for this GPU.
-fn recorded(
-    cuda: &Cuda,
-    sum: impl Fn() -> Result<(), CudaError>,
-) -> Result<Graph, CudaError> {
+fn recorded(cuda: &Cuda, sum: impl Fn() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
     let stream = cuda.stream();
     let graph = stream.capture(|_| (0..SUMS).try_for_each(|_| sum()))?;
     graph.upload(stream)?;
@@ -186,9 +182,7 @@ fn recorded(
 }
 
 /// Milliseconds of a sum on the slowest GPU, the median of several launches of all graphs.
-fn replayed<'a>(
-    graphs: impl Iterator<Item = (&'a Cuda, &'a Graph)>,
-) -> Result<f64, CudaError> {
+fn replayed<'a>(graphs: impl Iterator<Item = (&'a Cuda, &'a Graph)>) -> Result<f64, CudaError> {
     let graphs: Vec<(&Cuda, &Graph)> = graphs.collect();
     // All launches before anything is waited for, the first to warm up: no GPU waits for the host in between.
     let mut stretches: Vec<Vec<(Event, Event)>> = graphs.iter().map(|_| Vec::new()).collect();

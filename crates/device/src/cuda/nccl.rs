@@ -322,14 +322,12 @@ impl Communicator {
         let moved = (0..self.ranks).try_for_each(|rank| {
             let ((from, to), peer) = (row(rank), rank as c_int);
             // SAFETY: the rows hold as many values, and the stream's order keeps them.
-            let sent = unsafe {
-                (functions.send)(from, count, FLOAT32, peer, self.raw, stream.raw())
-            };
+            let sent =
+                unsafe { (functions.send)(from, count, FLOAT32, peer, self.raw, stream.raw()) };
             nccl.check("ncclSend", sent)?;
             // SAFETY: as above.
-            let received = unsafe {
-                (functions.receive)(to, count, FLOAT32, peer, self.raw, stream.raw())
-            };
+            let received =
+                unsafe { (functions.receive)(to, count, FLOAT32, peer, self.raw, stream.raw()) };
             nccl.check("ncclRecv", received)
         });
         // SAFETY: nothing is given to it; the group ends also where a call was refused.

@@ -1,10 +1,10 @@
-//! Which GPUs a check runs on.
+//! Which GPUs a command runs on.
 //!
 //! The first of them is the one that this process opens. Where `--gpu` names another one, the command starts itself anew with
 //! `CUDA_VISIBLE_DEVICES` set to the UUIDs of those that were named: a driver that has started sees what it saw, and whatever this
 //! process starts, Python too, then sees the same GPUs in the same order.
 
-use crate::cli::Check;
+use crate::cli::Waiting;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
 use crate::own_program::again;
@@ -12,7 +12,7 @@ use facts::{Gpu, GpuVendor, Machine};
 use probe::Options;
 
 /// The setting that hides GPUs from a process.
-pub(super) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A GPU that works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,20 +27,20 @@ pub(super) struct Chosen {
 ///
 /// # Errors
 /// When one of them is not there, or hidden by whoever started this process.
-pub(super) fn only_named(arguments: &Check) -> anyhow::Result<()> {
-    if arguments.gpu.is_empty() {
+pub(super) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
+    if numbers.is_empty() {
         return Ok(());
     }
-    let source = live(&super::patient(&arguments.environment, None).waiting);
+    let source = live(waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let visible = std::env::var(VISIBLE).ok();
-    let wanted = named(&arguments.gpu, &machine.gpus, visible.as_deref())?;
+    let wanted = named(numbers, &machine.gpus, visible.as_deref())?;
     if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(VISIBLE, &wanted) }
 }
 
 /// The UUIDs of the GPUs that this process sees, as NVML tells without starting CUDA here.
-pub(super) fn visible(arguments: &Check) -> Vec<String> {
-    let source = live(&arguments.environment.waiting);
+pub(super) fn visible(waiting: &Waiting) -> Vec<String> {
+    let source = live(waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let setting = std::env::var(VISIBLE).ok();
     let nvidia = machine.gpus.into_iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
