@@ -39,7 +39,7 @@ pub use bundle::Bundle;
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
 pub use compiler_process::{compile_by, compile_for_another};
-pub use context::{Cuda, Seen, seen};
+pub use context::{Cuda, Seen, is_partition, seen};
 pub use cublas::Cublas;
 pub use error::CudaError;
 pub use event::Event;

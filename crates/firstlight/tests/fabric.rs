@@ -17,7 +17,12 @@ const TWO: [(&str, &str); 4] = [
 ];
 
 /// What comes of it in a folder on two GPUs that behave so; with an NCCL that computes where `library` is given.
-fn measured(folder: &Path, library: Option<&Path>, behaviour: &[(&str, &str)], more: &[&str]) -> Value {
+fn measured(
+    folder: &Path,
+    library: Option<&Path>,
+    behaviour: &[(&str, &str)],
+    more: &[&str],
+) -> Value {
     let small = if more.contains(&"--largest") { &[][..] } else { &["--largest", "1"] };
     let arguments = [&["bench", "fabric", "--json"], small, more].concat();
     let mut command = with_gpus(folder, &arguments, &TWO);
@@ -57,7 +62,8 @@ fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
     assert_eq!(collectives.len(), 4 * 3);
     for sum in collectives {
         assert_eq!(sum["wrong"], 0, "{sum}");
-        let (bus, algorithm) = (sum["bus_gbps"].as_f64().unwrap(), sum["algorithm_gbps"].as_f64().unwrap());
+        let (bus, algorithm) =
+            (sum["bus_gbps"].as_f64().unwrap(), sum["algorithm_gbps"].as_f64().unwrap());
         let factor = if sum["kind"] == "all-reduce" { 1.0 } else { 0.5 };
         assert!((bus / algorithm - factor).abs() < 1e-9, "{sum}");
     }
@@ -89,7 +95,8 @@ fn what_does_not_arrive_or_is_slow_is_named() {
     assert!(titles.contains("from GPU 0 to GPU 1 and"), "{titles}");
     assert!(titles.contains("in NCCL's reduce-scatter: 1 values"), "{titles}");
 
-    let slow = measured(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
+    let slow =
+        measured(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
     let titles = found(&slow, "fabric-slow").concat();
     assert!(titles.contains("copies from GPU 0 to GPU 1 are slow: 50 %"), "{titles}");
 }
@@ -111,12 +118,18 @@ fn what_cannot_be_measured_says_why() {
     assert!(rows(&apart, "copies")[0]["gbps"].is_number(), "{apart}");
     // NVML says that four links join them.
     let titles = found(&apart, "peers-unreachable").concat();
-    assert!(titles.contains("GPU 0 and GPU 1 do not reach") && titles.contains("4 NVLinks"), "{titles}");
+    assert!(
+        titles.contains("GPU 0 and GPU 1 do not reach") && titles.contains("4 NVLinks"),
+        "{titles}"
+    );
 
     let library = nccl(folder.path());
     let refused = measured(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
     let titles = found(&refused, "fabric-wrong").concat();
-    assert!(titles.contains("did not come to its end") && titles.contains("ncclCommInitRank"), "{titles}");
+    assert!(
+        titles.contains("did not come to its end") && titles.contains("ncclCommInitRank"),
+        "{titles}"
+    );
     assert!(titles.contains("2 copies and 0 collectives were measured before"), "{titles}");
     let ended = measured(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
     let titles = found(&ended, "fabric-wrong").concat();
@@ -152,12 +165,41 @@ fn gpus_under_load_are_looked_at_and_a_product_that_is_wrong_has_no_rate() {
     assert!(held.contains("HW_THERMAL_SLOWDOWN"), "{held}");
 }
 
-#[test]
-fn one_gpu_alone_is_refused() {
+/// What a refused command says: a sentence, and a hint.
+fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
     let folder = tempdir().unwrap();
-    let one = ("CUDA_VISIBLE_DEVICES", "GPU-00000000-0000-0000-0000-000000000001");
-    let output = with_gpus(folder.path(), &["bench", "fabric"], &[&TWO[..], &[one]].concat()).output().unwrap();
+    let behaviour = [&TWO[..], behaviour].concat();
+    let output = with_gpus(folder.path(), arguments, &behaviour).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("between GPUs there have to be two, this process sees GPU 1 (stand-in) alone"), "{said}");
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 2), "{said}");
+    said
+}
+
+#[test]
+fn one_gpu_alone_a_partition_and_one_that_is_taken_are_a_sentence_each() {
+    let one = ("CUDA_VISIBLE_DEVICES", "GPU-00000000-0000-0000-0000-000000000001");
+    let part = ("CUDA_VISIBLE_DEVICES", "MIG-00000000-0000-0000-0000-000000000001");
+    let mig = ("FAKE_CUDA_MIG", "1");
+    let said = refused(&["bench", "fabric"], &[one]);
+    assert!(
+        said.contains("there have to be two, this process sees GPU 1 (stand-in) alone"),
+        "{said}"
+    );
+    let said = refused(&["bench", "fabric"], &[part, mig]);
+    assert!(said.contains("(stand-in MIG 1g.10gb) alone"), "{said}");
+    assert!(said.contains("a process sees one partition (MIG) at the most"), "{said}");
+    let said = refused(&["check", "--gpu", "1"], &[part, mig]);
+    assert!(said.contains("CUDA_VISIBLE_DEVICES names a partition (MIG-0000"), "{said}");
+
+    let folder = tempdir().unwrap();
+    let report = measured(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
+    let titles = found(&report, "fabric-wrong").concat();
+    let words = "GPU 1 (stand-in) is taken: its compute mode lets one program use it at a time";
+    assert!(titles.contains(words), "{titles}");
+    let arguments = ["op", "rmsnorm", "--backend", "cuda", "--explain-choice"];
+    let taken = [("FAKE_CUDA_TAKEN", "0")];
+    let output =
+        with_gpus(folder.path(), &arguments, &[&TWO[..], &taken].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("GPU 0 (stand-in) is taken"), "{said}");
 }

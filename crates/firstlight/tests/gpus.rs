@@ -84,9 +84,14 @@ fn what_is_planted_on_one_gpu_is_named() {
     let run = folder.path().join("run");
     // What is between GPUs is measured without the one that ended.
     assert_eq!(summary["gpus"]["fabric"]["gpus"], serde_json::json!([1, 0]));
-    for file in
-        ["parity.csv", "bench.csv", "gpu-0/parity.csv", "gpu-0/bench.csv", "gpus.json", "fabric.csv"]
-    {
+    for file in [
+        "parity.csv",
+        "bench.csv",
+        "gpu-0/parity.csv",
+        "gpu-0/bench.csv",
+        "gpus.json",
+        "fabric.csv",
+    ] {
         assert!(run.join(file).exists(), "{file}");
     }
     let before = std::fs::read_to_string(run.join("report.md")).unwrap();

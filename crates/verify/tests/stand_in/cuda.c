@@ -11,6 +11,8 @@
 //   FAKE_CUDA_SLOW=1            what is timed on GPU 1 takes twice as long
 //   FAKE_CUDA_BAD_MEMORY=1      a word of GPU 1's memory loses a bit
 //   FAKE_CUDA_ENDS=1            a process that is given GPU 1 alone ends when it launches its first kernel
+//   FAKE_CUDA_TAKEN=1           GPU 1 is taken by another program, whose compute mode lets no other use it
+//   FAKE_CUDA_MIG=1             the GPU that CUDA_VISIBLE_DEVICES names by a UUID is a partition
 //   FAKE_CUDA_NO_PEERS=1        no GPU reaches another one's memory
 //   FAKE_CUDA_SLOW_COPIES=1     copies to GPU 1 take twice as long
 //   FAKE_CUDA_WRONG_COPIES=1    copies to GPU 1 lose a bit
@@ -126,7 +128,7 @@ static int seen(int *gpus) {
     }
     for (char *at = list; *at && count < all;) {
         size_t length = strcspn(at, ",");
-        int uuid = !strncmp(at, "GPU-", 4), gpu = uuid ? at[length - 1] - '0' : atoi(at);
+        int uuid = !strncmp(at, "GPU-", 4) || !strncmp(at, "MIG-", 4), gpu = uuid ? at[length - 1] - '0' : atoi(at);
         if (length == 0 || gpu < 0 || gpu >= all) break;
         gpus[count++] = gpu;
         at += length + (at[length] == ',');
@@ -149,7 +151,11 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
 }
 static int slow_copies;
 int cuEventElapsedTime(float *millis) { *millis = has("FAKE_CUDA_SLOW") || slow_copies ? 2 : 1; return SUCCESS; }
-int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, size, "stand-in"); return SUCCESS; }
+int cuDeviceGetName(char *name, int size, int device) {
+    (void)device;
+    snprintf(name, size, getenv("FAKE_CUDA_MIG") ? "stand-in MIG 1g.10gb" : "stand-in");
+    return SUCCESS;
+}
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1ull << 40; return SUCCESS; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     *total = 1ull << 40;
@@ -175,7 +181,13 @@ static char contexts[MOST_GPUS];
 static __thread void *stack[16];
 static __thread int depth;
 
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = contexts + device; return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    int gpus[64];
+    seen(gpus);
+    if (getenv("FAKE_CUDA_TAKEN") && gpus[device] == (int)number("FAKE_CUDA_TAKEN", 0)) return 46;
+    *context = contexts + device;
+    return SUCCESS;
+}
 int cuDevicePrimaryCtxRelease_v2(int device) {
     char line[32];
     snprintf(line, sizeof line, "released GPU %d", device);

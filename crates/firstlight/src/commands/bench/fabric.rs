@@ -38,7 +38,12 @@ pub(super) fn run(arguments: &BenchFabric, output: &Output) -> anyhow::Result<Ou
                 .map_or("none that works".to_owned(), |why| why.to_string()),
         };
         let what = format!("between GPUs there have to be two, this process sees {here}");
-        let hint = format!("show more by {}, or name them by --gpu", chosen::VISIBLE);
+        let hint = match gpus.first() {
+            Some(gpu) if device::cuda::is_partition(&gpu.name) => {
+                "a process sees one partition (MIG) at the most, and partitions do not reach each other".to_owned()
+            }
+            _ => format!("show more by {}, or name them by --gpu", chosen::VISIBLE),
+        };
         return Err(Failure::hinted(what, hint));
     }
     let venv = arguments.environment.venv.as_deref();

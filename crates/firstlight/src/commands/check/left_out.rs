@@ -4,6 +4,7 @@ use super::{Installed, group};
 use crate::cli::Check;
 use crate::run_folder::RunFolder;
 use ::verify::{OUT_OF_TIME, Tuning};
+use device::cuda::is_partition;
 use facts::{
     BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, NotRunTiming, ParityReport, Status,
 };
@@ -43,6 +44,10 @@ pub(super) fn of(
             }
         };
         folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), &why);
+    }
+    for part in gpus.iter().flat_map(|gpus| &gpus.gpus).filter(|gpu| is_partition(&gpu.name)) {
+        let what = format!("the rest of the board of GPU {} ({})", part.index, part.name);
+        folder.not_run(&what, "this process sees a partition of it (MIG) alone");
     }
     let untested = gpus.iter().flat_map(|gpus| &gpus.gpus);
     for gpu in untested.filter(|gpu| gpu.memory.is_none() && gpu.broke.is_none()) {
