@@ -24,6 +24,7 @@ mod sarif;
 mod source_tree;
 mod stages;
 mod stopping;
+mod telling;
 mod tensors;
 mod tokenizer;
 mod transfer;
