@@ -151,11 +151,11 @@ fn bytes_are_those_of_integers() {
         [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, Keeps::Projections, 1));
     let saved = 2.0 - (0.5 + 2.0 / 128.0);
     assert!(((before - after) as f64 / (saved * 2.985e9) - 1.0).abs() < 5e-3, "{before} {after}");
-    // The processor keeps scales in float32, and experts in integers too, of which a token passes few.
+    // The processor keeps scales in float32; both keep experts in integers too, of which a token passes few.
     let host = narrow.weight_bytes_per_step(2, Keeps::Integers, 1);
     assert!(((host - after) as f64 / (2.985e9 * 2.0 / 128.0) - 1.0).abs() < 5e-3, "{host} {after}");
     let tiny = Architecture::of(&in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
     let [gpu, host] = [Keeps::Projections, Keeps::Integers]
         .map(|keeps| tiny.as_ref().unwrap().weight_bytes_per_step(2, keeps, 1));
-    assert!(host < gpu * 2 / 3, "{host} {gpu}");
+    assert!(gpu < host && host < gpu * 21 / 20, "{host} {gpu}");
 }

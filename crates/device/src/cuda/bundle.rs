@@ -1,6 +1,6 @@
 //! Kernels compiled ahead: one file of compressed binaries, found by the key of their source.
 //!
-//! Binaries of one function differ little, from macro to macro and from one GPU of a generation to the next, so they are packed
+//! Binaries of one op differ little, from function to function, macro to macro and one GPU of a generation to the next, so they are packed
 //! together: in blocks, a third of what they are one by one. A block is unpacked when a kernel of it is first asked for, and kept.
 
 use super::KernelSource;
@@ -192,8 +192,8 @@ mod tests {
             kernel("g", 8, 200, 1000),
             kernel("f", 9, 7, 900),
             // Two of these do not fit a block.
-            kernel("f", 8, 3, 700 << 10),
-            kernel("f", 8, 4, 700 << 10),
+            kernel("f", 8, 3, 1400 << 10),
+            kernel("f", 8, 4, 1400 << 10),
         ];
         let bytes = pack(binaries.clone());
         let twice = binaries.iter().rev().chain(&binaries).cloned().collect();

@@ -30,10 +30,11 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         if arch.compute == operands::HOPPER {
             for dtype in [DType::E4m3, DType::U4] {
                 let narrow = NarrowExperts { dtype, factors: [1; 2], group: SCALED, offset: false };
-                sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
                 // Four bits by groups, and eight by rows, as they are published.
                 let factors = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
-                sources.extend(narrow::bundled(NarrowExperts { factors, ..narrow }, &arch.arch()));
+                let narrow = NarrowExperts { factors, ..narrow };
+                sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
+                sources.extend(narrow::bundled(narrow, &arch.arch()));
             }
             sources.extend(hopper::bundled(DType::Bf16, &arch.arch()));
         }

@@ -11,14 +11,15 @@
 // What a lane needs it copies itself into shared memory, AHEAD steps before its turn, and reads back: its bytes are then under
 // way without registers for them, which the compiler would have few of in use, and no lane waits for another.
 //
-// Macros: ONE, AHEAD, WEIGHT_BITS (16: DTYPE; 8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3), OFFSET (of 4 bits:
-// subtracted after the factor; 8 times the factor without it).
+// Macros: ONE, AHEAD, WEIGHT_BITS (16: DTYPE; 8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3), GROUPED (factors are of
+// groups of a row's channels, otherwise of rows), OFFSET (of 4 bits:
+// subtracted after the factor; 8 times the factor without it), SHARE (of a token's experts some may not be here).
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr bool NARROW = WEIGHT_BITS < 16;
 constexpr int PER_LANE = 128 / WEIGHT_BITS, DEPTH = 4 * PER_LANE, PIECES = PER_LANE / 8;
 constexpr int TOKEN_BYTES = PIECES * (ONE ? 64 : 512);  // of a stage: a single token is that of lanes 0 to 3
-constexpr int FACTORS = !NARROW ? 0 : OFFSET ? 2 : 1;   // of a row
+constexpr int FACTORS = !GROUPED ? 0 : OFFSET ? 2 : 1;  // of a row, in a stage
 constexpr int OCTET_BYTES = 512 + 256 * FACTORS;        // of 8 rows of weights in a stage: behind them two rows' factors a lane
 
 // A warp's ring of AHEAD stages: `rows` times 8 rows of weights, then `groups` times tokens.
@@ -44,15 +45,31 @@ DEVICE void copy_weights(u32 to, const unsigned char* from, bool there) {
                : "memory");
 }
 
+// The factors and offsets of a lane's two rows.
+struct TwoFactors {
+  float2 scale, offset;
+};
+
 // Where the factors of a lane's two rows stand: [experts, groups, rows], each of 2^shift steps.
 struct Factors {
   const float *scale, *offset;
   int groups, rows, shift;
 
+  // Of whole rows: those of `row` and the next of an expert.
+  DEVICE TwoFactors of_rows(int expert, int row) const {
+    TwoFactors to = {{1.0f, 1.0f}, {0.0f, 0.0f}};
+    if constexpr (NARROW && !GROUPED) {
+      const i64 at = (i64)expert * rows + min(row, rows - 2);
+      to.scale = __ldg(reinterpret_cast<const float2*>(scale + at));
+      if constexpr (OFFSET) to.offset = __ldg(reinterpret_cast<const float2*>(offset + at));
+    }
+    return to;
+  }
+
   // Copies those of rows `row` and the next at a step of an expert, if there.
   template <class Ring>
   DEVICE void copy(const Ring& ring, int octet, int expert, int step, int row, bool there) const {
-    if constexpr (NARROW) {
+    if constexpr (GROUPED) {
       const i64 at = there ? (i64)(expert * groups + (step >> shift)) * rows + row : 0;
       copy_async<8>(ring.factors(octet, 0), scale + at, there);
       if constexpr (OFFSET) copy_async<8>(ring.factors(octet, 1), offset + at, there);
@@ -109,50 +126,70 @@ struct Channels {
   }
 };
 
-// sums[octet][0] and [1] += a step's products of token l / 4 with rows l % 4 * 2 and the next of octet `first` + octet.
-template <int octets, class Ring>
-DEVICE void multiply_step(float (&sums)[octets][4], const Ring& ring, int first, int group) {
-  const Channels channels(ring, group);
-  if constexpr (!NARROW) {
-#pragma unroll
-    for (int octet = 0; octet < octets; octet++) {
-      u32 weights[4];
-      load_piece(weights, ring.weights(first + octet));
-      channels.multiply_at(sums[octet], 0, weights[0], weights[1]);
-      channels.multiply_at(sums[octet], 2, weights[2], weights[3]);
-    }
-  } else {
-    float of_x[4] = {};
-    if constexpr (WEIGHT_BITS == 4) {
-#pragma unroll
-      for (int at = 0; at < 4 * PIECES; at += 2) channels.multiply_at(of_x, at, ONES, ONES);
-    }
-#pragma unroll
-    for (int octet = 0; octet < octets; octet++) {
-      u32 weights[4];
-      load_piece(weights, ring.weights(first + octet));
-      float d[4] = {};
+// Sums of products of a lane's token with two rows of each octet: numbers 0 and 1, which the others stand beside in what the
+// instruction takes. Of 4 bits, the tokens' own sums as well: each weight came 128 too large.
+template <int octets>
+struct Sums {
+  float of_rows[octets][4] = {}, of_tokens[4] = {};
+
+  DEVICE void multiply(const Channels& channels, int octet, const u32 (&weights)[4]) {
+    if constexpr (!NARROW) {
+      channels.multiply_at(of_rows[octet], 0, weights[0], weights[1]);
+      channels.multiply_at(of_rows[octet], 2, weights[2], weights[3]);
+    } else {
 #pragma unroll
       for (int w = 0; w < 4; w++) {
         u32 pairs[PAIRS];
         take_apart(weights[w], pairs);
 #pragma unroll
-        for (int i = 0; i < PAIRS; i += 2) channels.multiply_at(d, w * PAIRS + i, pairs[i], pairs[i + 1]);
-      }
-      const float2 scale = load_two(ring.factors(first + octet, 0));
-      if constexpr (WEIGHT_BITS == 4) {
-        const float more = OFFSET ? 128.0f : 136.0f;
-        d[0] = fmaf(-more, of_x[0], d[0]), d[1] = fmaf(-more, of_x[0], d[1]);
-      }
-      sums[octet][0] = fmaf(d[0], scale.x * OF_SUMS, sums[octet][0]);
-      sums[octet][1] = fmaf(d[1], scale.y * OF_SUMS, sums[octet][1]);
-      if constexpr (OFFSET) {
-        const float2 offset = load_two(ring.factors(first + octet, 1));
-        sums[octet][0] = fmaf(-offset.x, of_x[0], sums[octet][0]);
-        sums[octet][1] = fmaf(-offset.y, of_x[0], sums[octet][1]);
+        for (int i = 0; i < PAIRS; i += 2) channels.multiply_at(of_rows[octet], w * PAIRS + i, pairs[i], pairs[i + 1]);
       }
     }
   }
+
+  // With factors, what is to be added.
+  DEVICE float2 finished(int octet, const TwoFactors& factors) const {
+    if constexpr (!NARROW) return make_float2(of_rows[octet][0], of_rows[octet][1]);
+    float2 more = make_float2(0.0f, 0.0f);
+    if constexpr (WEIGHT_BITS == 4 && OFFSET) {
+      more = make_float2(fmaf(128.0f, factors.scale.x, factors.offset.x), fmaf(128.0f, factors.scale.y, factors.offset.y));
+    } else if constexpr (WEIGHT_BITS == 4) {
+      more = make_float2(136.0f * factors.scale.x, 136.0f * factors.scale.y);
+    }
+    return make_float2(fmaf(of_rows[octet][0], factors.scale.x * OF_SUMS, -more.x * of_tokens[0]),
+                       fmaf(of_rows[octet][1], factors.scale.y * OF_SUMS, -more.y * of_tokens[0]));
+  }
+};
+
+// sums += a step's products with octets `first` and on.
+template <int octets, class Ring>
+DEVICE void multiply_step(Sums<octets>& sums, const Ring& ring, int first, int group) {
+  const Channels channels(ring, group);
+  // With factors of groups, of this step alone.
+  Sums<octets> own;
+  Sums<octets>& to = GROUPED ? own : sums;
+  if constexpr (WEIGHT_BITS == 4) {
+#pragma unroll
+    for (int at = 0; at < 4 * PIECES; at += 2) channels.multiply_at(to.of_tokens, at, ONES, ONES);
+  }
+#pragma unroll
+  for (int octet = 0; octet < octets; octet++) {
+    u32 weights[4];
+    load_piece(weights, ring.weights(first + octet));
+    to.multiply(channels, octet, weights);
+    if constexpr (GROUPED) {
+      TwoFactors factors = {load_two(ring.factors(first + octet, 0)), {0.0f, 0.0f}};
+      if constexpr (OFFSET) factors.offset = load_two(ring.factors(first + octet, 1));
+      const float2 finished = own.finished(octet, factors);
+      sums.of_rows[octet][0] += finished.x, sums.of_rows[octet][1] += finished.y;
+    }
+  }
+}
+
+// The sums of all steps, with the factors of whole rows.
+template <int octets>
+DEVICE float2 of_all_steps(const Sums<octets>& sums, int octet, const TwoFactors& factors) {
+  return GROUPED ? make_float2(sums.of_rows[octet][0], sums.of_rows[octet][1]) : sums.finished(octet, factors);
 }
 
 // The list of tiles (list.cuh), or the places of a single token's choice.

@@ -28,6 +28,8 @@ const PIECE: usize = 512;
 struct Form {
     tokens: Tokens,
     dtype: DType,
+    /// Whether the weights of some experts may not be here.
+    share: bool,
     narrow: Option<NarrowExperts>,
 }
 
@@ -84,58 +86,69 @@ impl Form {
     }
 
     fn of_down(self) -> Down {
-        let (octets, bytes) = match self.tokens {
-            Tokens::One => (1, 16),
-            Tokens::Few => (1, 8),
-            Tokens::More => (2, 6),
+        // Narrow weights' steps have more channels: one at a time is as much work, and as many bytes are under way by twice as many.
+        let narrow = self.narrow.is_some();
+        let (span, times) = if narrow { (1, 2) } else { (2, 1) };
+        let (octets, ahead) = match self.tokens {
+            // All of a warp's part of Kimi-Linear's experts.
+            Tokens::One => (1, 8),
+            Tokens::Few => (1, 4 * times),
+            Tokens::More => (2, 3 * times),
         };
-        // Narrow weights' steps have more channels: one at a time is as much work.
-        let span = if self.narrow.is_some() { 1 } else { 2 };
-        Down { octets, span, ahead: bytes / span }
+        Down { octets, span, ahead }
     }
 
+    /// Of the way up or, with `down`, of that.
     fn source(
         self,
-        name: &'static str,
-        parts: &'static [&'static str],
+        (name, parts): (&'static str, &'static [&'static str]),
         ahead: usize,
+        down: bool,
         arch: &GpuArch,
     ) -> KernelSource {
         let source = KernelSource::new(name, parts, arch.clone())
             .define("DTYPE", self.dtype)
             .define("ONE", u8::from(self.one()))
-            .define("AHEAD", ahead);
+            .define("AHEAD", ahead)
+            .define("GROUPED", u8::from(self.is_grouped(down)))
+            .define("SHARE", u8::from(self.share && self.one()));
         operands::of_weights(source, self.narrow)
     }
 
     fn gate_up(self, arch: &GpuArch) -> KernelSource {
-        self.source("moe_decode_gate_up", GATE_UP, self.ahead(), arch)
+        self.source(("moe_decode_gate_up", GATE_UP), self.ahead(), false, arch)
     }
 
     fn down(self, arch: &GpuArch) -> KernelSource {
         let down = self.of_down();
-        self.source("moe_decode_down", DOWN, down.ahead, arch)
+        self.source(("moe_decode_down", DOWN), down.ahead, true, arch)
             .define("OCTETS", down.octets)
             .define("SPAN", down.span)
     }
 
+    /// Whether factors are of groups of a row's channels, on the way up or `down`.
+    fn is_grouped(self, down: bool) -> bool {
+        self.narrow.is_some_and(|narrow| narrow.factors[usize::from(down)] > 1)
+    }
+
     /// A stage of a warp's ring with so many rows of weights, in eights, and so many steps' tokens, bytes.
-    fn stage_bytes(self, octets: usize, steps: usize) -> usize {
-        let factors = self.narrow.map_or(0, |narrow| if narrow.offset { 2 } else { 1 });
+    fn stage_bytes(self, octets: usize, steps: usize, down: bool) -> usize {
+        let of_row = self.narrow.map_or(0, |narrow| if narrow.offset { 2 } else { 1 });
+        let factors = if self.is_grouped(down) { of_row } else { 0 };
         let tokens = PIECE * self.per_lane() / 8 / if self.one() { 8 } else { 1 };
         (PIECE + PIECE / 2 * factors) * octets + tokens * steps
     }
 
     /// Shared memory of a block on the way up, bytes.
     fn gate_up_bytes(self) -> usize {
-        WARPS * self.ahead() * self.stage_bytes(2, 1)
+        WARPS * self.ahead() * self.stage_bytes(2, 1, false)
     }
 
     /// The same on the way down.
     fn down_bytes(self, tokens: usize) -> usize {
         let down = self.of_down();
         let sums = 4 * WARPS * 8 * down.octets * tokens;
-        WARPS * down.ahead * self.stage_bytes(down.span * down.octets, down.span) + sums
+        WARPS * down.ahead * self.stage_bytes(down.span * down.octets, down.span, true) + sums
     }
 }
 
@@ -145,14 +158,15 @@ fn form(problem: &MoeProblem) -> Form {
         0..=FEW => Tokens::Few,
         _ => Tokens::More,
     };
-    Form { tokens, dtype: problem.dtype, narrow: problem.narrow }
+    let share = problem.held < problem.experts;
+    Form { tokens, dtype: problem.dtype, share, narrow: problem.narrow }
 }
 
 /// Whether narrow weights `[rows, columns]`, with a factor for each `group` columns of a row or for whole rows, are read as they are by
 /// the kernels for few tokens: others would be made bf16 for each call.
 pub(in crate::moe) fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
     let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
-    let form = Form { tokens: Tokens::One, dtype: DType::Bf16, narrow };
+    let form = Form { tokens: Tokens::One, dtype: DType::Bf16, share: false, narrow };
     columns.is_multiple_of(form.per_lane())
         && group.is_none_or(|group| group_shift(group, form.depth()).is_some())
 }
@@ -199,12 +213,18 @@ pub(super) fn bundled(
     here: &BundledArch,
 ) -> Vec<KernelSource> {
     let arch = &here.arch();
-    let [one, few, more] =
-        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, dtype, narrow });
+    let [one, few, more] = [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form {
+        tokens,
+        dtype,
+        share: false,
+        narrow,
+    });
     let mut sources = vec![one.gate_up(arch), one.down(arch)];
     if here.compute == HOPPER {
         sources.extend([few.gate_up(arch), few.down(arch), more.down(arch)]);
         sources.push(route::route_source(TILE, arch));
+        let rank = Form { share: true, ..one };
+        sources.extend([rank.gate_up(arch), rank.down(arch)]);
     }
     sources
 }

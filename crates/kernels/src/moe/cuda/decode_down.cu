@@ -54,13 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = lane; i < tokens * ROWS; i += 32) mine[i] = 0.0f;
 #if ONE
   __shared__ int places[MOST_CHOSEN];
-  __shared__ int count;
+  __shared__ int kept;
   if (warp == 0) {
     const Router router = {correction, experts, first_held, held, top_k, sigmoid, 1, 1.0f};
-    count = keep_held(choose(logits, router, places), router, places, nullptr);
+    const Choice choice = choose(logits, router, places);
+    if (SHARE) kept = keep_held(choice, router, places, nullptr);
   }
   __syncthreads();
-  const Tiles list = {places, count};
+  const Tiles list = {places, SHARE ? kept : top_k};
 #else
   wait_for_previous();
   let_next_start();
@@ -131,7 +132,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 1
   for (int a = 0; a < AHEAD; a++, ring.advance()) ask();
 #endif
-  float sums_of[OCTETS][4] = {};
+  Sums<OCTETS> own;
+  TwoFactors of_rows[OCTETS];
+  const auto look_up = [&] {
+#pragma unroll
+    for (int octet = 0; octet < OCTETS; octet++) {
+      of_rows[octet] = factors.of_rows(done.tile.x, first_row + 8 * octet + 2 * quad);
+    }
+  };
+  look_up();
 #pragma unroll 1
   for (bool first = true; done.unit < end; first = false, ring.advance()) {
     // The first depths of a single token are one group.
@@ -141,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       copy_wait<AHEAD - 1>();
     }
 #pragma unroll
-    for (int s = 0; s < SPAN; s++) multiply_step(sums_of, ring, s * OCTETS, s);
+    for (int s = 0; s < SPAN; s++) multiply_step(own, ring, s * OCTETS, s);
     ask();
     const int pair = done.tile.y + lane / 4;
     const bool there = pair < done.tile.z;
@@ -151,17 +160,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float* const to = mine + (ONE ? 0 : pairs[pair] / top_k) * ROWS + 2 * quad;
 #pragma unroll
       for (int octet = 0; octet < OCTETS; octet++) {
-        to[8 * octet] += sums_of[octet][0];
-        to[8 * octet + 1] += sums_of[octet][1];
+        const float2 finished = of_all_steps(own, octet, of_rows[octet]);
+        to[8 * octet] += finished.x;
+        to[8 * octet + 1] += finished.y;
       }
     }
     // Lanes of the next tile may have the same tokens.
     __syncwarp();
-#pragma unroll
-    for (int octet = 0; octet < OCTETS; octet++) {
-      sums_of[octet][0] = 0.0f;
-      sums_of[octet][1] = 0.0f;
-    }
+    own = {};
+    look_up();
   }
   __syncthreads();
   for (int i = threadIdx.x; i < tokens * ROWS; i += THREADS) {

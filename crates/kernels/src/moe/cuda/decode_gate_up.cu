@@ -46,18 +46,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if ONE
   __shared__ int places[MOST_CHOSEN];
   __shared__ float taken[MOST_CHOSEN];
-  __shared__ int count;
+  __shared__ int kept;
   if (warp == 0) {
     const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, weight_scale};
     const Choice choice = choose(logits, router, places);
-    count = keep_held(choice, router, places, taken);
+    if (SHARE) {
+      kept = keep_held(choice, router, places, taken);
+    } else {
+      taken[lane] = choice.weight;
+    }
     if (blockIdx.x == 0 && blockIdx.y == 0 && lane < top_k) {
       chosen[lane] = choice.expert;
       weights[lane] = choice.weight;
     }
   }
   __syncthreads();
-  const Tiles list = {places, count};
+  const Tiles list = {places, SHARE ? kept : top_k};
 #else
   const Tiles list = {tiles, tiles[0]};
 #endif
@@ -110,7 +114,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 1
   for (int index = blockIdx.y; index < list.count; index += stride, turn++) {
     const int4 tile = list.at(index);
-    float sums[2][4] = {};  // of gates and ups
+    Sums<2> sums;  // of gates and ups
+    const TwoFactors of_gates = factors.of_rows(tile.x, channel + 2 * quad);
+    const TwoFactors of_ups = factors.of_rows(tile.x, inner + channel + 2 * quad);
 #pragma unroll 1
     for (int step = first; step < last; step++, ring.advance()) {
       copy_wait<AHEAD - 1>();
@@ -120,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // Every other tile has places of its own, so that one barrier is enough: who adds a tile's parts has come to the next
     // tile's barrier before its places are written again.
     float2(&part)[WARPS][2][32] = parts[turn % 2];
-    part[warp][0][lane] = make_float2(sums[0][0], sums[0][1]);
-    part[warp][1][lane] = make_float2(sums[1][0], sums[1][1]);
+    part[warp][0][lane] = of_all_steps(sums, 0, of_gates);
+    part[warp][1][lane] = of_all_steps(sums, 1, of_ups);
     __syncthreads();
     // A lane of one warp for 2 channels of a token, another warp for the next tile.
     const int pair = tile.y + lane / 4;
