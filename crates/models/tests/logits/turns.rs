@@ -83,42 +83,45 @@ fn a_token_that_ends_an_answer_is_not_read() {
     assert_eq!(scheduler.usage().snapshots, 1);
 }
 
+/// A token that was not there before, in the midst of what is chosen at once: two come by steps, then eight.
+fn within(tokens: &[u32]) -> usize {
+    let new = |at: &usize| !tokens[..*at].contains(&tokens[*at]);
+    (3..tokens.len()).filter(new).find(|at| (at - 2) % 8 != 7).expect("a new token within a burst")
+}
+
 #[test]
-fn a_turn_that_was_left_behind_its_end_is_read_again_while_nobody_waits() {
-    let name = "granite-hybrid-mini";
-    let mut fresh = Fresh(engine(name, 1));
-    let mut engine = engine(name, 6);
-    let budget = StepBudget { ahead: 8, ..BUDGET };
-    let mut scheduler = Scheduler::new(&mut *engine, budget).with_prefix_cache(3);
-    // A token in the middle ends it; by then more were chosen.
-    let prompt = tokens(40, 252);
-    let free = Request { limit: 9, logits: LogitsOf::None, ..request(&prompt, 0) };
-    let free = answer(&mut scheduler, free).tokens;
-    let last = (3..8).find(|at| !free[..*at].contains(&free[*at])).unwrap();
-    let stopped = |prompt: &[u32]| Request {
-        stop_ids: vec![free[last]],
-        logits: LogitsOf::None,
-        ..turn(prompt, 40)
-    };
-    let answered = answer(&mut scheduler, stopped(&prompt));
-    assert_eq!(answered.tokens, free[..last]);
-    let exact = prompt.len() + last;
-    let second = next(&prompt, &answered, &tokens(41, 5));
-    // Behind the last end of a block of the prompt there is more than is read at once. Somebody who asks meanwhile is answered first.
-    assert!(scheduler.prepare());
-    let before = scheduler.usage().free_slots;
-    assert_eq!(answer(&mut scheduler, request(&tokens(42, 9), 0)).reused, 0);
-    assert_eq!(scheduler.usage().free_slots, before + 1, "the slot was not given back");
-    while scheduler.prepare() {}
-    let answered = answer(&mut scheduler, request(&second, 0));
-    assert_eq!(answered.reused, exact);
-    assert!(fresh.differs(&second, &answered) <= MOST);
-    // Nobody reads again what somebody went on from.
-    answer(&mut scheduler, stopped(&prompt));
-    scheduler.prepare();
-    assert!(!scheduler.prepare());
-    drop(scheduler);
-    assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
+fn a_turn_that_a_token_ended_is_kept_at_its_end_however_many_were_chosen_at_once() {
+    for name in ["granite-hybrid-mini", "kimi-linear-mini"] {
+        let mut fresh = Fresh(engine(name, 1));
+        let mut engine = engine(name, 6);
+        let budget = StepBudget { ahead: 8, ..BUDGET };
+        let mut scheduler = Scheduler::new(&mut *engine, budget).with_prefix_cache(3);
+        // Two at once, which end in different places.
+        let prompts = [tokens(40, 62), tokens(43, 190)];
+        let asked =
+            |at: usize| Request { limit: 24, logits: LogitsOf::None, ..request(&prompts[at], 0) };
+        let free = answers(&mut scheduler, vec![asked(0), asked(1)]);
+        let last = [0, 1].map(|at| within(&free[at].tokens));
+        let stopped = |at: usize| Request {
+            stop_ids: vec![free[at].tokens[last[at]]],
+            turn: true,
+            ..asked(at)
+        };
+        let answered = answers(&mut scheduler, vec![stopped(0), stopped(1)]);
+        for at in [0, 1] {
+            assert_eq!(answered[at].tokens, free[at].tokens[..last[at]]);
+        }
+        // The next messages come before there was time for anything else.
+        let following = [0, 1].map(|at| next(&prompts[at], &answered[at], &tokens(41, 5)));
+        let asked = following.iter().map(|following| request(following, 0)).collect();
+        for (at, answered) in answers(&mut scheduler, asked).iter().enumerate() {
+            assert_eq!(answered.reused, prompts[at].len() + last[at], "{name}");
+            let differs = fresh.differs(&following[at], answered);
+            assert!(differs <= MOST, "{name}: {differs}");
+        }
+        drop(scheduler);
+        assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
+    }
 }
 
 #[test]
