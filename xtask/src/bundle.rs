@@ -9,6 +9,7 @@ use crate::steps::{Steps, run};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// Where the bundle is committed, from which it is built in.
 const COMMITTED: &str = "crates/kernels/src/cuda/bundle.bin";
@@ -28,8 +29,9 @@ pub(crate) enum Asked {
     Sample(usize),
 }
 
-/// Makes the bundle, or compares the committed one with what the sources give.
-pub(crate) fn make(root: &Path, asked: Asked) -> anyhow::Result<()> {
+/// Makes the bundle, or compares the committed one with what the sources give, by the `program` of the example where it was built
+/// before.
+pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
     let check = asked != Asked::Make;
     let folder = target.join(if check { "bundle-check" } else { "bundle" });
@@ -46,14 +48,14 @@ pub(crate) fn make(root: &Path, asked: Asked) -> anyhow::Result<()> {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
-        let mut cargo = cargo::command(root, &["run", "--locked", "--quiet", "-p", "kernels"]);
-        cargo.args(["--example", "bundle", "--", "--nvrtc"]).arg(&tools.nvrtc);
-        cargo.arg("--into").arg(&folder);
+        let built = ["run", "--locked", "--quiet", "-p", "kernels", "--example", "bundle", "--"];
+        let mut bundle = program.map_or_else(|| cargo::command(root, &built), Command::new);
+        bundle.arg("--nvrtc").arg(&tools.nvrtc).arg("--into").arg(&folder);
         match asked {
-            Asked::Sample(count) => cargo.args(["--sample", &count.to_string()]),
-            Asked::Make | Asked::Check => cargo.arg("--compressor").arg(&tools.compressor),
+            Asked::Sample(count) => bundle.args(["--sample", &count.to_string()]),
+            Asked::Make | Asked::Check => bundle.arg("--compressor").arg(&tools.compressor),
         };
-        run(&mut cargo).context(HINT)
+        run(&mut bundle).context(HINT)
     })?;
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;
     let (made, committed) = (folder.join("bundle.bin"), root.join(COMMITTED));

@@ -5,6 +5,9 @@ use device::Device;
 use kernels::sampling::{CONTROLS, IN_PROMPT, SamplingCall, SamplingOptions};
 use kernels::{Tensor, TensorMap, Typed};
 
+/// Tokens that end a sequence, as many as a device knows that chooses several tokens at once.
+pub const MOST_STOPS: usize = 8;
+
 /// How the next token of one sequence is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
@@ -16,6 +19,9 @@ pub struct Choice<'a> {
     pub added: &'a [u32],
     /// Which tokens may come, a bit each, 32 a word; none for all. Then one token at a time is chosen.
     pub mask: Option<&'a [u32]>,
+    /// Tokens that end the sequence: it is not advanced by one of these, nor by what would come behind it. Where there are more than
+    /// [`MOST_STOPS`], one token at a time is chosen.
+    pub stop_ids: &'a [u32],
     /// Whether the logits are wanted that the token is chosen from. Then one token at a time is chosen.
     pub logits: bool,
 }
@@ -23,7 +29,19 @@ pub struct Choice<'a> {
 impl Choice<'_> {
     /// A choice by some rules, whatever was there before.
     pub fn by(sampling: &Sampling) -> Choice<'_> {
-        Choice { sampling, prompt: &[], added: &[], mask: None, logits: false }
+        Choice { sampling, prompt: &[], added: &[], mask: None, stop_ids: &[], logits: false }
+    }
+
+    /// Whether a token ends the sequence.
+    fn ends(&self, token: Option<u32>) -> bool {
+        token.is_some_and(|token| self.stop_ids.contains(&token))
+    }
+
+    /// Of tokens that were chosen one behind the other those up to the one that ends the sequence.
+    pub(crate) fn up_to_end(&self, tokens: &mut Vec<Option<u32>>) {
+        if let Some(end) = tokens.iter().position(|token| self.ends(*token)) {
+            tokens.truncate(end + 1);
+        }
     }
 
     /// Which of the seed's draws the next token is: each place in a sequence has its own.
@@ -45,7 +63,8 @@ impl Choice<'_> {
 /// What was chosen for one sequence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Drawn {
-    /// One token for each step; none where none can be chosen, because a logit is no number, or nothing may come.
+    /// One token for each step, up to the one that ends the sequence; none where none can be chosen, because a logit is no number,
+    /// or nothing may come.
     pub tokens: Vec<Option<u32>>,
     /// What the first was chosen from, where that was wanted.
     pub logits: Option<Vec<f32>>,
@@ -67,6 +86,8 @@ pub(crate) struct Lists {
     pub(crate) seed: Vec<i32>,
     /// `[rows]`.
     pub(crate) draw: Vec<i32>,
+    /// `[rows, MOST_STOPS]`, filled up with -1.
+    pub(crate) stops: Vec<i32>,
 }
 
 impl Lists {
@@ -91,6 +112,9 @@ impl Lists {
             let words = [sampling.seed as u32, (sampling.seed >> 32) as u32];
             lists.seed.extend(words.map(u32::cast_signed));
             lists.draw.push(row.map_or(0, |row| row.draw() as i32));
+            let stops = row.map_or(&[][..], |row| row.stop_ids).iter();
+            let stops = stops.map(|token| token.cast_signed()).chain(std::iter::repeat(-1));
+            lists.stops.extend(stops.take(MOST_STOPS));
         }
         lists
     }
@@ -116,19 +140,21 @@ pub(crate) fn masks<'a>(
     })
 }
 
-/// Chooses from logits in host memory, `[sequences, vocabulary]`, behind the tokens that were chosen before.
+/// Chooses from logits in host memory, `[going, vocabulary]`, behind the tokens that were chosen before.
 fn on_host(
     device: &Device,
     logits: &[f32],
-    how: &[Option<Choice<'_>>],
+    (going, how): (&[usize], &[Option<Choice<'_>>]),
     drawn: &mut [Drawn],
 ) -> Result<(), ModelError> {
-    let rows: Vec<usize> = (0..how.len()).filter(|row| how[*row].is_some()).collect();
+    let rows: Vec<usize> = going.iter().copied().filter(|row| how[*row].is_some()).collect();
     if rows.is_empty() {
         return Ok(());
     }
-    let vocabulary = logits.len() / how.len();
-    let row_of = |row: usize| &logits[row * vocabulary..][..vocabulary];
+    let vocabulary = logits.len() / going.len();
+    // Rows are in their order.
+    let row_of =
+        |row: usize| &logits[going.partition_point(|of| *of < row) * vocabulary..][..vocabulary];
     let choices = || rows.iter().map(|row| how[*row].as_ref());
     let mut lists = Lists::of(choices());
     for (draw, row) in lists.draw.iter_mut().zip(&rows) {
@@ -185,15 +211,24 @@ pub fn choose_by_steps<E: Engine + ?Sized>(
     count: usize,
 ) -> Result<Vec<Drawn>, ModelError> {
     let mut drawn = vec![Drawn::default(); batch.sequences.len()];
+    let mut going: Vec<usize> = (0..drawn.len()).collect();
     let mut next = batch.clone();
     for step in 0..count {
         if step > 0 {
             // What cannot go on is advanced by some token, for its row is in the batch.
-            let last = |drawn: &Drawn| drawn.tokens.last().copied().flatten().unwrap_or(0);
-            next.tokens = drawn.iter().map(last).collect();
+            let last = |row: usize| drawn[row].tokens.last().copied().flatten();
+            let ended = |row: usize| how[row].is_some_and(|how| how.ends(last(row)));
+            going.retain(|row| !ended(*row));
+            next = Batch::new();
+            for row in &going {
+                next.add(batch.sequences[*row], [last(*row).unwrap_or(0)]);
+            }
+        }
+        if next.is_empty() {
+            break;
         }
         let logits = engine.step(&next, Wanted::Last)?;
-        on_host(engine.device(), &logits, how, &mut drawn)?;
+        on_host(engine.device(), &logits, (&going, how), &mut drawn)?;
     }
     Ok(drawn)
 }

@@ -333,12 +333,18 @@ impl Engine for CudaEngine {
         let stream = self.stream.clone();
         let graph = self.decoder(batch, &before, how, counts.as_ref())?;
         let words = graph.tokens(batch.sequences.len(), count, &stream).map_err(failed)?;
-        self.counts.advance(how, &batch.sequences, count);
-        let drawn = |words: Vec<i32>| Drawn {
-            tokens: words.into_iter().map(token).collect(),
-            logits: None,
-        };
-        Ok(words.into_iter().map(drawn).collect())
+        let mut drawn = Vec::new();
+        for (at, words) in words.into_iter().enumerate() {
+            let (slot, mut tokens) = (batch.sequences[at], words.into_iter().map(token).collect());
+            if let Some(choice) = &how[at] {
+                choice.up_to_end(&mut tokens);
+                self.counts.advance(choice, slot, tokens.len());
+            }
+            // The GPU took its slot away at its end: its states stand there, and what was written of keys and values is beyond.
+            self.pages.cut(slot, before[at] + tokens.len());
+            drawn.push(Drawn { tokens, logits: None });
+        }
+        Ok(drawn)
     }
 
     fn pages(&self) -> &Pages {

@@ -39,7 +39,7 @@ pub use architectures::{
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
-pub use choice::{Choice, Drawn, choose_by_steps};
+pub use choice::{Choice, Drawn, MOST_STOPS, choose_by_steps};
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
 pub use engine::{
     Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding,

@@ -221,8 +221,16 @@ impl Pages {
 
     /// Forgets a sequence; blocks that nobody else has are free again.
     pub(crate) fn release(&mut self, sequence: usize) {
-        let held = std::mem::take(&mut self.sequences[sequence]);
-        for block in held.blocks {
+        self.cut(sequence, 0);
+        self.sequences[sequence].kept = false;
+    }
+
+    /// Forgets what a sequence has behind so many tokens; blocks that nobody else has are free again.
+    pub(crate) fn cut(&mut self, sequence: usize, tokens: usize) {
+        let held = &mut self.sequences[sequence];
+        held.tokens = held.tokens.min(tokens);
+        let over = held.blocks.split_off(held.blocks.len().min(Self::blocks_for(tokens)));
+        for block in over {
             self.users[block] -= 1;
             if !held.kept {
                 self.busy[block] -= 1;
@@ -293,6 +301,9 @@ mod tests {
             "the cache has 64 of 256 tokens free, this step wants 192 more"
         );
         assert_eq!((pages.len(0), pages.len(1)), (1, BLOCK + 1));
+        pages.cut(1, BLOCK + 1);
+        pages.cut(1, BLOCK);
+        assert_eq!((pages.len(1), pages.blocks_of(1), pages.free_blocks()), (BLOCK, 1, 2));
         pages.release(1);
         pages.grow(&[(0, 4 * BLOCK - 1)]).unwrap();
         assert_eq!(pages.table(&[0]), ([1, 4], vec![0, 1, 2, 3]));

@@ -29,7 +29,6 @@ use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
 use swap::Swap;
-use turns::Turns;
 
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
@@ -115,7 +114,6 @@ pub struct Scheduler<'e> {
     involved: Vec<RequestId>,
     /// Steps that were made ready while there was nothing to do.
     prepared: usize,
-    turns: Turns,
 }
 
 impl<'e> Scheduler<'e> {
@@ -143,7 +141,6 @@ impl<'e> Scheduler<'e> {
             alone: None,
             involved: Vec::new(),
             prepared: 0,
-            turns: Turns::default(),
             engine,
         }
     }
@@ -160,7 +157,6 @@ impl<'e> Scheduler<'e> {
 
     /// Forgets all that is kept behind beginnings of prompts, and keeps no more.
     pub fn end_prefix_cache(&mut self) {
-        self.forget_turns();
         self.drop_snapshots();
         for live in self.running.iter_mut().chain(&mut self.waiting) {
             live.leave_nothing();
@@ -313,7 +309,6 @@ impl<'e> Scheduler<'e> {
 
     fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
         self.swap.begin();
-        self.interrupt_turn();
         self.make_room(events);
         self.admit(events)?;
         self.evict_ahead();
@@ -494,7 +489,6 @@ impl Drop for Scheduler<'_> {
     /// The engine's slots are free again.
     fn drop(&mut self) {
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
-        self.forget_turns();
         self.drop_all();
     }
 }

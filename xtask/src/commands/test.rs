@@ -6,6 +6,10 @@ use crate::steps::{self, Steps, require};
 use crate::templates;
 use crate::torch;
 use crate::wheels;
+use anyhow::Context;
+use std::ffi::OsString;
+use std::path::Path;
+use std::thread;
 
 pub(super) const COMMAND: Command = Command {
     name: "test",
@@ -21,9 +25,98 @@ pub(super) const COMMAND: Command = Command {
     run,
 };
 
+/// What is got from elsewhere for a test: variables that name it; `None` where it cannot be had.
+type Got = anyhow::Result<Option<Vec<(&'static str, OsString)>>>;
+
+/// A test of what others publish.
+struct Outside {
+    name: &'static str,
+    /// Gets what is not there yet below the target folder, given the workspace's root and that.
+    get: fn(&Path, &Path) -> Got,
+    /// Which tests of the workspace.
+    tests: &'static [&'static str],
+    /// What a skip means.
+    without: &'static str,
+}
+
+fn one(variable: &'static str, place: Option<impl Into<OsString>>) -> Got {
+    Ok(place.map(|place| vec![(variable, place.into())]))
+}
+
+const OUTSIDE: &[Outside] = &[
+    Outside {
+        name: "published wheels",
+        // They are judged as the dynamic loader of this processor and system would.
+        get: |_, target| match X86_64_LINUX {
+            true => one("FIRSTLIGHT_WHEELS", wheels::prepare(target)?),
+            false => Ok(None),
+        },
+        tests: &["--test", "wheels"],
+        without: "published wheels were not judged; they need x86_64 Linux and the Python registry",
+    },
+    Outside {
+        name: "chat templates by transformers",
+        get: |_, target| one("FIRSTLIGHT_TEMPLATES", templates::prepare(target)?),
+        tests: &["--test", "templates_live"],
+        without: "chat templates were not rendered by transformers; that needs the Python registry",
+    },
+    Outside {
+        name: "ops on Python's arrays",
+        get: |_, target| one("FIRSTLIGHT_ARRAYS_PYTHON", wheels::arrays(target)?),
+        tests: &["--test", "package"],
+        without: "the ops were not called on numpy's arrays; that needs the Python registry",
+    },
+    Outside {
+        name: "the package with torch",
+        // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
+        get: |root, target| {
+            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
+            let stacks = stacks.map(std::env::join_paths).transpose()?;
+            one("FIRSTLIGHT_TORCH_PYTHONS", stacks)
+        },
+        tests: &["--test", "package", "torch"],
+        without: "the package was not tried with torch; that needs x86_64 Linux and the Python registry",
+    },
+    Outside {
+        name: "packers of weights",
+        get: |root, target| {
+            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
+            let Some([python, _]) = stacks else { return Ok(None) };
+            let packers = torch::packers(target, &python)?.map(|packers| {
+                let python = ("FIRSTLIGHT_PACKERS_PYTHON", python.into());
+                vec![python, ("FIRSTLIGHT_PACKERS", packers.into())]
+            });
+            Ok(packers)
+        },
+        tests: &["--lib", "packed_weights"],
+        without: "weights in integers were not held against their formats' libraries; that needs torch, as above",
+    },
+    Outside {
+        name: "OpenAI's client",
+        get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
+        tests: &["--test", "openai_client", "openais"],
+        without: "OpenAI's client did not ask a server; it needs the Python registry",
+    },
+    Outside {
+        name: "files of Kubernetes",
+        get: |_, target| one("FIRSTLIGHT_KUBERNETES_VALIDATE", wheels::kubernetes(target)?),
+        tests: &["--test", "kubernetes"],
+        without: "the files for Kubernetes were not held against its schemas; that needs the Python registry",
+    },
+    Outside {
+        name: "npm's clients",
+        get: |_, target| one("FIRSTLIGHT_NPM_CLIENTS", wheels::npm_clients(target)?),
+        tests: &["--test", "openai_client", "npms"],
+        without: "npm's clients did not ask a server; they need Node 18 or newer, npm and its registry",
+    },
+];
+
+const X86_64_LINUX: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+
 fn run(arguments: &[String]) -> anyhow::Result<()> {
     no_arguments(arguments)?;
     let root = cargo::workspace_root()?;
+    let target = cargo::target_directory(&root)?;
     let mut steps = Steps::new();
     steps.run("set-up", || {
         // Rust links through the C compiler driver; a machine with only rustup may lack it, and rustc's own message
@@ -38,6 +131,12 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         require("python3", "--version", "install Python: `apt-get install python3`")?;
         cargo::run(&root, &["fetch", "--locked"])
     })?;
+    // Two gigabytes come while the tests are compiled.
+    let getting = {
+        let root = root.clone();
+        let get = move |outside: &Outside| (outside.get)(&root, &target);
+        thread::spawn(move || OUTSIDE.iter().map(get).collect::<Vec<Got>>())
+    };
     // Every failure is shown, not only those of the first room that fails.
     steps.run("tests", || {
         // Neither programs that developers time with nor examples in documentation, of which there are none: optimised, they would
@@ -46,135 +145,26 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
         cargo::run(&root, &[&test[..], &targets].concat())
     })?;
-    // What follows is of the whole workspace too, whose features the tests were built with: a room by itself would build every room
-    // again.
-    let mut skipped = false;
-    steps.run("published wheels", || {
-        // They are judged as the dynamic loader of this processor and system would.
-        if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-            skipped = true;
-            return Ok(());
-        }
-        let Some(folder) = wheels::prepare(&cargo::target_directory(&root)?)? else {
-            skipped = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "wheels"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_WHEELS", folder))
+    let mut got = Vec::new();
+    steps.run("what others publish", || {
+        got = getting.join().ok().context("the thread that gets it broke")?;
+        Ok(())
     })?;
-    let mut without_transformers = false;
-    steps.run("chat templates by transformers", || {
-        let Some(folder) = templates::prepare(&cargo::target_directory(&root)?)? else {
-            without_transformers = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "templates_live"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TEMPLATES", folder))
-    })?;
-    let mut no_arrays = false;
-    steps.run("ops on Python's arrays", || {
-        let Some(python) = wheels::arrays(&cargo::target_directory(&root)?)? else {
-            no_arrays = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "package"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
-    })?;
-    let (mut no_torch, mut no_packers) = (false, true);
-    steps.run("the package with torch", || {
-        // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
-        let stacks = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-            torch::prepare(&root, &cargo::target_directory(&root)?)?
-        } else {
-            None
-        };
-        let Some(stacks) = stacks else {
-            no_torch = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "package", "torch"];
-        steps::run(
-            cargo::command(&root, &test)
-                .env("FIRSTLIGHT_TORCH_PYTHONS", std::env::join_paths(&stacks)?),
-        )?;
-        let Some(packers) = torch::packers(&cargo::target_directory(&root)?, &stacks[0])? else {
-            return Ok(());
-        };
-        no_packers = false;
-        let test = ["test", "--locked", "--workspace", "--lib", "packed_weights"];
-        steps::run(
-            cargo::command(&root, &test)
-                .env("FIRSTLIGHT_PACKERS_PYTHON", &stacks[0])
-                .env("FIRSTLIGHT_PACKERS", packers),
-        )
-    })?;
-    let mut no_client = false;
-    steps.run("OpenAI's client", || {
-        let Some(python) = wheels::client(&cargo::target_directory(&root)?)? else {
-            no_client = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "openai_client", "openais"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_OPENAI_PYTHON", python))
-    })?;
-    let mut no_schemas = false;
-    steps.run("files of Kubernetes", || {
-        let Some(program) = wheels::kubernetes(&cargo::target_directory(&root)?)? else {
-            no_schemas = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "kubernetes"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_KUBERNETES_VALIDATE", program))
-    })?;
-    let mut no_npm = false;
-    steps.run("npm's clients", || {
-        let Some(folder) = wheels::npm_clients(&cargo::target_directory(&root)?)? else {
-            no_npm = true;
-            return Ok(());
-        };
-        let test = ["test", "--locked", "--workspace", "--test", "openai_client", "npms"];
-        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_NPM_CLIENTS", folder))
-    })?;
+    let mut skipped = Vec::new();
+    for (outside, got) in OUTSIDE.iter().zip(got) {
+        steps.run(outside.name, || {
+            let Some(variables) = got? else {
+                skipped.push(outside.without);
+                return Ok(());
+            };
+            // Of the whole workspace too, whose features the tests were built with: a room by itself would build every room again.
+            let test = [&["test", "--locked", "--workspace"][..], outside.tests].concat();
+            steps::run(cargo::command(&root, &test).envs(variables))
+        })?;
+    }
     steps.finish();
-    if without_transformers {
-        eprintln!(
-            "SKIP, which is no pass: chat templates were not rendered by transformers; that needs the Python registry"
-        );
-    }
-    if no_arrays {
-        eprintln!(
-            "SKIP, which is no pass: the ops were not called on numpy's arrays; that needs the Python registry"
-        );
-    }
-    if no_torch {
-        eprintln!(
-            "SKIP, which is no pass: the package was not tried with torch; that needs x86_64 Linux and the Python registry"
-        );
-    }
-    if no_packers {
-        eprintln!(
-            "SKIP, which is no pass: weights in integers were not held against their formats' libraries; that needs torch, as above"
-        );
-    }
-    if no_client {
-        eprintln!(
-            "SKIP, which is no pass: OpenAI's client did not ask a server; it needs the Python registry"
-        );
-    }
-    if no_schemas {
-        eprintln!(
-            "SKIP, which is no pass: the files for Kubernetes were not held against its schemas; that needs the Python registry"
-        );
-    }
-    if no_npm {
-        eprintln!(
-            "SKIP, which is no pass: npm's clients did not ask a server; they need Node 18 or newer, npm and its registry"
-        );
-    }
-    if skipped {
-        eprintln!(
-            "SKIP, which is no pass: published wheels were not judged; they need x86_64 Linux and the Python registry"
-        );
+    for without in skipped {
+        eprintln!("SKIP, which is no pass: {without}");
     }
     Ok(())
 }

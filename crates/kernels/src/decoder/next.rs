@@ -16,7 +16,7 @@ pub(super) fn source(arch: GpuArch) -> KernelSource {
 arguments! {
     DecoderNext: decoder_next {
         chosen: Pointer, ids: Pointer, positions: Pointer, rows: Pointer, lengths: Pointer, table: Pointer, counts: Nullable,
-        slots: Pointer, count: i32, table_width: i32, block: i32, vocabulary: i32,
+        slots: Pointer, stops: Pointer, count: i32, table_width: i32, block: i32, vocabulary: i32, most: i32,
     }
 }
 
@@ -37,8 +37,10 @@ pub struct Next<'a> {
     pub table: &'a Arc<Buffer>,
     /// `[slots, vocabulary]`: how often each token was added, raised.
     pub counts: Option<&'a Arc<Buffer>>,
-    /// `[count]`: the slot of each sequence, -1 for padding.
+    /// `[count]`: the slot of each sequence, -1 for padding; taken away from one that ends.
     pub slots: &'a Arc<Buffer>,
+    /// `[count, most]`: tokens that end each sequence, filled up with -1.
+    pub stops: &'a Arc<Buffer>,
     /// Tokens there are.
     pub vocabulary: usize,
     /// Sequences.
@@ -47,6 +49,8 @@ pub struct Next<'a> {
     pub table_width: usize,
     /// Tokens of a block.
     pub block: usize,
+    /// Tokens that end a sequence, at most.
+    pub most: usize,
 }
 
 /// Plans the step to the token that was chosen.
@@ -54,8 +58,8 @@ pub struct Next<'a> {
 /// # Errors
 /// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
 pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
-    let Next { chosen, ids, positions, rows, lengths, table, counts, slots, .. } = *call;
-    let Next { count, table_width, block, vocabulary, .. } = *call;
+    let Next { chosen, ids, positions, rows, lengths, table, counts, slots, stops, .. } = *call;
+    let Next { count, table_width, block, vocabulary, most, .. } = *call;
     for (name, buffer) in [
         ("chosen", chosen),
         ("ids", ids),
@@ -67,6 +71,7 @@ pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
         holds(name, buffer, 4 * count)?;
     }
     holds("table", table, 4 * count * table_width)?;
+    holds("stops", stops, 4 * count * most)?;
     let args = DecoderNext {
         chosen,
         ids,
@@ -76,12 +81,14 @@ pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
         table,
         counts: counts.map(Arc::as_ref),
         slots,
+        stops,
         count: int(count)?,
         table_width: int(table_width)?,
         block: int(block)?,
         vocabulary: int(vocabulary)?,
+        most: int(most)?,
     };
-    let mut held = vec![chosen, ids, positions, rows, lengths, table, slots];
+    let mut held = vec![chosen, ids, positions, rows, lengths, table, slots, stops];
     held.extend(counts);
     let shape = Launch::new([count.div_ceil(32) as u32, 1, 1], 32, 0);
     launch(device, source, (shape, args.into()), &held)

@@ -1,7 +1,7 @@
 //! Choosing tokens on the GPU: what the op `sampling` is given there, and how often each token was there.
 
 use super::pass::{Packed, device_error};
-use crate::choice::{Choice, Lists, mask_words, masks};
+use crate::choice::{Choice, Lists, MOST_STOPS, mask_words, masks};
 use device::cuda::{Buffer, Stream};
 use kernels::sampling::{CONTROLS, SamplingCall, SamplingOptions};
 use kernels::{DType, OpError, Tensor};
@@ -16,11 +16,13 @@ pub(super) struct Chooser {
     mask: Option<Tensor>,
     /// The slot of each row, -1 for none.
     slots: Tensor,
+    /// Tokens that end each row's sequence, `[rows, MOST_STOPS]`.
+    pub(super) stops: Tensor,
 }
 
 impl Chooser {
     /// Lists of a row that [`Chooser::push`] lays behind the others of a step.
-    pub(super) const ROWS: [usize; 3] = [CONTROLS, 1, 2];
+    pub(super) const ROWS: [usize; 4] = [CONTROLS, 1, 2, MOST_STOPS];
 
     /// Lays down the lists of some rows, and of others of padding.
     pub(super) fn push(packed: &mut Packed, how: &[Option<Choice<'_>>], padding: usize) -> Lists {
@@ -30,6 +32,7 @@ impl Chooser {
         packed.push(bits.into_iter().map(|number| number.to_bits().cast_signed()));
         packed.push(lists.top_k.drain(..));
         packed.push(lists.seed.drain(..));
+        packed.push(lists.stops.drain(..));
         lists
     }
 
@@ -48,6 +51,7 @@ impl Chooser {
             controls: list(0, &[rows, CONTROLS], DType::F32)?,
             top_k: list(1, &[rows], DType::I32)?,
             seed: list(2, &[rows, 2], DType::I32)?,
+            stops: list(3, &[rows, MOST_STOPS], DType::I32)?,
             draw,
             mask: None,
             slots,
@@ -71,8 +75,8 @@ impl Chooser {
         let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
         let list =
             |at, shape: &[usize]| Tensor::on_gpu(packed.list(&whole, at)?, shape, DType::I32);
-        let (draw, slots) = (list(3, &[rows])?, list(4, &[rows])?);
-        let mask = masks.map(|_| list(5, &[rows, mask_words(vocabulary)])).transpose()?;
+        let (draw, slots) = (list(4, &[rows])?, list(5, &[rows])?);
+        let mask = masks.map(|_| list(6, &[rows, mask_words(vocabulary)])).transpose()?;
         Ok(Self { mask, ..Self::over((&packed, &whole), 0, rows, draw, slots)? })
     }
 
@@ -141,12 +145,10 @@ impl Counts {
         Ok(Some(pool))
     }
 
-    /// Counts tokens that the GPU chose and counted itself.
-    pub(super) fn advance(&mut self, how: &[Option<Choice<'_>>], slots: &[usize], tokens: usize) {
-        for (choice, slot) in how.iter().zip(slots) {
-            if choice.as_ref().is_some_and(|choice| choice.sampling.penalises()) {
-                self.counted[*slot] += tokens;
-            }
+    /// Counts tokens that the GPU chose for a sequence and counted itself.
+    pub(super) fn advance(&mut self, choice: &Choice<'_>, slot: usize, tokens: usize) {
+        if choice.sampling.penalises() {
+            self.counted[slot] += tokens;
         }
     }
 

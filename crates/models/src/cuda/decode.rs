@@ -130,11 +130,9 @@ impl DecodeGraph {
         counts: Option<&Tensor>,
     ) -> Result<(), OpError> {
         let pass = run.pass;
-        if let Some(chooser) = &pass.chooser {
-            run.call(&chooser.call(logits, counts, chosen))?;
-        }
-        let vocabulary = logits.shape()[1];
-        run.push(pass.plan_next(run.device, chosen.on()?, counts, vocabulary)?)
+        let Some(chooser) = &pass.chooser else { return Ok(()) };
+        run.call(&chooser.call(logits, counts, chosen))?;
+        run.push(pass.plan_next(run.device, [chosen, &chooser.stops], counts, logits.shape()[1])?)
     }
 
     /// Lays a batch where the graph reads it, and how its next tokens are chosen.

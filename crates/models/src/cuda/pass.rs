@@ -1,7 +1,7 @@
 //! What every layer of one step shares: which tokens belong to which sequence, and where their states and caches lie.
 
 use super::choose::Chooser;
-use crate::choice::Choice;
+use crate::choice::{Choice, MOST_STOPS};
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};
 use device::Device;
@@ -222,16 +222,19 @@ impl Pass {
         })
     }
 
-    /// Plans the step from a recorded pass to the one behind it, whose tokens were chosen on the GPU.
+    /// Plans the step from a recorded pass to the one behind it, whose tokens were chosen on the GPU: some of them end their
+    /// sequences.
     pub(super) fn plan_next(
         &self,
         device: &Device,
-        chosen: &Arc<Buffer>,
+        [chosen, stops]: [&Tensor; 2],
         counts: Option<&Tensor>,
         vocabulary: usize,
     ) -> Result<Planned, OpError> {
         let next = decoder::Next {
-            chosen,
+            chosen: chosen.on()?,
+            stops: stops.on()?,
+            most: MOST_STOPS,
             counts: counts.map(Tensor::on).transpose()?,
             slots: self.slots.on()?,
             vocabulary,

@@ -153,6 +153,7 @@ pub(super) struct Wish {
     prompt: Tokens,
     added: Tokens,
     mask: Option<Vec<u32>>,
+    stop_ids: Vec<u32>,
     logits: bool,
 }
 
@@ -195,6 +196,7 @@ impl Wish {
             prompt: Tokens::of(choice.prompt, counted),
             added: Tokens::of(choice.added, counted),
             mask: choice.mask.map(<[u32]>::to_vec),
+            stop_ids: choice.stop_ids.to_vec(),
             logits: choice.logits,
         }
     }
@@ -213,7 +215,8 @@ impl Wish {
             seed: self.seed,
         };
         let (prompt, added) = (self.prompt.into_all(), self.added.into_all());
-        Granted { sampling, prompt, added, mask: self.mask, logits: self.logits }
+        let Self { mask, stop_ids, logits, .. } = self;
+        Granted { sampling, prompt, added, mask, stop_ids, logits }
     }
 }
 
@@ -223,6 +226,7 @@ pub(super) struct Granted {
     prompt: Vec<u32>,
     added: Vec<u32>,
     mask: Option<Vec<u32>>,
+    stop_ids: Vec<u32>,
     logits: bool,
 }
 
@@ -233,6 +237,7 @@ impl Granted {
             prompt: &self.prompt,
             added: &self.added,
             mask: self.mask.as_deref(),
+            stop_ids: &self.stop_ids,
             logits: self.logits,
         }
     }

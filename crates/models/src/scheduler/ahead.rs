@@ -8,15 +8,11 @@ use crate::ModelError;
 const LONGEST: [usize; 2] = [1 << 10, 1 << 11];
 
 impl Scheduler<'_> {
-    /// Does something for later, in a time when there is nothing to do; whether there may be more. It reads a turn again that was left
-    /// behind its end, or makes a step ready. Each of these is made once: what the engine gave up for others since then is made
-    /// when it is wanted.
+    /// Makes a step ready, in a time when there is nothing to do; whether there may be more. Each is made once: what the engine gave
+    /// up for others since then is made when it is wanted.
     ///
     /// A device that fails here fails at the next step as well, which says so.
     pub fn prepare(&mut self) -> bool {
-        if self.read_turn() {
-            return true;
-        }
         let steps = self.steady_steps();
         while let Some([sequences, tokens]) = steps.get(self.prepared) {
             match self.engine.prepare(*sequences, *tokens, self.budget.ahead > 1) {

@@ -121,12 +121,6 @@ impl Prefixes {
         })
     }
 
-    /// Whether there is a snapshot of all of a prompt, or of what somebody read behind it.
-    pub(super) fn continues(&self, live: &Live) -> bool {
-        let (prompt, _) = live.prompt();
-        self.held.values().any(|snapshot| snapshot.tokens.starts_with(prompt))
-    }
-
     /// Lets a request begin there, with the lengths at which its state is to be kept, in their order. Gives how many tokens more
     /// another prompt began with: their state is not there.
     pub(super) fn begin(&mut self, live: &mut Live, found: Option<Found>) -> usize {

@@ -1,5 +1,5 @@
 use super::Guide;
-use crate::choice::mask_words;
+use crate::choice::{MOST_STOPS, mask_words};
 use crate::pages::BLOCK;
 use crate::{Choice, ModelError, Sampling, Saved};
 
@@ -256,17 +256,6 @@ impl Live {
         self.request.turn && !self.request.anew
     }
 
-    /// The same tokens to be read once more, which end there.
-    pub(super) fn again(&self) -> Self {
-        let prompt = self.all().collect();
-        Self::new(self.id, Request { prompt, ..self.request.clone() })
-    }
-
-    /// Whether the engine has read nothing but what is known of it: the device may have gone on behind the end.
-    pub(super) fn is_exact(&self) -> bool {
-        self.read <= self.tokens()
-    }
-
     fn all(&self) -> impl Iterator<Item = u32> {
         self.request.prompt.iter().chain(&self.added).copied()
     }
@@ -279,7 +268,10 @@ impl Live {
             LogitsOf::Ends => 1,
             LogitsOf::All => left,
         };
-        if self.added.len() > 1 && self.guide.is_none() { (left - alone).max(1) } else { 1 }
+        let several = self.added.len() > 1
+            && self.guide.is_none()
+            && self.request.stop_ids.len() <= MOST_STOPS;
+        if several { (left - alone).max(1) } else { 1 }
     }
 
     /// Whether its next token is to come with its logits.
@@ -314,6 +306,7 @@ impl Live {
             prompt: &self.request.prompt,
             added: &self.added,
             mask: self.guide.as_ref().map(|_| self.mask.as_slice()),
+            stop_ids: &self.request.stop_ids,
             logits: self.wants_logits(),
         }
     }

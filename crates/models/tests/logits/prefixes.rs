@@ -5,8 +5,8 @@ use architectures::Architecture;
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Engine, Event, LogitsOf, Model, ModelError, Pages, Request, Sampling, Saved,
-    Scheduler, StepBudget, Storage, Wanted, open, shape,
+    Batch, Capacity, Choice, Drawn, Engine, Event, LogitsOf, Model, ModelError, Pages, Request,
+    Sampling, Saved, Scheduler, StepBudget, Storage, Wanted, choose_by_steps, open, shape,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -190,6 +190,8 @@ pub(crate) enum Fault {
     OtherState,
     /// A slot begins with the state of padding.
     Padding,
+    /// Tokens that end a sequence are read, and what is chosen behind them.
+    ReadsOn,
 }
 
 impl Engine for Planted {
@@ -223,11 +225,24 @@ impl Engine for Planted {
     fn keep(&mut self, sequence: usize) -> bool {
         self.inner.keep(sequence)
     }
-    fn fork(&mut self, from: usize, to: usize, _keep: bool) -> Result<(), ModelError> {
+    fn choose(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+    ) -> Result<Vec<Drawn>, ModelError> {
+        let mut how = how.to_vec();
+        if self.fault == Fault::ReadsOn {
+            how.iter_mut().flatten().for_each(|how| how.stop_ids = &[]);
+        }
+        choose_by_steps(self, batch, &how, count)
+    }
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         let length = self.inner.pages().len(from);
         let tokens = match self.fault {
             Fault::OtherState => tokens(999, length),
             Fault::Padding => vec![0; length],
+            Fault::ReadsOn => return self.inner.fork(from, to, keep),
         };
         self.inner.step(&Batch::new().with(to, &tokens), Wanted::Last).map(|_| ())
     }

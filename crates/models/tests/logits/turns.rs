@@ -2,7 +2,7 @@
 
 use crate::prefixes::{Answer, BUDGET, Fault, Fresh, MOST, Planted, answers, engine, request};
 use crate::subject::tokens;
-use models::{LogitsOf, Request, Scheduler, StepBudget};
+use models::{Engine, LogitsOf, Request, Scheduler, StepBudget};
 
 /// What stands behind an answer, in place of a template's.
 const BETWEEN: [u32; 3] = [7, 11, 13];
@@ -83,42 +83,51 @@ fn a_token_that_ends_an_answer_is_not_read() {
     assert_eq!(scheduler.usage().snapshots, 1);
 }
 
-#[test]
-fn a_turn_that_was_left_behind_its_end_is_read_again_while_nobody_waits() {
-    let name = "granite-hybrid-mini";
-    let mut fresh = Fresh(engine(name, 1));
-    let mut engine = engine(name, 6);
+/// A token that was not there before, in the midst of what is chosen at once: two come by steps, then eight.
+fn within(tokens: &[u32]) -> usize {
+    let new = |at: &usize| !tokens[..*at].contains(&tokens[*at]);
+    (3..tokens.len()).filter(new).find(|at| (at - 2) % 8 != 7).expect("a new token within a burst")
+}
+
+/// How far answers differ that follow turns which tokens ended, at once.
+fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
+    let mut fresh = Fresh(crate::prefixes::engine(name, 1));
     let budget = StepBudget { ahead: 8, ..BUDGET };
-    let mut scheduler = Scheduler::new(&mut *engine, budget).with_prefix_cache(3);
-    // A token in the middle ends it; by then more were chosen.
-    let prompt = tokens(40, 252);
-    let free = Request { limit: 9, logits: LogitsOf::None, ..request(&prompt, 0) };
-    let free = answer(&mut scheduler, free).tokens;
-    let last = (3..8).find(|at| !free[..*at].contains(&free[*at])).unwrap();
-    let stopped = |prompt: &[u32]| Request {
-        stop_ids: vec![free[last]],
-        logits: LogitsOf::None,
-        ..turn(prompt, 40)
-    };
-    let answered = answer(&mut scheduler, stopped(&prompt));
-    assert_eq!(answered.tokens, free[..last]);
-    let exact = prompt.len() + last;
-    let second = next(&prompt, &answered, &tokens(41, 5));
-    // Behind the last end of a block of the prompt there is more than is read at once. Somebody who asks meanwhile is answered first.
-    assert!(scheduler.prepare());
-    let before = scheduler.usage().free_slots;
-    assert_eq!(answer(&mut scheduler, request(&tokens(42, 9), 0)).reused, 0);
-    assert_eq!(scheduler.usage().free_slots, before + 1, "the slot was not given back");
-    while scheduler.prepare() {}
-    let answered = answer(&mut scheduler, request(&second, 0));
-    assert_eq!(answered.reused, exact);
-    assert!(fresh.differs(&second, &answered) <= MOST);
-    // Nobody reads again what somebody went on from.
-    answer(&mut scheduler, stopped(&prompt));
-    scheduler.prepare();
-    assert!(!scheduler.prepare());
-    drop(scheduler);
-    assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
+    let mut scheduler = Scheduler::new(engine, budget).with_prefix_cache(7);
+    // Two together, which end in different places.
+    let prompts = [tokens(40, 62), tokens(43, 190)];
+    let asked =
+        |at: usize| Request { limit: 24, logits: LogitsOf::None, ..request(&prompts[at], 0) };
+    let free = answers(&mut scheduler, vec![asked(0), asked(1)]);
+    let last = [0, 1].map(|at| within(&free[at].tokens));
+    let stopped =
+        |at: usize| Request { stop_ids: vec![free[at].tokens[last[at]]], turn: true, ..asked(at) };
+    let answered = answers(&mut scheduler, vec![stopped(0), stopped(1)]);
+    let following = [0, 1].map(|at| {
+        assert_eq!(answered[at].tokens, free[at].tokens[..last[at]]);
+        next(&prompts[at], &answered[at], &tokens(41, 5))
+    });
+    // Before there was time for anything else.
+    let asked = following.iter().map(|following| request(following, 0)).collect();
+    let answered = answers(&mut scheduler, asked);
+    [0, 1].map(|at| {
+        assert_eq!(answered[at].reused, prompts[at].len() + last[at], "{name}");
+        fresh.differs(&following[at], &answered[at])
+    })
+}
+
+#[test]
+fn a_turn_that_a_token_ended_is_kept_at_its_end_however_many_were_chosen_at_once() {
+    for name in ["granite-hybrid-mini", "kimi-linear-mini"] {
+        let mut engine = engine(name, 10);
+        let differs = behind_ended_turns(name, &mut *engine);
+        assert!(differs.iter().all(|differs| *differs <= MOST), "{name}: {differs:?}");
+        assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
+    }
+    let name = "granite-hybrid-mini";
+    let mut reads_on = Planted { inner: engine(name, 10), fault: Fault::ReadsOn };
+    let differs = behind_ended_turns(name, &mut reads_on);
+    assert!(differs.iter().all(|differs| *differs > 10.0 * MOST), "{differs:?}");
 }
 
 #[test]

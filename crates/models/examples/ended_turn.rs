@@ -1,0 +1,101 @@
+//! Whether turns that a token ended are kept where they ended, on the best device or the named one: a GPU chooses several tokens
+//! at once, and has to stop at that one by itself.
+//!
+//! ```text
+//! cargo run --release -p models --example ended_turn -- granite-4.0-h-micro cuda
+//! ```
+//!
+//! draws the model, lets turns end by tokens in the midst of what is chosen at once, asks what follows without a pause, and the same
+//! of an engine that has read nothing. It ends with `6 of 6 turns went on where they ended, 6 answered as anew`.
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
+
+use facts::BackendKind;
+use models::{
+    Capacity, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler, Storage, open, shape,
+};
+
+/// Tokens of an answer: the first two come by steps, then as many as the device chooses at once.
+const ANSWER: usize = 40;
+
+fn request(prompt: &[u32], limit: usize) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        limit,
+        sampling: Sampling { temperature: 1.0, seed: 5, ..Sampling::default() },
+        stop_ids: Vec::new(),
+        keep: false,
+        shared: 0,
+        turn: true,
+        anew: false,
+        logits: LogitsOf::None,
+    }
+}
+
+/// Answers of requests that come together, each with how many tokens of its prompt were not read.
+fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<(Vec<u32>, usize)> {
+    let ids: Vec<_> =
+        requests.into_iter().map(|request| scheduler.submit(request).unwrap()).collect();
+    let mut answers = vec![(Vec::new(), 0); ids.len()];
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            let (tokens, reads) = &mut answers[ids.binary_search(&event.request()).unwrap()];
+            match event {
+                Event::Token { token, .. } => tokens.push(token),
+                Event::Begun { reused, .. } => *reads = reused,
+                _ => {}
+            }
+        }
+    }
+    answers
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "granite-hybrid-mini".to_owned());
+    let backend = match arguments.next().as_deref() {
+        Some("cuda") => BackendKind::Cuda,
+        _ => BackendKind::Cpu,
+    };
+    let engine = || -> Box<dyn Engine> {
+        let model = Model::random(&shape(&name).unwrap(), 1).unwrap();
+        let capacity = Capacity { sequences: 24, tokens: 1024 };
+        open(model, device::open(backend).unwrap(), Storage::Bf16, capacity).unwrap()
+    };
+    let prompts: Vec<Vec<u32>> = [60, 63, 64, 65, 200, 500]
+        .iter()
+        .map(|length| (0..*length as u32).map(|at| (at * 7 + length) % 509).collect())
+        .collect();
+    let mut first = engine();
+    let budget = first.budget();
+    let mut scheduler = Scheduler::new(&mut *first, budget).with_prefix_cache(12);
+    let asked = prompts.iter().map(|prompt| request(prompt, ANSWER)).collect();
+    let free = answers(&mut scheduler, asked);
+    // Each ends at a place of its own in what is chosen at once, by a token that was not there before.
+    let ends: Vec<usize> = free
+        .iter()
+        .enumerate()
+        .map(|(at, (free, _))| {
+            (4 + at..ANSWER).find(|at| !free[..*at].contains(&free[*at])).unwrap()
+        })
+        .collect();
+    let stopped = |at: usize| Request {
+        stop_ids: vec![free[at].0[ends[at]]],
+        ..request(&prompts[at], ANSWER)
+    };
+    let turns = answers(&mut scheduler, (0..prompts.len()).map(stopped).collect());
+    let next: Vec<Request> = (0..prompts.len())
+        .map(|at| request(&[&prompts[at], &turns[at].0[..], &[7, 11, 13]].concat(), 4))
+        .collect();
+    let cached = answers(&mut scheduler, next.clone());
+    drop(scheduler);
+    let mut other = engine();
+    let mut scheduler = Scheduler::new(&mut *other, budget);
+    let anew = answers(&mut scheduler, next);
+    let exact = (0..prompts.len()).filter(|at| cached[*at].1 == prompts[*at].len() + ends[*at]);
+    let (exact, of) = (exact.count(), prompts.len());
+    let alike = cached.iter().zip(&anew).filter(|(cached, anew)| cached.0 == anew.0).count();
+    for (at, (_, reused)) in cached.iter().enumerate() {
+        println!("turn of {} and {} tokens: {reused} not read again", prompts[at].len(), ends[at]);
+    }
+    println!("{exact} of {of} turns went on where they ended, {alike} answered as anew");
+}
