@@ -54,7 +54,9 @@ const BESIDE: [&str; 9] = [
 
 /// What packs weights in integers, by the formats' own code. Of [`LOADED`] only single files are loaded, and what else these want is not
 /// here.
-const PACKERS: [&str; 7] = [
+const PACKERS: [&str; 9] = [
+    "bitsandbytes==0.50.2",
+    "gguf==0.19.0",
     "compressed-tensors==0.11.0",
     "pydantic==2.11.9",
     "pydantic-core==2.33.2",

@@ -201,6 +201,17 @@ impl Config {
         self.optional(key, "a list of whole numbers", read)
     }
 
+    /// So many numbers above 0 of a list.
+    pub(crate) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f64>, ConfigError> {
+        let wanted = || format!("{count} numbers above 0");
+        let read = |value: &Value| {
+            let numbers = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            let good = numbers.iter().all(|number| *number > 0.0 && number.is_finite());
+            (numbers.len() == count && good).then_some(numbers)
+        };
+        self.get(key).and_then(read).ok_or_else(|| self.wrong(key, wanted()))
+    }
+
     /// The two ends of a range, the upper one infinite where it says so.
     pub(crate) fn limits(&self, key: &str, otherwise: [f64; 2]) -> Result<[f64; 2], ConfigError> {
         let read = |value: &Value| {

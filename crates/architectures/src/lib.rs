@@ -32,7 +32,8 @@ pub use error::ConfigError;
 pub use families::{FAMILIES, Family};
 pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, Keeps, LargestStep};
 pub use quantisation::{
-    BLOCK, Fp8, Fp8Scales, Int, Packing, Quantised, SCALE, SCALE_INV, Stored, in_fp8, in_integers,
+    BLOCK, Block, Fp8, Fp8Scales, Int, Packing, Quantised, SCALE, SCALE_INV, Stored, in_fp8,
+    in_integers,
 };
 pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};

@@ -2,7 +2,7 @@
 
 mod cut;
 
-use crate::{Fp8, Keeps, Stored};
+use crate::{Fp8, Int, Keeps, Packing, Stored};
 pub use cut::Cut;
 
 /// A parameter of an [`crate::Architecture`].
@@ -69,7 +69,10 @@ impl Param {
     /// Its bytes in a checkpoint whose values in a type of 16 or 32 bits have so many.
     pub fn stored_bytes(&self, value_bytes: usize) -> u64 {
         let wide = || (self.len() as u64).saturating_mul(value_bytes as u64);
-        self.narrow_bytes([2, 1]).unwrap_or_else(wide)
+        match self.stored {
+            Stored::Int(int) => int.stored_bytes(self.sides()),
+            _ => self.narrow_bytes([2, 1]).unwrap_or_else(wide),
+        }
     }
 
     /// Its bytes as it is stored where that is narrower, with scales and zero points of integers of so many bytes.
@@ -179,6 +182,9 @@ impl Params {
             };
             if !multiplied {
                 param.expanded = Expanded::OnGpus;
+            }
+            if matches!(param.stored, Stored::Int(Int { packing: Packing::LookedUp, .. })) {
+                param.expanded = Expanded::Everywhere;
             }
         }
     }

@@ -1,7 +1,9 @@
 //! What a config's `quantization_config` says of weights: which are narrower than the rest, and how their scales lie.
 
+mod gguf;
 mod integers;
 
+pub use gguf::Block;
 pub use integers::{Int, Packing, in_integers};
 
 use crate::params::Expanded;
@@ -119,8 +121,10 @@ impl Quantised {
             Some("fp8") => fp8(&part)?,
             Some("gptq") => integers::gptq(&part)?,
             Some("awq") => integers::awq(&part)?,
+            Some("gguf") => gguf::gguf(&part)?,
+            Some("bitsandbytes") => integers::bitsandbytes(&part)?,
             _ => {
-                let read = "compressed-tensors, fp8, gptq or awq, which are read";
+                let read = "compressed-tensors, fp8, gptq, awq or bitsandbytes, which are read";
                 return Err(part.wrong("quant_method", read));
             }
         };
@@ -143,13 +147,17 @@ pub(crate) fn apply(config: &Config, architecture: &mut Architecture) -> Result<
     let table = architecture.params.get(embedding).name.clone();
     let stored = |name: &str| -> Stored {
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        // The embedding is no linear module; a head that is one with it has its values.
-        if name == table || (head && module == "lm_head") {
+        let stored = quantised.stored(module);
+        // Elsewhere the embedding is no linear module; a head that is one with it has its values.
+        let in_blocks = matches!(stored, Stored::Int(Int { packing: Packing::Gguf(_), .. }));
+        if !in_blocks && (name == table || (head && module == "lm_head")) {
             return Stored::Wide;
         }
-        quantised.stored(module)
+        stored
     };
     architecture.params.store(stored);
+    // Its rows are looked up, which GPUs do in bfloat16.
+    architecture.params.expand(embedding, Expanded::OnGpus);
     Ok(())
 }
 

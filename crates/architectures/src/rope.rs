@@ -55,6 +55,11 @@ impl Rope {
                 Ok(of(plain.into_iter().map(slower).collect()))
             }
             Some("yarn") => yarn(&scaling, theta, of(plain)),
+            // How GGUF files have whatever scaling does not change with length: a divisor for each pair.
+            Some("divisors") => {
+                let divisors = scaling.numbers("divisors", plain.len())?;
+                Ok(of(plain.iter().zip(divisors).map(|(plain, by)| plain / by).collect()))
+            }
             Some(_) => Err(scaling.wrong(key, "default, linear, llama3 or yarn")),
         }
     }

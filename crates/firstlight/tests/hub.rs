@@ -12,8 +12,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use support::{command, expect};
 use tempfile::{TempDir, tempdir};
 
@@ -27,9 +28,17 @@ const SMALL: (&str, &str) = ("{}\n", "0967ef424bce6791893e9a57bb952f80fd536e93")
 enum Fault {
     /// The connection ends after so many bytes.
     Drop(usize),
+    /// So many bytes come, and no more of them for a while.
+    Stall(usize),
     /// A byte is another one.
     OtherByte,
 }
+
+/// GGUF files of the model: one, and one in two parts. What is in them is no matter of the hub's.
+const GGUF: [&str; 3] =
+    ["m-Q8_0.gguf", "big/m-Q4_0-00001-of-00002.gguf", "big/m-Q4_0-00002-of-00002.gguf"];
+/// A model that wants an account.
+const SECRET: &str = "/api/models/org/secret/revision/main";
 
 #[derive(Default)]
 struct Hub {
@@ -62,6 +71,13 @@ impl Hub {
             headers.get("authorization").cloned(),
         ));
         let mut stream = &stream;
+        if path == SECRET && !headers.contains_key("authorization") {
+            return write!(
+                stream,
+                "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            .ok();
+        }
         let Some(content) = self.files.get(&path) else {
             return write!(
                 stream,
@@ -80,6 +96,12 @@ impl Hub {
         match self.faults.lock().unwrap().remove(&path) {
             Some(Fault::Drop(after)) => content.truncate(after),
             Some(Fault::OtherByte) => content[0] ^= 1,
+            Some(Fault::Stall(after)) => {
+                stream.write_all(&content[..after]).ok()?;
+                stream.flush().ok()?;
+                std::thread::sleep(Duration::from_secs(3));
+                return None;
+            }
             None => {}
         }
         stream.write_all(&content).ok()
@@ -113,8 +135,23 @@ fn world() -> World {
         });
         hub.files.insert(format!("/{NAME}/resolve/{COMMIT}/{name}"), bytes);
     }
+    for name in GGUF {
+        let bytes = format!("what is in {name}").repeat(9000).into_bytes();
+        let sha256: String =
+            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        siblings.push(json!({ "rfilename": name, "size": bytes.len(), "blobId": COMMIT, "lfs": { "sha256": sha256 } }));
+        hub.files.insert(format!("/{NAME}/resolve/{COMMIT}/{name}"), bytes);
+    }
     let listed = json!({ "id": NAME, "sha": COMMIT, "siblings": siblings });
-    hub.files.insert(format!("/api/models/{NAME}/revision/main"), listed.to_string().into_bytes());
+    for revision in ["main", "refs%2Fpr%2F3", COMMIT] {
+        let path = format!("/api/models/{NAME}/revision/{revision}");
+        hub.files.insert(path, listed.to_string().into_bytes());
+    }
+    // More than any disk has, of which no byte is there.
+    siblings.retain(|file| file["rfilename"] == GGUF[0]);
+    siblings[0]["size"] = json!(1u64 << 60);
+    let huge = json!({ "id": "org/huge", "sha": COMMIT, "siblings": siblings }).to_string();
+    hub.files.insert("/api/models/org/huge/revision/main".to_owned(), huge.into_bytes());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let hub = Arc::new(hub);
@@ -144,7 +181,11 @@ impl World {
 
     /// `logits` of the model's name, with these variables.
     fn command(&self, more: &[&str], variables: &[(&str, &str)]) -> Command {
-        let line = [&["logits", NAME, "--ids", "1,2", "-o", "o.safetensors"], more].concat();
+        self.command_of(NAME, more, variables)
+    }
+
+    fn command_of(&self, name: &str, more: &[&str], variables: &[(&str, &str)]) -> Command {
+        let line = [&["logits", name, "--ids", "1,2", "-o", "o.safetensors"], more].concat();
         let mut command = command(self.path(), &line);
         for name in [
             "HF_HOME",
@@ -168,6 +209,13 @@ impl World {
             true => Ok(()),
             false => Err(String::from_utf8(output.stderr).unwrap()),
         }
+    }
+
+    /// What is said of a download that is no model that runs.
+    fn said(&self, name: &str, variables: &[(&str, &str)]) -> String {
+        let output = self.command_of(name, &["--download"], variables).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
     }
 
     fn held(&self) -> std::path::PathBuf {
@@ -248,4 +296,77 @@ fn what_is_no_hub_is_named() {
     let page = format!("{}/{NAME}/resolve/{COMMIT}/config.json#", world.endpoint);
     let said = world.run(&["--download"], &[("HF_ENDPOINT", &page)]).unwrap_err();
     assert!(said.contains("does not list a model's files"), "{said}");
+}
+
+#[test]
+fn one_gguf_file_of_a_revision_comes_by_its_name_or_its_type() {
+    let world = world();
+    let snapshot = world.held().join("snapshots").join(COMMIT);
+    // That it is none is said of it when it is there.
+    let said = world.said("org/name:Q8_0", &[]);
+    assert!(said.contains("m-Q8_0.gguf: is no GGUF file"), "{said}");
+    let fetched = |world: &World| -> Vec<String> {
+        let asked = world.asked().into_iter().map(|asked| asked.0);
+        asked.filter(|path| path.contains("/resolve/")).collect()
+    };
+    assert_eq!(fetched(&world), [format!("/{NAME}/resolve/{COMMIT}/{}", GGUF[0])]);
+    assert!(!snapshot.join("config.json").exists());
+    // All parts of one, and the reference of a revision.
+    let said = world.said(&format!("org/name@refs/pr/3:{}", GGUF[1]), &[]);
+    assert!(said.contains("-00001-of-00002.gguf: is no GGUF file"), "{said}");
+    assert_eq!(fs::read_to_string(world.held().join("refs/refs/pr/3")).unwrap(), COMMIT);
+    for name in GGUF {
+        let text = fs::read_to_string(snapshot.join(name)).unwrap();
+        assert!(text.starts_with(&format!("what is in {name}")), "{name}");
+    }
+    assert_eq!(fetched(&world).len(), 2);
+    // By its commit, from what is here.
+    let said = world.said(&format!("org/name@{COMMIT}:q8_0"), &[]);
+    assert!(said.contains("is no GGUF file"), "{said}");
+    assert!(!world.held().join("refs").join(COMMIT).exists());
+    let absent = world.said("org/name:Q6_K", &[]);
+    assert!(absent.contains("org/name has no file Q6_K; it has m-Q8_0.gguf (1"), "{absent}");
+    let absent = world.said("org/name@v9", &[]);
+    assert!(absent.contains("404"), "{absent}");
+    assert!(fetched(&world).is_empty());
+}
+
+#[test]
+fn what_cannot_be_had_is_said_before_a_byte_of_it_comes() {
+    let world = world();
+    let said = world.said("org/huge:Q8_0", &[]);
+    assert!(said.contains("free") && said.contains("are to be written"), "{said}");
+    let said = world.said("org/huge", &[]);
+    assert!(said.contains("org/huge has GGUF files, each a model: m-Q8_0.gguf"), "{said}");
+    let said = world.said("org/secret", &[]);
+    assert!(said.contains("401") && said.contains("hint: ") && said.contains("HF_TOKEN"), "{said}");
+    let said = world.said("org/secret", &[("HF_TOKEN", "mine")]);
+    assert!(said.contains("404") && !said.contains("mine"), "{said}");
+    assert!(world.asked().iter().all(|asked| !asked.0.contains("/resolve/")));
+}
+
+#[test]
+fn a_download_that_was_killed_goes_on_where_it_ended() {
+    let world = world();
+    world.fault("model.safetensors", Fault::Stall(60_000));
+    let mut child = world.command(&["--download"], &[]).stderr(Stdio::null()).spawn().unwrap();
+    let part = || {
+        let entries = fs::read_dir(world.held().join("blobs")).into_iter().flatten().flatten();
+        let parts =
+            entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "part"));
+        parts.filter_map(|entry| entry.metadata().ok()).map(|part| part.len()).max()
+    };
+    let begun = Instant::now();
+    while part().is_none_or(|bytes| bytes < 50_000) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!world.held().join("refs").exists());
+    world.run(&["--download"], &[]).unwrap();
+    let asked = world.asked();
+    let weights = asked.iter().filter(|asked| asked.0.ends_with("model.safetensors"));
+    let from: Vec<usize> = weights.map(|asked| asked.1).collect();
+    assert!(from.len() > 1 && from[1..].iter().all(|from| *from >= 50_000), "{from:?}");
 }

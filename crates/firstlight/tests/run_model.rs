@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
+#[path = "../../models/tests/logits/gguf/writer.rs"]
+mod gguf;
 mod support;
 
 use safetensors::tensor::{Dtype, SafeTensors};
@@ -317,4 +319,45 @@ fn a_model_that_is_stopped_leaves_nothing() {
         "{said}"
     );
     assert_eq!(std::fs::read_dir(here).unwrap().count(), 0);
+}
+
+#[test]
+fn a_gguf_file_is_run_counted_and_explained_as_a_folder_is() {
+    use gguf::Kind;
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    json(here, &["synth", "granite-hybrid-mini", "m"], 0);
+    let (whole, _) = run(here, &[]);
+    let mut smallest = u64::MAX;
+    for kind in [Kind::F32, Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K] {
+        gguf::write(&here.join("m"), &here.join("m.gguf"), |_| kind);
+        json(here, &["logits", "m.gguf", "--ids", "5,1,5,300,2", "-o", "out.safetensors"], 0);
+        let (_, values) = logits(&here.join("out.safetensors"));
+        let furthest = whole.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Rows of 64 and 96 columns are no K blocks: what stays as it was has the same logits.
+        match kind {
+            Kind::Q8_0 | Kind::Q4_0 => assert!(furthest > 1e-5, "{kind:?}: {furthest}"),
+            _ => assert!(furthest < 1e-5, "{kind:?}: {furthest}"),
+        }
+        let fits = json(here, &["fit", "m.gguf", "--context", "100"], 0);
+        let weights = fits["engine"]["weights_bytes"].as_u64().unwrap();
+        smallest = smallest.min(weights);
+        assert!(kind == Kind::F32 || weights <= fits_of_floats(here), "{kind:?}: {weights}");
+        let source =
+            fits["model"]["memory"]["weights_bytes"]["source"].as_str().unwrap().to_owned();
+        assert!(source.contains("the header of m.gguf"), "{source}");
+    }
+    assert!(smallest < fits_of_floats(here), "nothing was kept small");
+    let ran = json(here, &["run", "m.gguf", "--ids", "1,2,3", "-n", "4"], 0);
+    assert_eq!(ran["agree"], true, "{ran}");
+    refuses(here, &["run", "m.gguf", "-p", "a text"], &["m.gguf", "has no vocabulary"]);
+    refuses(here, &["quantize", "m.gguf", "out", "--to", "fp8"], &["is a GGUF file"]);
+    std::fs::write(here.join("m.gguf"), "GGUF").unwrap();
+    refuses(here, &["run", "m.gguf", "--ids", "1"], &["m.gguf is truncated"]);
+}
+
+/// What the engine takes of a folder in bfloat16.
+fn fits_of_floats(folder: &Path) -> u64 {
+    let fits = json(folder, &["fit", "m", "--context", "100"], 0);
+    fits["engine"]["weights_bytes"].as_u64().unwrap()
 }

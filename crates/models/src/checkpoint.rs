@@ -1,16 +1,22 @@
 //! Weights: of files, one safetensors file or a sharded index, mapped, and held against what the config describes; or
 //! drawn.
 
+mod headers;
+
+pub(crate) use headers::header;
+
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
+use crate::gguf::{self, is_gguf};
 use crate::integers::{self, IntegerValues, Integers};
+use crate::looked_up::{self, LookedUp};
 use crate::params::Param;
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored};
 use device::MappedFile;
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError};
+use headers::{named_otherwise, read_index};
+use safetensors::tensor::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +41,7 @@ pub struct Checkpoint {
 enum Source {
     Files(Files),
     Drawn(DrawnModel),
+    Gguf(gguf::Weights),
 }
 
 /// The weights of a model's folder.
@@ -47,6 +54,8 @@ pub(crate) struct Files {
     scales: BTreeMap<String, Scales>,
     /// Weights in integers, by the weights' names.
     integers: BTreeMap<String, Integers>,
+    /// Weights of bitsandbytes, by their own names.
+    looked_up: BTreeMap<String, LookedUp>,
     /// The names of tensors that belong to such weights.
     beside: BTreeSet<String>,
 }
@@ -67,12 +76,15 @@ pub(crate) struct Located {
 }
 
 impl Checkpoint {
-    /// Maps the weight files of a folder and reads their headers.
+    /// Maps the weight files of a folder, or a GGUF file, and reads their headers.
     ///
     /// # Errors
     /// [`ModelError`] naming the file that is missing, truncated or no safetensors file, or the shard that lacks a tensor
     /// its index promises.
     pub fn open(folder: &Path) -> Result<Self, ModelError> {
+        if is_gguf(folder) {
+            return Ok(Self::of(Source::Gguf(gguf::Weights::open(folder)?)));
+        }
         Ok(Self::of(Source::Files(Files::open(folder)?)))
     }
 
@@ -101,8 +113,8 @@ impl Checkpoint {
                 let wanted = architecture.params.iter().map(|param| (&*param.name, &*param.shape));
                 files.hold(wanted, architecture.unused)
             }
-            // They were made from one.
-            Source::Drawn(_) => Ok(()),
+            // They were made from one, and found by one.
+            Source::Drawn(_) | Source::Gguf(_) => Ok(()),
         }
     }
 
@@ -136,9 +148,20 @@ impl Checkpoint {
                         read: &self.read,
                     });
                 }
+                if let Some(of) = files.looked_up.get(name) {
+                    let of = Of::LookedUp(&files.shards, of);
+                    return Ok(Values { name, of, cut: None, read: &self.read });
+                }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))
             }
+            Source::Gguf(weights) => match self.integers(name) {
+                Some(integers) => Of::Integers(integers),
+                None => Of::Placed(
+                    &weights.shards,
+                    weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?,
+                ),
+            },
             Source::Drawn(drawn) => match self.integers(name) {
                 Some(integers) => Of::Integers(integers),
                 None => {
@@ -162,6 +185,7 @@ impl Checkpoint {
         match &self.source {
             Source::Files(files) => files.scales.get(name),
             Source::Drawn(drawn) => drawn.get(name)?.scales(),
+            Source::Gguf(_) => None,
         }
     }
 
@@ -170,6 +194,7 @@ impl Checkpoint {
         let (of, shards) = match &self.source {
             Source::Files(files) => (files.integers.get(name)?, &files.shards[..]),
             Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
+            Source::Gguf(weights) => (weights.integers(name)?, &weights.shards[..]),
         };
         Some(IntegerValues { name, of, shards, read: &self.read })
     }
@@ -188,6 +213,11 @@ impl Checkpoint {
             Source::Drawn(drawn) => {
                 drawn.get(name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
             }
+            // Of an expert its share of what all lie in.
+            Source::Gguf(weights) => {
+                let (bytes, values) = weights.size(name).unwrap_or((0, 1));
+                (bytes * param.len() / values.max(1), param.len())
+            }
         };
         match param.cut {
             Some(_) => (bytes / len.max(1) * param.len()) as u64,
@@ -201,11 +231,16 @@ impl Checkpoint {
         match &self.source {
             Source::Files(files) => {
                 let tensors = files.tensors.iter();
-                let weights = tensors.filter(|(name, _)| !files.beside.contains(*name));
-                let integers = files.integers.values().map(|of| product(&of.shape));
-                weights.map(|(_, found)| product(&found.shape)).chain(integers).sum()
+                let weights = tensors.filter(|(name, _)| {
+                    !files.beside.contains(*name) && !files.looked_up.contains_key(*name)
+                });
+                let packed = files.integers.values().map(|of| &of.shape);
+                let packed = packed.chain(files.looked_up.values().map(|of| &of.shape));
+                let packed = packed.map(|shape| product(shape));
+                weights.map(|(_, found)| product(&found.shape)).chain(packed).sum()
             }
             Source::Drawn(drawn) => drawn.parameters(),
+            Source::Gguf(weights) => weights.parameters(),
         }
     }
 
@@ -213,6 +248,7 @@ impl Checkpoint {
     pub fn files(&self) -> usize {
         match &self.source {
             Source::Files(files) => files.shards.len(),
+            Source::Gguf(weights) => weights.shards.len(),
             Source::Drawn(_) => 0,
         }
     }
@@ -222,12 +258,17 @@ impl Checkpoint {
         match &self.source {
             Source::Files(files) => files.bytes(),
             Source::Drawn(drawn) => drawn.bytes(),
+            Source::Gguf(weights) => weights.bytes(),
         }
     }
 }
 
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Self, ModelError> {
+        if is_gguf(folder) {
+            let what = format!("{} is a GGUF file", folder.display());
+            return Err(ModelError::convert(what, "name a folder with safetensors files"));
+        }
         let index = folder.join(INDEX);
         let (promised, total) =
             if index.exists() { read_index(&index)? } else { Default::default() };
@@ -248,6 +289,7 @@ impl Files {
             tensors: BTreeMap::new(),
             scales: BTreeMap::new(),
             integers: BTreeMap::new(),
+            looked_up: BTreeMap::new(),
             beside: BTreeSet::new(),
         };
         for path in files {
@@ -262,6 +304,9 @@ impl Files {
         }
         all.read_scales()?;
         all.find_integers()?;
+        let (looked_up, beside) = looked_up::find(&all.tensors, &all.shards)?;
+        all.looked_up = looked_up;
+        all.beside.extend(beside);
         Ok(all)
     }
 
@@ -359,9 +404,9 @@ impl Files {
             return Err(ModelError::weights(&self.folder, what));
         }
         for (name, shape) in &wanted {
-            if let Some(of) = self.integers.get(*name) {
-                if of.shape != *shape {
-                    let found = &of.shape;
+            let integers = self.integers.get(*name).map(|of| &of.shape);
+            if let Some(found) = integers.or(self.looked_up.get(*name).map(|of| &of.shape)) {
+                if found != shape {
                     let what =
                         format!("tensor `{name}` stands for {found:?}, the config wants {shape:?}");
                     return Err(ModelError::weights(&self.folder, what));
@@ -413,66 +458,6 @@ impl Files {
     /// Bytes of all tensors.
     pub(crate) fn bytes(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
-    }
-}
-
-/// The one file of a model without an index, or whatever has its ending in a folder that has none of that name.
-fn named_otherwise(folder: &Path) -> Vec<PathBuf> {
-    let single = folder.join(SINGLE);
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let weights = |path: &PathBuf| path.extension().is_some_and(|end| end == "safetensors");
-    let found: Vec<PathBuf> = paths.filter(weights).collect();
-    if found.is_empty() || found.contains(&single) { vec![single] } else { found }
-}
-
-/// Where the tensors of a file begin, and what its header says of them.
-pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
-    const LENGTH: usize = size_of::<u64>();
-    let truncated =
-        |wanted| ModelError::incomplete(path, "is truncated", Some(wanted), file.len() as u64);
-    let error = match SafeTensors::read_metadata(file) {
-        Ok((length, metadata)) => return Ok((length + LENGTH, metadata)),
-        Err(error) => error,
-    };
-    let end =
-        file.first_chunk().map(|length| u64::from_le_bytes(*length).saturating_add(LENGTH as u64));
-    match (error, end) {
-        (SafeTensorError::HeaderTooSmall, _) | (_, None) => Err(truncated(LENGTH as u64)),
-        (SafeTensorError::InvalidHeaderLength, Some(end)) => Err(truncated(end)),
-        (SafeTensorError::MetadataIncompleteBuffer, Some(end)) => {
-            // The header is whole, it was read.
-            let header = serde_json::from_slice::<Metadata>(&file[LENGTH..end as usize]);
-            let wanted = header.map_or(0, |header| header.data_len()) as u64 + end;
-            match file.len() as u64 {
-                there if there < wanted => Err(truncated(wanted)),
-                there => {
-                    let what = format!("has {there} bytes, its header tells of {wanted}");
-                    Err(ModelError::weights(path, what))
-                }
-            }
-        }
-        (other, _) => Err(ModelError::weights(path, format!("is no safetensors file ({other})"))),
-    }
-}
-
-/// Which file holds each tensor, by the index, and the bytes of all where it tells.
-fn read_index(path: &Path) -> Result<(BTreeMap<String, String>, Option<u64>), ModelError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
-    let index: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))?;
-    let map = index.get("weight_map").and_then(|map| map.as_object());
-    let entries = map.into_iter().flatten().map(|(name, file)| {
-        let file = file.as_str()?;
-        // A name that leads out of the folder is no shard.
-        (!file.contains(['/', '\\'])).then(|| (name.clone(), file.to_owned()))
-    });
-    match (map, entries.collect::<Option<BTreeMap<_, _>>>()) {
-        (Some(_), Some(entries)) if !entries.is_empty() => {
-            Ok((entries, index["metadata"]["total_size"].as_u64()))
-        }
-        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files beside it")
-            .hinted("download the index that was published with the weights")),
     }
 }
 

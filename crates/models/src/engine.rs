@@ -1,6 +1,7 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
+use crate::gguf::{self, is_gguf};
 use crate::pages::{BLOCK, Pages};
 use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
@@ -23,7 +24,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads config.json and the headers of the weight files of a folder, and holds the two against each other.
+    /// Reads config.json and the headers of the weight files of a folder, or the header of a GGUF file, and holds the two against each
+    /// other.
     ///
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor.
@@ -79,11 +81,14 @@ impl Model {
     }
 }
 
-/// Reads the config.json of a model's folder.
+/// Reads the config.json of a model's folder, or what a GGUF file's metadata say in its place.
 ///
 /// # Errors
 /// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is no JSON object.
 pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
+    if is_gguf(folder) {
+        return gguf::config(folder);
+    }
     let path = folder.join("config.json");
     let text = std::fs::read_to_string(&path).map_err(|error| ModelError::file(&path, error))?;
     Ok(Config::parse(&path.display().to_string(), &text)?)

@@ -1,35 +1,27 @@
 //! Models by their name on the Hugging Face hub, in the cache that its own tools fill.
 
 mod download;
+mod name;
 
 pub use download::{Download, HubFile, HubHash, download};
 
 use crate::ModelError;
+use name::Name;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The folder of a model: the one named, or for a name as `org/model` that is no folder here, its snapshot in the cache of
-/// the hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`. Nothing is downloaded.
+/// The folder of a model, or its GGUF file: the one named, or for a name as `org/model` that is no folder here, its snapshot in the
+/// cache of the hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`. `org/model@REVISION` is another
+/// snapshot, `org/model:FILE.gguf` or `org/model:Q4_K_M` a file of it. Nothing is downloaded.
 ///
 /// # Errors
 /// [`ModelError::Hub`] when the cache has no such model.
 pub fn locate(model: &Path) -> Result<PathBuf, ModelError> {
-    let name = model.to_str().filter(|name| is_name(name));
+    let name = model.to_str().and_then(Name::of);
     match (name, cache(|name| std::env::var_os(name))) {
-        (Some(name), Some(cache)) if !model.exists() => snapshot(&cache, name),
+        (Some(name), Some(cache)) if !model.exists() => snapshot(&cache, &name),
         _ => Ok(model.to_owned()),
     }
-}
-
-/// Whether this could be a name on the hub: two words with a slash between them.
-fn is_name(name: &str) -> bool {
-    let words: Vec<&str> = name.split('/').collect();
-    let word = |word: &&str| {
-        !word.starts_with('.')
-            && !word.is_empty()
-            && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
-    words.len() == 2 && words.iter().all(word)
 }
 
 /// The cache of the hub's tools, by these variables. Empty ones do not count.
@@ -45,23 +37,56 @@ fn held(cache: &Path, name: &str) -> PathBuf {
     cache.join(format!("models--{}", name.replace('/', "--")))
 }
 
-/// `models--org--name/refs/main` names the snapshot that was fetched last.
-fn snapshot(cache: &Path, name: &str) -> Result<PathBuf, ModelError> {
+/// `models--org--name/refs/main` names the snapshot that was fetched last; a commit's is named by it.
+fn snapshot(cache: &Path, of: &Name<'_>) -> Result<PathBuf, ModelError> {
+    let name = of.name;
     let held = held(cache, name);
-    let main = held.join("refs/main");
+    let main = held.join("refs").join(of.revision);
     let hint = "--download fetches it from the hub; a folder is named by a path, as ./NAME";
     let absent = |path: &Path, what: String| ModelError::Hub {
         what: format!("{}: {what}", path.display()),
         hint: hint.to_owned(),
     };
-    let revision = std::fs::read_to_string(&main).map_err(|_| {
-        absent(&held, format!("the cache has no model {name}, and there is no such folder"))
-    })?;
+    let commit = held.join("snapshots").join(of.revision);
+    let revision = match std::fs::read_to_string(&main) {
+        Ok(revision) => revision,
+        Err(_) if commit.is_dir() => of.revision.to_owned(),
+        Err(_) => {
+            let shown = match of.revision {
+                name::MAIN => name.to_owned(),
+                revision => format!("{name} at {revision}"),
+            };
+            let what = format!("the cache has no model {shown}, and there is no such folder");
+            return Err(absent(&held, what));
+        }
+    };
     let folder = held.join("snapshots").join(revision.trim());
-    if folder.is_dir() {
-        return Ok(folder);
+    if !folder.is_dir() {
+        let what = format!("names the snapshot {}, which is not here", revision.trim());
+        return Err(absent(&main, what));
     }
-    Err(absent(&main, format!("names the snapshot {}, which is not here", revision.trim())))
+    let Some(file) = of.file else { return Ok(folder) };
+    let mut found: Vec<String> =
+        files(&folder, "").into_iter().filter(|path| of.is_file(path)).collect();
+    // Of several that a model was split into, the first.
+    found.sort();
+    match found.first() {
+        Some(path) => Ok(folder.join(path)),
+        None => Err(absent(&folder, format!("has no file {file}"))),
+    }
+}
+
+/// Files of a snapshot and of the folders in it, by their paths there.
+fn files(folder: &Path, prefix: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let inside = entries.flat_map(|entry| {
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        match entry.path().is_dir() {
+            true => files(&entry.path(), &format!("{name}/")),
+            false => vec![name],
+        }
+    });
+    inside.collect()
 }
 
 #[cfg(test)]
@@ -85,28 +110,31 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_folders() {
-        for name in ["ibm-granite/granite-4.0-h-micro", "a/b"] {
-            assert!(is_name(name), "{name}");
-        }
-        for folder in ["m", "./m", "../m", "a/b/c", "/m", "a/", "a b/c", ""] {
-            assert!(!is_name(folder), "{folder}");
-        }
-    }
-
-    #[test]
     fn the_snapshot_is_the_one_that_main_names() {
         let cache = tempfile::tempdir().unwrap();
         let held = cache.path().join("models--org--name");
+        let of = |text: &'static str| snapshot(cache.path(), &Name::of(text).unwrap());
         let error = |words: &str| {
-            let error = snapshot(cache.path(), "org/name").unwrap_err().to_string();
+            let error = of("org/name").unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         };
         error("the cache has no model org/name, and there is no such folder");
         std::fs::create_dir_all(held.join("refs")).unwrap();
         std::fs::write(held.join("refs/main"), "abc\n").unwrap();
         error("names the snapshot abc, which is not here");
-        std::fs::create_dir_all(held.join("snapshots/abc")).unwrap();
-        assert_eq!(snapshot(cache.path(), "org/name").unwrap(), held.join("snapshots/abc"));
+        let here = held.join("snapshots/abc");
+        std::fs::create_dir_all(here.join("big")).unwrap();
+        assert_eq!(of("org/name").unwrap(), here);
+        assert_eq!(of("org/name@abc").unwrap(), here);
+        let other = of("org/name@v2").unwrap_err().to_string();
+        assert!(other.contains("the cache has no model org/name at v2"), "{other}");
+        for file in
+            ["m-Q8_0.gguf", "big/m-Q4_0-00002-of-00002.gguf", "big/m-Q4_0-00001-of-00002.gguf"]
+        {
+            std::fs::write(here.join(file), "").unwrap();
+        }
+        assert_eq!(of("org/name:Q8_0").unwrap(), here.join("m-Q8_0.gguf"));
+        assert_eq!(of("org/name:q4_0").unwrap(), here.join("big/m-Q4_0-00001-of-00002.gguf"));
+        assert!(of("org/name:m.gguf").unwrap_err().to_string().contains("has no file m.gguf"));
     }
 }

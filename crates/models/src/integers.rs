@@ -9,6 +9,7 @@ pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
 use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::DrawnIntegers;
+use crate::gguf::{self, Placed};
 use crate::values::{Of, Value, Values};
 use architectures::Packing;
 use kernels::DType;
@@ -43,8 +44,15 @@ pub(crate) struct Integers {
 /// Where numbers and what belongs to them are.
 #[derive(Debug)]
 pub(crate) enum Held {
-    File { numbers: Located, scales: Located, zeros: Option<Located>, packing: Packing },
+    File {
+        numbers: Located,
+        scales: Located,
+        zeros: Option<Located>,
+        packing: Packing,
+    },
     Drawn(DrawnIntegers),
+    /// In blocks of a GGUF file, with their scales.
+    Blocks(Placed),
 }
 
 impl Integers {
@@ -106,6 +114,9 @@ impl IntegerValues<'_> {
                 self.count(into.len() * self.of.bits / 8);
                 return Ok(());
             }
+            Held::Blocks(placed) => {
+                return gguf::numbers(placed, (self.shards, self.read), rows, into);
+            }
             Held::File { numbers, packing, .. } => (numbers, *packing),
         };
         let in_word = self.of.in_word();
@@ -138,6 +149,8 @@ impl IntegerValues<'_> {
                     }
                 }
             }
+            // Such numbers are no tensor of their own.
+            Packing::Gguf(_) | Packing::LookedUp => {}
             Packing::Awq => {
                 for column in 0..columns {
                     let read = self.interleaved(numbers, column, &rows)?;
@@ -187,6 +200,13 @@ impl IntegerValues<'_> {
                 }
                 places.zip(zeros).for_each(|(at, zero)| *zero = f32::from(drawn.zero(at)));
                 return Ok(());
+            }
+            Held::Blocks(placed) => {
+                gguf::factors(placed, (self.shards, self.read), rows, (scales, zeros))?;
+                return match scales.iter().all(|scale| scale.is_finite()) {
+                    true => Ok(()),
+                    false => Err(self.wrong(self.path(), "has a scale that is not finite")),
+                };
             }
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
@@ -244,6 +264,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
+            Packing::Gguf(_) | Packing::LookedUp => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;
@@ -262,6 +283,9 @@ impl IntegerValues<'_> {
     /// As [`IntegerValues::factors`].
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         let (columns, groups) = (self.of.columns, self.of.groups());
+        if let Held::Blocks(placed) = &self.of.held {
+            return placed.fill((self.shards, self.read), first, into);
+        }
         if into.is_empty() {
             return Ok(());
         }
@@ -315,11 +339,17 @@ impl IntegerValues<'_> {
         if rows.end <= self.of.rows {
             return Ok(());
         }
-        let path = match &self.of.held {
-            Held::File { numbers, .. } => &*self.shards[numbers.shard].path,
-            Held::Drawn(_) => Path::new("random model"),
+        Err(self.wrong(self.path(), &format!("has shape {:?}", self.of.shape)))
+    }
+
+    /// Of the file that has them, the first where there are several.
+    fn path(&self) -> &Path {
+        let shard = match &self.of.held {
+            Held::File { numbers, .. } => self.shards.get(numbers.shard),
+            Held::Blocks(_) => self.shards.first(),
+            Held::Drawn(_) => None,
         };
-        Err(self.wrong(path, &format!("has shape {:?}", self.of.shape)))
+        shard.map_or(Path::new("random model"), |shard| &shard.path)
     }
 
     fn wrong(&self, path: &Path, what: &str) -> ModelError {
@@ -333,4 +363,4 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,8 +14,10 @@ mod error;
 mod files;
 mod float8;
 mod generate;
+mod gguf;
 mod hub;
 mod integers;
+mod looked_up;
 mod pages;
 mod program;
 mod quantize;
@@ -48,6 +50,7 @@ pub use engine::{
 pub use error::ModelError;
 pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
+pub use gguf::is_gguf;
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};

@@ -4,7 +4,9 @@ use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::Drawn;
 use crate::float8::Scales;
+use crate::gguf::Placed;
 use crate::integers::IntegerValues;
+use crate::looked_up::LookedUp;
 use architectures::params::Cut;
 use half::{bf16, f16};
 use kernels::E4m3;
@@ -101,6 +103,10 @@ pub(crate) enum Of<'a> {
     File(&'a Shard, &'a Located, Option<&'a Scales>),
     Drawn(&'a Drawn),
     Integers(IntegerValues<'a>),
+    /// Numbers of bitsandbytes.
+    LookedUp(&'a [Shard], &'a LookedUp),
+    /// Rows of a GGUF file.
+    Placed(&'a [Shard], &'a Placed),
 }
 
 thread_local! {
@@ -176,7 +182,23 @@ impl Values<'_> {
                 }
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }),
-            Of::Integers(integers) => integers.fill(first, into),
+            Of::Integers(integers) => {
+                integers.fill(first, into)?;
+                self.hold(first, self::first(into, |value| value.is_nan()))
+            }
+            Of::LookedUp(shards, of) => {
+                let mut wide = vec![0f32; into.len()];
+                if !of.fill((shards, self.read), first, &mut wide) {
+                    let path = shards.first().map_or(Path::new("weights"), |shard| &shard.path);
+                    return Err(self.wrong(path, &format!("stands for {:?}", of.shape)));
+                }
+                into.iter_mut().zip(wide).for_each(|(into, value)| *into = V::of_f32(value));
+                self.hold(first, self::first(into, |value| value.is_nan()))
+            }
+            Of::Placed(shards, placed) => {
+                placed.fill((shards, self.read), first, into)?;
+                self.hold(first, self::first(into, |value| value.is_nan()))
+            }
             Of::Drawn(drawn) => {
                 if !drawn.fill(first, into) {
                     let what = format!("has {} values", drawn.len());
@@ -224,7 +246,7 @@ impl Values<'_> {
         match self.of {
             Of::File(..) => self.copy(first, into.len(), into)?,
             // They have no numbers in float8.
-            Of::Integers(_) => {}
+            Of::Integers(_) | Of::LookedUp(..) | Of::Placed(..) => {}
             Of::Drawn(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());
@@ -251,12 +273,18 @@ impl Values<'_> {
     }
 
     fn hold(&self, first: usize, nan: Option<usize>) -> Result<(), ModelError> {
-        match (self.of, nan) {
-            (Of::File(shard, ..), Some(at)) => {
-                Err(self.wrong(&shard.path, &format!("is NaN at element {}", first + at)))
-            }
-            _ => Ok(()),
-        }
+        let (shard, at) = match (self.of, nan) {
+            (Of::File(shard, ..), Some(at)) => (Some(shard), at),
+            (
+                Of::Integers(IntegerValues { shards, .. })
+                | Of::LookedUp(shards, _)
+                | Of::Placed(shards, _),
+                Some(at),
+            ) => (shards.first(), at),
+            _ => return Ok(()),
+        };
+        let path = shard.map_or(Path::new("random model"), |shard| &shard.path);
+        Err(self.wrong(path, &format!("is NaN at element {}", first + at)))
     }
 
     fn wrong(&self, path: &Path, what: &str) -> ModelError {

@@ -3,6 +3,8 @@
 #![cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
 
+#[path = "logits/gguf/writer.rs"]
+mod gguf;
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
 
@@ -11,7 +13,7 @@ use facts::BackendKind;
 use models::{
     Batch, Capacity, Choice, Engine, Event, LargestStep, LogitsOf, Model, ModelError, ModelSource,
     Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage,
-    Wanted, follow, open, shape,
+    SynthOptions, Wanted, follow, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -50,6 +52,35 @@ fn run_all() {
         let device = device::open(BackendKind::Cuda).unwrap();
         let capacity = Capacity { sequences: 1, tokens: 64 };
         open(model, device, Storage::Bf16, capacity).unwrap();
+    }
+    run_files();
+}
+
+/// The numbers of GGUF files go there too, K blocks and what lies otherwise in them to bfloat16.
+fn run_files() {
+    use gguf::Kind;
+    let keys = ["hidden_size", "shared_intermediate_size", "moe_intermediate_size"];
+    let all = [Kind::F32, Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K];
+    for (name, kinds) in [
+        ("granite-hybrid-mini", &all[..]),
+        ("granite-moe-mini", &[Kind::Q8_0]),
+        ("kimi-linear-mini", &[Kind::Q8_0]),
+    ] {
+        for kind in kinds.iter().copied() {
+            let config = shape(name).unwrap().with("mamba_d_head", 64.into());
+            let config = keys.iter().fold(config, |config, key| config.with(key, 256.into()));
+            let folder = tempfile::tempdir().unwrap();
+            synth(config, folder.path(), &SynthOptions::default()).unwrap();
+            let path = folder.path().join("model.gguf");
+            gguf::write(folder.path(), &path, |_| kind);
+            let device = device::open(BackendKind::Cuda).unwrap();
+            let capacity = Capacity { sequences: 1, tokens: 64 };
+            let model = Model::read(&path).unwrap();
+            let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
+            for tokens in [&[1][..], &[1; 40]] {
+                engine.step(&Batch::new().with(0, tokens), Wanted::Last).unwrap();
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB) and the packers of weights (35 MB), emitted files are held against
+              releases of torch and of transformers (1.6 GB) and the packers of weights (80 MB), emitted files are held against
 \
               Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a
 \
@@ -89,7 +89,7 @@ const OUTSIDE: &[Outside] = &[
             Ok(packers)
         },
         tests: &["--lib", "packed_weights"],
-        without: "weights in integers were not held against their formats' libraries; that needs torch, as above",
+        without: "weights in integers and blocks were not held against their formats' libraries; that needs torch, as above",
     },
     Outside {
         name: "OpenAI's client",

@@ -1,6 +1,6 @@
 //! Weights in integers: `pack-quantized` of compressed-tensors, GPTQ and AWQ.
 
-use super::{KEY, Kind, WIDE, compressed};
+use super::{Block, KEY, Kind, WIDE, compressed};
 use crate::{Architecture, Config, ConfigError};
 use fancy_regex::Regex;
 use serde_json::{Value, json};
@@ -33,6 +33,10 @@ pub enum Packing {
     },
     /// By AWQ: across outputs, of which eight are interleaved.
     Awq,
+    /// By bitsandbytes: its 4 bits are looked up in a table, and scaled by blocks that go on over the ends of rows.
+    LookedUp,
+    /// In blocks of a row beside their scales, as GGUF files have them.
+    Gguf(Block),
 }
 
 impl Int {
@@ -50,10 +54,32 @@ impl Int {
         numbers.div_ceil(8).saturating_add(factors)
     }
 
-    /// Whether GPUs multiply such weights of so many columns: by 16 bytes of a row, with the groups that `linear` takes.
+    /// Bytes of a weight in a file.
+    pub(crate) fn stored_bytes(self, [rows, columns]: [usize; 2]) -> u64 {
+        match self.packing {
+            Packing::Gguf(block) => {
+                let of_row = columns.div_ceil(block.values()) * block.bytes();
+                (rows as u64).saturating_mul(of_row as u64)
+            }
+            // The scale of a block has a byte where scales are nested, which they mostly are, and that of a row four.
+            Packing::LookedUp => {
+                let scale = if self.bits == 4 { 1 } else { 4 };
+                self.bytes([rows, columns], [scale, 0])
+            }
+            _ => self.bytes([rows, columns], [2, 1]),
+        }
+    }
+
+    /// Whether GPUs multiply such weights of so many columns: by 16 bytes of a row, with the groups and whole zero points that
+    /// `linear` takes.
     pub(crate) fn is_multiplied(self, columns: usize) -> bool {
         let group = self.group.is_none_or(|group| group.is_multiple_of(32));
-        columns.is_multiple_of(32) && group && !self.ordered && (self.bits == 4 || self.symmetric)
+        if self.packing == Packing::LookedUp {
+            return false;
+        }
+        let whole = self.symmetric || !matches!(self.packing, Packing::Gguf(_));
+        let zeros = (self.bits == 4 && whole) || self.symmetric;
+        columns.is_multiple_of(32) && group && !self.ordered && zeros
     }
 
     /// Whether kernels for experts on GPUs do: a warp's 16 bytes a lane of a row have one factor.
@@ -188,6 +214,27 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
     Ok(Box::new(move |module| {
         let ignored = listed.iter().any(|name| module.contains(&**name));
         (module != "lm_head" && !is_router(module) && !ignored).then(|| int.into())
+    }))
+}
+
+/// By bitsandbytes' keys: every linear module but the head and those that are skipped. Of blocks the usual size is counted.
+pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
+    let four = part.flag_or("load_in_4bit", false)?;
+    if four == part.flag_or("load_in_8bit", false)? {
+        return Err(part.wrong("load_in_4bit", "true, or load_in_8bit in its place"));
+    }
+    if !matches!(part.text("bnb_4bit_quant_storage")?, None | Some("uint8")) {
+        return Err(part.wrong("bnb_4bit_quant_storage", "uint8"));
+    }
+    const SKIPPED: &str = "llm_int8_skip_modules";
+    let skipped = part.words(&[SKIPPED])?.map_or(Vec::new(), |(_, words)| words);
+    let (bits, group) = if four { (4, Some(64)) } else { (8, None) };
+    let packing = Packing::LookedUp;
+    let int = Int { bits, group, symmetric: true, ordered: false, packing };
+    Ok(Box::new(move |module| {
+        let skips =
+            |name: &String| module == name || format!("{module}.").contains(&format!("{name}."));
+        (module != "lm_head" && !skipped.iter().any(skips)).then(|| int.into())
     }))
 }
 

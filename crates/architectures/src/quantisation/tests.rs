@@ -73,6 +73,10 @@ fn integers_are_read_of_each_method_that_packs_them() {
     let second = r#"{"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": 8}"#;
     let awq = r#"{"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": true, "version": "GEMM",
         "modules_to_not_convert": ["mlp"]}"#;
+    let bnb = r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false,
+        "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["mamba"]}"#;
+    let gguf = r#"{"quant_method": "gguf", "types": {"model.layers.1.self_attn.q_proj.weight": "Q4_K",
+        "model.embed_tokens.weight": "Q6_K"}}"#;
     let fp8 = Stored::Fp8(Fp8 { scales: Fp8Scales::Row, suffix: SCALE });
     for (config, name, wanted) in [
         (&*packed(FOUR), "mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
@@ -89,6 +93,11 @@ fn integers_are_read_of_each_method_that_packs_them() {
         (awq, "mamba.in_proj.weight", int(4, Some(64), false, false, Packing::Awq)),
         (awq, "shared_mlp.input_linear.weight", Stored::Wide),
         (awq, "embed_tokens.weight", Stored::Wide),
+        (bnb, "layers.1.self_attn.q_proj.weight", int(4, Some(64), true, false, Packing::LookedUp)),
+        (bnb, "mamba.in_proj.weight", Stored::Wide),
+        (gguf, "layers.1.self_attn.q_proj.weight", Block::Q4K.int().into()),
+        (gguf, "layers.1.self_attn.k_proj.weight", Stored::Wide),
+        (gguf, "embed_tokens.weight", Block::Q6K.int().into()),
     ] {
         let found = stored(config, name).unwrap();
         assert!(!found.is_empty() && found.iter().all(|one| *one == wanted), "{name}: {found:?}");
@@ -98,7 +107,16 @@ fn integers_are_read_of_each_method_that_packs_them() {
 #[test]
 fn what_is_not_read_is_refused_by_its_name() {
     for (config, wanted) in [
-        (r#"{"quant_method": "bitsandbytes"}"#, "`quantization_config.quant_method` is"),
+        (r#"{"quant_method": "hqq"}"#, "`quantization_config.quant_method` is"),
+        (
+            r#"{"quant_method": "bitsandbytes"}"#,
+            "load_in_4bit` is null, wanted true, or load_in_8bit",
+        ),
+        (
+            r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_storage": "float32"}"#,
+            "bnb_4bit_quant_storage` is \"float32\"",
+        ),
+        (r#"{"quant_method": "gguf", "types": {"a": "Q2_K"}}"#, "types.a` is \"Q2_K\""),
         (r#"{"quant_method": "gptq", "bits": 3}"#, "`quantization_config.bits` is 3"),
         (
             r#"{"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}"#,
@@ -158,4 +176,36 @@ fn bytes_are_those_of_integers() {
     let [gpu, host] = [Keeps::Projections, Keeps::Integers]
         .map(|keeps| tiny.as_ref().unwrap().weight_bytes_per_step(2, keeps, 1));
     assert!(gpu < host && host < gpu * 21 / 20, "{host} {gpu}");
+}
+
+/// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor; bfloat16 on GPUs for what their
+/// kernels do not take, and for an embedding.
+#[test]
+fn bytes_are_those_of_blocks() {
+    let name = "model.layers.0.mamba.in_proj.weight";
+    let table = "model.embed_tokens.weight";
+    let config = shape("granite-4.0-h-micro").unwrap();
+    for (block, host, gpu) in [
+        (Block::Q8_0, 8.0 + 1.0, 8.0 + 0.5),
+        (Block::Q4_0, 4.0 + 1.0, 4.0 + 0.5),
+        (Block::Q4K, 4.0 + 2.0, 16.0),
+        (Block::Q5K, 8.0 + 2.0, 16.0),
+        (Block::Q6K, 8.0 + 2.0, 16.0),
+    ] {
+        let types = json!({ name: block.name(), table: block.name() });
+        let quantised = json!({ "quant_method": "gguf", "types": types });
+        let architecture = Architecture::of(&config.clone().with(KEY, quantised)).unwrap();
+        for param in
+            architecture.params.iter().filter(|param| [name, table].contains(&&*param.name))
+        {
+            let bits = |bytes: u64| bytes as f64 * 8.0 / param.len() as f64;
+            assert_eq!(
+                bits(param.stored_bytes(2)),
+                block.bytes() as f64 * 8.0 / block.values() as f64
+            );
+            assert_eq!(bits(param.bytes(2, Keeps::Integers)), host, "{block:?}");
+            let gpu = if param.name == table { 16.0 } else { gpu };
+            assert_eq!(bits(param.bytes(2, Keeps::Projections)), gpu, "{block:?}");
+        }
+    }
 }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// A model's folder, or org/name in the Hugging Face cache. `fit` also takes a config.json.
+    /// A model's folder, a GGUF file, or org/name in the Hugging Face cache. `fit` also takes a config.json.
+    ///
+    /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Download what the cache lacks of org/name from the Hugging Face hub first.

@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let wanted = Wanted { model: None, context: arguments.context, sequences: arguments.batch };
     model::judge(&read, &wanted, &mut report)?;
     // A config.json alone may be asked about before its weights are fetched; a folder is asked about with its weights.
-    if named.is_dir() {
+    if named.is_dir() || models::is_gguf(&named) {
         read.whole(&report)?;
     }
     // Without environments nothing can be said of their kernels.

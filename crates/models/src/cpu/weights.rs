@@ -73,15 +73,23 @@ impl<'a> Weights<'a> {
         let Some(values) = rows.iter().map(values).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
-        let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
-        let alike = |of: &IntegerValues<'_>| of.of.is_like(first) && of.of.is_sortable();
+        let all = || values.iter().map(|values| values.of);
+        let Some(first) = all().next() else { return Ok(None) };
+        // Where rows differ, as some of GGUF's do, the most bits and the smallest groups hold all of them.
+        let bits = all().map(|of| of.bits).max().unwrap_or(first.bits);
+        let group = all().map(|of| of.group).min().unwrap_or(first.group);
+        let alike = |of: &crate::integers::Integers| {
+            let [shared, whole] = [of.group.is_multiple_of(group), width.is_multiple_of(of.group)];
+            let divided = of.group == group || (shared && whole);
+            of.columns == width && divided && of.order == first.order && of.is_sortable()
+        };
         // Kernels make whole words of groups, whatever the last one of a row has.
-        let whole = first.groups() == 1 || first.group.is_multiple_of(32);
-        if !whole || !values.iter().all(alike) {
+        let whole = group >= width || group.is_multiple_of(32 / bits);
+        if !whole || !all().all(alike) {
             return Ok(None);
         }
-        let (bits, group, groups) = (first.bits, first.group, first.groups());
-        let form = Integers { bits, group, zeros: values.iter().any(|values| values.of.zeros) };
+        let form = Integers { bits, group, zeros: all().any(|of| of.zeros) };
+        let groups = form.groups(width);
         let read = |wanted: Range<usize>, into: &mut IntegerRows<'_>| {
             let mut start = 0;
             for (rows, values) in rows.iter().zip(&values) {
@@ -92,8 +100,8 @@ impl<'a> Weights<'a> {
                     let of = |size: usize| at.start * size..at.end * size;
                     values.sorted(own.clone(), &mut into.numbers[of(width)])?;
                     let zeros = if form.zeros { of(groups) } else { 0..0 };
-                    let scales = &mut into.scales[of(groups)];
-                    values.factors(own, scales, &mut into.zeros[zeros])?;
+                    let factors = [&mut into.scales[of(groups)], &mut into.zeros[zeros]];
+                    shared(values, own, factors, groups)?;
                 }
                 start += rows.count;
             }
@@ -197,6 +205,27 @@ impl Loader<Cpu> for Weights<'_> {
         self.memory.caches.push(Cache::new(self.pages, dtype, keys, values));
         Ok(CacheId(self.memory.caches.len() - 1))
     }
+}
+
+/// Scales and zero points of rows, so many for each, of which neighbours may share one in the file.
+fn shared(
+    values: &IntegerValues<'_>,
+    rows: Range<usize>,
+    [scales, zeros]: [&mut [f32]; 2],
+    groups: usize,
+) -> Result<(), ModelError> {
+    let own = values.of.groups();
+    if own == groups {
+        return values.factors(rows, scales, zeros);
+    }
+    let mut factors = vec![0f32; 2 * rows.len() * own];
+    let (own_scales, own_zeros) = factors.split_at_mut(rows.len() * own);
+    values.factors(rows, own_scales, own_zeros)?;
+    let shares = groups / own;
+    for (into, from) in [(scales, own_scales), (zeros, own_zeros)] {
+        into.iter_mut().enumerate().for_each(|(at, into)| *into = from[at / shares]);
+    }
+    Ok(())
 }
 
 /// Rows of parameters under each other.

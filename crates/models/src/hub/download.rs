@@ -1,9 +1,11 @@
 //! A model from the hub into the cache, laid out as the hub's own tools have it: contents under their hashes, a snapshot of
 //! links to them, and last the reference that names the snapshot. What is half-way there is not found by anybody.
 
-use super::{cache, held, is_name, snapshot};
+use super::name::{Name, is_path};
+use super::{cache, held, snapshot};
 use crate::ModelError;
 use crate::files::{room, write_text};
+use facts::byte_count;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ const ENDPOINT: &str = "https://huggingface.co";
 
 /// Endings of the files that a model is made of. Weights in other formats are left there.
 const ENDINGS: &[&str] = &[".safetensors", ".json", ".jinja", ".model", ".txt"];
+
+/// The ending of those that are models by themselves, of which one is taken.
+const GGUF: &str = ".gguf";
 
 /// What a file of the hub is known by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,26 +50,27 @@ pub trait Download {
     fn fetch(&self, files: &[HubFile]) -> Result<(), String>;
 }
 
-/// The folder of a model as [`super::locate`] gives it, downloaded where it is a name on the hub: whatever of its newest
-/// revision is not in the cache yet.
+/// The folder of a model as [`super::locate`] gives it, or its GGUF file, downloaded where it is a name on the hub: whatever of its
+/// revision, the newest where none is named, is not in the cache yet.
 ///
 /// # Errors
 /// [`ModelError::Hub`] when the hub cannot be asked, is not to be (`HF_HUB_OFFLINE`), or a file is another than it says;
 /// [`ModelError`] when the cache cannot be written.
 pub fn download(model: &Path, by: &dyn Download) -> Result<PathBuf, ModelError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    match (model.to_str().filter(|name| is_name(name)), cache(variable)) {
-        (Some(name), Some(cache)) if !model.exists() => into(&cache, name, variable, by),
+    match (model.to_str().and_then(Name::of), cache(variable)) {
+        (Some(name), Some(cache)) if !model.exists() => into(&cache, &name, variable, by),
         _ => Ok(model.to_owned()),
     }
 }
 
 fn into(
     cache: &Path,
-    name: &str,
+    of: &Name<'_>,
     variable: impl Fn(&str) -> Option<OsString>,
     by: &dyn Download,
 ) -> Result<PathBuf, ModelError> {
+    let name = of.name;
     let refused = |what: String, hint: &str| ModelError::Hub { what, hint: hint.to_owned() };
     if variable("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)) {
         let what = format!("{name} is not to be downloaded: HF_HUB_OFFLINE is set");
@@ -84,20 +90,34 @@ fn into(
     };
 
     let told = held.join(".firstlight-revision");
-    let url = format!("{endpoint}/api/models/{name}/revision/main?blobs=true");
+    let wanted = of.revision.replace('/', "%2F");
+    let url = format!("{endpoint}/api/models/{name}/revision/{wanted}?blobs=true");
     get(&[HubFile { url: url.clone(), path: told.clone(), hash: None, bytes: None }])?;
     let text = std::fs::read_to_string(&told).map_err(|error| ModelError::file(&told, error))?;
     // Another download may have taken it away already.
     let _ = std::fs::remove_file(&told);
-    let Some(revision) = Revision::parse(&text) else {
+    let Some(mut revision) = Revision::parse(&text) else {
         let what = format!("{url} does not list a model's files");
         return Err(refused(what, "set HF_ENDPOINT to the hub or a mirror of it"));
     };
 
+    if let Some(problem) = revision.choose(of) {
+        return Err(refused(
+            problem,
+            "name one of its files: org/name:FILE.gguf, or org/name:Q4_K_M",
+        ));
+    }
+
     let folder = held.join("snapshots").join(&revision.commit);
     let missing: Vec<&Listed> =
         revision.files.iter().filter(|file| !folder.join(&file.name).exists()).collect();
-    room(&held, missing.iter().map(|file| file.bytes).sum())?;
+    // What an earlier download has begun takes no room once more.
+    let begun = |file: &&Listed| {
+        let part = held.join("blobs").join(format!("{}.part", file.blob()));
+        part.metadata().map_or(0, |part| part.len())
+    };
+    let bytes = missing.iter().map(|file| file.bytes.saturating_sub(begun(file)));
+    room(&held, bytes.fold(0, u64::saturating_add))?;
     let wanted = |file: &&Listed| HubFile {
         url: format!("{endpoint}/{name}/resolve/{}/{}", revision.commit, file.name),
         path: held.join("blobs").join(file.blob()),
@@ -107,11 +127,20 @@ fn into(
     get(&missing.iter().map(wanted).collect::<Vec<_>>())?;
     std::fs::create_dir_all(&folder).map_err(|error| ModelError::file(&folder, error))?;
     for file in missing {
-        link(&Path::new("../../blobs").join(file.blob()), &folder.join(&file.name))?;
+        let at = folder.join(&file.name);
+        let inside = at.parent().unwrap_or(&folder);
+        std::fs::create_dir_all(inside).map_err(|error| ModelError::file(inside, error))?;
+        let up = "../".repeat(2 + file.name.matches('/').count());
+        link(&Path::new(&up).join("blobs").join(file.blob()), &at)?;
     }
-    std::fs::create_dir_all(held.join("refs")).map_err(|error| ModelError::file(&held, error))?;
-    write_text(&held.join("refs/main"), &revision.commit)?;
-    snapshot(cache, name)
+    // A commit is named by its snapshot.
+    if of.revision != revision.commit {
+        let reference = held.join("refs").join(of.revision);
+        let inside = reference.parent().unwrap_or(&held);
+        std::fs::create_dir_all(inside).map_err(|error| ModelError::file(inside, error))?;
+        write_text(&reference, &revision.commit)?;
+    }
+    snapshot(cache, of)
 }
 
 /// Whether the words of a system's error are those of a disk without room: who speaks HTTP has no more of it.
@@ -149,6 +178,38 @@ impl Listed {
 }
 
 impl Revision {
+    /// Leaves the files that are wanted; otherwise what is wrong.
+    fn choose(&mut self, of: &Name<'_>) -> Option<String> {
+        let (models, others): (Vec<_>, Vec<_>) =
+            self.files.drain(..).partition(|file| file.name.ends_with(GGUF));
+        let told = |files: &[Listed]| {
+            let all =
+                files.iter().map(|file| format!("{} ({})", file.name, byte_count(file.bytes)));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        let name = of.name;
+        match of.file {
+            None if !models.is_empty()
+                && !others.iter().any(|of| of.name.ends_with(".safetensors")) =>
+            {
+                Some(format!("{name} has GGUF files, each a model: {}", told(&models)))
+            }
+            None => {
+                self.files = others;
+                None
+            }
+            Some(file) => {
+                let listed = told(&models);
+                self.files = models.into_iter().filter(|model| of.is_file(&model.name)).collect();
+                match (self.files.is_empty(), listed.is_empty()) {
+                    (false, _) => None,
+                    (true, true) => Some(format!("{name} has no GGUF file")),
+                    (true, false) => Some(format!("{name} has no file {file}; it has {listed}")),
+                }
+            }
+        }
+    }
+
     /// Reads the hub's answer; none where it is something else. What it says becomes names of files here, so that nothing
     /// is taken that could lead out of the folder.
     fn parse(text: &str) -> Option<Self> {
@@ -160,8 +221,10 @@ impl Revision {
         };
         let listed = |file: &Value| {
             let name = file["rfilename"].as_str()?;
-            let wanted = ENDINGS.iter().any(|ending| name.ends_with(ending));
-            if !wanted || name.contains(['/', '\\']) || name.starts_with('.') {
+            let gguf = name.ends_with(GGUF);
+            let wanted = gguf || ENDINGS.iter().any(|ending| name.ends_with(ending));
+            // Folders inside are those of GGUF files alone.
+            if !wanted || !is_path(name) || (name.contains('/') && !gguf) {
                 return Some(None);
             }
             let hash = match &file["lfs"] {
@@ -212,8 +275,15 @@ mod tests {
         let small =
             |name: &str| format!(r#"{{"rfilename": "{name}", "size": 3, "blobId": "{COMMIT}"}}"#);
         check(&small("config.json"), Some(&["config.json"]));
-        let others =
-            ["README.md", "pytorch_model.bin", "../config.json", "a/b.json", ".x.json", "m.gguf"];
+        check(&small("a/m.gguf"), Some(&["a/m.gguf"]));
+        let others = [
+            "README.md",
+            "pytorch_model.bin",
+            "../config.json",
+            "a/b.json",
+            ".x.json",
+            "../m.gguf",
+        ];
         check(&others.map(small).join(","), Some(&[]));
         let sha256 = COMMIT.to_owned() + "0123456789abcdef01234567";
         let large = |hash: &str| {

@@ -16,7 +16,7 @@ fn bits(values: &[f32], dtype: Dtype) -> Vec<u8> {
     }
 }
 
-fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) {
+pub(crate) fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) {
     let len = want.shape().iter().product();
     let weight = format!("{name}.weight");
     let all = checkpoint.read::<f32>(&weight, 0, len).unwrap();

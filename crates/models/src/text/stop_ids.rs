@@ -1,13 +1,18 @@
 use super::tokenizer::read_json;
 use crate::ModelError;
+use crate::gguf::{self, is_gguf};
 use serde_json::Value;
 use std::path::Path;
 
-/// The tokens that end a model's answers: `eos_token_id` of generation_config.json, or else of config.json, one or a list.
+/// The tokens that end a model's answers: `eos_token_id` of generation_config.json, or else of config.json, one or a list; those of
+/// a GGUF file's metadata.
 ///
 /// # Errors
 /// [`ModelError::File`] when a file that is there is not JSON.
 pub fn stop_ids(folder: &Path) -> Result<Vec<u32>, ModelError> {
+    if is_gguf(folder) {
+        return gguf::stop_ids(folder);
+    }
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         if !path.exists() {

@@ -11,6 +11,7 @@ mod strftime;
 
 use super::tokenizer::{read_json, read_text};
 use crate::ModelError;
+use crate::gguf::{self, is_gguf};
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
 use std::collections::BTreeMap;
@@ -63,14 +64,19 @@ const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 impl ChatTemplate {
     /// Reads the templates of a model's folder: chat_template.jinja and those in additional_chat_templates, or else those in its
-    /// tokenizer_config.json.
+    /// tokenizer_config.json, or a GGUF file's.
     ///
     /// # Errors
     /// [`ModelError::File`] when there is none.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let (jinja, config) =
             (folder.join("chat_template.jinja"), folder.join("tokenizer_config.json"));
-        let settings = if config.exists() { read_json(&config)? } else { serde_json::Value::Null };
+        let in_file = is_gguf(folder);
+        let settings = match (in_file, config.exists()) {
+            (true, _) => gguf::settings(folder)?,
+            (false, true) => read_json(&config)?,
+            (false, false) => serde_json::Value::Null,
+        };
         // A token is a string, or an object with its content.
         let token = |name: &'static str| {
             let token = settings.get(name)?;
@@ -95,7 +101,11 @@ impl ChatTemplate {
             let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
             found.push((name.unwrap_or_default(), read_text(&file)?));
         }
-        let path = if found.is_empty() { config } else { jinja.clone() };
+        let path = match (in_file, found.is_empty()) {
+            (true, _) => folder.to_owned(),
+            (false, true) => config,
+            (false, false) => jinja.clone(),
+        };
         if found.is_empty() {
             // Either one template, or several with names.
             found = match settings.get("chat_template") {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// How Kimi's texts are cut before pairs of bytes are joined: o200k's pattern with a run of Han characters before all
 /// else, Han left out of the classes of letters, and line ends after punctuation.
-const PATTERN: &str = concat!(
+pub(crate) const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -22,7 +22,7 @@ const SPECIAL: usize = 256;
 ///
 /// # Errors
 /// One sentence, naming the line that is no rank.
-pub(super) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, String> {
+pub(crate) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, String> {
     let tokens = parse(ranks)?;
     let rank_of: HashMap<&[u8], usize> =
         tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
@@ -119,7 +119,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// GPT-2's spelling of bytes as characters: printable ones stand for themselves, the others for those from U+0100 on.
-fn byte_alphabet() -> [char; 256] {
+pub(crate) fn byte_alphabet() -> [char; 256] {
     let mut next = 0x100;
     std::array::from_fn(|byte| match byte {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => char::from(byte as u8),

@@ -1,5 +1,6 @@
 use super::tiktoken;
 use crate::ModelError;
+use crate::gguf::{self, is_gguf};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tokenizers::DecoderWrapper;
@@ -11,13 +12,15 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model.
+    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model, or the vocabulary of a GGUF file.
     ///
     /// # Errors
     /// [`ModelError::File`] when there is neither, or it cannot be used.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let (json, ranks) = (folder.join("tokenizer.json"), folder.join("tiktoken.model"));
-        let (path, text) = if !json.exists() && ranks.exists() {
+        let (path, text) = if is_gguf(folder) {
+            (folder.to_owned(), gguf::tokenizer(folder)?)
+        } else if !json.exists() && ranks.exists() {
             let config = folder.join("tokenizer_config.json");
             let config = if config.exists() { Some(read_json(&config)?) } else { None };
             let text = read_text(&ranks)?;

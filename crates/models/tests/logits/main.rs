@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
+mod bitsandbytes;
 mod generation;
+mod gguf;
 mod lengths;
 mod oracle;
 mod prefixes;

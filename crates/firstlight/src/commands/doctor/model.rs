@@ -1,4 +1,5 @@
-//! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly.
+//! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly. Or a GGUF file,
+//! whose header is both.
 
 use crate::cli::Wanted;
 use crate::failure::Failure;
@@ -48,12 +49,16 @@ impl Model {
     }
 }
 
-/// Reads a folder with config.json, or the file itself.
+/// Reads a folder with config.json, or that file itself, or a GGUF file.
 pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     let shown = named.display();
     if !named.exists() {
         let hint = "name a folder with config.json, or the file";
         return Err(Failure::hinted(format!("the model {shown} does not exist"), hint));
+    }
+    if models::is_gguf(named) {
+        let config = models::read_config(named)?.to_text();
+        return Ok(Model { config, path: named.to_path_buf(), weights: weights(named) });
     }
     let path = if named.is_dir() { named.join("config.json") } else { named.to_path_buf() };
     let config = text(&path).map_err(|reason| {
@@ -105,16 +110,14 @@ fn text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Values and bytes of a folder's weights, by the headers of its files.
+/// Values and bytes of the weights of a folder or a GGUF file, by headers.
 fn weights(folder: &Path) -> Result<Weights, ModelError> {
     let checkpoint = Checkpoint::open(folder)?;
-    let files = match checkpoint.files() {
-        1 => "1 safetensors file".to_owned(),
-        files => format!("{files} safetensors files"),
+    let shown = folder.display();
+    let source = match (models::is_gguf(folder), checkpoint.files()) {
+        (true, _) => format!("the header of {shown}"),
+        (false, 1) => format!("the headers of 1 safetensors file in {shown}"),
+        (false, files) => format!("the headers of {files} safetensors files in {shown}"),
     };
-    Ok(Weights {
-        parameters: checkpoint.parameters(),
-        bytes: checkpoint.bytes(),
-        source: format!("the headers of {files} in {}", folder.display()),
-    })
+    Ok(Weights { parameters: checkpoint.parameters(), bytes: checkpoint.bytes(), source })
 }

@@ -18,7 +18,7 @@ const DEPTH: usize = 512;
 pub struct Integers {
     /// Bits of a number: 4 or 8.
     pub bits: usize,
-    /// Columns of W with a scale of their own, a multiple of 32; at least all of them where a row has one.
+    /// Columns of W with a scale of their own, as many as whole words of 32 bits have; at least all of them where a row has one.
     pub group: usize,
     /// Whether numbers have zero points other than 0.
     pub zeros: bool,
@@ -31,7 +31,7 @@ pub struct IntegerRows<'a> {
     pub numbers: &'a mut [i8],
     /// `[rows, groups]`.
     pub scales: &'a mut [f32],
-    /// `[rows, groups]`, in the range of numbers; nothing where all are 0.
+    /// `[rows, groups]`, in the range of numbers but not always whole; nothing where all are 0.
     pub zeros: &'a mut [f32],
 }
 

@@ -1,6 +1,7 @@
 //! The same tests by a model of an installed package, beside the engine: the same weights, the same prompts, greedily.
 
 use crate::cli::BenchModel;
+use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::python::{self, Environment};
 use ::verify::{GenerationCase, Peer, Peers, Session, VerifiedGeneration, admit_generation};
@@ -53,6 +54,11 @@ impl Contest {
                 (written.path().to_owned(), Some(written))
             }
         };
+        if models::is_gguf(&folder) {
+            let what = format!("{}: packages read folders of safetensors", folder.display());
+            let hint = "leave --venv out, or name the folder that the file was made of";
+            return Err(Failure::hinted(what, hint));
+        }
         *source = ModelSource::Folder(folder.clone());
         Ok(Some(Self { environment, folder, _written: written, answers: Vec::new() }))
     }

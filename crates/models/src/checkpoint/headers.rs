@@ -1,0 +1,70 @@
+//! Which files a model's weights are in, and what the header of each says.
+
+use super::SINGLE;
+use crate::ModelError;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Metadata, SafeTensorError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The one file of a model without an index, or whatever has its ending in a folder that has none of that name.
+pub(super) fn named_otherwise(folder: &Path) -> Vec<PathBuf> {
+    let single = folder.join(SINGLE);
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let weights = |path: &PathBuf| path.extension().is_some_and(|end| end == "safetensors");
+    let found: Vec<PathBuf> = paths.filter(weights).collect();
+    if found.is_empty() || found.contains(&single) { vec![single] } else { found }
+}
+
+/// Where the tensors of a file begin, and what its header says of them.
+pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
+    const LENGTH: usize = size_of::<u64>();
+    let truncated =
+        |wanted| ModelError::incomplete(path, "is truncated", Some(wanted), file.len() as u64);
+    let error = match SafeTensors::read_metadata(file) {
+        Ok((length, metadata)) => return Ok((length + LENGTH, metadata)),
+        Err(error) => error,
+    };
+    let end =
+        file.first_chunk().map(|length| u64::from_le_bytes(*length).saturating_add(LENGTH as u64));
+    match (error, end) {
+        (SafeTensorError::HeaderTooSmall, _) | (_, None) => Err(truncated(LENGTH as u64)),
+        (SafeTensorError::InvalidHeaderLength, Some(end)) => Err(truncated(end)),
+        (SafeTensorError::MetadataIncompleteBuffer, Some(end)) => {
+            // The header is whole, it was read.
+            let header = serde_json::from_slice::<Metadata>(&file[LENGTH..end as usize]);
+            let wanted = header.map_or(0, |header| header.data_len()) as u64 + end;
+            match file.len() as u64 {
+                there if there < wanted => Err(truncated(wanted)),
+                there => {
+                    let what = format!("has {there} bytes, its header tells of {wanted}");
+                    Err(ModelError::weights(path, what))
+                }
+            }
+        }
+        (other, _) => Err(ModelError::weights(path, format!("is no safetensors file ({other})"))),
+    }
+}
+
+/// Which file holds each tensor, by the index, and the bytes of all where it tells.
+pub(super) fn read_index(
+    path: &Path,
+) -> Result<(BTreeMap<String, String>, Option<u64>), ModelError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
+    let index: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))?;
+    let map = index.get("weight_map").and_then(|map| map.as_object());
+    let entries = map.into_iter().flatten().map(|(name, file)| {
+        let file = file.as_str()?;
+        // A name that leads out of the folder is no shard.
+        (!file.contains(['/', '\\'])).then(|| (name.clone(), file.to_owned()))
+    });
+    match (map, entries.collect::<Option<BTreeMap<_, _>>>()) {
+        (Some(_), Some(entries)) if !entries.is_empty() => {
+            Ok((entries, index["metadata"]["total_size"].as_u64()))
+        }
+        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files beside it")
+            .hinted("download the index that was published with the weights")),
+    }
+}

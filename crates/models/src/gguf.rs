@@ -1,0 +1,178 @@
+//! GGUF: a model in one file, as llama.cpp's converter writes it.
+//!
+//! Its metadata become the config that the model was made of, its tensors the parameters that this describes, and its vocabulary a
+//! tokenizer.json: whoever reads a model's folder reads such a file by the same description.
+
+mod blocks;
+mod config;
+mod file;
+mod names;
+mod rows;
+mod text;
+
+pub use file::is_gguf;
+pub(crate) use rows::Placed;
+pub(crate) use text::{settings, tokenizer};
+
+use crate::checkpoint::Shard;
+use crate::integers::{Held, Integers};
+use crate::{Architecture, Config, ModelError};
+use file::{Header, Tensor};
+use kernels::DType;
+use rows::Lie;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+/// The config of a file.
+///
+/// # Errors
+/// [`ModelError`] naming what is missing or not read.
+pub(crate) fn config(path: &Path) -> Result<Config, ModelError> {
+    config::read(&Header::read(path)?)
+}
+
+/// The tokens that end an answer.
+///
+/// # Errors
+/// [`ModelError`] of a file that cannot be read.
+pub(crate) fn stop_ids(path: &Path) -> Result<Vec<u32>, ModelError> {
+    Ok(text::stop_ids(&Header::read(path)?))
+}
+
+/// The weights of a file.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    pub(crate) shards: Vec<Shard>,
+    params: BTreeMap<String, Placed>,
+    integers: BTreeMap<String, Integers>,
+    bytes: u64,
+    parameters: u64,
+}
+
+impl Weights {
+    /// Maps a file and holds its tensors against what its metadata describe.
+    ///
+    /// # Errors
+    /// [`ModelError`] naming the file or the tensor.
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+        let header = Header::read(path)?;
+        let architecture = Architecture::describe(&config::read(&header)?)?;
+        let params: BTreeMap<String, Placed> =
+            names::place(&header, &architecture)?.into_iter().collect();
+        let integers = architecture.params.iter().filter_map(|param| {
+            let placed = &params[&param.name];
+            Some((param.name.clone(), integers(placed, &param.shape)?))
+        });
+        let integers = integers.collect();
+        let tensors = header.tensors.iter().filter(|(name, _)| *name != names::BESIDE);
+        let bytes = tensors.map(|(_, tensor)| tensor.bytes.len() as u64).sum();
+        let parameters = architecture.params.count();
+        Ok(Self { shards: header.shards, params, integers, bytes, parameters })
+    }
+
+    /// A parameter by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Placed> {
+        self.params.get(name)
+    }
+
+    /// One whose values are kept as integers.
+    pub(crate) fn integers(&self, name: &str) -> Option<&Integers> {
+        self.integers.get(name)
+    }
+
+    /// Bytes of all tensors.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Values of all parameters.
+    pub(crate) fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    /// Bytes of a parameter, and its values.
+    pub(crate) fn size(&self, name: &str) -> Option<(usize, usize)> {
+        let placed = self.get(name)?;
+        let all: (usize, usize) = placed
+            .tensors()
+            .iter()
+            .fold((0, 0), |all, of| (all.0 + of.bytes.len(), all.1 + of.len()));
+        Some(all)
+    }
+}
+
+/// A parameter in blocks, as integers.
+fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
+    let int = placed.block()?.int();
+    let columns = placed.columns;
+    Some(Integers {
+        bits: int.bits,
+        shape: shape.to_vec(),
+        rows: shape.iter().product::<usize>() / columns,
+        columns,
+        group: int.group.unwrap_or(columns),
+        zeros: !int.symmetric,
+        order: None,
+        groups_of: None,
+        // What is multiplied of a K block's scales has more bits than float16.
+        scale_type: if int.symmetric && int.group == Some(32) { DType::F16 } else { DType::F32 },
+        held: Held::Blocks(placed.clone()),
+    })
+}
+
+/// Numbers of some rows `[rows, columns]`.
+pub(crate) fn numbers(
+    placed: &Placed,
+    from: (&[Shard], &AtomicU64),
+    rows: Range<usize>,
+    into: &mut [i8],
+) -> Result<(), ModelError> {
+    let mut rest = into;
+    placed.blocks(from, rows, |block, bytes| {
+        let (own, behind) = std::mem::take(&mut rest).split_at_mut(block.values());
+        blocks::numbers(block, bytes, own);
+        let group = block.int().group.unwrap_or(own.len());
+        blocks::factors(block, bytes, |nth, [scale, _]| {
+            // Whatever is multiplied with 0: `factors` has another scale for such a group, so that its zero point can say the rest.
+            if scale == 0.0 {
+                own[nth * group..(nth + 1) * group].fill(0);
+            }
+        });
+        rest = behind;
+    })
+}
+
+/// Scales and zero points of some rows `[rows, groups]`: a value is `scale (number - zero)`.
+pub(crate) fn factors(
+    placed: &Placed,
+    from: (&[Shard], &AtomicU64),
+    rows: Range<usize>,
+    (scales, zeros): (&mut [f32], &mut [f32]),
+) -> Result<(), ModelError> {
+    let mut first = 0;
+    placed.blocks(from, rows, |block, bytes| {
+        let int = block.int();
+        let middle = if int.bits == 4 { 8.0 } else { 0.0 };
+        blocks::factors(block, bytes, |group, [scale, least]| {
+            let (scale, zero) = match scale {
+                0.0 => (1.0, least),
+                _ if int.symmetric => (scale, 0.0),
+                _ => (scale, least / scale - middle),
+            };
+            scales[first + group] = scale;
+            zeros.iter_mut().skip(first + group).take(1).for_each(|into| *into = zero);
+        });
+        first += block.values() / int.group.unwrap_or(block.values());
+    })
+}
+
+/// All values of a tensor.
+fn fill(header: &Header, tensor: &Tensor, into: &mut [f32]) -> Result<(), ModelError> {
+    let placed = Placed { lie: Lie::Rows(tensor.clone(), 0), columns: 1, exponential: false };
+    placed.fill((&header.shards, &AtomicU64::new(0)), 0, into)
+}
+
+#[cfg(test)]
+mod tests;

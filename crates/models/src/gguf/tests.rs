@@ -1,0 +1,84 @@
+//! What files hold, against gguf-py's words.
+
+use crate::{Checkpoint, Model};
+use std::process::Command;
+
+/// The parameters of a file that lie as its tensors do.
+const TENSORS: &[(&str, &str)] = &[
+    ("token_embd", "model.embed_tokens"),
+    ("output", "lm_head"),
+    ("blk.0.attn_q", "model.layers.0.self_attn.q_proj"),
+    ("blk.0.attn_k", "model.layers.0.self_attn.k_proj"),
+    ("blk.0.attn_v", "model.layers.0.self_attn.v_proj"),
+    ("blk.0.attn_output", "model.layers.0.self_attn.o_proj"),
+    ("blk.0.ffn_gate", "model.layers.0.mlp.gate_proj"),
+    ("blk.0.ffn_up", "model.layers.0.mlp.up_proj"),
+    ("blk.0.ffn_down", "model.layers.0.mlp.down_proj"),
+];
+
+fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    let all = checkpoint.read::<f32>(name, 0, want.len()).unwrap();
+    assert_eq!(bits(&all), bits(want), "{name}");
+    // Wherever reading begins and ends.
+    let (first, count) = (want.len() / 3 + 1, want.len() / 2);
+    let some = checkpoint.read::<f32>(name, first, count).unwrap();
+    assert_eq!(bits(&some), bits(&all[first..first + count]), "{name}");
+    // What is kept in integers stands for the same, but for what float32 rounds.
+    let Some(integers) = checkpoint.integers(name) else { return };
+    let (rows, groups) = (integers.of.rows, integers.of.groups());
+    let mut numbers = vec![0i8; want.len()];
+    let mut factors = vec![0f32; 2 * rows * groups];
+    let (scales, zeros) = factors.split_at_mut(rows * groups);
+    integers.numbers(0..rows, &mut numbers).unwrap();
+    integers.factors(0..rows, scales, zeros).unwrap();
+    let middle = 1i32 << (integers.of.bits - 1);
+    for (at, (number, want)) in numbers.iter().zip(want).enumerate() {
+        assert!((-middle..middle).contains(&i32::from(*number)), "{name} {number}");
+        let (row, column) = (at / integers.of.columns, at % integers.of.columns);
+        let of = row * groups + column / integers.of.group;
+        let (scale, zero) = (f64::from(scales[of]), f64::from(zeros[of]));
+        let stands = scale * (f64::from(*number) - zero);
+        // The zero point was divided by the scale, and is as large as what it is taken from.
+        let rounded = scale.abs() * (zero.abs() + 64.0) * 2.4e-7;
+        assert!((stands - f64::from(*want)).abs() <= rounded, "{name} {at}: {stands} {want}");
+    }
+}
+
+/// With gguf-py, which `cargo xtask test` gets; without it this says so.
+#[test]
+fn packed_weights_of_gguf_are_what_gguf_py_says() {
+    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
+        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with numpy");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Command::new(python)
+        .args(["-s", "-c", include_str!("writer.py")])
+        .arg(folder.path())
+        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let mut kinds = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let model = Model::read(&path.join("model.gguf")).unwrap();
+        let kind = path.file_name().unwrap().to_string_lossy().into_owned();
+        for (tensor, name) in TENSORS {
+            let bytes = std::fs::read(path.join(format!("{tensor}.f32"))).unwrap();
+            let want: Vec<f32> =
+                bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            let name = format!("{name}.weight");
+            check(&model.checkpoint, &name, &want);
+            let in_blocks = kind.starts_with('Q');
+            let kept = model.checkpoint.integers(&name).is_some();
+            assert!(kind == "mixed" || kept == in_blocks, "{kind} {name}");
+        }
+        assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
+        kinds.push(kind);
+    }
+    kinds.sort();
+    let all = ["BF16", "F16", "F32", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "mixed"];
+    assert_eq!(kinds, all);
+}
