@@ -6,7 +6,6 @@ mod bench;
 mod chat;
 mod check;
 mod check_gpu;
-mod chosen;
 mod compare;
 mod compile_kernel;
 mod completions;

@@ -158,7 +158,7 @@ fn gpus_under_load_are_looked_at_and_a_product_that_is_wrong_has_no_rate() {
     process.kill().unwrap();
     process.wait().unwrap();
     let seconds = |look: &Value| look[1][1]["seconds"].as_f64().unwrap();
-    assert!(seconds(&looks[2]) - seconds(&looks[0]) >= 0.039, "{looks:?}");
+    assert!(seconds(&looks[2]) >= 0.039 && seconds(&looks[2]) > seconds(&looks[0]), "{looks:?}");
     let bad = &looks[0][1];
     assert_eq!((&bad[0], &bad[1]["watts"]), (&1.into(), &76.123.into()));
     let held = bad[1]["held_down_by"].to_string();
@@ -194,12 +194,12 @@ fn one_gpu_alone_a_partition_and_one_that_is_taken_are_a_sentence_each() {
     let folder = tempdir().unwrap();
     let report = measured(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
     let titles = found(&report, "fabric-wrong").concat();
-    let words = "GPU 1 (stand-in) is taken: its compute mode lets one program use it at a time";
+    let words = "the GPU (stand-in) is taken: its compute mode lets one program use it at a time";
     assert!(titles.contains(words), "{titles}");
-    let arguments = ["op", "rmsnorm", "--backend", "cuda", "--explain-choice"];
+    let arguments = ["verify", "rmsnorm", "--backend", "cuda"];
     let taken = [("FAKE_CUDA_TAKEN", "0")];
     let output =
         with_gpus(folder.path(), &arguments, &[&TWO[..], &taken].concat()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("GPU 0 (stand-in) is taken"), "{said}");
+    assert!(said.contains(words), "{said}");
 }

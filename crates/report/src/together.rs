@@ -53,9 +53,9 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
             )
         });
         let (from, to) = (copy.from, copy.to);
-        let way = if fabric.gpus.len() > 2 { "The slowest copy, from" } else { "A copy from" };
+        let which = if fabric.gpus.len() > 2 { "The slowest copy" } else { "A copy" };
         out.push(format!(
-            "{way} GPU {from} to GPU {to}, has {} GB/s{}.",
+            "{which} from GPU {from} to GPU {to} has {} GB/s{}.",
             format::significant(gbps, 3),
             limit.unwrap_or_default()
         ));
@@ -228,7 +228,7 @@ mod tests {
     fn what_was_measured_is_said_beside_what_the_links_allow() {
         let two = sentences(&records::fabric(2));
         let expect = [
-            "A copy from GPU 1 to GPU 0, has 389 GB/s, 81.4 % of what 18 NVLinks of 26.6 GB/s carry.",
+            "A copy from GPU 1 to GPU 0 has 389 GB/s, 81.4 % of what 18 NVLinks of 26.6 GB/s carry.",
             "NCCL's all-reduce of 4 MiB has a bus bandwidth of 350 GB/s, 73.1 % of what 18 NVLinks of 26.6 GB/s carry.",
             "A sum of 16 KiB inside a recorded graph, by decoder.join_peers, takes 4.25 µs.",
             "Not measured: a: b.",

@@ -52,14 +52,18 @@ pub(super) fn all(
     }
     let smaller = |bytes: &u64| Some(bytes / STEP).filter(|bytes| *bytes >= SMALLEST);
     let sizes = || std::iter::successors(Some(plan.largest), smaller);
-    for kind in CollectiveKind::ALL {
-        for bytes in sizes() {
-            if plan.is_late(report, || format!("{} of {bytes} bytes", kind.as_str())) {
-                continue;
-            }
-            report.collectives.push(one(kind, bytes, ranks, gpus)?);
-            told(report);
+    let calls = CollectiveKind::ALL.into_iter().flat_map(|kind| sizes().map(move |it| (kind, it)));
+    let calls: Vec<(CollectiveKind, u64)> = calls.collect();
+    for (done, (kind, bytes)) in calls.iter().copied().enumerate() {
+        let rest = || {
+            let (left, all) = (calls.len() - done, calls.len());
+            format!("{left} of {all} collectives, from {} of {bytes} bytes on", kind.as_str())
+        };
+        if plan.is_late(report, rest) {
+            break;
         }
+        report.collectives.push(one(kind, bytes, ranks, gpus)?);
+        told(report);
     }
     Ok(())
 }

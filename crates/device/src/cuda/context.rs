@@ -130,7 +130,7 @@ pub(crate) fn open(
     let mut raw = std::ptr::null_mut();
     let code = unsafe { (driver.context_retain)(&raw mut raw, device) };
     if let Some(why) = taken(code) {
-        let reason = format!("GPU {ordinal} ({}) is taken: {why}", capabilities.name);
+        let reason = format!("the GPU ({}) is taken: {why}", capabilities.name);
         return Err(CudaError::unavailable(reason));
     }
     driver.check("cuDevicePrimaryCtxRetain", code)?;

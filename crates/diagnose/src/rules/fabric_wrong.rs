@@ -80,7 +80,7 @@ fn commands() -> Vec<String> {
     vec![
         "sudo dmesg | grep -E 'NVRM|Xid|DMAR|AER'".to_owned(),
         "nvidia-smi topo -p2p rw".to_owned(),
-        "NCCL_DEBUG=INFO firstlight bench fabric".to_owned(),
+        "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log firstlight bench fabric".to_owned(),
         "# until it is mended, through the host:".to_owned(),
         "export NCCL_P2P_DISABLE=1".to_owned(),
     ]

@@ -11,7 +11,8 @@ mod side_by_side;
 mod stack;
 
 use super::check_gpu::{bench_plan, families, test_memory, tier, to_time, until};
-use super::{bench, chosen, doctor, verify};
+use super::together::chosen;
+use super::{bench, doctor, verify};
 use crate::Outcome;
 use crate::backend::{self, Told};
 use crate::cli::{BackendArg, Check, Environment, FleetChoice, Waiting};
@@ -203,6 +204,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             // What follows is the processor's, which has the machine for itself again.
             cores::only(&all_cores);
             together = group::of(&gpus, &siblings, arguments, (&doctor.machine, &report, until));
+            group::notes(&together, since.elapsed()).iter().for_each(|line| folder.note(line));
         }
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
@@ -224,8 +226,8 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    let parts = (&parity, &bench, memory, together);
-    let gpus = side_by_side::of(&gpus, parts, siblings, &mut folder)?;
+    let first = (&parity, &bench, memory);
+    let gpus = side_by_side::of(&gpus, first, together, siblings, &mut folder)?;
     if let Some(gpus) = &gpus {
         side_by_side::judge(gpus, &mut doctor, &mut folder)?;
     }

@@ -3,8 +3,10 @@
 //! A transfer that hangs, hangs in the driver: the process that measures can be ended, and what it has told by then is kept. It finds
 //! NCCL's setting before it loads NCCL.
 
+pub(super) mod chosen;
+
+use self::chosen::{Chosen, VISIBLE};
 use super::ask_nvml::{self, Seen};
-use super::chosen::{Chosen, VISIBLE};
 use crate::Outcome;
 use crate::cli::Together;
 use crate::progress::Progress;
@@ -70,6 +72,8 @@ pub(super) struct Group<'a> {
     pub(super) machine: &'a Machine,
     /// The environment whose NCCL is meant, where one was named.
     pub(super) venv: Option<&'a Path>,
+    /// When it has to end whatever it does; `None` for a usual patience.
+    pub(super) until: Option<Instant>,
 }
 
 impl Group<'_> {
@@ -125,7 +129,8 @@ impl Group<'_> {
         largest: u64,
         mut told: impl FnMut(Told),
     ) -> Option<String> {
-        let until = Instant::now() + LONGER + time;
+        let patient = Instant::now() + LONGER + time;
+        let until = self.until.map_or(patient, |until| until.min(patient));
         let started = Telling::start(|command| {
             command.args(["together", what, &time.as_secs().to_string()]);
             command.args(["--largest", &largest.to_string()]);
@@ -134,6 +139,10 @@ impl Group<'_> {
             command.args(["--gpus", &numbers.join(",")]).env(VISIBLE, uuids.join(","));
             // What is loaded at its first launch could wait for a kernel that waits for this GPU.
             command.env(NCCL_SETTING.0, NCCL_SETTING.1).env("CUDA_MODULE_LOADING", "EAGER");
+            // What NCCL says is no word of ours.
+            if std::env::var_os("NCCL_DEBUG_FILE").is_none() {
+                command.env("NCCL_DEBUG_FILE", "/dev/stderr");
+            }
             command.envs(self.venv.map(|venv| ("VIRTUAL_ENV", venv)));
         });
         let process: Telling<Told> = match started {

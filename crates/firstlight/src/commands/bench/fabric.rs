@@ -3,8 +3,8 @@
 use crate::Outcome;
 use crate::cli::BenchFabric;
 use crate::commands::ask_nvml::live;
-use crate::commands::chosen;
 use crate::commands::together::Group;
+use crate::commands::together::chosen;
 use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &BenchFabric, output: &Output) -> anyhow::Result<Ou
         return Err(Failure::hinted(what, hint));
     }
     let venv = arguments.environment.venv.as_deref();
-    let group = Group { gpus: &gpus, machine: &machine, venv };
+    let group = Group { gpus: &gpus, machine: &machine, venv, until: None };
     let fabric = group.between(arguments.largest << 20, Duration::from_secs(arguments.budget));
     let time = Duration::from_secs(arguments.sustain);
     let sustained = (!time.is_zero()).then(|| group.under_load(time));

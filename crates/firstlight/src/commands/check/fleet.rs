@@ -13,7 +13,7 @@ mod wire;
 use super::part::{Part, kept};
 use crate::Outcome;
 use crate::cli::Check;
-use crate::commands::chosen;
+use crate::commands::together::chosen;
 use crate::output::Output;
 use crate::ranks::{self, Rank};
 use crate::stopping;

@@ -2,8 +2,8 @@
 
 use super::siblings::Sibling;
 use crate::cli::Check;
-use crate::commands::chosen::Chosen;
 use crate::commands::together::Group;
+use crate::commands::together::chosen::Chosen;
 use bench::FabricPlan;
 use facts::{BenchReport, FabricReport, Machine, SustainedReport};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub(super) fn of(
         Duration::from_secs(seconds).min(left.unwrap_or(Duration::MAX))
     };
     let venv = arguments.environment.venv.as_deref();
-    let group = Group { gpus: &gpus, machine, venv };
+    let group = Group { gpus: &gpus, machine, venv, until };
     let mut done = Together::default();
     let time = within(between(arguments));
     if gpus.len() > 1 && time.as_secs() > 0 {
@@ -66,6 +66,22 @@ pub(super) fn of(
         done.sustained = Some(group.under_load(time));
     }
     done
+}
+
+/// What the log has of it, so long after the timing began.
+pub(super) fn notes(done: &Together, since: Duration) -> Vec<String> {
+    let since = since.as_secs_f64();
+    let fabric = done.fabric.iter().map(|fabric| {
+        let seconds = fabric.seconds;
+        format!("measured between the GPUs in {seconds:.1} s, within {since:.1} s of the timing")
+    });
+    let load = done.sustained.iter().map(|load| {
+        format!(
+            "a product on all GPUs for {:.0} s, within {since:.1} s of the timing",
+            load.seconds
+        )
+    });
+    fabric.chain(load).collect()
 }
 
 /// Whether other programs had memory of a GPU when kernels were timed.

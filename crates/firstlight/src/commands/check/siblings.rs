@@ -7,7 +7,7 @@
 
 use crate::cli::Check;
 use crate::commands::check_gpu::{TIME, Told};
-use crate::commands::chosen::{Chosen, VISIBLE};
+use crate::commands::together::chosen::{Chosen, VISIBLE};
 use crate::progress::Progress;
 use crate::telling::{Heard, Telling};
 use facts::{BenchReport, GpuPart, ParityReport};

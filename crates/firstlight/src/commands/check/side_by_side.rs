@@ -3,7 +3,7 @@
 use super::group::Together;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
-use crate::commands::chosen::Chosen;
+use crate::commands::together::chosen::Chosen;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
 use facts::{
@@ -17,7 +17,8 @@ use report::{
 /// Writes the rows of the GPUs beside the first into folders of their own, and compares all; `None` without a GPU.
 pub(super) fn of(
     gpus: &[Chosen],
-    (parity, bench, memory, together): (&ParityReport, &BenchReport, Option<MemoryTest>, Together),
+    (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
+    together: Together,
     siblings: Vec<Sibling>,
     folder: &mut RunFolder,
 ) -> anyhow::Result<Option<GpusReport>> {

@@ -17,18 +17,18 @@ pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A GPU that works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     /// The number that nvidia-smi has for it.
-    pub(super) index: u32,
-    pub(super) uuid: String,
-    pub(super) name: String,
+    pub(crate) index: u32,
+    pub(crate) uuid: String,
+    pub(crate) name: String,
 }
 
 /// Sees to it that this process sees those GPUs alone that `--gpu` names, in that order.
 ///
 /// # Errors
 /// When one of them is not there, or hidden by whoever started this process.
-pub(super) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
+pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(super) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<(
 }
 
 /// The UUIDs of the GPUs that this process sees, as NVML tells without starting CUDA here.
-pub(super) fn visible(waiting: &Waiting) -> Vec<String> {
+pub(crate) fn visible(waiting: &Waiting) -> Vec<String> {
     let source = live(waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let setting = std::env::var(VISIBLE).ok();
@@ -102,7 +102,7 @@ fn shows(visible: &str, number: u32, uuid: &str) -> bool {
 }
 
 /// The GPUs that this process sees and that can run kernels, the one that it opens first; none where the driver cannot be used.
-pub(super) fn working(machine: &Machine) -> Vec<Chosen> {
+pub(crate) fn working(machine: &Machine) -> Vec<Chosen> {
     let seen = device::cuda::seen().unwrap_or_default();
     let index = |at: usize, uuid: &str, name: &str| {
         let known = machine.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid));
