@@ -3,7 +3,7 @@
 mod cpu;
 mod cuda;
 
-pub use cuda::borrow_gpu;
+pub use cuda::{borrow_gpu, open_gpu};
 
 use crate::cuda::Cuda;
 use crate::{Capabilities, Isa, Launches};

@@ -13,7 +13,7 @@ mod mapped;
 mod team;
 mod walk;
 
-pub use backends::{BACKENDS, Backend, Device, Unavailable, borrow_gpu, open};
+pub use backends::{BACKENDS, Backend, Device, Unavailable, borrow_gpu, open, open_gpu};
 pub use caches::Caches;
 pub use capabilities::{Capabilities, Isa};
 pub use grid::SharedMut;

@@ -18,6 +18,14 @@ impl Backend for Cuda {
     }
 }
 
+/// The GPU of this number among those that this process sees, for work that several of them do together.
+///
+/// # Errors
+/// [`Unavailable`] when there is no such GPU, or it cannot be used.
+pub fn open_gpu(ordinal: u32) -> Result<Device, Unavailable> {
+    open(ordinal, Tenure::Owned)
+}
+
 /// The GPU of this number in a process where another library uses it too: its primary context is held and not released, threads
 /// keep the context they have, and every call for the same number gives the same device.
 ///

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::current::Entered;
-use super::driver::{self, Driver, Handle, is_sticky};
+use super::driver::{self, Driver, Handle, OUT_OF_MEMORY, is_sticky};
 use super::modules::Modules;
 use super::pool::Pool;
 use super::{Buffer, ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The first GPUs that multiply bfloat16, which every op here may be stored in.
 const LEAST_COMPUTE: ComputeCapability = ComputeCapability::new(8, 0);
+
+/// `CUDA_ERROR_DEVICE_UNAVAILABLE`.
+const DEVICE_UNAVAILABLE: c_int = 46;
 
 /// `CUdevice_attribute` numbers.
 const MULTIPROCESSORS: c_int = 16;
@@ -60,7 +63,7 @@ fn too_old(CudaCapabilities { name, compute, .. }: &CudaCapabilities) -> Option<
 /// A GPU that this process sees and has not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// As `CUDA_VISIBLE_DEVICES` and NVML name it: `GPU-` and 32 hexadecimal digits.
+    /// As `CUDA_VISIBLE_DEVICES` and NVML name it: `GPU-` and 32 hexadecimal digits, `MIG-` and as many of a partition.
     pub uuid: String,
     /// The driver's name for it.
     pub name: String,
@@ -81,13 +84,20 @@ pub fn seen() -> Result<Vec<Seen>, CudaError> {
         driver.check("cuDeviceGetUuid", unsafe { (driver.device_uuid)(&raw mut uuid, device) })?;
         let capabilities = read_capabilities(driver, device)?;
         let unusable = too_old(&capabilities);
-        Ok(Seen { uuid: uuid_text(uuid), name: capabilities.name, unusable })
+        let uuid = uuid_text(uuid, is_partition(&capabilities.name));
+        Ok(Seen { uuid, name: capabilities.name, unusable })
     };
     (0..count).map(seen).collect()
 }
 
-fn uuid_text(bytes: [u8; 16]) -> String {
-    let mut text = String::from("GPU");
+/// Whether a GPU of this name is a partition of one: the driver adds `MIG 1g.10gb` to the name of the board (NVIDIA's Multi-Instance
+/// GPU user guide). A process sees one partition at most.
+pub fn is_partition(name: &str) -> bool {
+    name.contains(" MIG ")
+}
+
+fn uuid_text(bytes: [u8; 16], partition: bool) -> String {
+    let mut text = String::from(if partition { "MIG" } else { "GPU" });
     for (at, byte) in bytes.iter().enumerate() {
         // Groups of 8, 4, 4, 4 and 12 digits.
         if [0, 4, 6, 8, 10].contains(&at) {
@@ -118,9 +128,12 @@ pub(crate) fn open(
         return Err(CudaError::unavailable(reason));
     }
     let mut raw = std::ptr::null_mut();
-    driver.check("cuDevicePrimaryCtxRetain", unsafe {
-        (driver.context_retain)(&raw mut raw, device)
-    })?;
+    let code = unsafe { (driver.context_retain)(&raw mut raw, device) };
+    if let Some(why) = taken(code) {
+        let reason = format!("the GPU ({}) is taken: {why}", capabilities.name);
+        return Err(CudaError::unavailable(reason));
+    }
+    driver.check("cuDevicePrimaryCtxRetain", code)?;
     let context = Arc::new(Context {
         driver,
         device,
@@ -134,6 +147,19 @@ pub(crate) fn open(
     });
     let stream = Stream::new(&context)?;
     Ok((Cuda { context, stream }, capabilities))
+}
+
+/// Why a context is not to be had on a GPU that another program has; `firstlight ps` shows whose it is.
+fn taken(code: c_int) -> Option<&'static str> {
+    match code {
+        DEVICE_UNAVAILABLE => Some(
+            "its compute mode lets one program use it at a time, and another one does (`firstlight ps` shows them)",
+        ),
+        OUT_OF_MEMORY => Some(
+            "other programs have its memory, and none is left for this one (`firstlight ps` shows them)",
+        ),
+        _ => None,
+    }
 }
 
 fn read_capabilities(driver: &Driver, device: c_int) -> Result<CudaCapabilities, CudaError> {
@@ -261,6 +287,11 @@ impl Context {
         checked
     }
 
+    /// The driver's number of the GPU, and its handle of the context.
+    pub(super) fn handles(&self) -> (c_int, Handle) {
+        (self.device, self.raw)
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
@@ -316,7 +347,11 @@ mod tests {
     #[test]
     fn a_uuid_is_written_as_nvidia_smi_has_it() {
         let bytes = std::array::from_fn(|at| at as u8 * 17);
-        let text = super::uuid_text(bytes);
-        assert_eq!(text, "GPU-00112233-4455-6677-8899-aabbccddeeff");
+        for (partition, kind) in [(false, "GPU"), (true, "MIG")] {
+            let text = super::uuid_text(bytes, partition);
+            assert_eq!(text, format!("{kind}-00112233-4455-6677-8899-aabbccddeeff"));
+        }
+        assert!(super::is_partition("NVIDIA H100 80GB HBM3 MIG 1g.10gb"));
+        assert!(!super::is_partition("NVIDIA H100 80GB HBM3"));
     }
 }

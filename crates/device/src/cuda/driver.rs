@@ -179,6 +179,9 @@ functions! {
         c_int, c_int, c_int, c_int
     );
     replace_address = b"cuTensorMapReplaceAddress" (*mut RawTensorMap, DevicePointer);
+    can_reach = b"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+    reach = b"cuCtxEnablePeerAccess" (Handle, c_uint);
+    copy_to_peer = b"cuMemcpyPeerAsync" (DevicePointer, Handle, DevicePointer, Handle, usize, Handle);
 }
 
 /// Where the loader finds the driver. WSL keeps it outside the loader's paths.

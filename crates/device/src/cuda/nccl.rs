@@ -61,6 +61,11 @@ functions! {
     destroy = b"ncclCommDestroy" (Handle);
     all_reduce = b"ncclAllReduce" (*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle);
     all_gather = b"ncclAllGather" (*const c_void, *mut c_void, usize, c_int, Handle, Handle);
+    reduce_scatter = b"ncclReduceScatter" (*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle);
+    send = b"ncclSend" (*const c_void, usize, c_int, c_int, Handle, Handle);
+    receive = b"ncclRecv" (*mut c_void, usize, c_int, c_int, Handle, Handle);
+    group_start = b"ncclGroupStart" ();
+    group_end = b"ncclGroupEnd" ();
 }
 
 /// The library.
@@ -231,11 +236,24 @@ impl Communicator {
     /// # Errors
     /// [`CudaError::Refused`] for a buffer of another device or a shorter one, and [`CudaError::Call`] of the library.
     pub fn sum(&self, buffer: &Buffer, count: usize, stream: &Stream) -> Result<(), CudaError> {
-        self.takes(buffer, count)?;
-        let at = buffer.address() as *mut c_void;
-        // SAFETY: the buffer has as many values, and the stream's order keeps it until they are summed.
+        self.sum_into([buffer, buffer], count, stream)
+    }
+
+    /// Puts the sum of all ranks' first `count` float32 values of one buffer into another one.
+    ///
+    /// # Errors
+    /// As [`Communicator::sum`].
+    pub fn sum_into(
+        &self,
+        [from, to]: [&Buffer; 2],
+        count: usize,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let (from, to) = self.both((from, count), (to, count))?;
+        let _entered = self.context.enter()?;
+        // SAFETY: the buffers have as many values, and the stream's order keeps them until they are summed.
         let code = unsafe {
-            (self.nccl.functions.all_reduce)(at, at, count, FLOAT32, SUM, self.raw, stream.raw())
+            (self.nccl.functions.all_reduce)(from, to, count, FLOAT32, SUM, self.raw, stream.raw())
         };
         self.nccl.check("ncclAllReduce", code)
     }
@@ -250,14 +268,82 @@ impl Communicator {
         count: usize,
         stream: &Stream,
     ) -> Result<(), CudaError> {
-        self.takes(from, count)?;
-        self.takes(to, count * self.ranks)?;
-        let (from, to) = (from.address() as *const c_void, to.address() as *mut c_void);
+        let (from, to) = self.both((from, count), (to, count * self.ranks))?;
+        let _entered = self.context.enter()?;
         // SAFETY: as above.
         let code = unsafe {
             (self.nccl.functions.all_gather)(from, to, count, FLOAT32, self.raw, stream.raw())
         };
         self.nccl.check("ncclAllGather", code)
+    }
+
+    /// Sums all ranks' `[ranks, count]` float32 values, of which each rank gets its own row, `[count]`.
+    ///
+    /// # Errors
+    /// As [`Communicator::sum`].
+    pub fn scatter_sums(
+        &self,
+        [from, to]: [&Buffer; 2],
+        count: usize,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let (from, to) = self.both((from, count * self.ranks), (to, count))?;
+        let _entered = self.context.enter()?;
+        let functions = &self.nccl.functions;
+        // SAFETY: as above.
+        let code = unsafe {
+            (functions.reduce_scatter)(from, to, count, FLOAT32, SUM, self.raw, stream.raw())
+        };
+        self.nccl.check("ncclReduceScatter", code)
+    }
+
+    /// Sends each rank its row of `[ranks, count]` float32 values, and lays the rows that come behind one another in the order of
+    /// ranks.
+    ///
+    /// # Errors
+    /// As [`Communicator::sum`].
+    pub fn exchange(
+        &self,
+        [from, to]: [&Buffer; 2],
+        count: usize,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let all = count * self.ranks;
+        let (from, to) = self.both((from, all), (to, all))?;
+        let _entered = self.context.enter()?;
+        let (functions, nccl) = (&self.nccl.functions, self.nccl);
+        // SAFETY: nothing is given to it.
+        nccl.check("ncclGroupStart", unsafe { (functions.group_start)() })?;
+        let row = |rank: usize| {
+            let bytes = rank * count * size_of::<f32>();
+            // SAFETY: each row lies within its buffer.
+            unsafe { (from.byte_add(bytes), to.byte_add(bytes)) }
+        };
+        let moved = (0..self.ranks).try_for_each(|rank| {
+            let ((from, to), peer) = (row(rank), rank as c_int);
+            // SAFETY: the rows hold as many values, and the stream's order keeps them.
+            let sent =
+                unsafe { (functions.send)(from, count, FLOAT32, peer, self.raw, stream.raw()) };
+            nccl.check("ncclSend", sent)?;
+            // SAFETY: as above.
+            let received =
+                unsafe { (functions.receive)(to, count, FLOAT32, peer, self.raw, stream.raw()) };
+            nccl.check("ncclRecv", received)
+        });
+        // SAFETY: nothing is given to it; the group ends also where a call was refused.
+        let ended = nccl.check("ncclGroupEnd", unsafe { (functions.group_end)() });
+        moved.and(ended)
+    }
+
+    /// Where the library finds the first `count` values of one buffer and of another.
+    fn both(
+        &self,
+        (from, sent): (&Buffer, usize),
+        (to, received): (&Buffer, usize),
+    ) -> Result<(*const c_void, *mut c_void), CudaError> {
+        self.takes(from, sent)?;
+        self.takes(to, received)?;
+        Ok((from.address() as *const c_void, to.address() as *mut c_void))
     }
 
     fn takes(&self, buffer: &Buffer, count: usize) -> Result<(), CudaError> {

@@ -11,6 +11,12 @@
 //   FAKE_CUDA_SLOW=1            what is timed on GPU 1 takes twice as long
 //   FAKE_CUDA_BAD_MEMORY=1      a word of GPU 1's memory loses a bit
 //   FAKE_CUDA_ENDS=1            a process that is given GPU 1 alone ends when it launches its first kernel
+//   FAKE_CUDA_TAKEN=1           GPU 1 is taken by another program, whose compute mode lets no other use it
+//   FAKE_CUDA_MIG=1             the GPU that CUDA_VISIBLE_DEVICES names by a UUID is a partition
+//   FAKE_CUDA_NO_PEERS=1        no GPU reaches another one's memory
+//   FAKE_CUDA_SLOW_COPIES=1     copies to GPU 1 take twice as long
+//   FAKE_CUDA_WRONG_COPIES=1    copies to GPU 1 lose a bit
+//   FAKE_CUDA_ENDS_COPIES=1     a process that copies to GPU 1 ends
 //   FAKE_CUDA_FREE=BYTES        memory that is free
 //   FAKE_CUDA_NO_COPIES=1       nothing is copied, so that only the host's own work takes time
 //   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
@@ -122,7 +128,7 @@ static int seen(int *gpus) {
     }
     for (char *at = list; *at && count < all;) {
         size_t length = strcspn(at, ",");
-        int uuid = !strncmp(at, "GPU-", 4), gpu = uuid ? at[length - 1] - '0' : atoi(at);
+        int uuid = !strncmp(at, "GPU-", 4) || !strncmp(at, "MIG-", 4), gpu = uuid ? at[length - 1] - '0' : atoi(at);
         if (length == 0 || gpu < 0 || gpu >= all) break;
         gpus[count++] = gpu;
         at += length + (at[length] == ',');
@@ -143,8 +149,13 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
     uuid_of(gpus[device], uuid);
     return SUCCESS;
 }
-int cuEventElapsedTime(float *millis) { *millis = has("FAKE_CUDA_SLOW") ? 2 : 1; return SUCCESS; }
-int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, size, "stand-in"); return SUCCESS; }
+static int slow_copies;
+int cuEventElapsedTime(float *millis) { *millis = has("FAKE_CUDA_SLOW") || slow_copies ? 2 : 1; return SUCCESS; }
+int cuDeviceGetName(char *name, int size, int device) {
+    (void)device;
+    snprintf(name, size, getenv("FAKE_CUDA_MIG") ? "stand-in MIG 1g.10gb" : "stand-in");
+    return SUCCESS;
+}
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1ull << 40; return SUCCESS; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     *total = 1ull << 40;
@@ -170,7 +181,13 @@ static char contexts[MOST_GPUS];
 static __thread void *stack[16];
 static __thread int depth;
 
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = contexts + device; return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    int gpus[64];
+    seen(gpus);
+    if (getenv("FAKE_CUDA_TAKEN") && gpus[device] == (int)number("FAKE_CUDA_TAKEN", 0)) return 46;
+    *context = contexts + device;
+    return SUCCESS;
+}
 int cuDevicePrimaryCtxRelease_v2(int device) {
     char line[32];
     snprintf(line, sizeof line, "released GPU %d", device);
@@ -249,6 +266,28 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes) {
     return code;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes) { return copied(to, from, bytes); }
+
+// ---- Copies between GPUs.
+int cuDeviceCanAccessPeer(int *can, int one, int other) { *can = one != other && !getenv("FAKE_CUDA_NO_PEERS"); return SUCCESS; }
+int cuCtxEnablePeerAccess(void *context, unsigned flags) {
+    static char *reached[MOST_GPUS][MOST_GPUS];
+    int here = (char *)current() - contexts, there = (char *)context - contexts;
+    if (!current() || flags || here == there || getenv("FAKE_CUDA_NO_PEERS")) return INVALID_VALUE;
+    if (reached[here][there]) return 704;
+    reached[here][there] = context;
+    return SUCCESS;
+}
+int cuMemcpyPeerAsync(uint64_t to, void *there, uint64_t from, void *here, size_t bytes, void **stream) {
+    if (here != current() || there == here || (stream && *stream != here)) return INVALID_CONTEXT;
+    int gpus[64];
+    seen(gpus);
+    int gpu = gpus[(char *)there - contexts];
+    if (getenv("FAKE_CUDA_ENDS_COPIES") && gpu == (int)number("FAKE_CUDA_ENDS_COPIES", 0)) abort();
+    slow_copies = getenv("FAKE_CUDA_SLOW_COPIES") && gpu == (int)number("FAKE_CUDA_SLOW_COPIES", 0);
+    int code = copied(to, from, bytes);
+    if (to < UNREAL && getenv("FAKE_CUDA_WRONG_COPIES") && gpu == (int)number("FAKE_CUDA_WRONG_COPIES", 0)) *(char *)to ^= 4;
+    return code;
+}
 
 // Descriptors: the address, and a hash of everything else.
 int cuTensorMapEncodeTiled(
