@@ -65,6 +65,8 @@ pub fn gpus(rows: &[GpuRows<'_>]) -> GpusReport {
         schema: SCHEMA,
         gpus: rows.iter().map(GpuRows::counted).collect(),
         kinds: names.into_iter().filter_map(kind).collect(),
+        fabric: None,
+        sustained: None,
     }
 }
 

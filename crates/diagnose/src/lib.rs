@@ -14,6 +14,7 @@ mod data;
 mod draft;
 mod explain;
 mod extension;
+mod fabric;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
@@ -39,6 +40,7 @@ mod torch_code;
 mod wants;
 
 pub use explain::{Match, explain, explain_rule, knows, out_of_memory_in};
+pub use fabric::links;
 pub use fleet::{RankRows, fleet};
 pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};

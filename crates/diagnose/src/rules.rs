@@ -46,6 +46,8 @@ mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
 mod fabric_manager;
+mod fabric_slow;
+mod fabric_wrong;
 mod flash_attention_missing;
 mod flash_attention_needs_ampere;
 mod forward_compatibility;
@@ -61,6 +63,7 @@ mod gpu_memory_test;
 mod gpu_slower;
 mod gpu_too_new;
 mod gpu_too_old;
+mod gpu_under_load;
 mod gpu_unlike_siblings;
 mod illegal_instruction;
 mod incomplete_python;
@@ -96,6 +99,7 @@ mod other_python;
 mod out_of_memory;
 mod overwritten_files;
 mod pcie_link;
+mod peers_unreachable;
 mod persistence_mode;
 mod pkg_resources_gone;
 mod processor_slower;
@@ -121,9 +125,9 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::seen::{Need, Seen};
+pub use crate::seen::{Look, Need, Seen};
 pub use crate::text::Text;
-use facts::{Evidence, Finding, FleetReport, GpusReport, Machine, PyEnv};
+use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub use missing_dependency::{Unmet, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
@@ -137,6 +141,10 @@ pub const RULES: &[Rule] = &[
     gpu_check_ended::RULE,
     gpu_kernels_fail::RULE,
     gpu_slower::RULE,
+    gpu_under_load::RULE,
+    fabric_wrong::RULE,
+    fabric_slow::RULE,
+    peers_unreachable::RULE,
     rank_ended::RULE,
     stack_differs::RULE,
     processor_slower::RULE,
@@ -295,22 +303,6 @@ pub enum Role {
     Notice,
     /// The end of something that went wrong before: it says itself that one has to look above it.
     Consequence,
-}
-
-/// Whether the files here agree with words someone saw.
-#[derive(Debug)]
-pub struct Look {
-    /// Whether they do.
-    pub agrees: bool,
-    /// What was seen, and where.
-    pub evidence: Evidence,
-}
-
-impl Look {
-    /// An answer with its evidence.
-    pub(crate) fn new(agrees: bool, what: impl Into<String>, source: impl Into<String>) -> Self {
-        Self { agrees, evidence: Evidence { what: what.into(), source: source.into() } }
-    }
 }
 
 impl Rule {

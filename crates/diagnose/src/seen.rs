@@ -174,6 +174,22 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Whether the files here agree with words someone saw.
+#[derive(Debug)]
+pub struct Look {
+    /// Whether they do.
+    pub agrees: bool,
+    /// What was seen, and where.
+    pub evidence: Evidence,
+}
+
+impl Look {
+    /// An answer with its evidence.
+    pub(crate) fn new(agrees: bool, what: impl Into<String>, source: impl Into<String>) -> Self {
+        Self { agrees, evidence: Evidence { what: what.into(), source: source.into() } }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

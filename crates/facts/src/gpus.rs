@@ -1,4 +1,4 @@
-use crate::CeilingKind;
+use crate::{CeilingKind, FabricReport, SustainedReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,12 @@ pub struct GpusReport {
     pub gpus: Vec<GpuPart>,
     /// What came of comparing the GPUs of one name; a name that one GPU alone has is not in it.
     pub kinds: Vec<GpuKind>,
+    /// What was measured between them; `None` for one GPU, or where that was not wanted or not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricReport>,
+    /// What they did under load together; `None` where that was not wanted or not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sustained: Option<SustainedReport>,
 }
 
 /// What one GPU's part of a check came to.

@@ -10,6 +10,7 @@ mod bench;
 mod branches;
 mod comparison;
 mod conditions;
+mod fabric;
 mod fact;
 mod finding;
 mod fleet;
@@ -26,6 +27,7 @@ mod plan;
 mod process;
 mod pyenv;
 mod run;
+mod sustained;
 mod units;
 
 pub use access::{DeviceNode, GpuAccess, PciGpu};
@@ -40,6 +42,9 @@ pub use comparison::{
     ParityChange, SpeedChange, Spread,
 };
 pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Meanwhile, Moment};
+pub use fabric::{
+    Collective, CollectiveKind, FabricLeft, FabricReport, LinkLimit, PeerCopy, RecordedSum,
+};
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
 pub use fleet::{
@@ -74,6 +79,7 @@ pub use pyenv::{
     PathModule, PyEnv, Torch, UnmetImport,
 };
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;
 
 /// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.

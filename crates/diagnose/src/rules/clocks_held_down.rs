@@ -32,7 +32,7 @@ Check fans, airflow and the power cables; take back a cap or a clock that nobody
 };
 
 /// NVML's names of what is wrong, and what each says. HW_SLOWDOWN alone is one of the two behind it.
-const ALARMS: [(&str, &str); 4] = [
+pub(super) const ALARMS: [(&str, &str); 4] = [
     ("HW_POWER_BRAKE_SLOWDOWN", "the power supply asks for less"),
     ("HW_THERMAL_SLOWDOWN", "it is too hot, by its own circuits"),
     ("SW_THERMAL_SLOWDOWN", "it is too hot, by the driver"),
