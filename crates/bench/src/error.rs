@@ -12,6 +12,9 @@ pub enum BenchError {
     /// The backend cannot be used here.
     #[error(transparent)]
     Unavailable(#[from] device::Unavailable),
+    /// What is timed beside the workloads has no such call.
+    #[error(transparent)]
+    Op(#[from] kernels::OpError),
     /// The ceilings of a GPU could not be measured.
     #[error("the ceilings could not be measured: {0}")]
     Ceilings(#[from] device::cuda::CudaError),
