@@ -147,7 +147,13 @@ pub(crate) mod records {
             differing: vec![differ],
             speed: (0..count).map(speed).collect(),
         };
-        GpusReport { schema: SCHEMA, gpus: (0..count).map(part).collect(), kinds: vec![kind] }
+        GpusReport {
+            schema: SCHEMA,
+            gpus: (0..count).map(part).collect(),
+            kinds: vec![kind],
+            fabric: None,
+            sustained: None,
+        }
     }
 }
 

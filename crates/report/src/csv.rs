@@ -3,6 +3,7 @@
 
 mod bench;
 mod branches;
+mod fabric;
 mod fields;
 mod model_speed;
 mod parity;
@@ -10,6 +11,7 @@ mod samples;
 
 pub use bench::{bench_csv, read_bench_csv};
 pub use branches::branches_csv;
+pub use fabric::fabric_csv;
 pub use fields::CsvError;
 pub use model_speed::model_speed_csv;
 pub use parity::{parity_csv, read_parity_csv};

@@ -28,10 +28,11 @@ mod sections;
 mod shares;
 mod stack;
 pub mod terminal;
+mod together;
 mod verdict;
 
 pub use crate::csv::{
-    CsvError, bench_csv, branches_csv, model_speed_csv, parity_csv, read_bench_csv,
+    CsvError, bench_csv, branches_csv, fabric_csv, model_speed_csv, parity_csv, read_bench_csv,
     read_parity_csv, read_samples_csv, samples_csv,
 };
 pub use baseline::{BaselineShape, baseline, baselines};
@@ -39,7 +40,8 @@ pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gat
 pub use fleet::{FLEET_FILE, fleet_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
-    BENCH_FILE, CONDITIONS_FILE, Documents, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
-    MODEL_SPEED_TABLE, PARITY_FILE, Run, SAMPLES_FILE, html, markdown, run_report,
+    BENCH_FILE, CONDITIONS_FILE, Documents, FABRIC_TABLE, FACTS_FILE, GPUS_FILE, MANIFEST_FILE,
+    MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, SAMPLES_FILE, html, markdown,
+    run_report,
 };
 pub use verdict::{Verdict, coverage, evidence_gap, headline};

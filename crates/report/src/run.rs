@@ -23,6 +23,8 @@ pub const SAMPLES_FILE: &str = "samples.csv";
 pub const CONDITIONS_FILE: &str = "conditions.json";
 /// The GPUs of a check beside each other, in a run folder; its content is a [`GpusReport`] as JSON.
 pub const GPUS_FILE: &str = "gpus.json";
+/// What was measured between those GPUs as a table, as [`crate::fabric_csv`] writes it.
+pub const FABRIC_TABLE: &str = "fabric.csv";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
 

@@ -3,6 +3,7 @@
 mod artefacts;
 mod bench;
 mod environment;
+mod fabric;
 mod findings;
 mod gpus;
 mod installed;
@@ -14,6 +15,7 @@ mod pending;
 mod processes;
 mod provenance;
 mod summary;
+mod sustained;
 
 use crate::document::Block;
 use crate::run::Run;
@@ -42,6 +44,8 @@ pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("model", "Model fit", model::build),
     ("environment", "Environment", environment::build),
     ("gpus", "GPUs side by side", gpus::build),
+    ("fabric", "Between the GPUs", fabric::build),
+    ("sustained", "GPUs under load", sustained::build),
     ("processes", "Processes on the GPUs", processes::build),
     ("matrix", "What works where", matrix::build),
     ("pending", "Done, pending and limits", pending::build),

@@ -21,6 +21,7 @@ mod parity;
 mod plan;
 mod processes;
 mod summary;
+mod together;
 
 pub use apply::apply;
 pub use baseline::baseline;
@@ -38,6 +39,7 @@ pub use parity::{parity, parity_summary};
 pub use plan::{plan, refusal};
 pub use processes::processes;
 pub use summary::summary;
+pub use together::{fabric, sustained};
 
 /// Names with a sentence each, the sentences wrapped beside them.
 pub fn listing(rows: &[(&str, &str)], style: Style) -> String {

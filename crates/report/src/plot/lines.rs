@@ -44,6 +44,21 @@ pub(crate) fn lines_with(
     series: &[Series],
     bands: &[Band],
 ) -> String {
+    draw(id, title, (x_name, y_name), (series, bands), false)
+}
+
+/// Lines over seconds, from nought.
+pub(crate) fn over_time(id: &str, title: &str, y_name: &str, series: &[Series]) -> String {
+    draw(id, title, ("seconds", y_name), (series, &[]), true)
+}
+
+fn draw(
+    id: &str,
+    title: &str,
+    (x_name, y_name): (&str, &str),
+    (series, bands): (&[Series], &[Band]),
+    time: bool,
+) -> String {
     let points = || series.iter().flat_map(shown);
     let described: Vec<String> =
         series.iter().map(|series| describe(series, x_name, y_name)).collect();
@@ -51,11 +66,16 @@ pub(crate) fn lines_with(
 
     let (low, high) = points()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(x), high.max(x)));
-    let (low, high) = if low < high { (low, high) } else { (1.0, 2.0) };
+    let (low, high) = match time {
+        _ if !low.is_finite() || high <= 0.0 => (1.0, 2.0),
+        true => (0.0, high),
+        false if low < high => (low, high),
+        false => (1.0, 2.0),
+    };
     let highest = points().map(|(_, y)| y).chain(bands.iter().map(|band| band.high));
     let ticks = steps(highest.fold(0.0, f64::max), 4);
     let (left, right, top, bottom) = (52.0, WIDTH - 20.0, 50.0, 50.0 + HEIGHT);
-    let x_at = if high / low >= 8.0 {
+    let x_at = if !time && high / low >= 8.0 {
         Scale::log(low, high, left, right)
     } else {
         Scale::linear(low, high, left, right)
@@ -80,7 +100,10 @@ pub(crate) fn lines_with(
         svg.rect(from, top, to - from, bottom - top, &class, &band.label);
     }
     // Each size is named where there is room for its digits.
-    let mut sizes: Vec<f64> = points().map(|(x, _)| x).collect();
+    let mut sizes: Vec<f64> = match time {
+        true => steps(high, 5).into_iter().filter(|second| *second <= high).collect(),
+        false => points().map(|(x, _)| x).collect(),
+    };
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
     let mut last = f64::NEG_INFINITY;
@@ -105,7 +128,8 @@ pub(crate) fn lines_with(
                 line.label,
                 format::significant(rate, 4)
             );
-            svg.circle(*x, *y, 3.4, &format!("s{colour}"), &tip);
+            let radius = if time { 1.8 } else { 3.4 };
+            svg.circle(*x, *y, radius, &format!("s{colour}"), &tip);
         }
         svg.circle(6.0, y - 4.5, 4.0, &format!("s{colour}"), "");
         svg.label(18.0, y, WIDTH - 18.0, "", &line.label);
@@ -148,6 +172,17 @@ fn describe(series: &Series, x_name: &str, y_name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_begins_at_nought_and_has_round_steps() {
+        let points = (1..=40).map(|half| (f64::from(half) / 2.0 + 0.013, 650.0)).collect();
+        let svg = over_time("x", "power", "W", &[Series { label: "GPU 0".into(), points }]);
+        assert_eq!(svg.matches("<circle").count(), 41, "{svg}");
+        for tick in ["0", "5", "10", "15", "20"] {
+            assert!(svg.contains(&format!(">{tick}</text>")), "no {tick} in {svg}");
+        }
+        assert!(!svg.contains("inf") && !over_time("x", "none", "W", &[]).contains("NaN"));
+    }
 
     #[test]
     fn points_become_marks_and_gaps_do_not() {

@@ -1,5 +1,6 @@
 use super::gpus::checked;
 use super::layout::{fields, paint, paragraph};
+use super::together::{fabric, sustained};
 use super::{Style, bench, parity_summary};
 use crate::format;
 use crate::run::Run;
@@ -14,6 +15,8 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
         run.parity.map(|parity| parity_summary(parity, style)),
         run.bench.map(|report| bench(report, style)),
         run.gpus.map(|report| checked(report, style)),
+        run.gpus.and_then(|report| Some(fabric(report.fabric.as_ref()?, style))),
+        run.gpus.and_then(|report| Some(sustained(report.sustained.as_ref()?, style))),
     ] {
         out.extend(part.map(|part| part + "\n"));
     }
