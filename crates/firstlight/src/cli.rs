@@ -1,5 +1,6 @@
 //! Arguments. Help, completions and the man page are made from these definitions.
 
+mod bench_fabric;
 mod bench_model;
 mod check;
 mod help;
@@ -11,8 +12,9 @@ mod plan;
 mod remote;
 mod serve;
 
+pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Wanted};
+pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Synth, WeightType,
 };
@@ -119,13 +121,16 @@ pub(crate) enum Command {
     /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
     /// may hang or be ended by a driver in trouble.
     #[command(hide = true)]
-    AskNvml,
+    AskNvml(AskNvml),
     /// Check one GPU for `check`, which starts a process for each further one: what comes of it goes to standard output as JSON.
     #[command(hide = true)]
     CheckGpu(CheckGpu),
     /// Be one rank of a model that `--tp` splits over processes.
     #[command(hide = true)]
     Rank,
+    /// Measure what several GPUs do together, for `check` and `bench fabric`: what comes of it goes to standard output as JSON.
+    #[command(hide = true)]
+    Together(Together),
     /// Compile the CUDA source on standard input by NVRTC: `verify` and the others compile several kernels at once, each in a
     /// process of its own.
     #[command(hide = true)]
@@ -258,6 +263,14 @@ pub(crate) struct Explain {
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) environment: Environment,
+}
+
+/// What the process that asks NVML is told.
+#[derive(Debug, Args)]
+pub(crate) struct AskNvml {
+    /// Tell the state of the GPUs each time so many milliseconds have passed, as JSON, until nobody listens.
+    #[arg(long)]
+    pub(crate) every: Option<u64>,
 }
 
 #[derive(Debug, Args)]

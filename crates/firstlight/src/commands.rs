@@ -26,6 +26,7 @@ mod report;
 mod run;
 mod serve;
 mod synth;
+mod together;
 mod verify;
 
 use crate::Outcome;
@@ -57,9 +58,10 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),
         Command::Gate(arguments) => compare::gate(arguments, output),
-        Command::AskNvml => ask_nvml::run(),
+        Command::AskNvml(arguments) => ask_nvml::run(arguments),
         Command::CheckGpu(arguments) => check_gpu::run(arguments),
         Command::Rank => rank::run(),
+        Command::Together(arguments) => together::run(arguments),
         Command::CompileKernel(arguments) => compile_kernel::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),

@@ -23,6 +23,7 @@ mod run_folder;
 mod sarif;
 mod source_tree;
 mod stopping;
+mod telling;
 mod tensors;
 mod tokenizer;
 mod transfer;

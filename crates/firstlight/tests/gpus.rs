@@ -44,7 +44,8 @@ fn what_is_planted_on_one_gpu_is_named() {
         ("FAKE_CUDA_BAD_MEMORY", "0"),
         ("FAKE_CUDA_ENDS", "2"),
     ];
-    let arguments = ["check", "--quick", "--json", "--gpu", "1,0,2", "-o", "run"];
+    let arguments =
+        ["check", "--quick", "--json", "--gpu", "1,0,2", "--fabric-budget", "1", "-o", "run"];
     let output = with_gpus(folder.path(), &arguments, &planted).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -81,7 +82,16 @@ fn what_is_planted_on_one_gpu_is_named() {
 
     // Each GPU has its rows, and a run with several is read, written again and compared as others are.
     let run = folder.path().join("run");
-    for file in ["parity.csv", "bench.csv", "gpu-0/parity.csv", "gpu-0/bench.csv", "gpus.json"] {
+    // What is between GPUs is measured without the one that ended.
+    assert_eq!(summary["gpus"]["fabric"]["gpus"], serde_json::json!([1, 0]));
+    for file in [
+        "parity.csv",
+        "bench.csv",
+        "gpu-0/parity.csv",
+        "gpu-0/bench.csv",
+        "gpus.json",
+        "fabric.csv",
+    ] {
         assert!(run.join(file).exists(), "{file}");
     }
     let before = std::fs::read_to_string(run.join("report.md")).unwrap();

@@ -8,12 +8,25 @@ use std::fmt::Write;
 mod ask;
 mod health;
 #[cfg(target_os = "linux")]
+mod watch;
+#[cfg(target_os = "linux")]
 pub use ask::tell;
 pub use health::{Health, Pair};
+#[cfg(target_os = "linux")]
+pub use watch::watch;
 
 /// NVML exists for Linux (and Windows) only: elsewhere there is nothing to tell.
 #[cfg(not(target_os = "linux"))]
 pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
+
+/// As [`tell`].
+#[cfg(not(target_os = "linux"))]
+pub fn watch(
+    _source: &crate::Source,
+    _every: std::time::Duration,
+    _told: impl FnMut(&[(u32, facts::LoadState)]) -> bool,
+) {
+}
 
 /// NVML's answer as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Arguments of `bench model`.
 
-use super::{BackendArg, NarrowWeights, PythonPeers, Split, WeightType, number, one_or_more};
+use super::{
+    BackendArg, BenchFabric, NarrowWeights, PythonPeers, Split, WeightType, number, one_or_more,
+};
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
@@ -12,6 +14,10 @@ pub(crate) enum BenchCommand {
     ///
     /// The engine is verified against float32 on the processor first; a model that disagrees is not timed.
     Model(BenchModel),
+    /// Measure what the GPUs of this machine carry between each other: copies of each pair, and NCCL's collectives.
+    ///
+    /// Every result is compared with what had to arrive; what differs has no rate. `check` does the same beside everything else.
+    Fabric(BenchFabric),
 }
 
 #[derive(Debug, Args)]

@@ -29,6 +29,16 @@ pub(crate) struct Check {
     /// The test takes all that is free, which another program may want meanwhile. 0 leaves it out.
     #[arg(long, value_name = "SECONDS", value_parser = whole)]
     pub(crate) memory_budget: Option<u64>,
+    /// Time limit for what is measured between GPUs: copies of each pair, and NCCL's collectives. Default: 30, 8 with --quick.
+    ///
+    /// Every result is compared with what had to arrive. 0 leaves it out, as --op does.
+    #[arg(long, value_name = "SECONDS", value_parser = whole)]
+    pub(crate) fabric_budget: Option<u64>,
+    /// How long a large product runs on all GPUs at once, while power, clocks and temperatures are read. Default: 20, 60 with --full.
+    ///
+    /// With --quick, --op or --budget it is left out unless it is asked for.
+    #[arg(long, value_name = "SECONDS", value_parser = whole)]
+    pub(crate) sustain: Option<u64>,
     /// Only these ops are verified and timed: ssd,rmsnorm. model is the reduced models. Default: all.
     #[arg(long, value_name = "OP", value_delimiter = ',')]
     pub(crate) op: Vec<String>,
@@ -126,4 +136,21 @@ pub(crate) struct CheckGpu {
     /// Cores that it may use; none for all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) cores: Vec<usize>,
+}
+
+/// What the process of several GPUs is told.
+#[derive(Debug, Args)]
+pub(crate) struct Together {
+    /// The driver's indices of those that it sees, in their order.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) gpus: Vec<u32>,
+    /// Seconds for what is between them.
+    #[arg(long)]
+    pub(crate) fabric: Option<u64>,
+    /// Bytes of the largest transfer.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) largest: u64,
+    /// Seconds of a product on all of them.
+    #[arg(long)]
+    pub(crate) sustain: Option<u64>,
 }

@@ -1,5 +1,6 @@
 //! `firstlight bench`: ceilings and kernels.
 
+mod fabric;
 mod model;
 
 use super::ask_nvml::live;
@@ -27,8 +28,10 @@ use std::time::Instant;
 use verify::{Peers, Standing};
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
-    if let Some(BenchCommand::Model(arguments)) = &arguments.command {
-        return model::run(arguments, output);
+    match &arguments.command {
+        Some(BenchCommand::Model(arguments)) => return model::run(arguments, output),
+        Some(BenchCommand::Fabric(arguments)) => return fabric::run(arguments, output),
+        None => {}
     }
     arguments.output.as_deref().map(destination::folder).transpose()?;
     if let Some(file) = &arguments.tune {

@@ -1,9 +1,9 @@
 //! `firstlight check`: the main job, from probe to report.
 
-mod chosen;
 mod emit;
 mod estimate;
 mod fleet;
+mod group;
 mod left_out;
 mod part;
 mod siblings;
@@ -11,6 +11,7 @@ mod side_by_side;
 mod stack;
 
 use super::check_gpu::{bench_plan, families, test_memory, tier, to_time, until};
+use super::together::chosen;
 use super::{bench, doctor, verify};
 use crate::Outcome;
 use crate::backend::{self, Told};
@@ -72,7 +73,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
 
 /// The check of this machine, from its first look to its report.
 fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
-    chosen::only_named(arguments)?;
+    chosen::only_named(&arguments.gpu, &patient(&arguments.environment, None).waiting)?;
     let since = Instant::now();
     let until = arguments.fleet.until.map(until);
     let wanted_folder = arguments.fleet.part.as_deref().or(arguments.output.as_deref());
@@ -184,6 +185,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     let mut memory = None;
+    let mut together = group::Together::default();
     siblings.iter_mut().for_each(Sibling::time);
     for backend in backends {
         let mut saved = Ok(());
@@ -201,6 +203,8 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             siblings.iter_mut().for_each(|sibling| sibling.end(since.elapsed()));
             // What follows is the processor's, which has the machine for itself again.
             cores::only(&all_cores);
+            together = group::of(&gpus, &siblings, arguments, (&doctor.machine, &report, until));
+            group::notes(&together, since.elapsed()).iter().for_each(|line| folder.note(line));
         }
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
@@ -222,7 +226,8 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    let gpus = side_by_side::of(&gpus, (&parity, &bench, memory), siblings, &mut folder)?;
+    let first = (&parity, &bench, memory);
+    let gpus = side_by_side::of(&gpus, first, together, siblings, &mut folder)?;
     if let Some(gpus) = &gpus {
         side_by_side::judge(gpus, &mut doctor, &mut folder)?;
     }

@@ -4,11 +4,12 @@ use super::{bench, verify};
 use crate::Outcome;
 use crate::cli::CheckGpu;
 use crate::cores;
+use crate::telling::tell;
 use ::bench::Size;
 use ::verify::{MODEL, OUT_OF_TIME, Tier};
 use facts::{BackendKind, BenchReport, MemoryTest, ParityReport, ParityRow, Status};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::time::{Duration, Instant, SystemTime};
 
 /// What it tells as it comes, a line of JSON each.
@@ -63,13 +64,6 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
         tell(&Told::Memory(test))?;
     }
     Ok(Outcome::Good)
-}
-
-fn tell(told: &Told) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, told)?;
-    writeln!(out)?;
-    Ok(out.flush()?)
 }
 
 /// Seconds of a memory test that nobody asked for.

@@ -22,6 +22,12 @@ pub fn tell(source: &Source, out: &mut impl Write) {
     teller.line(COMPLETE);
 }
 
+/// NVML's names of what holds the clocks down; idleness is not counted.
+pub(super) fn held_down(reasons: ThrottleReasons) -> Vec<String> {
+    let names = (reasons - ThrottleReasons::GPU_IDLE).iter_names();
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
 struct Teller<'a, W> {
     out: &'a mut W,
 }
@@ -121,14 +127,7 @@ impl<W: Write> Teller<'_, W> {
         self.fact("celsius", device.temperature(TemperatureSensor::Gpu).ok());
         self.key("asking", &format!("nvmlDeviceGetCurrentClocksThrottleReasons{of}"));
         let reasons = device.current_throttle_reasons().ok();
-        self.fact(
-            "held_down_by",
-            reasons.map(|reasons| {
-                let idle = ThrottleReasons::GPU_IDLE;
-                let names = (reasons - idle).iter_names().map(|(name, _)| name);
-                names.collect::<Vec<_>>().join(" ")
-            }),
-        );
+        self.fact("held_down_by", reasons.map(|reasons| held_down(reasons).join(" ")));
     }
 
     /// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.

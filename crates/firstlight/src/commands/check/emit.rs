@@ -51,8 +51,12 @@ fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
     if !arguments.op.is_empty() {
         options.extend(["--op".to_owned(), arguments.op.join(",")]);
     }
-    if let Some(seconds) = arguments.memory_budget {
-        options.extend(["--memory-budget".to_owned(), seconds.to_string()]);
+    for (name, seconds) in [
+        ("--memory-budget", arguments.memory_budget),
+        ("--fabric-budget", arguments.fabric_budget),
+        ("--sustain", arguments.sustain),
+    ] {
+        options.extend(seconds.iter().flat_map(|it| [name.to_owned(), it.to_string()]));
     }
     if arguments.redact {
         options.push("--redact".to_owned());

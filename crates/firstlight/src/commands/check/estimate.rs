@@ -1,5 +1,6 @@
 //! About how long a check will take, said before it begins.
 
+use super::group;
 use crate::cli::Check;
 use ::bench::Size;
 use ::verify::MODEL;
@@ -50,7 +51,9 @@ fn seconds(arguments: &Check, backends: &[BackendKind], cores: usize, peers: boo
     let timed: f64 = backends.iter().map(|backend| of_bench(*backend, size, &arguments.op)).sum();
     // Installed kernels have a minute to be verified, and all of them two to be timed.
     let installed = if peers { 180.0 } else { 0.0 };
-    BESIDE + verified + timed + installed
+    let on_gpu = backends.contains(&BackendKind::Cuda);
+    let load = if on_gpu { group::under_load(arguments) as f64 } else { 0.0 };
+    BESIDE + verified + timed + installed + load
 }
 
 fn of_bench(backend: BackendKind, size: Size, ops: &[String]) -> f64 {

@@ -10,10 +10,10 @@ mod leader;
 mod shares;
 mod wire;
 
-use super::chosen;
 use super::part::{Part, kept};
 use crate::Outcome;
 use crate::cli::Check;
+use crate::commands::together::chosen;
 use crate::output::Output;
 use crate::ranks::{self, Rank};
 use crate::stopping;
@@ -114,7 +114,7 @@ pub(super) fn run(out: &Path, arguments: &Check, output: &Output) -> anyhow::Res
         local_rank: rank.local_rank,
         host: if arguments.redact { String::new() } else { host() },
         boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
-        gpus: chosen::visible(arguments),
+        gpus: chosen::visible(&arguments.environment.waiting),
         drawn: hex(&wire::drawn()),
         proof: String::new(),
     };

@@ -1,9 +1,10 @@
 //! What a check left out, so that nothing pending looks done.
 
-use super::Installed;
+use super::{Installed, group};
 use crate::cli::Check;
 use crate::run_folder::RunFolder;
 use ::verify::{OUT_OF_TIME, Tuning};
+use device::cuda::is_partition;
 use facts::{
     BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, NotRunTiming, ParityReport, Status,
 };
@@ -44,6 +45,10 @@ pub(super) fn of(
         };
         folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), &why);
     }
+    for part in gpus.iter().flat_map(|gpus| &gpus.gpus).filter(|gpu| is_partition(&gpu.name)) {
+        let what = format!("the rest of the board of GPU {} ({})", part.index, part.name);
+        folder.not_run(&what, "this process sees a partition of it (MIG) alone");
+    }
     let untested = gpus.iter().flat_map(|gpus| &gpus.gpus);
     for gpu in untested.filter(|gpu| gpu.memory.is_none() && gpu.broke.is_none()) {
         let why = match arguments.memory_budget {
@@ -54,6 +59,19 @@ pub(super) fn of(
             }
         };
         folder.not_run(&format!("the memory test of GPU {} ({})", gpu.index, gpu.name), why);
+    }
+    if let Some(gpus) = gpus {
+        if gpus.gpus.len() > 1 && gpus.fabric.is_none() {
+            let what = "copies and collectives between the GPUs";
+            folder.not_run(what, group::why_not_between(arguments));
+        }
+        for left in gpus.fabric.iter().flat_map(|fabric| &fabric.left_out) {
+            folder.not_run(&left.what, &left.why);
+        }
+        if gpus.sustained.is_none() {
+            let what = "a large product on all GPUs at once, for some time";
+            folder.not_run(what, group::why_not_under_load(arguments));
+        }
     }
     let installed = "the kernels of the installed Python packages";
     match python {

@@ -1,22 +1,24 @@
 //! The GPUs of a check beside each other: the rows of each in the run folder, and what the rules say of them.
 
-use super::chosen::Chosen;
+use super::group::Together;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
+use crate::commands::together::chosen::Chosen;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
 use facts::{
     BackendKind, BenchReport, DoctorReport, GpuPart, GpusReport, MemoryTest, ParityReport,
 };
 use report::{
-    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, PARITY_FILE, SAMPLES_FILE, bench_csv,
-    parity_csv, samples_csv,
+    BENCH_FILE, CONDITIONS_FILE, FABRIC_TABLE, FACTS_FILE, GPUS_FILE, PARITY_FILE, SAMPLES_FILE,
+    bench_csv, fabric_csv, parity_csv, samples_csv,
 };
 
 /// Writes the rows of the GPUs beside the first into folders of their own, and compares all; `None` without a GPU.
 pub(super) fn of(
     gpus: &[Chosen],
     (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
+    together: Together,
     siblings: Vec<Sibling>,
     folder: &mut RunFolder,
 ) -> anyhow::Result<Option<GpusReport>> {
@@ -54,7 +56,11 @@ pub(super) fn of(
             bench: bench.as_ref(),
         });
     }
-    Ok(Some(diagnose::gpus(&rows)))
+    let Together { fabric, sustained } = together;
+    if let Some(fabric) = &fabric {
+        folder.artefact(FABRIC_TABLE, "transfers between the GPUs", &fabric_csv(fabric))?;
+    }
+    Ok(Some(GpusReport { fabric, sustained, ..diagnose::gpus(&rows) }))
 }
 
 /// Adds what the rules find to the doctor's findings, in the run folder too.

@@ -1,46 +1,47 @@
-//! Which GPUs a check runs on.
+//! Which GPUs a command runs on.
 //!
 //! The first of them is the one that this process opens. Where `--gpu` names another one, the command starts itself anew with
 //! `CUDA_VISIBLE_DEVICES` set to the UUIDs of those that were named: a driver that has started sees what it saw, and whatever this
 //! process starts, Python too, then sees the same GPUs in the same order.
 
-use crate::cli::Check;
+use crate::cli::Waiting;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
 use crate::own_program::again;
+use device::cuda::is_partition;
 use facts::{Gpu, GpuVendor, Machine};
 use probe::Options;
 
 /// The setting that hides GPUs from a process.
-pub(super) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A GPU that works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     /// The number that nvidia-smi has for it.
-    pub(super) index: u32,
-    pub(super) uuid: String,
-    pub(super) name: String,
+    pub(crate) index: u32,
+    pub(crate) uuid: String,
+    pub(crate) name: String,
 }
 
 /// Sees to it that this process sees those GPUs alone that `--gpu` names, in that order.
 ///
 /// # Errors
 /// When one of them is not there, or hidden by whoever started this process.
-pub(super) fn only_named(arguments: &Check) -> anyhow::Result<()> {
-    if arguments.gpu.is_empty() {
+pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
+    if numbers.is_empty() {
         return Ok(());
     }
-    let source = live(&super::patient(&arguments.environment, None).waiting);
+    let source = live(waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let visible = std::env::var(VISIBLE).ok();
-    let wanted = named(&arguments.gpu, &machine.gpus, visible.as_deref())?;
+    let wanted = named(numbers, &machine.gpus, visible.as_deref())?;
     if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(VISIBLE, &wanted) }
 }
 
 /// The UUIDs of the GPUs that this process sees, as NVML tells without starting CUDA here.
-pub(super) fn visible(arguments: &Check) -> Vec<String> {
-    let source = live(&arguments.environment.waiting);
+pub(crate) fn visible(waiting: &Waiting) -> Vec<String> {
+    let source = live(waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let setting = std::env::var(VISIBLE).ok();
     let nvidia = machine.gpus.into_iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
@@ -74,6 +75,13 @@ fn named(numbers: &[u32], gpus: &[Gpu], visible: Option<&str>) -> anyhow::Result
                 "`firstlight doctor` shows the GPUs, and what is wrong with the driver",
             ));
         };
+        if let Some(part) = visible.filter(|visible| visible.trim().starts_with("MIG-")) {
+            let what = format!("{VISIBLE} names a partition ({part}), --gpu names whole GPUs");
+            let hint = format!(
+                "leave --gpu out: the partition is all that this process sees; or unset {VISIBLE}"
+            );
+            return Err(Failure::hinted(what, hint));
+        }
         if visible.is_some_and(|visible| !shows(visible, *number, uuid)) {
             let what = format!("GPU {number} is hidden from this process by {VISIBLE}");
             return Err(Failure::hinted(what, format!("unset {VISIBLE}, or leave --gpu out")));
@@ -94,15 +102,22 @@ fn shows(visible: &str, number: u32, uuid: &str) -> bool {
 }
 
 /// The GPUs that this process sees and that can run kernels, the one that it opens first; none where the driver cannot be used.
-pub(super) fn working(machine: &Machine) -> Vec<Chosen> {
+pub(crate) fn working(machine: &Machine) -> Vec<Chosen> {
     let seen = device::cuda::seen().unwrap_or_default();
-    let index = |at: usize, uuid: &str| {
+    let index = |at: usize, uuid: &str, name: &str| {
         let known = machine.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid));
-        known.map_or(at as u32, |gpu| gpu.index)
+        // NVML lists the board of a partition; which it is can be told where one alone is split.
+        let mut split = machine.gpus.iter().filter(|gpu| gpu.mig == Some(true));
+        let board = split.next().filter(|_| is_partition(name) && split.next().is_none());
+        known.or(board).map_or(at as u32, |gpu| gpu.index)
     };
     let seen = seen.into_iter().enumerate().filter(|(_, gpu)| gpu.unusable.is_none());
-    seen.map(|(at, gpu)| Chosen { index: index(at, &gpu.uuid), uuid: gpu.uuid, name: gpu.name })
-        .collect()
+    seen.map(|(at, gpu)| Chosen {
+        index: index(at, &gpu.uuid, &gpu.name),
+        uuid: gpu.uuid,
+        name: gpu.name,
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -147,6 +162,8 @@ mod tests {
         check(&[1], 2, Some("0"), hidden);
         check(&[1], 2, Some("GPU-0a"), hidden);
         check(&[1], 2, Some(""), hidden);
+        let partition = "CUDA_VISIBLE_DEVICES names a partition (MIG-77e), --gpu names whole GPUs";
+        check(&[1], 2, Some("MIG-77e"), Err(partition));
         check(&[5], 2, None, Err("there is no GPU 5 here, NVML lists 0, 1"));
         check(&[5], 1, None, Err("there is no GPU 5 here, NVML lists GPU 0 alone"));
         check(&[0], 0, None, Err("NVML lists no GPU here, so that --gpu can name none"));

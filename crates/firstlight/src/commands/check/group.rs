@@ -1,0 +1,113 @@
+//! What the GPUs of a check do together, when each has been checked by itself: transfers between them, and a product on all of them.
+
+use super::siblings::Sibling;
+use crate::cli::Check;
+use crate::commands::together::Group;
+use crate::commands::together::chosen::Chosen;
+use bench::FabricPlan;
+use facts::{BenchReport, FabricReport, Machine, SustainedReport};
+use std::time::{Duration, Instant};
+
+/// What came of it; `None` for what was not wanted or not possible.
+#[derive(Default)]
+pub(super) struct Together {
+    pub(super) fabric: Option<FabricReport>,
+    pub(super) sustained: Option<SustainedReport>,
+}
+
+/// Seconds for what is between GPUs.
+fn between(arguments: &Check) -> u64 {
+    let usual = match (arguments.op.is_empty(), arguments.quick) {
+        (false, _) => 0,
+        (true, true) => 8,
+        (true, false) => 30,
+    };
+    arguments.fabric_budget.unwrap_or(usual)
+}
+
+/// Seconds of a product on all GPUs.
+pub(super) fn under_load(arguments: &Check) -> u64 {
+    let brief = arguments.quick || !arguments.op.is_empty() || arguments.budget.is_some();
+    let usual = match (brief || arguments.fleet.until.is_some(), arguments.full) {
+        (true, _) => 0,
+        (false, false) => 20,
+        (false, true) => 60,
+    };
+    arguments.sustain.unwrap_or(usual)
+}
+
+/// Measures both on the GPUs whose own part came to its end.
+pub(super) fn of(
+    gpus: &[Chosen],
+    siblings: &[Sibling],
+    arguments: &Check,
+    (machine, timed, until): (&Machine, &BenchReport, Option<Instant>),
+) -> Together {
+    let broke = |gpu: &Chosen| {
+        siblings.iter().any(|it| it.part.index == gpu.index && it.part.broke.is_some())
+    };
+    let gpus: Vec<Chosen> = gpus.iter().filter(|gpu| !broke(gpu)).cloned().collect();
+    let within = |seconds: u64| {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()) / 2);
+        Duration::from_secs(seconds).min(left.unwrap_or(Duration::MAX))
+    };
+    let venv = arguments.environment.venv.as_deref();
+    let group = Group { gpus: &gpus, machine, venv, until };
+    let mut done = Together::default();
+    let time = within(between(arguments));
+    if gpus.len() > 1 && time.as_secs() > 0 {
+        let largest = if arguments.quick { FabricPlan::QUICK } else { FabricPlan::LARGEST };
+        done.fabric = Some(group.between(largest, time));
+    }
+    let time = within(under_load(arguments));
+    // Unasked, nobody else's work is slowed down for so long.
+    let free = arguments.sustain.is_some() || !shared(timed);
+    if !gpus.is_empty() && free && time.as_secs() > 0 {
+        done.sustained = Some(group.under_load(time));
+    }
+    done
+}
+
+/// What the log has of it, so long after the timing began.
+pub(super) fn notes(done: &Together, since: Duration) -> Vec<String> {
+    let since = since.as_secs_f64();
+    let fabric = done.fabric.iter().map(|fabric| {
+        let seconds = fabric.seconds;
+        format!("measured between the GPUs in {seconds:.1} s, within {since:.1} s of the timing")
+    });
+    let load = done.sustained.iter().map(|load| {
+        format!(
+            "a product on all GPUs for {:.0} s, within {since:.1} s of the timing",
+            load.seconds
+        )
+    });
+    fabric.chain(load).collect()
+}
+
+/// Whether other programs had memory of a GPU when kernels were timed.
+fn shared(timed: &BenchReport) -> bool {
+    let moments = timed.conditions.iter().map(|conditions| &conditions.after);
+    let mut gpus = moments.flat_map(|moment| &moment.gpus);
+    gpus.any(|gpu| gpu.others.as_ref().is_some_and(|others| !others.value.is_empty()))
+}
+
+/// Why what is between GPUs was not measured.
+pub(super) fn why_not_between(arguments: &Check) -> &'static str {
+    match (arguments.fabric_budget, arguments.op.is_empty()) {
+        (Some(0), _) => "--fabric-budget 0 was given",
+        (None, false) => "--op was given; --fabric-budget asks for it all the same",
+        _ => "no time was left for it, or one GPU alone came to the end of its part",
+    }
+}
+
+/// Why no product was computed on all GPUs at once.
+pub(super) fn why_not_under_load(arguments: &Check) -> &'static str {
+    match (arguments.sustain, under_load(arguments)) {
+        (Some(0), _) => "--sustain 0 was given",
+        (None, 0) => "--quick, --op or --budget was given; --sustain asks for it all the same",
+        (None, _) => {
+            "other programs had memory of a GPU, whose work it would slow down; --sustain asks for it all the same"
+        }
+        (Some(_), _) => "no time was left for it",
+    }
+}

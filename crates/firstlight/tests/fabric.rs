@@ -1,0 +1,205 @@
+//! `firstlight bench fabric`, by stand-ins for the driver, NVML and NCCL: what arrives has a rate, what does not is named.
+#![cfg(target_os = "linux")] // The stand-ins are found by the loader's path.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+mod support;
+
+use serde_json::Value;
+use std::path::Path;
+use support::fake_driver::{nccl, with_gpus};
+use tempfile::tempdir;
+
+const TWO: [(&str, &str); 4] = [
+    ("FAKE_CUDA_GPUS", "2"),
+    ("FAKE_NVML_COUNT", "2"),
+    ("FAKE_NVML_GPU", "9.0 stand-in"),
+    ("FAKE_CUDA_FILLS", "1"),
+];
+
+/// What comes of it in a folder on two GPUs that behave so; with an NCCL that computes where `library` is given.
+fn measured(
+    folder: &Path,
+    library: Option<&Path>,
+    behaviour: &[(&str, &str)],
+    more: &[&str],
+) -> Value {
+    let small = if more.contains(&"--largest") { &[][..] } else { &["--largest", "1"] };
+    let arguments = [&["bench", "fabric", "--json"], small, more].concat();
+    let mut command = with_gpus(folder, &arguments, &TWO);
+    let library = library.map(|library| library.display().to_string());
+    command.env("FIRSTLIGHT_NCCL", library.as_deref().unwrap_or("/nowhere/libnccl.so.2"));
+    command.env("FAKE_NCCL_COMPUTES", "1").env("FAKE_NCCL_SETTING", "1");
+    let output = command.envs(behaviour.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// The title and the evidence of each finding of a rule.
+fn found(report: &Value, rule: &str) -> Vec<String> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    findings.filter(|finding| finding["rule"] == rule).map(Value::to_string).collect()
+}
+
+fn rows<'a>(report: &'a Value, of: &str) -> &'a [Value] {
+    report["fabric"][of].as_array().unwrap()
+}
+
+#[test]
+fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
+    let folder = tempdir().unwrap();
+    let library = nccl(folder.path());
+    let report = measured(folder.path(), Some(&library), &[], &["-o", "out"]);
+    let copies = rows(&report, "copies");
+    assert_eq!(copies.len(), 2);
+    for copy in copies {
+        assert_eq!((&copy["wrong"], &copy["direct"]), (&0.into(), &true.into()), "{copy}");
+        for rate in ["gbps", "both_gbps", "micros"] {
+            assert!(copy[rate].as_f64().unwrap() > 0.0, "{copy}");
+        }
+    }
+    // Four collectives of 1 MiB, 64 and 4 KiB: added up, and moved, to what they have to be on every rank.
+    let collectives = rows(&report, "collectives");
+    assert_eq!(collectives.len(), 4 * 3);
+    for sum in collectives {
+        assert_eq!(sum["wrong"], 0, "{sum}");
+        let (bus, algorithm) =
+            (sum["bus_gbps"].as_f64().unwrap(), sum["algorithm_gbps"].as_f64().unwrap());
+        let factor = if sum["kind"] == "all-reduce" { 1.0 } else { 0.5 };
+        assert!((bus / algorithm - factor).abs() < 1e-9, "{sum}");
+    }
+    let [library, kernel] = rows(&report, "recorded") else { panic!("{report}") };
+    assert_eq!((&library["by"], &library["wrong"]), (&"NCCL".into(), &0.into()));
+    assert!(library["micros"].as_f64().unwrap() > 0.0);
+    // The stand-in launches the kernel and computes nothing.
+    assert_eq!((&kernel["wrong"], &kernel["micros"]), (&8192.into(), &Value::Null), "{kernel}");
+    let wrong = found(&report, "fabric-wrong");
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert!(wrong[0].contains("in sums by decoder.join_peers"), "{wrong:?}");
+    let table = std::fs::read_to_string(folder.path().join("out/fabric.csv")).unwrap();
+    assert_eq!(table.lines().count(), 1 + 2 + 12 + 2, "{table}");
+}
+
+#[test]
+fn what_does_not_arrive_or_is_slow_is_named() {
+    let folder = tempdir().unwrap();
+    let library = nccl(folder.path());
+    let wrong = [("FAKE_CUDA_WRONG_COPIES", "1"), ("FAKE_NCCL_WRONG", "0")];
+    let report = measured(folder.path(), Some(&library), &wrong, &[]);
+    let [there, back] = rows(&report, "copies") else { panic!("{report}") };
+    assert!(there["wrong"].as_u64().unwrap() > 0 && there["gbps"].is_null(), "{there}");
+    assert!(back["wrong"] == 0 && back["gbps"].is_number(), "{back}");
+    for sum in rows(&report, "collectives") {
+        assert_eq!((&sum["wrong"], &sum["bus_gbps"]), (&1.into(), &Value::Null), "{sum}");
+    }
+    let titles = found(&report, "fabric-wrong").concat();
+    assert!(titles.contains("from GPU 0 to GPU 1 and"), "{titles}");
+    assert!(titles.contains("in NCCL's reduce-scatter: 1 values"), "{titles}");
+
+    let slow =
+        measured(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
+    let titles = found(&slow, "fabric-slow").concat();
+    assert!(titles.contains("copies from GPU 0 to GPU 1 are slow: 50 %"), "{titles}");
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    let folder = tempdir().unwrap();
+    let left = |report: &Value| report["fabric"]["left_out"].to_string();
+    let apart = measured(folder.path(), None, &[("FAKE_CUDA_NO_PEERS", "1")], &[]);
+    let said = left(&apart);
+    for words in [
+        "direct copies between GPU 0 and GPU 1",
+        "copies go through the host",
+        "NCCL at /nowhere/libnccl.so.2 does not load",
+        "it writes to the others' memory, which not all of them reach",
+    ] {
+        assert!(said.contains(words), "no {words} in {said}");
+    }
+    assert!(rows(&apart, "copies")[0]["gbps"].is_number(), "{apart}");
+    // NVML says that four links join them.
+    let titles = found(&apart, "peers-unreachable").concat();
+    assert!(
+        titles.contains("GPU 0 and GPU 1 do not reach") && titles.contains("4 NVLinks"),
+        "{titles}"
+    );
+
+    let library = nccl(folder.path());
+    let refused = measured(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
+    let titles = found(&refused, "fabric-wrong").concat();
+    assert!(
+        titles.contains("did not come to its end") && titles.contains("ncclCommInitRank"),
+        "{titles}"
+    );
+    assert!(titles.contains("2 copies and 0 collectives were measured before"), "{titles}");
+    let ended = measured(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
+    let titles = found(&ended, "fabric-wrong").concat();
+    assert!(titles.contains("its process ended, signal: 6"), "{titles}");
+}
+
+#[test]
+fn gpus_under_load_are_looked_at_and_a_product_that_is_wrong_has_no_rate() {
+    let folder = tempdir().unwrap();
+    let report = measured(folder.path(), None, &[], &["--sustain", "1"]);
+    // Nothing is computed, so nothing passes; the reason is told for each GPU.
+    let gpus = report["sustained"]["gpus"].as_array().unwrap();
+    assert_eq!(gpus.len(), 2);
+    for gpu in gpus {
+        assert!(gpu["wrong"].is_string() && gpu["rates"] == Value::Array(Vec::new()), "{gpu}");
+    }
+    assert_eq!(found(&report, "gpu-under-load").len(), 2);
+    // NVML's answers come as they do under load.
+    let mut command = with_gpus(folder.path(), &["ask-nvml", "--every", "20"], &TWO);
+    command.env("FAKE_NVML_FAULTS", "1").stdout(std::process::Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let output = process.stdout.take().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(output));
+    let looks: Vec<Value> =
+        lines.take(3).map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let seconds = |look: &Value| look[1][1]["seconds"].as_f64().unwrap();
+    assert!(seconds(&looks[2]) >= 0.039 && seconds(&looks[2]) > seconds(&looks[0]), "{looks:?}");
+    let bad = &looks[0][1];
+    assert_eq!((&bad[0], &bad[1]["watts"]), (&1.into(), &76.123.into()));
+    let held = bad[1]["held_down_by"].to_string();
+    assert!(held.contains("HW_THERMAL_SLOWDOWN"), "{held}");
+}
+
+/// What a refused command says: a sentence, and a hint.
+fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
+    let folder = tempdir().unwrap();
+    let behaviour = [&TWO[..], behaviour].concat();
+    let output = with_gpus(folder.path(), arguments, &behaviour).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 2), "{said}");
+    said
+}
+
+#[test]
+fn one_gpu_alone_a_partition_and_one_that_is_taken_are_a_sentence_each() {
+    let one = ("CUDA_VISIBLE_DEVICES", "GPU-00000000-0000-0000-0000-000000000001");
+    let part = ("CUDA_VISIBLE_DEVICES", "MIG-00000000-0000-0000-0000-000000000001");
+    let mig = ("FAKE_CUDA_MIG", "1");
+    let said = refused(&["bench", "fabric"], &[one]);
+    assert!(
+        said.contains("there have to be two, this process sees GPU 1 (stand-in) alone"),
+        "{said}"
+    );
+    let said = refused(&["bench", "fabric"], &[part, mig]);
+    assert!(said.contains("(stand-in MIG 1g.10gb) alone"), "{said}");
+    assert!(said.contains("a process sees one partition (MIG) at the most"), "{said}");
+    let said = refused(&["check", "--gpu", "1"], &[part, mig]);
+    assert!(said.contains("CUDA_VISIBLE_DEVICES names a partition (MIG-0000"), "{said}");
+
+    let folder = tempdir().unwrap();
+    let report = measured(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
+    let titles = found(&report, "fabric-wrong").concat();
+    let words = "the GPU (stand-in) is taken: its compute mode lets one program use it at a time";
+    assert!(titles.contains(words), "{titles}");
+    let arguments = ["verify", "rmsnorm", "--backend", "cuda"];
+    let taken = [("FAKE_CUDA_TAKEN", "0")];
+    let output =
+        with_gpus(folder.path(), &arguments, &[&TWO[..], &taken].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(words), "{said}");
+}
