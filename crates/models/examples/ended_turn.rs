@@ -63,7 +63,7 @@ fn main() {
     };
     let prompts: Vec<Vec<u32>> = [60, 63, 64, 65, 200, 500]
         .iter()
-        .map(|length| (0..*length as u32).map(|at| (at * 7 + length) % 509).collect())
+        .map(|length| (0..*length).map(|at| (at * 7 + length) % 509).collect())
         .collect();
     let mut first = engine();
     let budget = first.budget();
