@@ -67,6 +67,12 @@ impl Config {
             kinds.truncate(layers);
             cut = cut.with("layer_types", Value::Array(kinds));
         }
+        // A letter a layer.
+        const LETTERS: &str = "hybrid_override_pattern";
+        if let Some(Value::String(letters)) = cut.get(LETTERS) {
+            let letters: String = letters.chars().take(layers).collect();
+            cut = cut.with(LETTERS, Value::from(letters));
+        }
         // These lists count from 1.
         if let Some(Value::Object(mut lists)) = lists {
             for list in lists.values_mut() {

@@ -37,6 +37,10 @@ pub const SHAPES: &[Shape] = &[
         "qwen3-next-80b-a3b",
         "80 billion parameters, gated delta nets and gated attention, 512 experts"
     ),
+    shape!(
+        "nemotron-3-nano-30b-a3b",
+        "32 billion parameters, Mamba-2, squares in the place of gates, 128 experts"
+    ),
     shape!("granite-hybrid-mini", "reduced: dense"),
     shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
     shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
@@ -50,6 +54,7 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
     shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
+    shape!("nemotron-mini", "reduced: a part a layer, two groups, 8 experts without gates"),
     shape!("bamba-mini", "reduced: Mamba-2 with two groups, half-rotated attention"),
 ];
 

@@ -239,6 +239,9 @@ fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result
 }
 
 fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    if of.latent.is_some() {
+        return Err("experts on a narrower vector have no rule".to_owned());
+    }
     let own = place.even(of.experts.len(), "experts")?;
     for (index, expert) in of.experts.iter().enumerate() {
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {

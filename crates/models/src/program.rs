@@ -30,21 +30,22 @@ trait Mix<B: Backend>: Send {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError>;
 }
 
-/// The mixer of a layer, by its kind.
+/// The mixer of a layer, by its kind; none of a layer that has no other part than a feed-forward one.
 fn mixer<B: Backend>(
     of: &architectures::Mixer,
     load: &mut impl Loader<B>,
-) -> Result<Box<dyn Mix<B>>, ModelError> {
+) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
     use architectures::Mixer;
-    Ok(match of {
+    Ok(Some(match of {
         Mixer::Mamba2(of) => Box::new(Mamba2::new(of, load)?),
         Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
         Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
         Mixer::GatedDelta(of) => Box::new(GatedDelta::new(of, load)?),
+        Mixer::None => return Ok(None),
         // Such a model was refused by its config.
         _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
-    })
+    }))
 }
 
 /// A model with its weights: what takes the residual stream from embeddings to logits.
@@ -56,7 +57,7 @@ pub(crate) struct Program<B: Backend> {
 
 struct Layer<B: Backend> {
     input_norm: RmsNorm,
-    mixer: Box<dyn Mix<B>>,
+    mixer: Option<Box<dyn Mix<B>>>,
     post_norm: RmsNorm,
     experts: Option<Experts<B>>,
     mlp: Option<Mlp<B>>,
@@ -88,18 +89,20 @@ impl<B: Backend> Program<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`, or one of both.
     fn run(
         &self,
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
-        self.mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
-        run.sum_over_ranks()?;
+        if let Some(mixer) = &self.mixer {
+            mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
+            run.sum_over_ranks()?;
+        }
         let forward = match (&self.experts, &self.mlp) {
             (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref()),
             (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
-            (None, None) => Ok(()),
+            (None, None) => return run.end_layer().map_err(failed),
         };
         forward.map_err(&failed)?;
         run.sum_over_ranks()?;

@@ -10,6 +10,9 @@ pub struct Experts {
     pub score: Score,
     /// Experts that a token passes.
     pub per_token: usize,
+    /// Projections to a narrower vector that the experts work on, and back from the sum of what they make; none: they work on
+    /// what the router reads.
+    pub latent: Option<[Projection; 2]>,
     /// The experts that this rank has.
     pub experts: Vec<Expert>,
     /// The first of them among all.

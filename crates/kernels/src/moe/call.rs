@@ -1,6 +1,6 @@
 //! A call of `moe` in its own words.
 
-use super::problem::SCORES;
+use super::problem::{ACTIVATIONS, SCORES};
 use super::{MoeOp, Score};
 use crate::op::given;
 use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
@@ -12,6 +12,8 @@ const OP: &str = "moe";
 pub struct MoeOptions {
     /// Experts of a token, 1 to E; a call without is an error.
     pub top_k: Option<usize>,
+    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
     /// What weights are times.
@@ -25,6 +27,7 @@ impl Options for MoeOptions {
         let renormalise = settings.bool(OP, "renormalise")?.unwrap_or(true);
         Ok(Self {
             top_k: settings.count(OP, "top_k")?,
+            gated: settings.choice(OP, "activation", ACTIVATIONS)? != Some("relu_squared"),
             score: match settings.choice(OP, "score", SCORES)? {
                 Some("sigmoid") => Score::Sigmoid { renormalise },
                 _ => Score::SoftmaxOfChosen,
@@ -40,6 +43,7 @@ impl Options for MoeOptions {
             Score::SoftmaxOfChosen => 0,
             Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
         });
+        key.word(u64::from(self.gated));
         key.number(self.weight_scale);
         key.number(self.scale);
     }
@@ -54,7 +58,7 @@ pub struct MoeCall<'a> {
     pub logits: &'a Tensor,
     /// Added to sigmoid scores for the choice alone `[E]`.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[E, 2I, H]`.
+    /// Of each expert I rows of gates, then I of ups `[E, 2I, H]`; ups alone without gates `[E, I, H]`.
     pub w_gate_up: &'a Tensor,
     /// `[E, H, I]`.
     pub w_down: &'a Tensor,

@@ -6,17 +6,23 @@ use crate::op::{setting, tensor};
 use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
+pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared"];
 pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
     name: "moe",
-    summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down (silu(gate) * up)",
+    summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down act(W_gate_up x)",
     inputs: &[
         tensor("x", "[T, H]", true, "tokens, normalised already"),
         tensor("logits", "[T, E]", true, "the router's, f32"),
         tensor("correction", "[E]", false, "f32, added to sigmoid scores for the choice alone"),
-        tensor("w_gate_up", "[E, 2I, H]", true, "of each expert I rows of gates, then I of ups"),
+        tensor(
+            "w_gate_up",
+            "[E, 2I, H]",
+            true,
+            "of each expert I rows of gates, then I of ups; [E, I, H], ups alone, for relu_squared",
+        ),
         tensor("w_down", "[E, H, I]", true, "in x's type, as w_gate_up"),
         tensor("residual", "[T, H]", false, "f32; none: 0"),
     ],
@@ -27,6 +33,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
     ],
     settings: &[
         setting("top_k", SettingKind::Count, "required", "experts of a token, 1 to E"),
+        setting(
+            "activation",
+            SettingKind::Choice(ACTIVATIONS),
+            "swiglu",
+            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2, without gates (Nemotron)",
+        ),
         setting(
             "score",
             SettingKind::Choice(SCORES),
@@ -76,6 +88,8 @@ pub struct MoeProblem {
     pub intermediate: usize,
     /// Experts of a token.
     pub top_k: usize,
+    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
     /// What weights are times.
@@ -95,6 +109,11 @@ impl MoeProblem {
         self.tokens * self.top_k
     }
 
+    /// Rows of an expert's `w_gate_up`.
+    pub fn ups(&self) -> usize {
+        if self.gated { 2 * self.intermediate } else { self.intermediate }
+    }
+
     /// Storage type of `o`.
     pub fn out_dtype(&self) -> DType {
         if self.residual { DType::F32 } else { self.dtype }
@@ -111,7 +130,11 @@ impl MoeProblem {
         inputs.same_storage(&["w_gate_up", "w_down"], dtype)?;
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
         let [_, _, intermediate] = inputs.dims("w_down", [e, h, Dim::free("I")])?;
-        inputs.dims("w_gate_up", [e, Dim::fixed("2I", 2 * intermediate), h])?;
+        let ups = match options.gated {
+            true => Dim::fixed("2I", 2 * intermediate),
+            false => Dim::fixed("I", intermediate),
+        };
+        inputs.dims("w_gate_up", [e, ups, h])?;
         for name in ["logits", "correction", "residual"] {
             if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
                 return Err(inputs.dtype_error(name, "f32"));
@@ -120,7 +143,7 @@ impl MoeProblem {
         if inputs.get("residual").is_some() {
             inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
         }
-        let MoeOptions { top_k, score, weight_scale, scale } = *options;
+        let MoeOptions { top_k, gated, score, weight_scale, scale } = *options;
         let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
         let Some(top_k) = known else {
             let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
@@ -141,6 +164,7 @@ impl MoeProblem {
             experts,
             intermediate,
             top_k,
+            gated,
             score,
             weight_scale,
             scale,
@@ -173,14 +197,14 @@ impl Problem for MoeProblem {
         ["T", "H", "E", "I", "K"].into_iter().zip(sizes.map(|size| size as u64)).collect()
     }
 
-    /// Three products of H x I for each chosen expert of each token; the router's choice is not counted.
+    /// A product of H x I for each gate, up and way down of each chosen expert of each token; the router's choice is not counted.
     fn flops(&self) -> f64 {
-        6.0 * self.pairs() as f64 * self.hidden as f64 * self.intermediate as f64
+        2.0 * self.pairs() as f64 * self.hidden as f64 * (self.ups() + self.intermediate) as f64
     }
 
     /// Weights of the experts that were chosen, once; x, logits, residual and outputs once.
     fn bytes(&self) -> f64 {
-        let stored = 3 * self.experts_read * self.intermediate * self.hidden;
+        let stored = self.experts_read * (self.ups() + self.intermediate) * self.hidden;
         let x = self.tokens * self.hidden;
         let wide = self.tokens * self.experts + if self.residual { x } else { 0 };
         ((stored + x) * self.dtype.bytes() + wide * DType::F32.bytes()) as f64

@@ -110,6 +110,12 @@ impl Executor<Cpu> for Run<'_> {
         Ok(f32::tensor(&[tokens, made.len() / tokens], made))
     }
 
+    fn project_squared(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let (rows, tokens) = (self.rows(x), self.step.tokens());
+        let made = of.apply_squared(self.step.device, tokens, |row, to| rows.make(row, to));
+        Ok(f32::tensor(&[tokens, made.len() / tokens], made))
+    }
+
     fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError> {
         let (tokens, w) = (self.step.tokens(), values(w));
         let width = rows.len() / tokens;
@@ -193,6 +199,16 @@ impl Executor<Cpu> for Run<'_> {
             None => add_scaled(&mut self.x, &made, self.residual),
         }
         Ok(())
+    }
+
+    fn experts(
+        &mut self,
+        of: &CpuExperts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError> {
+        let made = of.apply(self.step.device, values(rows), values(logits), self.step.tokens());
+        Ok(Tensor::new(rows.shape(), made))
     }
 
     fn logits(

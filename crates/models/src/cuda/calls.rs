@@ -224,6 +224,14 @@ impl Executor<Cuda> for Run<'_> {
         Ok(gated)
     }
 
+    fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let squared = self.rows(of.outputs())?;
+        let (x, norm) = self.taken(x)?;
+        let finish = Finish::Squared;
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&squared]))?;
+        Ok(squared)
+    }
+
     fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError> {
         let count = self.pass.tokens;
         let gates = decoder::GateRows {
@@ -365,9 +373,21 @@ impl Executor<Cuda> for Run<'_> {
         };
         let from = std::mem::replace(&mut self.x, to);
         let given = [&self.flat(h)?, &self.flat(logits)?];
-        self.call(&of.call(given, self.residual, [&from, &self.x]))?;
+        self.call(&of.call(given, self.residual, (Some(&from), &self.x)))?;
         self.spare = Some(from);
         Ok(())
+    }
+
+    fn experts(
+        &mut self,
+        of: &CudaExperts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError> {
+        let o = self.rows(rows.len() / self.pass.tokens)?;
+        let given = [&self.flat(rows)?, &self.flat(logits)?];
+        self.call(&of.call(given, 1.0, (None, &o)))?;
+        Ok(o)
     }
 
     fn logits(

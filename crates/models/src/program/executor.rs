@@ -272,6 +272,9 @@ pub(crate) trait Executor<B: Backend> {
     /// `silu(gate) * up` of a projection to both.
     fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
 
+    /// `max(0, y)^2` of a projection's y.
+    fn project_squared(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
+
     /// Multiplies each token's row by `sigmoid(w . h)` of its row of h; w `[width of h]`.
     fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError>;
 
@@ -302,6 +305,14 @@ pub(crate) trait Executor<B: Backend> {
 
     /// Adds what the experts that each token chooses by its logits make of `h` to the residual stream.
     fn add_experts(&mut self, of: &B::Experts, h: &Tensor, logits: &Tensor) -> Result<(), OpError>;
+
+    /// The sum of what the experts that each token chooses by its logits make of rows.
+    fn experts(
+        &mut self,
+        of: &B::Experts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError>;
 
     /// Logits `[rows, vocabulary]` in float32 of all rows of the residual stream, or of the last one of each sequence.
     fn logits(

@@ -7,6 +7,7 @@ mod granite;
 mod integers;
 mod kimi;
 mod mamba2;
+mod nemotron;
 mod plain;
 mod qwen_next;
 
@@ -68,6 +69,7 @@ impl Oracle {
             "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" => qwen_next::logits(self, tokens),
             "mamba2" => mamba2::logits(self, tokens),
             "bamba" => bamba::logits(self, tokens),
+            "nemotron_h" => nemotron::logits(self, tokens),
             _ => plain::logits(self, tokens),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
+    ("nemotron-mini", &[]),
+    ("nemotron-mini", NEMOTRON_SUPER),
     ("qwen3-next-mini", &[("num_experts", "0"), ("rms_norm_eps", "1e-5")]),
     ("granite-hybrid-mini", FLOAT8_ROWS),
     ("granite-moe-mini", FLOAT8_ROWS),
@@ -107,6 +109,14 @@ const PHI3: &[(&str, &str)] = &[
     ("architectures", r#"["Phi3ForCausalLM"]"#),
     ("partial_rotary_factor", "0.5"),
     ("rope_scaling", "null"),
+];
+
+/// Experts on a narrower vector, eight groups, and weights that do not sum up to 1.
+const NEMOTRON_SUPER: &[(&str, &str)] = &[
+    ("hybrid_override_pattern", r#""EM*ME""#),
+    ("moe_latent_size", "32"),
+    ("n_groups", "8"),
+    ("norm_topk_prob", "false"),
 ];
 
 /// Other names for experts, which are in every layer.

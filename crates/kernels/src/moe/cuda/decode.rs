@@ -23,6 +23,7 @@ const PIECE: usize = 512;
 #[derive(Debug, Clone, Copy)]
 struct Form {
     tokens: Tokens,
+    gated: bool,
     dtype: DType,
 }
 
@@ -86,7 +87,8 @@ impl Form {
     }
 
     fn gate_up(self, arch: &GpuArch) -> KernelSource {
-        self.source("moe_decode_gate_up", GATE_UP, self.ahead(), arch)
+        let source = self.source("moe_decode_gate_up", GATE_UP, self.ahead(), arch);
+        if self.gated { source } else { source.define("GATED", 0) }
     }
 
     fn down(self, arch: &GpuArch) -> KernelSource {
@@ -103,7 +105,7 @@ impl Form {
 
     /// Shared memory of a block on the way up, bytes.
     fn gate_up_bytes(self) -> usize {
-        WARPS * self.ahead() * self.stage_bytes(2)
+        WARPS * self.ahead() * self.stage_bytes(if self.gated { 2 } else { 1 })
     }
 
     /// The same on the way down.
@@ -120,7 +122,7 @@ fn form(problem: &MoeProblem) -> Form {
         0..=FEW => Tokens::Few,
         _ => Tokens::More,
     };
-    Form { tokens, dtype: problem.dtype }
+    Form { tokens, gated: problem.gated, dtype: problem.dtype }
 }
 
 fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
@@ -143,10 +145,11 @@ const STATIC_BYTES: usize = 8448;
 pub(super) fn bundled(dtype: DType, here: &BundledArch) -> Vec<KernelSource> {
     let arch = &here.arch();
     let [one, few, more] =
-        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, dtype });
-    let mut sources = vec![one.gate_up(arch), one.down(arch)];
+        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, gated: true, dtype });
+    let squared = |form: Form| Form { gated: false, ..form }.gate_up(arch);
+    let mut sources = vec![one.gate_up(arch), squared(one), one.down(arch)];
     if here.compute == HOPPER {
-        sources.extend([few.gate_up(arch), few.down(arch), more.down(arch)]);
+        sources.extend([few.gate_up(arch), squared(few), few.down(arch), more.down(arch)]);
         sources.push(route::route_source(TILE, arch));
     }
     sources

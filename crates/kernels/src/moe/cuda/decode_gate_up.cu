@@ -1,21 +1,27 @@
-// Few tokens, the way up: made = weight * silu(gate) * up of every pair of a token and an expert it chose.
+// Few tokens, the way up: made = weight * silu(gate) * up of every pair of a token and an expert it chose; without gates
+// (GATED 0) weight * max(0, up)^2.
 //
-// A block has 8 channels, that is 8 rows of gates and 8 of ups, of every gridDim.y-th tile of up to 8 pairs of one expert
+// A block has 8 channels, that is 8 rows of gates, where there are some, and 8 of ups, of every gridDim.y-th tile of up to 8 pairs of one expert
 // (list.cuh): rows are read once for all tokens of a tile. Its warps share the depth and add their parts in shared memory,
 // always in the same order, while the next tile's weights are under way.
 //
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
-// x [tokens, hidden]; w_gate_up [experts, 2 inner, hidden]; made [pairs as listed, inner], storage type. hidden and inner
+// x [tokens, hidden]; w_gate_up [experts, 2 inner, hidden] (GATED 0: [experts, inner, hidden]); made [pairs as listed, inner], storage type. hidden and inner
 // are multiples of 8.
 // ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
 //   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among the chosen; tiles and pairs are null.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //
-// Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8192 + AHEAD * 8 TOKEN_BYTES
+// Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * (1 + GATED) * 4096 + AHEAD * 8 TOKEN_BYTES
 //   (decode.cuh). May overlap the kernel before it.
 //
-// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way).
+// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way), GATED (1 where it is not defined).
+
+#ifndef GATED
+#define GATED 1
+#endif
+constexpr int PARTS = GATED ? 2 : 1;  // rows of weights of a channel
 
 extern __shared__ __align__(16) unsigned char shared[];
 
@@ -75,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   auto go_on = [&]() {
     cursor.depth = first;
     cursor.index += step;
-    cursor.gates = own_gates + cursor.coming.x * 2 * to_ups;
+    cursor.gates = own_gates + cursor.coming.x * PARTS * to_ups;
     cursor.token = x + (i64)cursor.coming_token * hidden + 8 * quad;
     cursor.has_token = cursor.coming.y + lane / 4 < cursor.coming.z;
     cursor.coming = cursor.then;
@@ -83,14 +89,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     cursor.then = list.at(cursor.index + 2 * step);
   };
   go_on();
-  Ring<2, 1> ring(shared + warp * Ring<2, 1>::BYTES);
+  Ring<PARTS, 1> ring(shared + warp * Ring<PARTS, 1>::BYTES);
   auto ask = [&]() {
     if (cursor.index < list.count && first < last) {
       const int depth = cursor.depth * DEPTH;
       const bool there = depth + 8 * quad < hidden;
       const int at = there ? depth : 0;
       copy_weights(ring.weights(0), cursor.gates + at, there);
-      copy_weights(ring.weights(1), cursor.gates + to_ups + at, there);
+      if (GATED) copy_weights(ring.weights(1), cursor.gates + to_ups + at, there);
       copy_tokens(ring.tokens(), cursor.token + at, there && cursor.has_token);
       if (++cursor.depth == last) go_on();
     }
@@ -108,10 +114,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       copy_wait<AHEAD - 1>();
       u32 of_gate[4], of_up[4], tokens[4];
       load_piece(of_gate, ring.weights(0));
-      load_piece(of_up, ring.weights(1));
+      if (GATED) load_piece(of_up, ring.weights(1));
       load_tokens(tokens, ring.tokens());
       multiply_depth(gate, tokens, of_gate);
-      multiply_depth(up, tokens, of_up);
+      if (GATED) multiply_depth(up, tokens, of_up);
       ask();
     }
     // Every other tile has places of its own, so that one barrier is enough: who adds a tile's parts has come to the next
@@ -140,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float results[2];
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      results[c] = weight * gates[c] / (1.0f + exp2_approximate(gates[c] * -1.44269504f)) * ups[c];
+      results[c] = GATED ? weight * gates[c] / (1.0f + exp2_approximate(gates[c] * -1.44269504f)) * ups[c]
+                         : weight * gates[c] * fmaxf(gates[c], 0.0f);
     }
     *reinterpret_cast<u32*>(made + (i64)pair * inner + channel + 2 * quad) = pack(results[0], results[1]);
   }

@@ -39,6 +39,11 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     None
 }
 
+/// `UP` of kernels of many tokens on the way up.
+pub(super) fn way_up(problem: &MoeProblem) -> u8 {
+    if problem.gated { 1 } else { 2 }
+}
+
 arguments! {
     /// The sizes of a router, how it scores, and how it weighs.
     pub(super) Weighing { experts: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32 }

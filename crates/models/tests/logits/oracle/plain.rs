@@ -160,6 +160,9 @@ fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
 
 /// Angles a position and the factor on cosines, as transformers' `modeling_rope_utils.py` works them out from wave lengths.
 fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
+    if m.config["model_type"] == "nemotron_h" {
+        return (Vec::new(), 1.0);
+    }
     let theta = m.number("rope_theta");
     let partial = match m.config["model_type"] == "bamba" {
         true => 0.5,
