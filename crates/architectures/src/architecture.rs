@@ -151,7 +151,7 @@ pub enum Mixer {
     /// A gated delta net.
     GatedDelta(GatedDelta),
     /// Attention and a state space layer side by side.
-    Parallel(Parallel),
+    Parallel(Box<Parallel>),
     /// Nothing: a layer of a feed-forward part alone.
     None,
 }
@@ -190,9 +190,8 @@ impl Mixer {
             of([shape.heads, shape.head_dim, shape.state], shape.channels(), shape.taps)
         };
         match self {
-            Self::Mamba2(Mamba2 { shape, .. }) | Self::Parallel(Parallel { shape, .. }) => {
-                mamba2(shape)
-            }
+            Self::Mamba2(of) => mamba2(&of.shape),
+            Self::Parallel(of) => mamba2(&of.mamba.shape),
             Self::Kda(Kda { heads, head_dim: dim, taps, .. }) => {
                 of([*heads, *dim, *dim], 3 * heads * dim, *taps)
             }
@@ -210,10 +209,10 @@ impl Mixer {
 
     /// Values that it caches of a token.
     pub fn cached(&self) -> usize {
+        let of_heads = |of: &Attention| 2 * of.kv_heads * of.head_dim;
         match self {
-            Self::Attention(of) | Self::Parallel(Parallel { attention: of, .. }) => {
-                2 * of.kv_heads * of.head_dim
-            }
+            Self::Attention(of) => of_heads(of),
+            Self::Parallel(of) => of_heads(&of.attention),
             Self::Latent(of) => of.shape.cached(),
             Self::Mamba2(_) | Self::Kda(_) | Self::Mamba1(_) | Self::GatedDelta(_) | Self::None => {
                 0
@@ -224,7 +223,7 @@ impl Mixer {
     /// Values of a token where it has the most, counted from what its parts take and give.
     pub(crate) fn widest(&self) -> usize {
         match self {
-            Self::Mamba2(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner(),
+            Self::Mamba2(of) => 2 * of.outputs() + 3 * of.shape.inner(),
             Self::Attention(of) => {
                 // Normalised queries and keys lie beside what was projected.
                 let times = if of.norms.is_some() { 3 } else { 2 };
@@ -238,9 +237,9 @@ impl Mixer {
             Self::Mamba1(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner,
             Self::GatedDelta(of) => 2 * of.project.outputs() + 3 * of.out.inputs,
             Self::Parallel(of) => {
-                let [in_proj, out_proj] = &of.projections;
-                let qkv = of.attention.qkv.outputs();
-                2 * (in_proj.outputs() + qkv) + 3 * out_proj.inputs + 2 * of.attention.out.inputs
+                let (mamba, qkv) = (&of.mamba, of.attention.qkv.outputs());
+                let outputs = mamba.shape.hidden + 2 * (mamba.outputs() + qkv);
+                outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
             Self::None => 0,
         }

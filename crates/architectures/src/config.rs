@@ -216,6 +216,20 @@ impl Config {
         Ok(self.optional(key, "two rising numbers", read)?.unwrap_or(otherwise))
     }
 
+    /// Finite numbers of a list of so many, each 1 where there is no list.
+    pub(crate) fn factors<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
+        let read = |value: &Value| {
+            let factors = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            <[f64; N]>::try_from(factors).ok().filter(|all| all.iter().all(|x| x.is_finite()))
+        };
+        let read = self.get(key).map(|value| read(value).ok_or(N));
+        match read {
+            None => Ok([1.0; N]),
+            Some(Ok(factors)) => Ok(factors),
+            Some(Err(count)) => Err(self.wrong(key, format!("{count} finite numbers"))),
+        }
+    }
+
     /// An object inside, as a config of its own.
     pub(crate) fn part(&self, key: &str) -> Result<Option<Self>, ConfigError> {
         let inside = |keys: &Map<String, Value>| Self {

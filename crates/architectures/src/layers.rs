@@ -18,5 +18,5 @@ pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};
 pub use mamba1::{Mamba1, Mamba1Shape};
 pub(crate) use mamba2::OPEN;
-pub use mamba2::{Mamba2, Mamba2Shape, Parallel};
+pub use mamba2::{Mamba2, Mamba2Shape, MambaFactors, Parallel};
 pub use mlp::GatedMlp;

@@ -41,6 +41,7 @@ pub const SHAPES: &[Shape] = &[
         "nemotron-3-nano-30b-a3b",
         "32 billion parameters, Mamba-2, squares in the place of gates, 128 experts"
     ),
+    shape!("falcon-h1-0.5b", "0.5 billion parameters, attention and Mamba-2 side by side"),
     shape!("granite-hybrid-mini", "reduced: dense"),
     shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
     shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
@@ -54,6 +55,7 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
     shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
+    shape!("falcon-h1-mini", "reduced: attention and Mamba-2 side by side, every factor"),
     shape!("nemotron-mini", "reduced: a part a layer, two groups, 8 experts without gates"),
     shape!("bamba-mini", "reduced: Mamba-2 with two groups, half-rotated attention"),
 ];

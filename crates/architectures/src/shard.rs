@@ -8,6 +8,7 @@ mod cutter;
 
 use crate::layers::{
     Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
+    MambaFactors,
 };
 use crate::{Architecture, Layer, Mixer, Stored};
 use cutter::Cutter;
@@ -155,7 +156,10 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
         1 => 0..1,
         _ => place.even(groups, "groups of Mamba-2")?,
     };
-    let spread = groups == 1;
+    if of.factors != MambaFactors::default() || of.norm_before_gate {
+        return Err("Mamba-2 with factors or a gate behind its norm has no rule".to_owned());
+    }
+    let spread = groups == 1 && of.norm.is_some();
     if spread && !of.out_proj.bias.is_empty() {
         return Err("Mamba-2's norm over all ranks stands before a bias".to_owned());
     }
@@ -174,7 +178,9 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
     for by_head in [of.a_log, of.d, of.dt_bias] {
         cutter.values(by_head, 1, std::slice::from_ref(&own));
     }
-    cutter.values(of.norm, 1, std::slice::from_ref(&channels));
+    if let Some(norm) = of.norm {
+        cutter.values(norm, 1, std::slice::from_ref(&channels));
+    }
     of.out_proj = cutter.inputs(&of.out_proj, channels, place);
     of.norm_ranks = if spread { place.ranks } else { 1 };
     of.shape = Mamba2Shape { heads: own.len(), groups: own_groups.len(), ..shape };

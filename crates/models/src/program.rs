@@ -8,6 +8,7 @@ mod kda;
 mod latent_attention;
 mod mamba2;
 mod mlp;
+mod parallel;
 
 use crate::engine::Wanted;
 use crate::{Architecture, ModelError};
@@ -23,6 +24,7 @@ use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
 use mamba2::Mamba2;
 use mlp::Mlp;
+use parallel::Parallel;
 
 /// A layer's mixer, whose states and caches lie with the executor.
 trait Mix<B: Backend>: Send {
@@ -42,6 +44,7 @@ fn mixer<B: Backend>(
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
         Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
         Mixer::GatedDelta(of) => Box::new(GatedDelta::new(of, load)?),
+        Mixer::Parallel(of) => Box::new(Parallel::new(of, load)?),
         Mixer::None => return Ok(None),
         // Such a model was refused by its config.
         _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
@@ -67,10 +70,12 @@ impl<B: Backend> Program<B> {
     /// Loads what a config describes.
     pub(crate) fn new(of: &Architecture, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let layer = |of: &crate::Layer| {
+            // Gates' own factor is laid on all that a feed-forward part reads, and taken from what it adds.
+            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
             Ok(Layer {
                 input_norm: load.norm(of.input_norm, 1)?,
                 mixer: mixer(&of.mixer, load)?,
-                post_norm: load.norm(of.post_norm, 1)?,
+                post_norm: load.norm_times(of.post_norm, 1, on_gates)?,
                 experts: of.experts.as_ref().map(|of| Experts::new(of, load)).transpose()?,
                 mlp: of.mlp.as_ref().map(|of| Mlp::new(of, load)).transpose()?,
             })

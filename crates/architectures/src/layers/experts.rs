@@ -38,7 +38,13 @@ pub(crate) fn stacked(
     };
     let [gate_up, down] = names;
     let (gate_up, down) = (fused(gate_up, 2 * inner, hidden), fused(down, hidden, inner));
-    let expert = |e| GatedMlp { gate_up: gate_up(e), down: down(e), gated: true, token_gate: None };
+    let expert = |e| GatedMlp {
+        gate_up: gate_up(e),
+        down: down(e),
+        gated: true,
+        token_gate: None,
+        factors: [1.0; 2],
+    };
     (0..count).map(expert).collect()
 }
 

@@ -48,7 +48,8 @@ impl Run<'_> {
         let of = x.rows.map_or(&self.x[..], values);
         let gate = x.gate.map(|(gate, activation)| (values(gate), activation));
         let width = of.len() / self.step.tokens();
-        Rows { device: self.step.device, values: of, width, norm: x.norm, gate }
+        let (device, factor) = (self.step.device, x.factor as f32);
+        Rows { device, values: of, width, norm: x.norm, gate, factor }
     }
 
     /// Parts of a projection's columns, each of these dimensions a token.

@@ -152,8 +152,9 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<[Tensor; N], OpError> {
         let made = parts.iter().map(|part| self.rows(width(part)));
         let made = made.collect::<Result<Vec<_>, _>>()?;
+        let scale = x.factor;
         let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, ..of.of(&x) }.into(&made))?;
+        self.call(&LinearCall { norm, scale, ..of.of(&x) }.into(&made))?;
         let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
         Ok(exactly(shaped.collect::<Result<_, _>>()?))
     }
@@ -165,8 +166,9 @@ impl Executor<Cuda> for Run<'_> {
         part: &[usize],
     ) -> Result<Tensor, OpError> {
         let made = self.tensor(&[self.pass.tokens, width(part)], DType::F32)?;
+        let scale = x.factor;
         let (x, norm) = self.taken(x)?;
-        let call = LinearCall { norm, out: Some(Out::F32), ..of.of(&x) };
+        let call = LinearCall { norm, scale, out: Some(Out::F32), ..of.of(&x) };
         self.call(&call.into([&made]))?;
         self.by_token(&made, part)
     }
@@ -187,8 +189,9 @@ impl Executor<Cuda> for Run<'_> {
         let made = [&widths[..start], &[conv.weight.shape()[0]], &widths[end..]].concat();
         let made = made.into_iter().map(|width| run.rows(width));
         let made = made.collect::<Result<Vec<_>, _>>()?;
+        let scale = x.factor;
         let (x, norm) = run.taken(x)?;
-        let project = LinearCall { norm, ..of.of(&x) }.into(&made);
+        let project = LinearCall { norm, scale, ..of.of(&x) }.into(&made);
         let mixed = if run.pass.one_token {
             let first = widths[..start].iter().sum();
             let mixed = run.step_convolution(&project, (conv, first), &made[start])?;
@@ -252,8 +255,8 @@ impl Executor<Cuda> for Run<'_> {
             self.share = Some(share);
             return added;
         }
+        let (finish, scale) = (Finish::Added(&self.x), self.residual * x.factor);
         let (x, norm) = self.taken(x)?;
-        let (finish, scale) = (Finish::Added(&self.x), self.residual);
         self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
     }
 

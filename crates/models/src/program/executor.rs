@@ -81,6 +81,20 @@ pub(crate) trait Loader<B: Backend> {
         Ok(Rotation { frequencies, factor: of.factor })
     }
 
+    /// The taps of channels `[channels, width]`, each times a factor.
+    fn taps_times(
+        &self,
+        id: ParamId,
+        [channels, width]: [usize; 2],
+        factor: impl Fn(usize) -> f64,
+    ) -> Result<Tensor, ModelError> {
+        let mut taps = self.read(id)?;
+        for (channel, taps) in taps.chunks_mut(width).enumerate() {
+            taps.iter_mut().for_each(|tap| *tap = (f64::from(*tap) * factor(channel)) as f32);
+        }
+        self.give(Tensor::new(&[channels, width], taps))
+    }
+
     /// A whole parameter as a vector in float32.
     fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
         self.vectors(&[id], &[self.architecture().params.get(id).len()])
@@ -88,11 +102,19 @@ pub(crate) trait Loader<B: Backend> {
 
     /// RMSNorm of a row's groups by the model's epsilon.
     fn norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
-        if !self.architecture().params.norms_add_one {
+        self.norm_times(id, groups, 1.0)
+    }
+
+    /// The same, and what it makes times a factor.
+    fn norm_times(&self, id: ParamId, groups: usize, factor: f64) -> Result<RmsNorm, ModelError> {
+        let add_one = self.architecture().params.norms_add_one;
+        if !add_one && factor == 1.0 {
             return self.plain_norm(id, groups);
         }
         let norm = Norm { groups, eps: self.architecture().eps };
-        Ok(RmsNorm { weight: self.mapped(id, |weight| 1.0 + weight)?, norm, ranks: 1 })
+        let more = if add_one { 1.0 } else { 0.0 };
+        let weight = |weight: f32| ((more + f64::from(weight)) * factor) as f32;
+        Ok(RmsNorm { weight: self.mapped(id, weight)?, norm, ranks: 1 })
     }
 
     /// The same by a weight that is multiplied as it is, in whatever model.
@@ -169,7 +191,7 @@ pub(crate) fn convolve<'a>(
     }
 }
 
-/// Rows that go into a call, normalised and then gated on the way.
+/// Rows that go into a call, normalised, gated and then times a factor on the way.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     /// None: the residual stream.
@@ -177,17 +199,24 @@ pub(crate) struct Input<'a> {
     pub(crate) norm: Option<&'a RmsNorm>,
     /// Multiplies what was normalised.
     pub(crate) gate: Option<(&'a Tensor, rmsnorm::Activation)>,
+    /// On what is made of the rows by a projection that has no bias and is not gated; only those take one that is not 1.
+    pub(crate) factor: f64,
 }
 
 impl<'a> Input<'a> {
     /// The residual stream, normalised.
     pub(crate) fn stream(norm: &'a RmsNorm) -> Self {
-        Self { rows: None, norm: Some(norm), gate: None }
+        Self { rows: None, norm: Some(norm), gate: None, factor: 1.0 }
     }
 
     /// Rows as they are.
     pub(crate) fn rows(x: &'a Tensor) -> Self {
-        Self { rows: Some(x), norm: None, gate: None }
+        Self { rows: Some(x), norm: None, gate: None, factor: 1.0 }
+    }
+
+    /// The same times a factor.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self { factor: self.factor * factor, ..self }
     }
 
     /// Rows, normalised.

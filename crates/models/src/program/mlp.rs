@@ -9,6 +9,8 @@ pub(super) struct Mlp<B: Backend> {
     gate_up: B::Projection,
     down: B::Projection,
     token_gate: Option<Tensor>,
+    /// On what is added.
+    factor: f64,
 }
 
 impl<B: Backend> Mlp<B> {
@@ -21,22 +23,24 @@ impl<B: Backend> Mlp<B> {
             },
             down: load.projection(&of.down)?,
             token_gate: of.token_gate.map(|gate| load.vector(gate)).transpose()?,
+            // What is read is times the gates' factor, ups as well.
+            factor: of.factors[1] / of.factors[0],
         })
     }
 
     pub(super) fn run(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Some(token_gate) = &self.token_gate else {
             let inner = self.inner(run, x)?;
-            return run.add(&self.down, Input::rows(&inner));
+            return run.add(&self.down, Input::rows(&inner).times(self.factor));
         };
         let h = match x {
-            Input { rows: Some(rows), norm: None, gate: None } => rows.clone(),
+            Input { rows: Some(rows), norm: None, gate: None, factor: 1.0 } => rows.clone(),
             _ => run.norm(x)?,
         };
         let mut inner = self.inner(run, Input::rows(&h))?;
         // What is left is linear: its gate may come before it, where rows are shorter.
         run.gate_tokens(&mut inner, &h, token_gate)?;
-        run.add(&self.down, Input::rows(&inner))
+        run.add(&self.down, Input::rows(&inner).times(self.factor))
     }
 
     /// What the way down takes.

@@ -30,6 +30,9 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
+    ("falcon-h1-mini", &[]),
+    ("falcon-h1-mini", FALCON_NORMED),
+    ("falcon-h1-mini", &[("mamba_rms_norm", "true"), ("tie_word_embeddings", "true")]),
     ("nemotron-mini", &[]),
     ("nemotron-mini", NEMOTRON_SUPER),
     ("qwen3-next-mini", &[("num_experts", "0"), ("rms_norm_eps", "1e-5")]),
@@ -109,6 +112,14 @@ const PHI3: &[(&str, &str)] = &[
     ("architectures", r#"["Phi3ForCausalLM"]"#),
     ("partial_rotary_factor", "0.5"),
     ("rope_scaling", "null"),
+];
+
+/// A gate behind the norm, and step sizes whose factor is the gate's.
+const FALCON_NORMED: &[(&str, &str)] = &[
+    ("mamba_rms_norm", "true"),
+    ("mamba_norm_before_gate", "true"),
+    ("ssm_multipliers", "[0.35, 0.25, 0.18, 0.5, 0.35]"),
+    ("mlp_multipliers", "[1.0, 0.3]"),
 ];
 
 /// Experts on a narrower vector, eight groups, and weights that do not sum up to 1.

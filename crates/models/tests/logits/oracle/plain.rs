@@ -116,6 +116,8 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
                 y
             }),
         };
+        let key = m.config["key_multiplier"].as_f64().unwrap_or(1.0);
+        parts[1].iter_mut().for_each(|k| *k *= key);
         for (part, name) in parts.iter_mut().zip(["q", "k"]) {
             for head in part.chunks_exact_mut(dim) {
                 if let Some(norm) = m.tensors.get(&format!("{p}.{name}_norm.weight")) {
