@@ -4,7 +4,7 @@ use crate::draft::Draft;
 use crate::families::Family;
 use crate::layers::{
     Attention, Experts, GatedDelta, GatedMlp, Kda, LatentAttention, LatentShape, Mamba1, Mamba2,
-    Mamba2Shape, Parallel,
+    Mamba2Shape, Parallel, ShortConv,
 };
 use crate::params::{ParamId, Params, Projection};
 use crate::{Config, ConfigError, Place, quantisation};
@@ -150,6 +150,8 @@ pub enum Mixer {
     Mamba1(Mamba1),
     /// A gated delta net.
     GatedDelta(GatedDelta),
+    /// A short convolution between two products.
+    ShortConv(ShortConv),
     /// Attention and a state space layer side by side.
     Parallel(Box<Parallel>),
     /// Nothing: a layer of a feed-forward part alone.
@@ -175,6 +177,7 @@ impl Mixer {
             Self::Latent(_) => "latent-attention",
             Self::Mamba1(_) => "mamba",
             Self::GatedDelta(_) => "gated-delta-net",
+            Self::ShortConv(_) => "short-convolution",
             Self::Parallel(_) => "attention+mamba2",
             Self::None => "feed-forward",
         }
@@ -203,6 +206,7 @@ impl Mixer {
                 shape.channels(),
                 shape.taps,
             ),
+            Self::ShortConv(ShortConv { hidden, taps, .. }) => of([0, 0, 0], *hidden, *taps),
             Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
         }
     }
@@ -214,9 +218,12 @@ impl Mixer {
             Self::Attention(of) => of_heads(of),
             Self::Parallel(of) => of_heads(&of.attention),
             Self::Latent(of) => of.shape.cached(),
-            Self::Mamba2(_) | Self::Kda(_) | Self::Mamba1(_) | Self::GatedDelta(_) | Self::None => {
-                0
-            }
+            Self::Mamba2(_)
+            | Self::Kda(_)
+            | Self::Mamba1(_)
+            | Self::GatedDelta(_)
+            | Self::ShortConv(_)
+            | Self::None => 0,
         }
     }
 
@@ -241,6 +248,8 @@ impl Mixer {
                 let outputs = mamba.shape.hidden + 2 * (mamba.outputs() + qkv);
                 outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
+            // The three, both products and the convolution.
+            Self::ShortConv(of) => 6 * of.hidden,
             Self::None => 0,
         }
     }

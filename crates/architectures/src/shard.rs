@@ -117,9 +117,11 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
             vec![&mut of.project, &mut of.out],
             of.key_up.iter_mut().chain(&mut of.value_up).collect(),
         ),
-        Mixer::Mamba1(_) | Mixer::GatedDelta(_) | Mixer::Parallel(_) | Mixer::None => {
-            (Vec::new(), Vec::new())
-        }
+        Mixer::Mamba1(_)
+        | Mixer::GatedDelta(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Parallel(_)
+        | Mixer::None => (Vec::new(), Vec::new()),
     };
     let experts = layer.experts.iter_mut().flat_map(|experts| &mut experts.experts);
     let gated = experts.chain(&mut layer.mlp).flat_map(|of| [&mut of.gate_up, &mut of.down]);

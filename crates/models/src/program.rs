@@ -9,6 +9,7 @@ mod latent_attention;
 mod mamba2;
 mod mlp;
 mod parallel;
+mod short_conv;
 
 use crate::engine::Wanted;
 use crate::{Architecture, ModelError};
@@ -25,6 +26,7 @@ use latent_attention::LatentAttention;
 use mamba2::Mamba2;
 use mlp::Mlp;
 use parallel::Parallel;
+use short_conv::ShortConv;
 
 /// A layer's mixer, whose states and caches lie with the executor.
 trait Mix<B: Backend>: Send {
@@ -44,6 +46,7 @@ fn mixer<B: Backend>(
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
         Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
         Mixer::GatedDelta(of) => Box::new(GatedDelta::new(of, load)?),
+        Mixer::ShortConv(of) => Box::new(ShortConv::new(of, load)?),
         Mixer::Parallel(of) => Box::new(Parallel::new(of, load)?),
         Mixer::None => return Ok(None),
         // Such a model was refused by its config.

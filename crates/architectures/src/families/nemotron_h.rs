@@ -171,6 +171,7 @@ fn experts(
     let score = Score::Sigmoid {
         correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
+        sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),
     };
     let experts = (0..count).map(|e| mlp(draft, &format!("{prefix}.experts.{e}"), [width, inner]));

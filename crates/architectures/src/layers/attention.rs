@@ -48,6 +48,8 @@ pub(crate) struct AttentionShape {
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
     pub(crate) fused: bool,
+    /// What the projection of the output and the norms of queries and keys are called.
+    pub(crate) names: [&'static str; 3],
 }
 
 impl AttentionShape {
@@ -79,6 +81,7 @@ impl AttentionShape {
             normed: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
+            names: ["o", "q_norm", "k_norm"],
         })
     }
 }
@@ -111,9 +114,10 @@ impl Attention {
                 Projection::stacked([q, k, v])
             }
         };
-        let out = project("o", hidden, queries, out_bias);
+        let [out, norms @ ..] = shape.names;
+        let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
-        let norms = shape.normed.then(|| ["q_norm", "k_norm"].map(&mut norm));
+        let norms = shape.normed.then(|| norms.map(&mut norm));
         let AttentionShape { rope, window, gated, factors, .. } = shape;
         Self { heads, kv_heads, head_dim, scale, rope, window, norms, gated, qkv, out, factors }
     }

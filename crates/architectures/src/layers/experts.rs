@@ -58,8 +58,10 @@ pub enum Score {
     Sigmoid {
         /// Added to the scores for the choice alone, one an expert.
         correction: ParamId,
-        /// Whether the weights of the chosen are divided by their sum (plus 1e-20).
+        /// Whether the weights of the chosen are divided by their sum.
         renormalise: bool,
+        /// Added to that sum.
+        sum_eps: f64,
         /// Factor on the weights.
         scale: f64,
     },

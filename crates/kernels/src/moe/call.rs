@@ -7,6 +7,9 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "moe";
 
+/// What most models add to the sum of a token's sigmoids.
+pub const SUM_EPS: f64 = 1e-20;
+
 /// What a call says beside its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MoeOptions {
@@ -16,6 +19,8 @@ pub struct MoeOptions {
     pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
+    /// Added to the sum that sigmoids are divided by: [`SUM_EPS`] in most models.
+    pub sum_eps: f64,
     /// What weights are times.
     pub weight_scale: f64,
     /// What the sum over experts is times.
@@ -32,6 +37,7 @@ impl Options for MoeOptions {
                 Some("sigmoid") => Score::Sigmoid { renormalise },
                 _ => Score::SoftmaxOfChosen,
             },
+            sum_eps: settings.number(OP, "sum_eps")?.unwrap_or(SUM_EPS),
             weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
         })
@@ -44,6 +50,7 @@ impl Options for MoeOptions {
             Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
         });
         key.word(u64::from(self.gated));
+        key.number(self.sum_eps);
         key.number(self.weight_scale);
         key.number(self.scale);
     }

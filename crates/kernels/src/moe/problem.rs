@@ -49,7 +49,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "renormalise",
             SettingKind::Bool,
             "true",
-            "whether sigmoid scores are divided by their sum over the chosen + 1e-20",
+            "whether sigmoid scores are divided by their sum over the chosen + sum_eps",
+        ),
+        setting(
+            "sum_eps",
+            SettingKind::Number,
+            "1e-20",
+            "added to the sum of sigmoid scores that they are divided by",
         ),
         setting(
             "weight_scale",
@@ -68,7 +74,7 @@ pub enum Score {
     SoftmaxOfChosen,
     /// Chosen by sigmoid + correction; weights are the sigmoids, divided by their sum where `renormalise`.
     Sigmoid {
-        /// Whether weights are divided by their sum + 1e-20.
+        /// Whether weights are divided by their sum + `sum_eps`.
         renormalise: bool,
     },
 }
@@ -92,6 +98,8 @@ pub struct MoeProblem {
     pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
+    /// Added to the sum that sigmoids are divided by.
+    pub sum_eps: f64,
     /// What weights are times.
     pub weight_scale: f64,
     /// What the sum over experts is times.
@@ -143,7 +151,7 @@ impl MoeProblem {
         if inputs.get("residual").is_some() {
             inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
         }
-        let MoeOptions { top_k, gated, score, weight_scale, scale } = *options;
+        let MoeOptions { top_k, gated, score, sum_eps, weight_scale, scale } = *options;
         let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
         let Some(top_k) = known else {
             let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
@@ -166,6 +174,7 @@ impl MoeProblem {
             top_k,
             gated,
             score,
+            sum_eps,
             weight_scale,
             scale,
             residual: inputs.get("residual").is_some(),

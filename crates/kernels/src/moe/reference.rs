@@ -115,7 +115,7 @@ fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     };
     let sum: f64 = match problem.score {
         Score::SoftmaxOfChosen => scores.iter().sum(),
-        Score::Sigmoid { renormalise: true } => scores.iter().sum::<f64>() + 1e-20,
+        Score::Sigmoid { renormalise: true } => scores.iter().sum::<f64>() + problem.sum_eps,
         Score::Sigmoid { renormalise: false } => 1.0,
     };
     scores.iter().map(|score| score / sum * problem.weight_scale).collect()

@@ -105,8 +105,9 @@ impl CpuExperts {
                 let sum: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|weight| *weight /= sum);
             }
-            Score::Sigmoid { renormalise, scale, .. } => {
-                let sum = if renormalise { weights.iter().sum::<f32>() + 1e-20 } else { 1.0 };
+            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
+                let eps = sum_eps as f32;
+                let sum = if renormalise { weights.iter().sum::<f32>() + eps } else { 1.0 };
                 weights.iter_mut().for_each(|weight| *weight = *weight / sum * scale as f32);
             }
         }

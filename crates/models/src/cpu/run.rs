@@ -93,8 +93,7 @@ impl Executor<Cpu> for Run<'_> {
         let channels = conv.weight.shape()[0];
         let (before, behind) = (&parts[..convolved.start], &parts[convolved.end..]);
         let mut made = self.parts(of, x, &[before, &[&[channels]], behind].concat());
-        let call = convolve(&made[convolved.start], &conv.weight, conv.bias.as_ref());
-        let mixed = self.advance(conv.states, &call, &[channels])?;
+        let mixed = self.convolve(conv, &made[convolved.start])?;
         let mut first = 0;
         let mixed = parts[convolved.clone()].iter().map(|part| {
             let range = first..first + width(part);
@@ -103,6 +102,18 @@ impl Executor<Cpu> for Run<'_> {
         });
         made.splice(convolved.start..=convolved.start, mixed);
         Ok(exactly(made))
+    }
+
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError> {
+        let call = convolve(x, &by.weight, by.bias.as_ref(), by.silu);
+        self.advance(by.states, &call, &by.weight.shape()[..1])
+    }
+
+    fn multiply(&mut self, [x, y]: [&Tensor; 2]) -> Result<Tensor, OpError> {
+        let mut made = HostBuffer::filled(0f32, x.len());
+        let both = values(x).par_iter().zip(values(y));
+        made.par_iter_mut().zip(both).for_each(|(made, (x, y))| *made = x * y);
+        Ok(f32::tensor(x.shape(), made))
     }
 
     fn project_gated(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {

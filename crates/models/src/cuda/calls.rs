@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 
     /// Convolves `count` channels from `first` on; `x` and `o` over the pass's tokens.
-    fn convolve(
+    fn convolve_part(
         &self,
         conv: &Convolution,
         (first, count): Part,
@@ -93,7 +93,7 @@ impl Run<'_> {
     ) -> Result<(), OpError> {
         let bias = conv.bias.as_ref().map(|bias| bias.rows(first, count)).transpose()?;
         let weight = conv.weight.rows(first, count)?;
-        let call = convolve(x, &weight, bias.as_ref());
+        let call = convolve(x, &weight, bias.as_ref(), conv.silu);
         self.call(&Over { call: &call, offsets: self.pass.offsets(), states, o: Some(o) })
     }
 
@@ -106,7 +106,7 @@ impl Run<'_> {
     ) -> Result<Tensor, OpError> {
         let states = self.memory.states[conv.states.0].in_place(self.pass);
         let (weight, bias) = (&conv.weight, conv.bias.as_ref());
-        let convolved = Convolved { weight, bias, first, silu: true, states };
+        let convolved = Convolved { weight, bias, first, silu: conv.silu, states };
         let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
         if self.is_possible(&convolving)? {
             self.call(&convolving)?;
@@ -116,7 +116,7 @@ impl Run<'_> {
         let channels = conv.weight.shape()[0];
         let x = self.by_token(projected, &[channels])?;
         let mixed = self.rows(channels)?;
-        self.convolve(conv, (0, channels), states, [&x, &mixed])?;
+        self.convolve_part(conv, (0, channels), states, [&x, &mixed])?;
         Ok(mixed)
     }
 
@@ -205,7 +205,7 @@ impl Executor<Cuda> for Run<'_> {
             let mix = |(at, part): (usize, &Part)| {
                 let x = made[start].columns(part.0, part.1, &run.pass.shape(&[part.1]))?;
                 let mixed = run.rows(part.1)?;
-                run.convolve(conv, *part, moving.states(at), [&x, &mixed])?;
+                run.convolve_part(conv, *part, moving.states(at), [&x, &mixed])?;
                 mixed.shaped(&shape(at))
             };
             let mixed = mixing.iter().enumerate().map(mix).collect::<Result<Vec<_>, _>>()?;
@@ -217,6 +217,28 @@ impl Executor<Cuda> for Run<'_> {
         let behind = made[start + 1..].iter().zip(&parts[end..]).map(apart);
         let all = before.chain(mixed.into_iter().map(Ok)).chain(behind);
         Ok(exactly(all.collect::<Result<_, _>>()?))
+    }
+
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError> {
+        let (run, channels) = (&*self, by.weight.shape()[0]);
+        let (x, o) = (run.by_token(x, &[channels])?, run.rows(channels)?);
+        let (pool, whole) = (&run.memory.states[by.states.0], (0, channels));
+        if run.pass.one_token {
+            run.convolve_part(by, whole, pool.in_place(run.pass), [&x, &o])?;
+            return Ok(o);
+        }
+        let moving = pool.begin_parts(run, &[whole])?;
+        run.convolve_part(by, whole, moving.states(0), [&x, &o])?;
+        pool.end(run, &moving)?;
+        Ok(o)
+    }
+
+    fn multiply(&mut self, [x, y]: [&Tensor; 2]) -> Result<Tensor, OpError> {
+        let (count, tokens) = (x.len(), self.pass.tokens);
+        let o = self.rows(count / tokens)?;
+        let buffers = [x.on()?, y.on()?, o.on()?];
+        self.push(decoder::multiply(self.device, DType::Bf16, buffers, count)?)?;
+        Ok(o)
     }
 
     fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {

@@ -54,10 +54,10 @@ impl CudaExperts {
         scale: f64,
         (residual, o): (Option<&'a Tensor>, &'a Tensor),
     ) -> MoeCall<'a> {
-        let (score, weight_scale) = match self.score {
-            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, 1.0),
-            Score::Sigmoid { renormalise, scale, .. } => {
-                (moe::Score::Sigmoid { renormalise }, scale)
+        let (score, sum_eps, weight_scale) = match self.score {
+            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0),
+            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
+                (moe::Score::Sigmoid { renormalise }, sum_eps, scale)
             }
         };
         MoeCall {
@@ -71,6 +71,7 @@ impl CudaExperts {
                 top_k: Some(self.per_token),
                 gated: self.gated,
                 score,
+                sum_eps,
                 weight_scale,
                 scale,
             },

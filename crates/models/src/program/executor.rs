@@ -133,6 +133,7 @@ pub(crate) trait Loader<B: Backend> {
         Ok(Convolution {
             weight: self.vectors(taps, &[channels, width])?,
             bias: bias.map(|bias| self.vector(bias)).transpose()?,
+            silu: true,
             states: self.states(&[channels, width - 1])?,
         })
     }
@@ -163,22 +164,26 @@ impl RmsNorm {
     }
 }
 
-/// A causal convolution with SiLU behind it.
+/// A causal convolution.
 pub(crate) struct Convolution {
     /// `[channels, taps]`.
     pub(crate) weight: Tensor,
     /// `[channels]`.
     pub(crate) bias: Option<Tensor>,
+    /// Whether SiLU stands behind it.
+    pub(crate) silu: bool,
     /// All but the newest of the tokens under its taps, `[channels, taps - 1]`.
     pub(crate) states: StateId,
 }
 
-/// The call of a convolution with SiLU behind it, over tokens `[.., channels]`.
+/// The call of a convolution over tokens `[.., channels]`, with SiLU behind it or without.
 pub(crate) fn convolve<'a>(
     x: &'a Tensor,
     weight: &'a Tensor,
     bias: Option<&'a Tensor>,
+    silu: bool,
 ) -> Conv1dCall<'a> {
+    let activation = if silu { Activation::Silu } else { Activation::None };
     Conv1dCall {
         x,
         weight,
@@ -186,7 +191,7 @@ pub(crate) fn convolve<'a>(
         offsets: None,
         states: States::default(),
         positions: None,
-        options: Conv1dOptions { activation: Activation::Silu, ..Conv1dOptions::default() },
+        options: Conv1dOptions { activation, ..Conv1dOptions::default() },
         o: None,
     }
 }
@@ -297,6 +302,12 @@ pub(crate) trait Executor<B: Backend> {
         parts: [&[usize]; N],
         convolved: (&Convolution, Range<usize>),
     ) -> Result<[Tensor; N], OpError>;
+
+    /// Convolves rows `[channels]` of tokens.
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError>;
+
+    /// The product of rows, element by element.
+    fn multiply(&mut self, of: [&Tensor; 2]) -> Result<Tensor, OpError>;
 
     /// `silu(gate) * up` of a projection to both.
     fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;

@@ -92,6 +92,7 @@ fn choices(list: &mut List) {
         add(list, "far-apart", &Moe { logits: Logits::Spread(30.0), ..base.clone() });
         add(list, "no-correction", &Moe { correction: false, ..base.clone() });
         add(list, "not-renormalised", &base.set("renormalise", false));
+        add(list, "sum-eps", &base.set("sum_eps", 0.3));
         add(list, "top-all", &Moe { top_k: 16, ..base.clone() });
         add(list, "top-1", &Moe { top_k: 1, ..base });
         let granite = Moe::granite([tokens, 64, 16, 32], 3);

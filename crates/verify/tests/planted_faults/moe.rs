@@ -8,6 +8,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         name: "weights left unequal to 1 in sum",
         plant: |given| given.set("renormalise", "false"),
     },
+    Fault { name: "sum_eps left out", plant: |given| given.unset(&["sum_eps"]) },
     Fault { name: "weight_scale left out", plant: |given| given.unset(&["weight_scale"]) },
     Fault { name: "scale left out", plant: |given| given.unset(&["scale"]) },
     Fault { name: "residual left out", plant: without_residual },

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_gate_up(const u16* x, const u16* __restrict__ w_gate_up, const float* logits,
                        const float* __restrict__ correction, int* chosen, float* weights, const int* tiles,
                        const int* pairs, u16* made, int hidden, int inner, int experts, int top_k, int sigmoid,
-                       int renormalise, float weight_scale) {
+                       int renormalise, float sum_eps, float weight_scale) {
   __shared__ float2 parts[2][WARPS][2][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
   const int channel = blockIdx.x * 8, depths = ceil_div(hidden, DEPTH);
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ int places[MOST_CHOSEN];
   __shared__ float taken[MOST_CHOSEN];
   if (warp == 0) {
-    const Router router = {correction, experts, top_k, sigmoid, renormalise, weight_scale};
+    const Router router = {correction, experts, top_k, sigmoid, renormalise, sum_eps, weight_scale};
     const Choice choice = choose(logits, router, places);
     taken[lane] = choice.weight;
     if (blockIdx.x == 0 && blockIdx.y == 0 && lane < top_k) {

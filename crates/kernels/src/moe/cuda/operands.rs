@@ -46,7 +46,7 @@ pub(super) fn way_up(problem: &MoeProblem) -> u8 {
 
 arguments! {
     /// The sizes of a router, how it scores, and how it weighs.
-    pub(super) Weighing { experts: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32 }
+    pub(super) Weighing { experts: i32, top_k: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32 }
 }
 
 pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaError> {
@@ -55,8 +55,8 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaErr
         Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
     };
     let (experts, top_k) = (int(problem.experts)?, int(problem.top_k)?);
-    let weight_scale = problem.weight_scale as f32;
-    Ok(Weighing { experts, top_k, sigmoid, renormalise, weight_scale })
+    let (sum_eps, weight_scale) = (problem.sum_eps as f32, problem.weight_scale as f32);
+    Ok(Weighing { experts, top_k, sigmoid, renormalise, sum_eps, weight_scale })
 }
 
 /// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.
