@@ -13,7 +13,7 @@ pub(super) const COMMAND: Command = Command {
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB) and the packers of weights (35 MB), emitted files are held against
+              releases of torch and of transformers (1.6 GB), whose models' logits are those of ours, and the packers of weights (35 MB), emitted files are held against
 \
               Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a
 \
@@ -97,6 +97,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             cargo::command(&root, &test)
                 .env("FIRSTLIGHT_TORCH_PYTHONS", std::env::join_paths(&stacks)?),
         )?;
+        // Its models, in float32, beside the engine on the processor.
+        let test = ["test", "--locked", "--workspace", "--test", "transformers"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TRANSFORMERS_PYTHON", &stacks[0]))?;
         let Some(packers) = torch::packers(&cargo::target_directory(&root)?, &stacks[0])? else {
             return Ok(());
         };
