@@ -4,7 +4,7 @@ use crate::draft::Draft;
 use crate::families::Family;
 use crate::layers::{
     Attention, Experts, GatedDelta, GatedMlp, Kda, LatentAttention, LatentShape, Mamba1, Mamba2,
-    Mamba2Shape, Parallel,
+    Mamba2Shape, Parallel, ShortConv,
 };
 use crate::params::{ParamId, Params, Projection};
 use crate::{Config, ConfigError, Place, quantisation};
@@ -152,8 +152,10 @@ pub enum Mixer {
     Mamba1(Mamba1),
     /// A gated delta net.
     GatedDelta(GatedDelta),
+    /// A short convolution between two products.
+    ShortConv(ShortConv),
     /// Attention and a state space layer side by side.
-    Parallel(Parallel),
+    Parallel(Box<Parallel>),
     /// Nothing: a layer of a feed-forward part alone.
     None,
 }
@@ -177,6 +179,7 @@ impl Mixer {
             Self::Latent(_) => "latent-attention",
             Self::Mamba1(_) => "mamba",
             Self::GatedDelta(_) => "gated-delta-net",
+            Self::ShortConv(_) => "short-convolution",
             Self::Parallel(_) => "attention+mamba2",
             Self::None => "feed-forward",
         }
@@ -192,9 +195,8 @@ impl Mixer {
             of([shape.heads, shape.head_dim, shape.state], shape.channels(), shape.taps)
         };
         match self {
-            Self::Mamba2(Mamba2 { shape, .. }) | Self::Parallel(Parallel { shape, .. }) => {
-                mamba2(shape)
-            }
+            Self::Mamba2(of) => mamba2(&of.shape),
+            Self::Parallel(of) => mamba2(&of.mamba.shape),
             Self::Kda(Kda { heads, head_dim: dim, taps, .. }) => {
                 of([*heads, *dim, *dim], 3 * heads * dim, *taps)
             }
@@ -206,27 +208,31 @@ impl Mixer {
                 shape.channels(),
                 shape.taps,
             ),
+            Self::ShortConv(ShortConv { hidden, taps, .. }) => of([0, 0, 0], *hidden, *taps),
             Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
         }
     }
 
     /// Values that it caches of a token.
     pub fn cached(&self) -> usize {
+        let of_heads = |of: &Attention| 2 * of.kv_heads * of.head_dim;
         match self {
-            Self::Attention(of) | Self::Parallel(Parallel { attention: of, .. }) => {
-                2 * of.kv_heads * of.head_dim
-            }
+            Self::Attention(of) => of_heads(of),
+            Self::Parallel(of) => of_heads(&of.attention),
             Self::Latent(of) => of.shape.cached(),
-            Self::Mamba2(_) | Self::Kda(_) | Self::Mamba1(_) | Self::GatedDelta(_) | Self::None => {
-                0
-            }
+            Self::Mamba2(_)
+            | Self::Kda(_)
+            | Self::Mamba1(_)
+            | Self::GatedDelta(_)
+            | Self::ShortConv(_)
+            | Self::None => 0,
         }
     }
 
     /// Values of a token where it has the most, counted from what its parts take and give.
     pub(crate) fn widest(&self) -> usize {
         match self {
-            Self::Mamba2(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner(),
+            Self::Mamba2(of) => 2 * of.outputs() + 3 * of.shape.inner(),
             Self::Attention(of) => {
                 // Normalised queries and keys lie beside what was projected.
                 let times = if of.norms.is_some() { 3 } else { 2 };
@@ -240,10 +246,12 @@ impl Mixer {
             Self::Mamba1(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner,
             Self::GatedDelta(of) => 2 * of.project.outputs() + 3 * of.out.inputs,
             Self::Parallel(of) => {
-                let [in_proj, out_proj] = &of.projections;
-                let qkv = of.attention.qkv.outputs();
-                2 * (in_proj.outputs() + qkv) + 3 * out_proj.inputs + 2 * of.attention.out.inputs
+                let (mamba, qkv) = (&of.mamba, of.attention.qkv.outputs());
+                let outputs = mamba.shape.hidden + 2 * (mamba.outputs() + qkv);
+                outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
+            // The three, both products and the convolution.
+            Self::ShortConv(of) => 6 * of.hidden,
             Self::None => 0,
         }
     }

@@ -67,6 +67,12 @@ impl Config {
             kinds.truncate(layers);
             cut = cut.with("layer_types", Value::Array(kinds));
         }
+        // A letter a layer.
+        const LETTERS: &str = "hybrid_override_pattern";
+        if let Some(Value::String(letters)) = cut.get(LETTERS) {
+            let letters: String = letters.chars().take(layers).collect();
+            cut = cut.with(LETTERS, Value::from(letters));
+        }
         // These lists count from 1.
         if let Some(Value::Object(mut lists)) = lists {
             for list in lists.values_mut() {
@@ -219,6 +225,20 @@ impl Config {
             <[f64; 2]>::try_from(ends).ok().filter(|[low, high]| 0.0 <= *low && low <= high)
         };
         Ok(self.optional(key, "two rising numbers", read)?.unwrap_or(otherwise))
+    }
+
+    /// Finite numbers of a list of so many, each 1 where there is no list.
+    pub(crate) fn factors<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
+        let read = |value: &Value| {
+            let factors = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            <[f64; N]>::try_from(factors).ok().filter(|all| all.iter().all(|x| x.is_finite()))
+        };
+        let read = self.get(key).map(|value| read(value).ok_or(N));
+        match read {
+            None => Ok([1.0; N]),
+            Some(Ok(factors)) => Ok(factors),
+            Some(Err(count)) => Err(self.wrong(key, format!("{count} finite numbers"))),
+        }
     }
 
     /// An object inside, as a config of its own.

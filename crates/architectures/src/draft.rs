@@ -104,7 +104,10 @@ impl Draft {
             hidden,
             vocabulary,
             context,
-            eps: self.number(config, config.spelled(&["rms_norm_eps", "layer_norm_epsilon"])),
+            eps: self.number(
+                config,
+                config.spelled(&["rms_norm_eps", "layer_norm_epsilon", "norm_eps"]),
+            ),
             embedding,
             embedding_multiplier: 1.0,
             residual_multiplier: 1.0,

@@ -8,6 +8,7 @@ mod falcon_h1;
 mod granite_hybrid;
 mod jamba;
 mod kimi_linear;
+mod lfm2;
 mod mamba;
 mod mamba2;
 mod nemotron_h;
@@ -21,6 +22,7 @@ pub const FAMILIES: &[Family] = &[
     qwen3_next::FAMILY,
     nemotron_h::FAMILY,
     falcon_h1::FAMILY,
+    lfm2::FAMILY,
     bamba::FAMILY,
     jamba::FAMILY,
     mamba2::FAMILY,

@@ -206,7 +206,10 @@ fn widest(layer: &Layer) -> usize {
     // The experts of a layer are alike.
     let experts = layer.experts.iter().filter_map(|experts| experts.experts.first());
     let gated = experts.chain(&layer.mlp).map(gated).max().unwrap_or(0);
-    layer.mixer.widest().max(gated)
+    let latent = layer.experts.iter().filter_map(|experts| experts.latent.as_ref());
+    // The narrower vector, and the sum of what is made of it.
+    let latent = latent.map(|[to, _]| 2 * to.outputs()).max().unwrap_or(0);
+    layer.mixer.widest().max(gated + latent)
 }
 
 #[cfg(test)]

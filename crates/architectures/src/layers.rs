@@ -8,6 +8,7 @@ mod latent_attention;
 mod mamba1;
 mod mamba2;
 mod mlp;
+mod short_conv;
 
 pub use attention::Attention;
 pub(crate) use attention::AttentionShape;
@@ -18,5 +19,6 @@ pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};
 pub use mamba1::{Mamba1, Mamba1Shape};
 pub(crate) use mamba2::OPEN;
-pub use mamba2::{Mamba2, Mamba2Shape, Parallel};
+pub use mamba2::{Mamba2, Mamba2Shape, MambaFactors, Parallel};
 pub use mlp::GatedMlp;
+pub use short_conv::ShortConv;

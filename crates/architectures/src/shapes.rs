@@ -37,6 +37,13 @@ pub const SHAPES: &[Shape] = &[
         "qwen3-next-80b-a3b",
         "80 billion parameters, gated delta nets and gated attention, 512 experts"
     ),
+    shape!(
+        "nemotron-3-nano-30b-a3b",
+        "32 billion parameters, Mamba-2, squares in the place of gates, 128 experts"
+    ),
+    shape!("falcon-h1-0.5b", "0.5 billion parameters, attention and Mamba-2 side by side"),
+    shape!("lfm2-350m", "0.4 billion parameters, short convolutions between products"),
+    shape!("lfm2-8b-a1b", "8.3 billion parameters, the same with 32 experts"),
     shape!("granite-hybrid-mini", "reduced: dense"),
     shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
     shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
@@ -50,6 +57,10 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
     shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
+    shape!("falcon-h1-mini", "reduced: attention and Mamba-2 side by side, every factor"),
+    shape!("lfm2-mini", "reduced: short convolutions between products, norms of queries and keys"),
+    shape!("lfm2-moe-mini", "reduced: the same with 8 experts"),
+    shape!("nemotron-mini", "reduced: a part a layer, two groups, 8 experts without gates"),
     shape!("bamba-mini", "reduced: Mamba-2 with two groups, half-rotated attention"),
 ];
 

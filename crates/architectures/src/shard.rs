@@ -8,6 +8,7 @@ mod cutter;
 
 use crate::layers::{
     Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
+    MambaFactors,
 };
 use crate::{Architecture, Layer, Mixer, Stored};
 pub(crate) use cutter::Cutter;
@@ -125,9 +126,11 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
             vec![&mut of.project, &mut of.out],
             of.key_up.iter_mut().chain(&mut of.value_up).collect(),
         ),
-        Mixer::Mamba1(_) | Mixer::GatedDelta(_) | Mixer::Parallel(_) | Mixer::None => {
-            (Vec::new(), Vec::new())
-        }
+        Mixer::Mamba1(_)
+        | Mixer::GatedDelta(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Parallel(_)
+        | Mixer::None => (Vec::new(), Vec::new()),
     };
     let experts = layer.experts.iter_mut().flat_map(|experts| &mut experts.experts);
     let gated = experts.chain(&mut layer.mlp).flat_map(|of| [&mut of.gate_up, &mut of.down]);
@@ -164,7 +167,10 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
         1 => 0..1,
         _ => place.even(groups, "groups of Mamba-2")?,
     };
-    let spread = groups == 1;
+    if of.factors != MambaFactors::default() || of.norm_before_gate {
+        return Err("Mamba-2 with factors or a gate behind its norm has no rule".to_owned());
+    }
+    let spread = groups == 1 && of.norm.is_some();
     if spread && !of.out_proj.bias.is_empty() {
         return Err("Mamba-2's norm over all ranks stands before a bias".to_owned());
     }
@@ -183,7 +189,9 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
     for by_head in [of.a_log, of.d, of.dt_bias] {
         cutter.values(by_head, 1, std::slice::from_ref(&own));
     }
-    cutter.values(of.norm, 1, std::slice::from_ref(&channels));
+    if let Some(norm) = of.norm {
+        cutter.values(norm, 1, std::slice::from_ref(&channels));
+    }
     of.out_proj = cutter.inputs(&of.out_proj, channels, place);
     of.norm_ranks = if spread { place.ranks } else { 1 };
     of.shape = Mamba2Shape { heads: own.len(), groups: own_groups.len(), ..shape };
@@ -248,6 +256,9 @@ fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result
 }
 
 fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    if of.latent.is_some() {
+        return Err("experts on a narrower vector have no rule".to_owned());
+    }
     let own = place.even(of.experts.len(), "experts")?;
     for (index, expert) in of.experts.iter().enumerate() {
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {

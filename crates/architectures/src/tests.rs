@@ -82,6 +82,94 @@ fn nemotrons_layers_have_one_part() {
     );
 }
 
+#[test]
+fn what_nemotron_or_falcon_would_do_otherwise_is_refused_by_name() {
+    for (shape, key, value, words) in [
+        (
+            "nemotron-mini",
+            "n_group",
+            "2",
+            "`n_group` is 2, wanted 1, the published models have it so",
+        ),
+        (
+            "nemotron-mini",
+            "mlp_hidden_act",
+            r#""silu""#,
+            "`mlp_hidden_act` is \"silu\", wanted relu2",
+        ),
+        (
+            "falcon-h1-mini",
+            "ssm_in_multiplier",
+            "0",
+            "`ssm_in_multiplier` is 0, wanted numbers other than 0",
+        ),
+        (
+            "falcon-h1-mini",
+            "mlp_multipliers",
+            "[0.5]",
+            "`mlp_multipliers` is [0.5], wanted 2 finite numbers",
+        ),
+        (
+            "falcon-h1-mini",
+            "projectors_bias",
+            "true",
+            "`projectors_bias` is true, wanted false, the published models have it so",
+        ),
+        (
+            "lfm2-moe-mini",
+            "use_expert_bias",
+            "false",
+            "`use_expert_bias` is false, wanted true, the published models have it so",
+        ),
+        ("lfm2-mini", "conv_L_cache", "5", "`conv_L_cache` is 5, wanted 2 to 4 taps"),
+    ] {
+        let config = crate::shape(shape).unwrap();
+        let config = config.with(key, serde_json::from_str(value).unwrap());
+        let error = Architecture::of(&config).unwrap_err().to_string();
+        assert_eq!(error, format!("{shape}: {words}"));
+    }
+}
+
+#[test]
+fn lfms_feed_forward_parts_are_two_thirds_as_wide_as_said() {
+    let params = |name: &str| Architecture::of(&crate::shape(name).unwrap()).unwrap().params;
+    let small = params("lfm2-350m");
+    let width = small.iter().find(|param| param.name == "model.layers.0.feed_forward.w1.weight");
+    // 6656 times two thirds, rounded up to a multiple of 256.
+    assert_eq!(width.unwrap().shape, [4608, 1024]);
+    assert_eq!(small.count(), 354_483_968);
+    // 8.3 billion, of which a token passes 1.5.
+    let large = Architecture::of(&crate::shape("lfm2-8b-a1b").unwrap()).unwrap();
+    assert_eq!(large.params.count() / 10_000_000, 833);
+    assert_eq!(large.weights_per_token() / 10_000_000, 155);
+    check(
+        r#"{"model_type": "lfm2", "hidden_size": 8, "intermediate_size": 6, "block_multiple_of": 2, "num_hidden_layers": 2,
+            "full_attn_idxs": [1], "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 10}"#,
+        "model.layers.",
+        &[
+            ("0.operator_norm.weight", &[8]),
+            ("0.conv.in_proj.weight", &[24, 8]),
+            ("0.conv.conv.weight", &[8, 1, 3]),
+            ("0.conv.out_proj.weight", &[8, 8]),
+            ("0.ffn_norm.weight", &[8]),
+            ("0.feed_forward.w1.weight", &[4, 8]),
+            ("0.feed_forward.w3.weight", &[4, 8]),
+            ("0.feed_forward.w2.weight", &[8, 4]),
+            ("1.operator_norm.weight", &[8]),
+            ("1.self_attn.q_proj.weight", &[8, 8]),
+            ("1.self_attn.k_proj.weight", &[4, 8]),
+            ("1.self_attn.v_proj.weight", &[4, 8]),
+            ("1.self_attn.out_proj.weight", &[8, 8]),
+            ("1.self_attn.q_layernorm.weight", &[4]),
+            ("1.self_attn.k_layernorm.weight", &[4]),
+            ("1.ffn_norm.weight", &[8]),
+            ("1.feed_forward.w1.weight", &[4, 8]),
+            ("1.feed_forward.w3.weight", &[4, 8]),
+            ("1.feed_forward.w2.weight", &[8, 4]),
+        ],
+    );
+}
+
 const QWEN: &str = r#"{"model_type": "KIND", "hidden_size": 8, "num_hidden_layers": 2, "full_attention_interval": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "linear_num_key_heads": 1,
     "linear_num_value_heads": 2, "linear_key_head_dim": 3, "linear_value_head_dim": 5, "linear_conv_kernel_dim": 4,
@@ -166,10 +254,13 @@ fn jambas_mixer_has_norms_and_its_experts_a_router() {
 
 #[test]
 fn what_no_engine_runs_is_described_with_the_reason() {
-    let falcon = describe(FALCON);
-    assert_eq!(falcon.layers[0].mixer.kind(), "attention+mamba2");
-    let reason = falcon.refused.unwrap().to_string();
-    assert_eq!(reason, "config.json: falcon_h1 is no model family that firstlight runs");
+    let jamba = describe(
+        r#"{"model_type": "jamba", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_experts": 2, "num_experts_per_tok": 1, "vocab_size": 10}"#,
+    );
+    assert_eq!(jamba.layers[0].mixer.kind(), "mamba");
+    let reason = jamba.refused.unwrap().to_string();
+    assert_eq!(reason, "config.json: jamba is no model family that firstlight runs");
     // A config without what the arithmetic needs is described, and not run.
     let config = crate::shape("granite-hybrid-mini").unwrap();
     let whole = Architecture::of(&config).unwrap();

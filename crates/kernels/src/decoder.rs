@@ -12,7 +12,7 @@ mod take;
 
 pub use cache::{Append, Turns, append};
 pub use embed::{Embed, embed};
-pub use gate::{GateRows, gate, gate_rows};
+pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
 pub use ranks::{Inboxes, Join, PEERS, Spread, gather, join, join_many, join_peers, spread};
@@ -43,6 +43,7 @@ pub fn bundled() -> Vec<KernelSource> {
             take::source(arch.clone()),
             next::source(arch.clone()),
             gate::source(DType::Bf16, arch.clone()),
+            gate::plain_source(DType::Bf16, arch.clone()),
             gate::rows_source(DType::Bf16, arch.clone()),
             heads::source(DType::Bf16, arch.clone()),
             ranks::spread_source(DType::Bf16, arch.clone()),

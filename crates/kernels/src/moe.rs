@@ -9,7 +9,7 @@ mod reference;
 mod route;
 mod variants;
 
-pub use call::{MoeCall, MoeOptions};
+pub use call::{MoeCall, MoeOptions, SUM_EPS};
 pub use check::SCORE_MARGIN;
 pub use problem::{MoeProblem, NarrowExperts, Score};
 

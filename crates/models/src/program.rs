@@ -8,6 +8,8 @@ mod kda;
 mod latent_attention;
 mod mamba2;
 mod mlp;
+mod parallel;
+mod short_conv;
 
 use crate::engine::Wanted;
 use crate::{Architecture, ModelError};
@@ -23,6 +25,8 @@ use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
 use mamba2::Mamba2;
 use mlp::Mlp;
+use parallel::Parallel;
+use short_conv::ShortConv;
 
 /// A layer's mixer, whose states and caches lie with the executor.
 trait Mix<B: Backend>: Send {
@@ -30,21 +34,24 @@ trait Mix<B: Backend>: Send {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError>;
 }
 
-/// The mixer of a layer, by its kind.
+/// The mixer of a layer, by its kind; none of a layer that has no other part than a feed-forward one.
 fn mixer<B: Backend>(
     of: &architectures::Mixer,
     load: &mut impl Loader<B>,
-) -> Result<Box<dyn Mix<B>>, ModelError> {
+) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
     use architectures::Mixer;
-    Ok(match of {
+    Ok(Some(match of {
         Mixer::Mamba2(of) => Box::new(Mamba2::new(of, load)?),
         Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
         Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
         Mixer::GatedDelta(of) => Box::new(GatedDelta::new(of, load)?),
+        Mixer::ShortConv(of) => Box::new(ShortConv::new(of, load)?),
+        Mixer::Parallel(of) => Box::new(Parallel::new(of, load)?),
+        Mixer::None => return Ok(None),
         // Such a model was refused by its config.
         _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
-    })
+    }))
 }
 
 /// A model with its weights: what takes the residual stream from embeddings to logits.
@@ -56,7 +63,7 @@ pub(crate) struct Program<B: Backend> {
 
 struct Layer<B: Backend> {
     input_norm: RmsNorm,
-    mixer: Box<dyn Mix<B>>,
+    mixer: Option<Box<dyn Mix<B>>>,
     post_norm: RmsNorm,
     experts: Option<Experts<B>>,
     mlp: Option<Mlp<B>>,
@@ -66,10 +73,12 @@ impl<B: Backend> Program<B> {
     /// Loads what a config describes.
     pub(crate) fn new(of: &Architecture, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let layer = |of: &crate::Layer| {
+            // Gates' own factor is laid on all that a feed-forward part reads, and taken from what it adds.
+            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
             Ok(Layer {
                 input_norm: load.norm(of.input_norm, 1)?,
                 mixer: mixer(&of.mixer, load)?,
-                post_norm: load.norm(of.post_norm, 1)?,
+                post_norm: load.norm_times(of.post_norm, 1, on_gates)?,
                 experts: of.experts.as_ref().map(|of| Experts::new(of, load)).transpose()?,
                 mlp: of.mlp.as_ref().map(|of| Mlp::new(of, load)).transpose()?,
             })
@@ -91,18 +100,20 @@ impl<B: Backend> Program<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`, or one of both.
     fn run(
         &self,
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
-        self.mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
-        run.sum_over_ranks()?;
+        if let Some(mixer) = &self.mixer {
+            mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
+            run.sum_over_ranks()?;
+        }
         let forward = match (&self.experts, &self.mlp) {
             (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref()),
             (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
-            (None, None) => Ok(()),
+            (None, None) => return run.end_layer().map_err(failed),
         };
         forward.map_err(&failed)?;
         run.sum_over_ranks()?;

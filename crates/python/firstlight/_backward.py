@@ -89,11 +89,15 @@ def _linear(call):
         normed, root = _normed(rows, call.settings.get("eps", 1e-5))
         rows = normed * _wide(norm)
     rows = rows.to(w.dtype)
-    if call.settings.get("activation") == "swiglu":
+    if call.settings.get("activation", "none") != "none":
         product = _wide(rows @ w.t())
-        gate, up = (product if bias is None else product + _wide(bias)).chunk(2, -1)
-        act, slope = _gate("silu", gate)
-        grad = torch.cat([grad * up * slope, grad * act], -1)
+        product = product if bias is None else product + _wide(bias)
+        if call.settings["activation"] == "swiglu":
+            gate, up = product.chunk(2, -1)
+            act, slope = _gate("silu", gate)
+            grad = torch.cat([grad * up * slope, grad * act], -1)
+        else:
+            grad = grad * 2 * product.clamp(min=0)
     if bias is not None:
         found["bias"] = grad.sum(0)
     grad = grad.to(w.dtype)

@@ -361,8 +361,8 @@ def linear(x, w, *, w_scale=None, norm=None, bias=None, residual=None, activatio
     beside x in bfloat16 or float32, and need ``w_scale``, float32 factors of them: ``[1, N]`` of each row, or ``[ceil(K / 128), N]`` of
     each 128 columns of each row. Blocks of 128 rows with one factor, ``[N / 128, K / 128]`` as DeepSeek's checkpoints have them, are
     ``blocks.t().repeat_interleave(128, 1)``. ``norm`` ``[K]`` is the weight of an RMSNorm of x;
-    ``activation="swiglu"`` takes the first half of the columns as the gate of the second; ``residual`` ``[T, M]`` is float32, and then so
-    is the result. Gives o ``[T, M]``.
+    ``activation="swiglu"`` takes the first half of the columns as the gate of the second, ``"relu_squared"`` squares what is above 0;
+    ``residual`` ``[T, M]`` is float32, and then so is the result. Gives o ``[T, M]``.
     """
     settings = (
         ("activation", activation),

@@ -78,6 +78,8 @@ def linear(x, w, norm=None, bias=None, residual=None, activation=None, scale=1.0
     if activation == "swiglu":
         gate, up = y.chunk(2, -1)
         y = F.silu(gate) * up
+    if activation == "relu_squared":
+        y = F.relu(y).square()
     return y * scale + (0 if residual is None else residual)
 
 
@@ -137,6 +139,8 @@ def cases(device):
     mine = lambda x, w, *t: ops.linear(x, w, **dict(zip(names, t)), **settings)
     formula = lambda x, w, *t: linear(x, w, **dict(zip(names, t)), **settings)
     yield "linear, whole", mine, formula, (x, w, draw(64), b, draw(7, 48))
+    squares = {"activation": "relu_squared", "scale": 0.5}
+    yield "linear, squares", lambda x, w, b: ops.linear(x, w, bias=b, **squares), lambda x, w, b: linear(x, w, bias=b, **squares), (x, w, b)
 
 
 def several(found):

@@ -17,7 +17,7 @@ pub(super) const COMMAND: Command = Command {
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB) and the packers of weights (80 MB), emitted files are held against
+              releases of torch and of transformers (1.6 GB), whose models' logits are those of ours, and the packers of weights (80 MB), emitted files are held against
 \
               Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a
 \
@@ -76,6 +76,16 @@ const OUTSIDE: &[Outside] = &[
         },
         tests: &["--test", "package", "torch"],
         without: "the package was not tried with torch; that needs x86_64 Linux and the Python registry",
+    },
+    Outside {
+        name: "models of transformers",
+        // In float32, beside the engine on the processor.
+        get: |root, target| {
+            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
+            one("FIRSTLIGHT_TRANSFORMERS_PYTHON", stacks.map(|[python, _]| python))
+        },
+        tests: &["--test", "transformers"],
+        without: "logits were not held against transformers' models; that needs x86_64 Linux and the Python registry",
     },
     Outside {
         name: "packers of weights",

@@ -101,5 +101,12 @@ fn experts(
     let experts = stacked(&mut draft.params, names, count, [hidden, inner]);
     let router = format!("{prefix}.router.layer.weight");
     let router = draft.params.projection(router, count, hidden);
-    Ok(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts, first: 0 })
+    Ok(Experts {
+        router,
+        score: Score::SoftmaxOfChosen,
+        per_token,
+        latent: None,
+        experts,
+        first: 0,
+    })
 }

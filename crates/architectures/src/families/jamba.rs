@@ -75,6 +75,7 @@ fn layer(
                     router,
                     score: Score::SoftmaxOfChosen,
                     per_token,
+                    latent: None,
                     experts,
                     first: 0,
                 }),

@@ -166,6 +166,7 @@ fn experts(
         // As large as the differences of scores, so that it changes the choice.
         correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or(config.spelled(RENORMALISE), true), true),
+        sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),
     };
     let expert = |e: usize| {
@@ -181,5 +182,5 @@ fn experts(
             Some(GatedMlp::usual(&mut draft.params, &prefix, widths))
         }
     };
-    Ok((Experts { router, score, per_token, experts, first: 0 }, shared))
+    Ok((Experts { router, score, per_token, latent: None, experts, first: 0 }, shared))
 }

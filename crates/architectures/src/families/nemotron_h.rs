@@ -1,6 +1,9 @@
 //! Nemotron-H: a pattern of letters, one layer each: Mamba-2, attention, feed-forward without a gate, experts.
+//!
+//! transformers' code holds step sizes at `time_step_min` or above in whole prompts, and not in decoding; NVIDIA's own and vLLM, as
+//! here, in neither.
 
-use super::Family;
+use super::{Family, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, OPEN, Score,
@@ -11,7 +14,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "nemotron-h",
     known_by: &["nemotron_h", "NemotronHForCausalLM"],
-    runs: false,
+    runs: true,
     inside: false,
     demands: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
@@ -21,7 +24,12 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only(config, "mlp_hidden_act", "relu2"), ());
+    draft.need(only(config, "mamba_hidden_act", "silu"), ());
+    draft.need(only_without(config, "mlp_bias"), ());
+    // Layers that guess several tokens at once.
+    draft.unused = &["mtp."];
     let around = Around {
         embedding: "backbone.embeddings.weight".to_owned(),
         norm: "backbone.norm_f.weight".to_owned(),
@@ -49,8 +57,10 @@ fn layer(
     match letter {
         'M' => {
             let shape = mamba_shape(config, draft)?;
-            let biases =
-                [config.flag_or("use_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
+            // transformers' code reads the first, the model's own the second; the published models have neither.
+            let projections =
+                config.flag_or("use_bias", false)? || config.flag_or("mamba_proj_bias", false)?;
+            let biases = [config.flag_or("use_conv_bias", true)?, projections];
             let mixer = Mamba2::declare(&mut draft.params, &prefix, shape, biases);
             layer.mixer = Mixer::Mamba2(mixer);
         }
@@ -65,6 +75,15 @@ fn layer(
         _ => layer.mlp = Some(mlp(draft, &prefix, [hidden, config.count("intermediate_size")?])),
     }
     Ok(layer)
+}
+
+/// Refuses an activation other than the one that the published models have.
+fn only(config: &Config, key: &str, known: &str) -> Result<(), ConfigError> {
+    match config.text(key)? {
+        None => Ok(()),
+        Some(word) if word == known => Ok(()),
+        Some(_) => Err(config.wrong(key, known)),
+    }
 }
 
 /// The letters of the pattern, or of the list that newer configs have in its place.
@@ -132,11 +151,19 @@ fn experts(
     };
     let inner = config.count("moe_intermediate_size")?;
     // The largest models route a narrower vector, with projections around all experts.
-    let mut width = hidden;
-    if config.has("moe_latent_size") {
-        width = config.count("moe_latent_size")?;
-        draft.params.projection(format!("{prefix}.fc1_latent_proj.weight"), width, hidden);
-        draft.params.projection(format!("{prefix}.fc2_latent_proj.weight"), hidden, width);
+    let latent = if config.has("moe_latent_size") {
+        let width = config.count("moe_latent_size")?;
+        let mut project = |name: &str, outputs, inputs| {
+            let name = format!("{prefix}.{name}_latent_proj.weight");
+            draft.params.projection(name, outputs, inputs)
+        };
+        Some([project("fc1", width, hidden), project("fc2", hidden, width)])
+    } else {
+        None
+    };
+    let width = latent.as_ref().map_or(hidden, |[to, _]| to.outputs());
+    if draft.need(config.count_or("n_group", 1), 1) > 1 {
+        draft.refuse(config.wrong("n_group", "1, the published models have it so"));
     }
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
     let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
@@ -144,6 +171,7 @@ fn experts(
     let score = Score::Sigmoid {
         correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
+        sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),
     };
     let experts = (0..count).map(|e| mlp(draft, &format!("{prefix}.experts.{e}"), [width, inner]));
@@ -152,5 +180,5 @@ fn experts(
         0 => None,
         shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),
     };
-    Ok((Experts { router, score, per_token, experts, first: 0 }, shared))
+    Ok((Experts { router, score, per_token, latent, experts, first: 0 }, shared))
 }

@@ -193,5 +193,15 @@ fn experts(
             Some(GatedMlp::usual(params, &format!("{prefix}.shared_experts"), widths))
         }
     };
-    Ok((Experts { router, score: Score::SoftmaxOfChosen, per_token, experts, first: 0 }, shared))
+    Ok((
+        Experts {
+            router,
+            score: Score::SoftmaxOfChosen,
+            per_token,
+            latent: None,
+            experts,
+            first: 0,
+        },
+        shared,
+    ))
 }

@@ -111,5 +111,15 @@ fn experts(
             Some(GatedMlp { token_gate, ..GatedMlp::usual(params, &prefix, [hidden, shared]) })
         }
     };
-    Ok((Experts { router, score: Score::SoftmaxOfChosen, per_token, experts, first: 0 }, shared))
+    Ok((
+        Experts {
+            router,
+            score: Score::SoftmaxOfChosen,
+            per_token,
+            latent: None,
+            experts,
+            first: 0,
+        },
+        shared,
+    ))
 }

@@ -24,6 +24,8 @@ pub struct Attention {
     pub qkv: Projection,
     /// Output.
     pub out: Projection,
+    /// Factors on what is read and on what is added.
+    pub factors: [f64; 2],
 }
 
 /// The shapes of an [`Attention`], and what it has besides.
@@ -36,6 +38,8 @@ pub(crate) struct AttentionShape {
     pub(crate) scale: f64,
     pub(crate) rope: Option<Rope>,
     pub(crate) window: Option<usize>,
+    /// Factors on what is read and on what is added.
+    pub(crate) factors: [f64; 2],
     /// Whether the query projection makes gates of the output as well.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
@@ -44,6 +48,8 @@ pub(crate) struct AttentionShape {
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
     pub(crate) fused: bool,
+    /// What the projection of the output and the norms of queries and keys are called.
+    pub(crate) names: [&'static str; 3],
 }
 
 impl AttentionShape {
@@ -70,10 +76,12 @@ impl AttentionShape {
             scale: (head_dim as f64).powf(-0.5),
             rope: None,
             window: None,
+            factors: [1.0; 2],
             gated: false,
             normed: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
+            names: ["o", "q_norm", "k_norm"],
         })
     }
 }
@@ -106,10 +114,11 @@ impl Attention {
                 Projection::stacked([q, k, v])
             }
         };
-        let out = project("o", hidden, queries, out_bias);
+        let [out, norms @ ..] = shape.names;
+        let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
-        let norms = shape.normed.then(|| ["q_norm", "k_norm"].map(&mut norm));
-        let AttentionShape { rope, window, gated, .. } = shape;
-        Self { heads, kv_heads, head_dim, scale, rope, window, norms, gated, qkv, out }
+        let norms = shape.normed.then(|| norms.map(&mut norm));
+        let AttentionShape { rope, window, gated, factors, .. } = shape;
+        Self { heads, kv_heads, head_dim, scale, rope, window, norms, gated, qkv, out, factors }
     }
 }

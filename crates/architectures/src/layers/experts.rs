@@ -10,6 +10,9 @@ pub struct Experts {
     pub score: Score,
     /// Experts that a token passes.
     pub per_token: usize,
+    /// Projections to a narrower vector that the experts work on, and back from the sum of what they make; none: they work on
+    /// what the router reads.
+    pub latent: Option<[Projection; 2]>,
     /// The experts that this rank has.
     pub experts: Vec<Expert>,
     /// The first of them among all.
@@ -35,7 +38,13 @@ pub(crate) fn stacked(
     };
     let [gate_up, down] = names;
     let (gate_up, down) = (fused(gate_up, 2 * inner, hidden), fused(down, hidden, inner));
-    let expert = |e| GatedMlp { gate_up: gate_up(e), down: down(e), gated: true, token_gate: None };
+    let expert = |e| GatedMlp {
+        gate_up: gate_up(e),
+        down: down(e),
+        gated: true,
+        token_gate: None,
+        factors: [1.0; 2],
+    };
     (0..count).map(expert).collect()
 }
 
@@ -49,8 +58,10 @@ pub enum Score {
     Sigmoid {
         /// Added to the scores for the choice alone, one an expert.
         correction: ParamId,
-        /// Whether the weights of the chosen are divided by their sum (plus 1e-20).
+        /// Whether the weights of the chosen are divided by their sum.
         renormalise: bool,
+        /// Added to that sum.
+        sum_eps: f64,
         /// Factor on the weights.
         scale: f64,
     },

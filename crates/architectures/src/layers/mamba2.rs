@@ -11,8 +11,10 @@ pub(crate) const OPEN: [f64; 2] = [0.0, f64::INFINITY];
 pub struct Mamba2 {
     /// The shapes.
     pub shape: Mamba2Shape,
-    /// Makes gate, convolved channels and step sizes, in this order.
+    /// Makes gate, convolved channels and step sizes, in this order; the last where they have no projection of their own.
     pub in_proj: Projection,
+    /// The step sizes' rows of it, where their factor is another one than the gate's.
+    pub dt_proj: Option<Projection>,
     /// `[channels, 1, taps]`.
     pub conv_weight: ParamId,
     /// `[channels]`.
@@ -23,12 +25,31 @@ pub struct Mamba2 {
     pub d: ParamId,
     /// `[heads]`, added to the step sizes.
     pub dt_bias: ParamId,
-    /// `[inner]`, the gated norm.
-    pub norm: ParamId,
+    /// `[inner]`, the gated norm; none: a gate alone.
+    pub norm: Option<ParamId>,
+    /// Whether the gate comes behind the norm.
+    pub norm_before_gate: bool,
     /// Ranks over which each group of the norm is spread; 1 where a group lies on one.
     pub norm_ranks: usize,
     /// Back to the residual stream.
     pub out_proj: Projection,
+    /// Factors of what goes through it.
+    pub factors: MambaFactors,
+}
+
+/// Factors in a mixer, on what projections make: weights stay as they are, whatever they are stored in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MambaFactors {
+    /// On gate, x, B, C and step sizes, before the convolution; none is 0.
+    pub parts: [f64; 5],
+    /// On what is added.
+    pub output: f64,
+}
+
+impl Default for MambaFactors {
+    fn default() -> Self {
+        Self { parts: [1.0; 5], output: 1.0 }
+    }
 }
 
 /// The shapes of a [`Mamba2`].
@@ -107,19 +128,21 @@ impl Mamba2Shape {
     }
 }
 
-/// All of a mixer but its norm.
-struct Core {
-    in_proj: Projection,
-    out_proj: Projection,
-    conv_weight: ParamId,
-    conv_bias: Option<ParamId>,
-    a_log: ParamId,
-    d: ParamId,
-    dt_bias: ParamId,
-}
+impl Mamba2 {
+    /// Declares the parameters under `prefix`; the biases are the convolution's and the projections'.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: Mamba2Shape,
+        biases: [bool; 2],
+    ) -> Self {
+        let core = Self::without_norm(params, prefix, shape, biases);
+        let norm = params.norm(format!("{prefix}.norm.weight"), shape.inner());
+        Self { norm: Some(norm), ..core }
+    }
 
-impl Core {
-    fn declare(
+    /// The same with a gate alone.
+    pub(crate) fn without_norm(
         params: &mut Params,
         prefix: &str,
         shape: Mamba2Shape,
@@ -136,40 +159,38 @@ impl Core {
         let out_proj = project("out_proj", shape.hidden, inner);
         let small = Draw::Uniform(-0.5, 0.5);
         Self {
+            shape,
             in_proj,
-            out_proj,
+            dt_proj: None,
             conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
             conv_bias: conv_bias.then(|| params.add(name("conv1d.bias"), &[channels], small)),
             a_log: params.add(name("A_log"), &[shape.heads], Draw::DecayRate),
             d: params.add(name("D"), &[shape.heads], Draw::Uniform(0.5, 1.5)),
             dt_bias: params.add(name("dt_bias"), &[shape.heads], Draw::StepBias),
-        }
-    }
-}
-
-impl Mamba2 {
-    /// Declares the parameters under `prefix`; the biases are the convolution's and the projections'.
-    pub(crate) fn declare(
-        params: &mut Params,
-        prefix: &str,
-        shape: Mamba2Shape,
-        biases: [bool; 2],
-    ) -> Self {
-        let Core { in_proj, out_proj, conv_weight, conv_bias, a_log, d, dt_bias } =
-            Core::declare(params, prefix, shape, biases);
-        let norm = params.norm(format!("{prefix}.norm.weight"), shape.inner());
-        Self {
-            shape,
-            in_proj,
-            conv_weight,
-            conv_bias,
-            a_log,
-            d,
-            dt_bias,
-            norm,
+            norm: None,
+            norm_before_gate: false,
             norm_ranks: 1,
             out_proj,
+            factors: MambaFactors::default(),
         }
+    }
+
+    /// The same with factors, of projections without biases.
+    pub(crate) fn times(self, factors: MambaFactors) -> Self {
+        let [gate, .., dt] = factors.parts;
+        let rows = self.shape.inner() + self.shape.channels();
+        let apart = gate != dt;
+        Self {
+            dt_proj: apart.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
+            in_proj: if apart { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
+            factors,
+            ..self
+        }
+    }
+
+    /// Rows of all its projections from the residual stream.
+    pub(crate) fn outputs(&self) -> usize {
+        self.in_proj.outputs() + self.dt_proj.as_ref().map_or(0, Projection::outputs)
     }
 }
 
@@ -178,25 +199,6 @@ impl Mamba2 {
 pub struct Parallel {
     /// The attention.
     pub attention: Attention,
-    /// The shapes of the mixer.
-    pub shape: Mamba2Shape,
-    /// Its projections from and to the residual stream.
-    pub projections: [Projection; 2],
-}
-
-impl Parallel {
-    /// Declares the mixer's parameters under `prefix`, with a gated norm or without.
-    pub(crate) fn declare(
-        params: &mut Params,
-        prefix: &str,
-        attention: Attention,
-        shape: Mamba2Shape,
-        (biases, norm): ([bool; 2], bool),
-    ) -> Self {
-        let core = Core::declare(params, prefix, shape, biases);
-        if norm {
-            params.norm(format!("{prefix}.norm.weight"), shape.inner());
-        }
-        Self { attention, shape, projections: [core.in_proj, core.out_proj] }
-    }
+    /// The mixer.
+    pub mamba: Mamba2,
 }

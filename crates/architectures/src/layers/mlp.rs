@@ -1,6 +1,6 @@
 use crate::params::{ParamId, Params, Projection};
 
-/// `down(silu(gate x) * up x)`, or `down(relu(up x)^2)` without a gate.
+/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate.
 #[derive(Debug, Clone)]
 pub struct GatedMlp {
     /// The gate's rows, then up's.
@@ -11,6 +11,8 @@ pub struct GatedMlp {
     pub gated: bool,
     /// A vector of which each token's product with x gates all that is made of it, `sigmoid(w . x)`.
     pub token_gate: Option<ParamId>,
+    /// Factors on the gate, before its activation, and on what is added.
+    pub factors: [f64; 2],
 }
 
 impl GatedMlp {
@@ -32,6 +34,7 @@ impl GatedMlp {
             down: project(down, hidden, inner),
             gated: true,
             token_gate: None,
+            factors: [1.0; 2],
         }
     }
 
@@ -54,6 +57,7 @@ impl GatedMlp {
             down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
             gated,
             token_gate: None,
+            factors: [1.0; 2],
         }
     }
 }

@@ -51,6 +51,7 @@ enum Sums {
 enum Finish {
     Stored,
     Gated,
+    Squared,
 }
 
 impl Linear {
@@ -202,6 +203,17 @@ impl Linear {
         made.into_iter().next().unwrap_or_else(|| HostBuffer::filled(0.0, 0))
     }
 
+    /// `max(0, x W^T)^2`, as wide as the product.
+    pub fn apply_squared(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> HostBuffer<f32> {
+        let made = self.product(device, rows, x, (&[self.outputs], Finish::Squared));
+        made.into_iter().next().unwrap_or_else(|| HostBuffer::filled(0.0, 0))
+    }
+
     fn product(
         &self,
         device: &Device,
@@ -232,7 +244,7 @@ impl Linear {
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
                 // One row leaves no more to a core than a few strips, whose halves balance better. A gate stands beside its up.
-                let width = if rows == 1 && into.1 == Finish::Stored { STRIP / 2 } else { STRIP };
+                let width = if rows == 1 && into.1 != Finish::Gated { STRIP / 2 } else { STRIP };
                 let of_strip = PanelsBf16::words(self.inputs, width);
                 let walked = (walk, &words[..], of_strip * size_of::<u32>());
                 self.run(
@@ -268,7 +280,7 @@ impl Linear {
         let runs = rows.div_ceil(ROWS);
         // Columns of x W^T that become one of y.
         let share = match finish {
-            Finish::Stored => 1,
+            Finish::Stored | Finish::Squared => 1,
             Finish::Gated => 2,
         };
         // Not cleared: for a prompt that is a good part of what the product itself takes.
@@ -286,8 +298,11 @@ impl Linear {
             multiply(rows.clone(), nth, MatMut::new(tile, rows.len(), width, strip));
             for (from, row) in tile.chunks_mut(strip).zip(rows) {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
-                if finish == Finish::Gated {
-                    gate(device, Gate::Silu, from, gates);
+                match finish {
+                    Finish::Stored => {}
+                    Finish::Gated => gate(device, Gate::Silu, from, gates),
+                    // NaN stays NaN.
+                    Finish::Squared => from.iter_mut().for_each(|x| *x *= x.max(0.0)),
                 }
                 let (first, mut start) = (first / share, 0);
                 for (width, part) in widths.iter().zip(&shared) {

@@ -1,6 +1,10 @@
-// Gates alone: o = x * sigmoid(gate), element by element. x, gate and o [length] in storage, length % 8 == 0, all 16-byte
+// Gates alone: o = x * sigmoid(gate), or x * gate with PLAIN, element by element. x, gate and o [length] in storage, length % 8 == 0, all 16-byte
 // aligned; o may be x.
-// Launch: grid (ceil(length / 2048)), 256 threads. Macros: DTYPE.
+// Launch: grid (ceil(length / 2048)), 256 threads. Macros: DTYPE, PLAIN (0 where it is not defined).
+
+#ifndef PLAIN
+#define PLAIN 0
+#endif
 
 constexpr int THREADS = 256;
 
@@ -15,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   logits.load(gate + first * ELEMENT_BYTES);
   float gated[8];
 #pragma unroll
-  for (int e = 0; e < 8; e++) gated[e] = values.get(e) * sigmoid(logits.get(e));
+  for (int e = 0; e < 8; e++) gated[e] = values.get(e) * (PLAIN ? logits.get(e) : sigmoid(logits.get(e)));
   values.set(gated);
   values.store(o + first * ELEMENT_BYTES);
 }

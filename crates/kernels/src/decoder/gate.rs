@@ -1,4 +1,4 @@
-//! Sigmoid gates: of each element, and of each token. The contracts stand in `gate.cu` and `gate_rows.cu`.
+//! Gates: of each element, by a sigmoid or as they are, and of each token. The contracts stand in `gate.cu` and `gate_rows.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
 use crate::cuda::{Planned, arguments};
@@ -27,6 +27,10 @@ pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_gate", ELEMENTS, arch).define("DTYPE", dtype)
 }
 
+pub(super) fn plain_source(dtype: DType, arch: GpuArch) -> KernelSource {
+    source(dtype, arch).define("PLAIN", 1)
+}
+
 pub(super) fn rows_source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_gate_rows", ROWS, arch).define("DTYPE", dtype)
 }
@@ -49,6 +53,28 @@ fn refused(widths: &[usize]) -> OpError {
 pub fn gate(
     device: &Device,
     dtype: DType,
+    buffers: [&Arc<Buffer>; 3],
+    length: usize,
+) -> Result<Planned, OpError> {
+    elements(device, (dtype, source), buffers, length)
+}
+
+/// Plans `o = x * y`, likewise.
+///
+/// # Errors
+/// As [`gate`].
+pub fn multiply(
+    device: &Device,
+    dtype: DType,
+    buffers: [&Arc<Buffer>; 3],
+    length: usize,
+) -> Result<Planned, OpError> {
+    elements(device, (dtype, plain_source), buffers, length)
+}
+
+fn elements(
+    device: &Device,
+    (dtype, source): (DType, fn(DType, GpuArch) -> KernelSource),
     [x, gate, o]: [&Arc<Buffer>; 3],
     length: usize,
 ) -> Result<Planned, OpError> {

@@ -22,6 +22,8 @@ pub enum Out {
 pub struct LinearOptions {
     /// Whether the first half of the columns gates the second.
     pub swiglu: bool,
+    /// Whether columns are squared, those below 0 as 0.
+    pub squared: bool,
     /// Columns of w with a factor of their own, where a row has several.
     pub w_group: usize,
     /// Factor of what is added to the residual.
@@ -42,6 +44,7 @@ impl Default for LinearOptions {
     fn default() -> Self {
         Self {
             swiglu: false,
+            squared: false,
             w_group: SCALED,
             scale: 1.0,
             norm: Norm { groups: 1, eps: 1e-5 },
@@ -72,8 +75,10 @@ impl Options for LinearOptions {
                 return Err(refused(OP, "split", listed(&widths), wanted));
             }
         }
+        let activation = settings.choice(OP, "activation", ACTIVATIONS)?;
         Ok(Self {
-            swiglu: settings.choice(OP, "activation", ACTIVATIONS)? == Some("swiglu"),
+            swiglu: activation == Some("swiglu"),
+            squared: activation == Some("relu_squared"),
             w_group: settings.count(OP, "w_group")?.unwrap_or(default.w_group),
             scale: settings.number(OP, "scale")?.unwrap_or(default.scale),
             norm: Norm {
@@ -92,7 +97,8 @@ impl Options for LinearOptions {
     }
 
     fn key(&self, key: &mut Key) {
-        key.word(u64::from(self.swiglu) | u64::from(self.conv_silu) << 1);
+        let flags = [self.swiglu, self.conv_silu, self.squared];
+        key.word(flags.into_iter().rev().fold(0, |all, flag| 2 * all + u64::from(flag)));
         key.number(self.scale);
         key.number(self.norm.eps);
         key.word(self.norm.groups as u64);
@@ -134,6 +140,8 @@ pub enum Finish<'a> {
     Stored,
     /// The first half gates the second, `silu(gate) * up`.
     Gated,
+    /// They are squared, those below 0 as 0.
+    Squared,
     /// They are added to `[T, M]` in f32.
     Added(&'a Tensor),
     /// Some of them are convolved.
@@ -219,7 +227,9 @@ impl Typed for LinearCall<'_> {
         let Self { scale, out, split, finish, w_group, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);
         let swiglu = matches!(finish, Finish::Gated);
-        let options = LinearOptions { swiglu, w_group, scale, norm, out, split, ..default };
+        let squared = matches!(finish, Finish::Squared);
+        let options =
+            LinearOptions { swiglu, squared, w_group, scale, norm, out, split, ..default };
         let (options, convolved) = match finish {
             Finish::Convolved(convolved) => {
                 let Convolved { first: conv_first, silu: conv_silu, .. } = convolved;

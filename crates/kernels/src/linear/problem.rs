@@ -6,7 +6,7 @@ use crate::op::{setting, tensor};
 use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
-pub(super) const ACTIVATIONS: &[&str] = &["none", "swiglu"];
+pub(super) const ACTIVATIONS: &[&str] = &["none", "swiglu", "relu_squared"];
 pub(super) const OUT: &[&str] = &["storage", "f32"];
 /// Outputs that the columns of a product can go to.
 pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
@@ -64,7 +64,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("final_state", "like initial_state", false, "f32; with `conv_weight`"),
     ],
     settings: &[
-        setting("activation", SettingKind::Choice(ACTIVATIONS), "none", "swiglu: silu(gate) * up"),
+        setting(
+            "activation",
+            SettingKind::Choice(ACTIVATIONS),
+            "none",
+            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2",
+        ),
         setting(
             "w_group",
             SettingKind::Count,
@@ -150,6 +155,8 @@ pub struct LinearProblem {
     pub outputs: usize,
     /// Whether the first half of N gates the second.
     pub swiglu: bool,
+    /// Whether columns are squared, those below 0 as 0.
+    pub squared: bool,
     /// Factor of what is added to the residual.
     pub scale: f64,
     /// How x is normalised, where a `norm` is given.
@@ -221,8 +228,9 @@ impl LinearProblem {
         }
         let norm = norm(options, depth)?;
         let convolution = Convolution::parse(inputs, options, dtype, [tokens, columns])?;
-        if convolution.is_some() && (swiglu || residual) {
-            let what = "needs columns of a product alone, without swiglu and `residual`";
+        let LinearOptions { swiglu, squared, .. } = *options;
+        if convolution.is_some() && (swiglu || squared || residual) {
+            let what = "needs columns of a product alone, without an activation and `residual`";
             return Err(inputs.value_error("conv_weight", what));
         }
         Ok(Self {
@@ -237,6 +245,7 @@ impl LinearProblem {
             inputs: depth,
             outputs,
             swiglu,
+            squared,
             scale: options.scale,
             norm: inputs.get("norm").map(|_| norm),
             bias: inputs.get("bias").is_some(),

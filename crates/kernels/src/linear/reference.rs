@@ -40,6 +40,8 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
             let value = if problem.swiglu {
                 let (gate, up) = (product(token, m), product(token, columns + m));
                 gate / (1.0 + (-gate).exp()) * up
+            } else if problem.squared {
+                product(token, m).max(0.0).powi(2)
             } else {
                 product(token, m)
             };

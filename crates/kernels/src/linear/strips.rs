@@ -244,6 +244,9 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
                         let up = simd.add(load(up), load(&bias[columns..]));
                         value = simd.mul(quick::silu(simd, value), up);
                     }
+                    if self.problem.squared {
+                        value = simd.mul(value, simd.max(value, simd.splat(0.0)));
+                    }
                     let into = values[at..at + S::LANES].as_mut_ptr();
                     simd.store(into, simd.mul(value, scale));
                 }

@@ -1,6 +1,6 @@
 //! A call of `moe` in its own words.
 
-use super::problem::SCORES;
+use super::problem::{ACTIVATIONS, SCORES};
 use super::{MoeOp, Score};
 use crate::linear::SCALED;
 use crate::op::given;
@@ -8,13 +8,20 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "moe";
 
+/// What most models add to the sum of a token's sigmoids.
+pub const SUM_EPS: f64 = 1e-20;
+
 /// What a call says beside its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MoeOptions {
     /// Experts of a token, 1 to E; a call without is an error.
     pub top_k: Option<usize>,
+    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
+    /// Added to the sum that sigmoids are divided by: [`SUM_EPS`] in most models.
+    pub sum_eps: f64,
     /// What weights are times.
     pub weight_scale: f64,
     /// What the sum over experts is times.
@@ -30,10 +37,12 @@ impl Options for MoeOptions {
         let renormalise = settings.bool(OP, "renormalise")?.unwrap_or(true);
         Ok(Self {
             top_k: settings.count(OP, "top_k")?,
+            gated: settings.choice(OP, "activation", ACTIVATIONS)? != Some("relu_squared"),
             score: match settings.choice(OP, "score", SCORES)? {
                 Some("sigmoid") => Score::Sigmoid { renormalise },
                 _ => Score::SoftmaxOfChosen,
             },
+            sum_eps: settings.number(OP, "sum_eps")?.unwrap_or(SUM_EPS),
             weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
             w_group: settings.count(OP, "w_group")?.unwrap_or(SCALED),
@@ -47,6 +56,8 @@ impl Options for MoeOptions {
             Score::SoftmaxOfChosen => 0,
             Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
         });
+        key.word(u64::from(self.gated));
+        key.number(self.sum_eps);
         key.number(self.weight_scale);
         key.number(self.scale);
         key.count(Some(self.w_group));
@@ -63,7 +74,7 @@ pub struct MoeCall<'a> {
     pub logits: &'a Tensor,
     /// Added to sigmoid scores for the choice alone `[E]`.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`; L is E unless
+    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`, or ups alone without gates `[L, I, H]`; L is E unless
     /// [`MoeOptions::experts_first`] says which they are.
     pub w_gate_up: &'a Tensor,
     /// `[L, H, I]`.

@@ -51,11 +51,12 @@ fn launch<E: Element, W: Element>(
     let (hidden, inner) = (problem.hidden, problem.intermediate);
 
     let mut activated = vec![0f32; problem.pairs() * inner]; // [pairs by expert, I]
-    let gate_up = Weights::<W>::new(problem, inputs, "w_gate_up"); // [E, 2I, H]
+    let gate_up = Weights::<W>::new(problem, inputs, "w_gate_up"); // [E, 2I, H], or [E, I, H] without gates
+    let halves: &[usize] = if problem.gated { &[0, inner] } else { &[0] };
     let to = SharedMut::new(&mut activated);
     strips(device, kernel, (&groups, inner), |scratch, expert, pairs, rows| {
-        let first = expert * 2 * inner;
-        for (half, into) in [0, inner].into_iter().zip(&mut scratch.packed) {
+        let first = expert * problem.ups();
+        for (half, into) in halves.iter().zip(&mut scratch.packed) {
             let rows = first + half + rows.start..first + half + rows.end;
             gate_up.pack(isa, rows, &mut scratch.wide, into);
         }
@@ -65,15 +66,18 @@ fn launch<E: Element, W: Element>(
                 scratch.a.extend_from_slice(&x[pair / problem.top_k * hidden..][..hidden]);
             }
             let a = Mat::new(&scratch.a, tile.len(), hidden, hidden);
-            for (packed, c) in scratch.packed.iter().zip(&mut scratch.c) {
+            for (packed, c) in scratch.packed.iter().zip(&mut scratch.c).take(halves.len()) {
                 multiply(isa, a, packed, c);
             }
             let [gates, ups] = &scratch.c;
+            // Without gates the first products are ups, and gate themselves.
+            let ups = if problem.gated { ups } else { gates };
             for ((gates, ups), pair) in gates.chunks(STRIP).zip(ups.chunks(STRIP)).zip(tile) {
                 // SAFETY: this block alone has these channels of these pairs.
                 let into = unsafe { to.slice(pair * inner + rows.start..pair * inner + rows.end) };
                 for ((into, gate), up) in into.iter_mut().zip(gates).zip(ups) {
-                    *into = gate / (1.0 + (-gate).exp()) * up;
+                    *into = up
+                        * if problem.gated { gate / (1.0 + (-gate).exp()) } else { gate.max(0.0) };
                 }
             }
         }

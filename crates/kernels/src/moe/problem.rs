@@ -6,12 +6,13 @@ use crate::op::{setting, tensor};
 use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
+pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared"];
 pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
     name: "moe",
-    summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down (silu(gate) * up)",
+    summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down act(W_gate_up x)",
     inputs: &[
         tensor("x", "[T, H]", true, "tokens, normalised already"),
         tensor("logits", "[T, E]", true, "the router's, f32"),
@@ -20,19 +21,19 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "w_gate_up",
             "[L, 2I, H]",
             true,
-            "of each expert I rows of gates, then I of ups; in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
+            "of each expert I rows of gates, then I of ups ([L, I, H], ups alone, for relu_squared); in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
         ),
         tensor("w_down", "[L, H, I]", true, "in w_gate_up's type"),
         tensor(
             "gate_up_scale",
-            "[L, G, 2I]",
+            "[L, G, 2I or I]",
             false,
             "f32 factors of w_gate_up in e4m3, i8 or u4, which need them: of whole rows (G is 1), or of each `w_group` columns (G is H / w_group, rounded up)",
         ),
         tensor("down_scale", "[L, G, H]", false, "the same of w_down, whose columns are I"),
         tensor(
             "gate_up_offset",
-            "[L, G, 2I]",
+            "[L, G, 2I or I]",
             false,
             "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
         ),
@@ -47,6 +48,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
     settings: &[
         setting("top_k", SettingKind::Count, "required", "experts of a token, 1 to E"),
         setting(
+            "activation",
+            SettingKind::Choice(ACTIVATIONS),
+            "swiglu",
+            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2, without gates (Nemotron)",
+        ),
+        setting(
             "score",
             SettingKind::Choice(SCORES),
             "softmax_of_chosen",
@@ -56,7 +63,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "renormalise",
             SettingKind::Bool,
             "true",
-            "whether sigmoid scores are divided by their sum over the chosen + 1e-20",
+            "whether sigmoid scores are divided by their sum over the chosen + sum_eps",
+        ),
+        setting(
+            "sum_eps",
+            SettingKind::Number,
+            "1e-20",
+            "added to the sum of sigmoid scores that they are divided by",
         ),
         setting(
             "weight_scale",
@@ -87,7 +100,7 @@ pub enum Score {
     SoftmaxOfChosen,
     /// Chosen by sigmoid + correction; weights are the sigmoids, divided by their sum where `renormalise`.
     Sigmoid {
-        /// Whether weights are divided by their sum + 1e-20.
+        /// Whether weights are divided by their sum + `sum_eps`.
         renormalise: bool,
     },
 }
@@ -126,7 +139,8 @@ impl NarrowExperts {
             let wanted = format!("a multiple of {GROUPED}");
             return Err(refused(SPEC.name, "w_group", options.w_group, wanted));
         }
-        let of = [("w_gate_up", 2 * inner, hidden), ("w_down", hidden, inner)];
+        let ups = if options.gated { 2 * inner } else { inner };
+        let of = [("w_gate_up", ups, hidden), ("w_down", hidden, inner)];
         let mut factors = [1; 2];
         for ((w, rows, columns), factors) in of.into_iter().zip(&mut factors) {
             let [scale, offset] = around(w);
@@ -210,8 +224,12 @@ pub struct MoeProblem {
     pub intermediate: usize,
     /// Experts of a token.
     pub top_k: usize,
+    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    pub gated: bool,
     /// How they are chosen and weighed.
     pub score: Score,
+    /// Added to the sum that sigmoids are divided by.
+    pub sum_eps: f64,
     /// What weights are times.
     pub weight_scale: f64,
     /// What the sum over experts is times.
@@ -236,6 +254,11 @@ impl MoeProblem {
         expert.checked_sub(self.first).filter(|place| *place < self.held)
     }
 
+    /// Rows of an expert's `w_gate_up`.
+    pub fn ups(&self) -> usize {
+        if self.gated { 2 * self.intermediate } else { self.intermediate }
+    }
+
     /// Storage type of `o`.
     pub fn out_dtype(&self) -> DType {
         if self.residual { DType::F32 } else { self.dtype }
@@ -249,12 +272,25 @@ impl MoeProblem {
         let dtype = inputs.storage("x")?;
         let [tokens, hidden] = inputs.dims("x", [Dim::free("T"), Dim::free("H")])?;
         let [_, experts] = inputs.dims("logits", [Dim::fixed("T", tokens), Dim::free("E")])?;
-        let MoeOptions { top_k, score, weight_scale, scale, experts_first, w_group: _ } = *options;
+        let MoeOptions {
+            top_k,
+            gated,
+            score,
+            sum_eps,
+            weight_scale,
+            scale,
+            experts_first,
+            w_group: _,
+        } = *options;
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
         let here = experts_first.map_or(e, |_| Dim::free("L"));
         let [held, _, intermediate] = inputs.dims("w_down", [here, h, Dim::free("I")])?;
         let here = Dim::fixed(if experts_first.is_some() { "L" } else { "E" }, held);
-        inputs.dims("w_gate_up", [here, Dim::fixed("2I", 2 * intermediate), h])?;
+        let ups = match options.gated {
+            true => Dim::fixed("2I", 2 * intermediate),
+            false => Dim::fixed("I", intermediate),
+        };
+        inputs.dims("w_gate_up", [here, ups, h])?;
         let narrow = NarrowExperts::parse(inputs, options, [held, hidden, intermediate])?;
         match narrow {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
@@ -301,7 +337,9 @@ impl MoeProblem {
             held,
             intermediate,
             top_k,
+            gated,
             score,
+            sum_eps,
             weight_scale,
             scale,
             residual: inputs.get("residual").is_some(),
@@ -338,19 +376,21 @@ impl Problem for MoeProblem {
         ["T", "H", "E", "I", "K"].into_iter().zip(sizes.map(|size| size as u64)).collect()
     }
 
-    /// Three products of H x I for each chosen expert of each token that is here; the router's choice is not counted.
+    /// A product of H x I for each gate, up and way down of each chosen expert of each token that is here; the router's choice is not
+    /// counted.
     fn flops(&self) -> f64 {
-        6.0 * self.pairs_held as f64 * self.hidden as f64 * self.intermediate as f64
+        2.0 * self.pairs_held as f64 * self.hidden as f64 * (self.ups() + self.intermediate) as f64
     }
 
     /// Weights of the experts that were chosen, with their factors and offsets, once; x, logits, residual and outputs once.
     fn bytes(&self) -> f64 {
         let (i, h) = (self.intermediate, self.hidden);
+        let rows = self.ups() + i; // of H values each, those of the way down turned over
         let of_expert = match self.narrow {
-            None => 3 * i * h * self.dtype.bytes(),
+            None => rows * h * self.dtype.bytes(),
             Some(NarrowExperts { dtype, factors: [up, down], offset, .. }) => {
                 let each = DType::F32.bytes() * if offset { 2 } else { 1 };
-                dtype.bytes_of(3 * i * h) + (2 * i * up + h * down) * each
+                dtype.bytes_of(rows * h) + (self.ups() * up + h * down) * each
             }
         };
         let x = self.tokens * h;

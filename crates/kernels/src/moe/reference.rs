@@ -62,7 +62,7 @@ fn solve(
         if pairs.is_empty() {
             return Vec::new();
         }
-        let gate_up = one(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H]
+        let gate_up = one(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H], or [I, H] without gates
         let down = one(problem, inputs, "w_down", expert - problem.first); // [H, I]
         let apply = |pair: usize| {
             let x = &x[pair / k * hidden..][..hidden];
@@ -137,19 +137,22 @@ fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     };
     let sum: f64 = match problem.score {
         Score::SoftmaxOfChosen => scores.iter().sum(),
-        Score::Sigmoid { renormalise: true } => scores.iter().sum::<f64>() + 1e-20,
+        Score::Sigmoid { renormalise: true } => scores.iter().sum::<f64>() + problem.sum_eps,
         Score::Sigmoid { renormalise: false } => 1.0,
     };
     scores.iter().map(|score| score / sum * problem.weight_scale).collect()
 }
 
-/// W_down (silu(gate) * up), with [gate | up] = W_gate_up x.
+/// W_down (silu(gate) * up), with [gate | up] = W_gate_up x; without gates W_down max(0, W_gate_up x)^2.
 fn mlp(problem: &MoeProblem, x: &[f64], gate_up: &[f64], down: &[f64]) -> Vec<f64> {
     let (hidden, intermediate) = (problem.hidden, problem.intermediate);
     let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
     let inner: Vec<f64> = (0..intermediate)
         .map(|channel| {
             let gate = dot(&gate_up[channel * hidden..][..hidden], x);
+            if !problem.gated {
+                return gate.max(0.0).powi(2);
+            }
             let up = dot(&gate_up[(intermediate + channel) * hidden..][..hidden], x);
             gate / (1.0 + (-gate).exp()) * up
         })

@@ -58,7 +58,8 @@ fn choose(
             weights.iter_mut().for_each(|weight| *weight *= factor / sum);
         }
         Score::Sigmoid { renormalise } => {
-            let sum = if renormalise { weights.iter().sum::<f32>() + 1e-20 } else { 1.0 };
+            let eps = problem.sum_eps as f32;
+            let sum = if renormalise { weights.iter().sum::<f32>() + eps } else { 1.0 };
             weights.iter_mut().for_each(|weight| *weight *= factor / sum);
         }
     }

@@ -33,7 +33,7 @@ fn sizes_types_and_activations() {
         [[1, 1, 64], [2, 7, 6], [5, 64, 128], [33, 513, 66], [65, 100, 130], [130, 1030, 64]]
     {
         for dtype in ALL {
-            for activation in ["none", "swiglu"] {
+            for activation in ["none", "swiglu", "relu_squared"] {
                 let settings = settings(&[("activation", activation), ("scale", "0.5")]);
                 check(
                     &format!("{size:?} {activation}"),

@@ -28,6 +28,11 @@ fn with(mut tensors: TensorMap, name: &str, shape: &[usize]) -> TensorMap {
     tensors
 }
 
+fn with_ups_alone(mut tensors: TensorMap, shape: [usize; 3], dtype: DType) -> TensorMap {
+    tensors.insert("w_gate_up".to_owned(), Random(8).tensor(&shape, dtype));
+    tensors
+}
+
 fn top(top_k: usize) -> Settings {
     Settings::new().with("top_k", top_k)
 }
@@ -68,7 +73,10 @@ fn sizes_scores_and_types() {
             check(&case, &plain, &sigmoid);
             let given = with(plain, "correction", &[experts]);
             let given = with(given, "residual", &[tokens, hidden]);
-            check(&case, &given, &sigmoid.with("scale", 0.22).with("renormalise", false));
+            let sigmoid = sigmoid.with("scale", 0.22).with("renormalise", false);
+            check(&case, &given, &sigmoid);
+            let ungated = with_ups_alone(given, [experts, inner, hidden], dtype);
+            check(&case, &ungated, &sigmoid.with("activation", "relu_squared"));
         }
     }
 }
@@ -105,6 +113,23 @@ fn corrections_choose_and_scores_weigh() {
     let weighed = silu * (100.0 * minus + 10.0 * one);
     check(&tensors, sigmoid.clone(), weighed / sum, &[2.0, 1.0], 1.0);
     check(&tensors, sigmoid.with("renormalise", false), weighed, &[2.0, 1.0], sum);
+}
+
+/// Expert e gives max(0, x w_e)^2 d_e without a gate.
+#[test]
+fn ups_alone_are_squared_above_0() {
+    let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
+    let tensors = TensorMap::from([
+        ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
+        ("logits".to_owned(), tensor(&[1, 2], vec![0.0, 0.0])),
+        ("w_gate_up".to_owned(), tensor(&[2, 2, 1], vec![1.5, -1.0, -3.0, 0.5])),
+        ("w_down".to_owned(), tensor(&[2, 1, 2], vec![1.0, 10.0, 100.0, 1000.0])),
+    ]);
+    let settings = top(2).with("activation", "relu_squared");
+    check("by hand", &tensors, &settings);
+    let got = MoeOp.bind(&tensors, &settings).unwrap().reference();
+    // Each expert has half: 1.5 x and 0.5 x are above 0.
+    assert_eq!(got["o"].to_f64(), [0.5 * (9.0 + 1000.0)]);
 }
 
 #[test]

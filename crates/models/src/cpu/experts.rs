@@ -14,6 +14,8 @@ pub(crate) struct CpuExperts {
     per_token: usize,
     /// The first of those that this rank has.
     first: usize,
+    /// Whether an expert has gates beside its ups.
+    gated: bool,
     /// Gates and ups, and the way down, of each.
     experts: Vec<[CpuProjection; 2]>,
 }
@@ -21,7 +23,10 @@ pub(crate) struct CpuExperts {
 impl CpuExperts {
     pub(super) fn new(of: &Experts, weights: &Weights<'_>) -> Result<Self, ModelError> {
         let expert = |of: &GatedMlp| {
-            let gate_up = Loader::<Cpu>::gated(weights, &of.gate_up)?;
+            let gate_up = match of.gated {
+                true => Loader::<Cpu>::gated(weights, &of.gate_up)?,
+                false => Loader::<Cpu>::projection(weights, &of.gate_up)?,
+            };
             Ok([gate_up, Loader::<Cpu>::projection(weights, &of.down)?])
         };
         Ok(Self {
@@ -34,6 +39,7 @@ impl CpuExperts {
             },
             per_token: of.per_token,
             first: of.first,
+            gated: of.experts.first().is_none_or(|expert| expert.gated),
             experts: of.experts.iter().map(expert).collect::<Result<_, ModelError>>()?,
         })
     }
@@ -64,11 +70,14 @@ impl CpuExperts {
             let hidden = down.outputs();
             let row = |token: usize| token * hidden..(token + 1) * hidden;
             let own = |at: usize, to: &mut [f32]| to.copy_from_slice(&x[row(tokens[at].0)]);
-            let gated = gate_up.apply_gated(device, tokens.len(), own);
-            let width = gated.len() / tokens.len();
-            let gated =
-                |at: usize, to: &mut [f32]| to.copy_from_slice(&gated[at * width..][..width]);
-            let made = down.apply_whole(device, tokens.len(), gated);
+            let inner = match self.gated {
+                true => gate_up.apply_gated(device, tokens.len(), own),
+                false => gate_up.apply_squared(device, tokens.len(), own),
+            };
+            let width = inner.len() / tokens.len();
+            let inner =
+                |at: usize, to: &mut [f32]| to.copy_from_slice(&inner[at * width..][..width]);
+            let made = down.apply_whole(device, tokens.len(), inner);
             for ((token, weight), made) in tokens.iter().zip(made.chunks_exact(hidden)) {
                 add_scaled(&mut y[row(*token)], made, *weight);
             }
@@ -96,8 +105,9 @@ impl CpuExperts {
                 let sum: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|weight| *weight /= sum);
             }
-            Score::Sigmoid { renormalise, scale, .. } => {
-                let sum = if renormalise { weights.iter().sum::<f32>() + 1e-20 } else { 1.0 };
+            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
+                let eps = sum_eps as f32;
+                let sum = if renormalise { weights.iter().sum::<f32>() + eps } else { 1.0 };
                 weights.iter_mut().for_each(|weight| *weight = *weight / sum * scale as f32);
             }
         }

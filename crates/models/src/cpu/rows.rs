@@ -38,6 +38,7 @@ pub(super) struct Rows<'a> {
     pub(super) width: usize,
     pub(super) norm: Option<&'a RmsNorm>,
     pub(super) gate: Option<(&'a [f32], Activation)>,
+    pub(super) factor: f32,
 }
 
 impl Rows<'_> {
@@ -63,6 +64,9 @@ impl Rows<'_> {
                 Activation::Sigmoid => Gate::Sigmoid,
             };
             gate(self.device, act, to, &logits[range]);
+        }
+        if self.factor != 1.0 {
+            scale(to, self.factor);
         }
     }
 }

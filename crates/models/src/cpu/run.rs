@@ -50,7 +50,8 @@ impl Run<'_> {
         let of = x.rows.map_or(&self.x[..], values);
         let gate = x.gate.map(|(gate, activation)| (values(gate), activation));
         let width = of.len() / self.step.tokens();
-        Rows { device: self.step.device, values: of, width, norm: x.norm, gate }
+        let (device, factor) = (self.step.device, x.factor as f32);
+        Rows { device, values: of, width, norm: x.norm, gate, factor }
     }
 
     /// Parts of a projection's columns, each of these dimensions a token.
@@ -94,8 +95,7 @@ impl Executor<Cpu> for Run<'_> {
         let channels = conv.weight.shape()[0];
         let (before, behind) = (&parts[..convolved.start], &parts[convolved.end..]);
         let mut made = self.parts(of, x, &[before, &[&[channels]], behind].concat());
-        let call = convolve(&made[convolved.start], &conv.weight, conv.bias.as_ref());
-        let mixed = self.advance(conv.states, &call, &[channels])?;
+        let mixed = self.convolve(conv, &made[convolved.start])?;
         let mut first = 0;
         let mixed = parts[convolved.clone()].iter().map(|part| {
             let range = first..first + width(part);
@@ -106,9 +106,27 @@ impl Executor<Cpu> for Run<'_> {
         Ok(exactly(made))
     }
 
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError> {
+        let call = convolve(x, &by.weight, by.bias.as_ref(), by.silu);
+        self.advance(by.states, &call, &by.weight.shape()[..1])
+    }
+
+    fn multiply(&mut self, [x, y]: [&Tensor; 2]) -> Result<Tensor, OpError> {
+        let mut made = HostBuffer::filled(0f32, x.len());
+        let both = values(x).par_iter().zip(values(y));
+        made.par_iter_mut().zip(both).for_each(|(made, (x, y))| *made = x * y);
+        Ok(f32::tensor(x.shape(), made))
+    }
+
     fn project_gated(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let (rows, tokens) = (self.rows(x), self.step.tokens());
         let made = of.apply_gated(self.step.device, tokens, |row, to| rows.make(row, to));
+        Ok(f32::tensor(&[tokens, made.len() / tokens], made))
+    }
+
+    fn project_squared(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let (rows, tokens) = (self.rows(x), self.step.tokens());
+        let made = of.apply_squared(self.step.device, tokens, |row, to| rows.make(row, to));
         Ok(f32::tensor(&[tokens, made.len() / tokens], made))
     }
 
@@ -195,6 +213,16 @@ impl Executor<Cpu> for Run<'_> {
             None => add_scaled(&mut self.x, &made, self.residual),
         }
         Ok(())
+    }
+
+    fn experts(
+        &mut self,
+        of: &CpuExperts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError> {
+        let made = of.apply(self.step.device, values(rows), values(logits), self.step.tokens());
+        Ok(Tensor::new(rows.shape(), made))
     }
 
     fn logits(

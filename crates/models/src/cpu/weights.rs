@@ -309,4 +309,14 @@ impl CpuProjection {
     ) -> HostBuffer<f32> {
         self.linear.apply_gated(device, rows, x)
     }
+
+    /// `max(0, y)^2`, of a projection without a bias.
+    pub(super) fn apply_squared(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> HostBuffer<f32> {
+        self.linear.apply_squared(device, rows, x)
+    }
 }

@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 
     /// Convolves `count` channels from `first` on; `x` and `o` over the pass's tokens.
-    fn convolve(
+    fn convolve_part(
         &self,
         conv: &Convolution,
         (first, count): Part,
@@ -93,7 +93,7 @@ impl Run<'_> {
     ) -> Result<(), OpError> {
         let bias = conv.bias.as_ref().map(|bias| bias.rows(first, count)).transpose()?;
         let weight = conv.weight.rows(first, count)?;
-        let call = convolve(x, &weight, bias.as_ref());
+        let call = convolve(x, &weight, bias.as_ref(), conv.silu);
         self.call(&Over { call: &call, offsets: self.pass.offsets(), states, o: Some(o) })
     }
 
@@ -106,7 +106,7 @@ impl Run<'_> {
     ) -> Result<Tensor, OpError> {
         let states = self.memory.states[conv.states.0].in_place(self.pass);
         let (weight, bias) = (&conv.weight, conv.bias.as_ref());
-        let convolved = Convolved { weight, bias, first, silu: true, states };
+        let convolved = Convolved { weight, bias, first, silu: conv.silu, states };
         let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
         if self.is_possible(&convolving)? {
             self.call(&convolving)?;
@@ -116,7 +116,7 @@ impl Run<'_> {
         let channels = conv.weight.shape()[0];
         let x = self.by_token(projected, &[channels])?;
         let mixed = self.rows(channels)?;
-        self.convolve(conv, (0, channels), states, [&x, &mixed])?;
+        self.convolve_part(conv, (0, channels), states, [&x, &mixed])?;
         Ok(mixed)
     }
 
@@ -152,8 +152,9 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<[Tensor; N], OpError> {
         let made = parts.iter().map(|part| self.rows(width(part)));
         let made = made.collect::<Result<Vec<_>, _>>()?;
+        let scale = x.factor;
         let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, ..of.of(&x) }.into(&made))?;
+        self.call(&LinearCall { norm, scale, ..of.of(&x) }.into(&made))?;
         let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
         Ok(exactly(shaped.collect::<Result<_, _>>()?))
     }
@@ -165,8 +166,9 @@ impl Executor<Cuda> for Run<'_> {
         part: &[usize],
     ) -> Result<Tensor, OpError> {
         let made = self.tensor(&[self.pass.tokens, width(part)], DType::F32)?;
+        let scale = x.factor;
         let (x, norm) = self.taken(x)?;
-        let call = LinearCall { norm, out: Some(Out::F32), ..of.of(&x) };
+        let call = LinearCall { norm, scale, out: Some(Out::F32), ..of.of(&x) };
         self.call(&call.into([&made]))?;
         self.by_token(&made, part)
     }
@@ -187,8 +189,9 @@ impl Executor<Cuda> for Run<'_> {
         let made = [&widths[..start], &[conv.weight.shape()[0]], &widths[end..]].concat();
         let made = made.into_iter().map(|width| run.rows(width));
         let made = made.collect::<Result<Vec<_>, _>>()?;
+        let scale = x.factor;
         let (x, norm) = run.taken(x)?;
-        let project = LinearCall { norm, ..of.of(&x) }.into(&made);
+        let project = LinearCall { norm, scale, ..of.of(&x) }.into(&made);
         let mixed = if run.pass.one_token {
             let first = widths[..start].iter().sum();
             let mixed = run.step_convolution(&project, (conv, first), &made[start])?;
@@ -202,7 +205,7 @@ impl Executor<Cuda> for Run<'_> {
             let mix = |(at, part): (usize, &Part)| {
                 let x = made[start].columns(part.0, part.1, &run.pass.shape(&[part.1]))?;
                 let mixed = run.rows(part.1)?;
-                run.convolve(conv, *part, moving.states(at), [&x, &mixed])?;
+                run.convolve_part(conv, *part, moving.states(at), [&x, &mixed])?;
                 mixed.shaped(&shape(at))
             };
             let mixed = mixing.iter().enumerate().map(mix).collect::<Result<Vec<_>, _>>()?;
@@ -216,12 +219,42 @@ impl Executor<Cuda> for Run<'_> {
         Ok(exactly(all.collect::<Result<_, _>>()?))
     }
 
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError> {
+        let (run, channels) = (&*self, by.weight.shape()[0]);
+        let (x, o) = (run.by_token(x, &[channels])?, run.rows(channels)?);
+        let (pool, whole) = (&run.memory.states[by.states.0], (0, channels));
+        if run.pass.one_token {
+            run.convolve_part(by, whole, pool.in_place(run.pass), [&x, &o])?;
+            return Ok(o);
+        }
+        let moving = pool.begin_parts(run, &[whole])?;
+        run.convolve_part(by, whole, moving.states(0), [&x, &o])?;
+        pool.end(run, &moving)?;
+        Ok(o)
+    }
+
+    fn multiply(&mut self, [x, y]: [&Tensor; 2]) -> Result<Tensor, OpError> {
+        let (count, tokens) = (x.len(), self.pass.tokens);
+        let o = self.rows(count / tokens)?;
+        let buffers = [x.on()?, y.on()?, o.on()?];
+        self.push(decoder::multiply(self.device, DType::Bf16, buffers, count)?)?;
+        Ok(o)
+    }
+
     fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let gated = self.rows(of.outputs() / 2)?;
         let (x, norm) = self.taken(x)?;
         let finish = Finish::Gated;
         self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&gated]))?;
         Ok(gated)
+    }
+
+    fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let squared = self.rows(of.outputs())?;
+        let (x, norm) = self.taken(x)?;
+        let finish = Finish::Squared;
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&squared]))?;
+        Ok(squared)
     }
 
     fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError> {
@@ -244,8 +277,8 @@ impl Executor<Cuda> for Run<'_> {
             self.share = Some(share);
             return added;
         }
+        let (finish, scale) = (Finish::Added(&self.x), self.residual * x.factor);
         let (x, norm) = self.taken(x)?;
-        let (finish, scale) = (Finish::Added(&self.x), self.residual);
         self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
     }
 
@@ -370,9 +403,21 @@ impl Executor<Cuda> for Run<'_> {
             None => self.tensor(self.x.shape(), DType::F32)?,
         };
         let from = std::mem::replace(&mut self.x, to);
-        self.call(&of.call(given, self.residual, [&from, &self.x]))?;
+        self.call(&of.call(given, self.residual, (Some(&from), &self.x)))?;
         self.spare = Some(from);
         Ok(())
+    }
+
+    fn experts(
+        &mut self,
+        of: &CudaExperts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError> {
+        let o = self.rows(rows.len() / self.pass.tokens)?;
+        let given = [&self.flat(rows)?, &self.flat(logits)?];
+        self.call(&of.call(given, 1.0, (None, &o)))?;
+        Ok(o)
     }
 
     fn logits(

@@ -14,7 +14,9 @@ pub(crate) struct CudaExperts {
     per_token: usize,
     /// The first of those that this rank has, where it has not all.
     first: Option<usize>,
-    /// `[experts, 2 inner, hidden]`, and the way down `[experts, hidden, inner]`.
+    /// Whether an expert has gates beside its ups.
+    gated: bool,
+    /// `[experts, 2 inner, hidden]`, or `[experts, inner, hidden]` without gates, and the way down `[experts, hidden, inner]`.
     matrices: [Tensor; 2],
     /// Of narrow matrices, `[experts, groups, rows]` each.
     scales: Option<[Tensor; 2]>,
@@ -56,6 +58,7 @@ impl CudaExperts {
             },
             per_token: of.per_token,
             first: (of.experts.len() < of.router.outputs()).then_some(of.first),
+            gated: of.experts.iter().all(|expert| expert.gated),
             matrices: [up.matrices, down.matrices],
             scales: up.scales.zip(down.scales).map(|(up, down)| [up, down]),
             offsets: up.offsets.zip(down.offsets).map(|(up, down)| [up, down]),
@@ -64,16 +67,17 @@ impl CudaExperts {
     }
 
     /// The call of `residual + scale * experts(h)`, into `o`, which is not the residual: experts read that while they write.
+    /// Without a residual `o` is in the type of h.
     pub(super) fn call<'a>(
         &'a self,
         [h, logits]: [&'a Tensor; 2],
         scale: f64,
-        [residual, o]: [&'a Tensor; 2],
+        (residual, o): (Option<&'a Tensor>, &'a Tensor),
     ) -> MoeCall<'a> {
-        let (score, weight_scale) = match self.score {
-            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, 1.0),
-            Score::Sigmoid { renormalise, scale, .. } => {
-                (moe::Score::Sigmoid { renormalise }, scale)
+        let (score, sum_eps, weight_scale) = match self.score {
+            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0),
+            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
+                (moe::Score::Sigmoid { renormalise }, sum_eps, scale)
             }
         };
         MoeCall {
@@ -84,10 +88,12 @@ impl CudaExperts {
             w_down: &self.matrices[1],
             scales: self.scales.as_ref().map(|[up, down]| [up, down]),
             offsets: self.offsets.as_ref().map(|[up, down]| [up, down]),
-            residual: Some(residual),
+            residual,
             options: MoeOptions {
                 top_k: Some(self.per_token),
+                gated: self.gated,
                 score,
+                sum_eps,
                 weight_scale,
                 scale,
                 w_group: self.group,

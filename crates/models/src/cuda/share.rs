@@ -194,7 +194,7 @@ impl Run<'_> {
         given: [&Tensor; 2],
     ) -> Result<(), OpError> {
         let (added, zeros) = (self.adding(DType::F32)?, self.zeros(share)?);
-        self.call(&of.call(given, 1.0, [&zeros, &added.sums]))?;
+        self.call(&of.call(given, 1.0, (Some(&zeros), &added.sums)))?;
         share.added = Some(added);
         Ok(())
     }

@@ -39,6 +39,8 @@ impl<B: Backend> Mix<B> for GroupedAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
+        let [on_input, on_output] = self.of.factors;
+        let x = x.times(on_input);
         let queries: &[usize] = &[heads, dim];
         let (mut q, gate, mut k, v) = if self.of.gated {
             let [q, gate, k, v] = run.project(&self.qkv, x, [queries, queries, &kv, &kv])?;
@@ -57,6 +59,6 @@ impl<B: Backend> Mix<B> for GroupedAttention<B> {
         let call = Attend { queries: &q, new: Some([&k, &v]), scale, window };
         let o = run.attend(self.cache, call)?;
         let gate = gate.as_ref().map(|gate| (gate, Activation::Sigmoid));
-        run.add(&self.out, Input { gate, ..Input::rows(&o) })
+        run.add(&self.out, Input { gate, ..Input::rows(&o) }.times(on_output))
     }
 }

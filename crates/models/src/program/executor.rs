@@ -81,6 +81,20 @@ pub(crate) trait Loader<B: Backend> {
         Ok(Rotation { frequencies, factor: of.factor })
     }
 
+    /// The taps of channels `[channels, width]`, each times a factor.
+    fn taps_times(
+        &self,
+        id: ParamId,
+        [channels, width]: [usize; 2],
+        factor: impl Fn(usize) -> f64,
+    ) -> Result<Tensor, ModelError> {
+        let mut taps = self.read(id)?;
+        for (channel, taps) in taps.chunks_mut(width).enumerate() {
+            taps.iter_mut().for_each(|tap| *tap = (f64::from(*tap) * factor(channel)) as f32);
+        }
+        self.give(Tensor::new(&[channels, width], taps))
+    }
+
     /// A whole parameter as a vector in float32.
     fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
         self.vectors(&[id], &[self.architecture().params.get(id).len()])
@@ -88,11 +102,19 @@ pub(crate) trait Loader<B: Backend> {
 
     /// RMSNorm of a row's groups by the model's epsilon.
     fn norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
-        if !self.architecture().params.norms_add_one {
+        self.norm_times(id, groups, 1.0)
+    }
+
+    /// The same, and what it makes times a factor.
+    fn norm_times(&self, id: ParamId, groups: usize, factor: f64) -> Result<RmsNorm, ModelError> {
+        let add_one = self.architecture().params.norms_add_one;
+        if !add_one && factor == 1.0 {
             return self.plain_norm(id, groups);
         }
         let norm = Norm { groups, eps: self.architecture().eps };
-        Ok(RmsNorm { weight: self.mapped(id, |weight| 1.0 + weight)?, norm, ranks: 1 })
+        let more = if add_one { 1.0 } else { 0.0 };
+        let weight = |weight: f32| ((more + f64::from(weight)) * factor) as f32;
+        Ok(RmsNorm { weight: self.mapped(id, weight)?, norm, ranks: 1 })
     }
 
     /// The same by a weight that is multiplied as it is, in whatever model.
@@ -111,6 +133,7 @@ pub(crate) trait Loader<B: Backend> {
         Ok(Convolution {
             weight: self.vectors(taps, &[channels, width])?,
             bias: bias.map(|bias| self.vector(bias)).transpose()?,
+            silu: true,
             states: self.states(&[channels, width - 1])?,
         })
     }
@@ -141,22 +164,26 @@ impl RmsNorm {
     }
 }
 
-/// A causal convolution with SiLU behind it.
+/// A causal convolution.
 pub(crate) struct Convolution {
     /// `[channels, taps]`.
     pub(crate) weight: Tensor,
     /// `[channels]`.
     pub(crate) bias: Option<Tensor>,
+    /// Whether SiLU stands behind it.
+    pub(crate) silu: bool,
     /// All but the newest of the tokens under its taps, `[channels, taps - 1]`.
     pub(crate) states: StateId,
 }
 
-/// The call of a convolution with SiLU behind it, over tokens `[.., channels]`.
+/// The call of a convolution over tokens `[.., channels]`, with SiLU behind it or without.
 pub(crate) fn convolve<'a>(
     x: &'a Tensor,
     weight: &'a Tensor,
     bias: Option<&'a Tensor>,
+    silu: bool,
 ) -> Conv1dCall<'a> {
+    let activation = if silu { Activation::Silu } else { Activation::None };
     Conv1dCall {
         x,
         weight,
@@ -164,12 +191,12 @@ pub(crate) fn convolve<'a>(
         offsets: None,
         states: States::default(),
         positions: None,
-        options: Conv1dOptions { activation: Activation::Silu, ..Conv1dOptions::default() },
+        options: Conv1dOptions { activation, ..Conv1dOptions::default() },
         o: None,
     }
 }
 
-/// Rows that go into a call, normalised and then gated on the way.
+/// Rows that go into a call, normalised, gated and then times a factor on the way.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     /// None: the residual stream.
@@ -177,17 +204,24 @@ pub(crate) struct Input<'a> {
     pub(crate) norm: Option<&'a RmsNorm>,
     /// Multiplies what was normalised.
     pub(crate) gate: Option<(&'a Tensor, rmsnorm::Activation)>,
+    /// On what is made of the rows by a projection that has no bias and is not gated; only those take one that is not 1.
+    pub(crate) factor: f64,
 }
 
 impl<'a> Input<'a> {
     /// The residual stream, normalised.
     pub(crate) fn stream(norm: &'a RmsNorm) -> Self {
-        Self { rows: None, norm: Some(norm), gate: None }
+        Self { rows: None, norm: Some(norm), gate: None, factor: 1.0 }
     }
 
     /// Rows as they are.
     pub(crate) fn rows(x: &'a Tensor) -> Self {
-        Self { rows: Some(x), norm: None, gate: None }
+        Self { rows: Some(x), norm: None, gate: None, factor: 1.0 }
+    }
+
+    /// The same times a factor.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self { factor: self.factor * factor, ..self }
     }
 
     /// Rows, normalised.
@@ -269,8 +303,17 @@ pub(crate) trait Executor<B: Backend> {
         convolved: (&Convolution, Range<usize>),
     ) -> Result<[Tensor; N], OpError>;
 
+    /// Convolves rows `[channels]` of tokens.
+    fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError>;
+
+    /// The product of rows, element by element.
+    fn multiply(&mut self, of: [&Tensor; 2]) -> Result<Tensor, OpError>;
+
     /// `silu(gate) * up` of a projection to both.
     fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
+
+    /// `max(0, y)^2` of a projection's y.
+    fn project_squared(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
 
     /// Multiplies each token's row by `sigmoid(w . h)` of its row of h; w `[width of h]`.
     fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError>;
@@ -302,6 +345,14 @@ pub(crate) trait Executor<B: Backend> {
 
     /// Adds what the experts that each token chooses by its logits make of `h` to the residual stream.
     fn add_experts(&mut self, of: &B::Experts, h: &Tensor, logits: &Tensor) -> Result<(), OpError>;
+
+    /// The sum of what the experts that each token chooses by its logits make of rows.
+    fn experts(
+        &mut self,
+        of: &B::Experts,
+        rows: &Tensor,
+        logits: &Tensor,
+    ) -> Result<Tensor, OpError>;
 
     /// Logits `[rows, vocabulary]` in float32 of all rows of the residual stream, or of the last one of each sequence.
     fn logits(

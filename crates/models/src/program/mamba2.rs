@@ -1,6 +1,7 @@
 use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
 use crate::ModelError;
-use crate::layers::{self, Mamba2Shape};
+use crate::layers::{self, Mamba2Shape, MambaFactors};
+use kernels::rmsnorm::Activation;
 use kernels::ssd::{SsdCall, SsdOptions};
 use kernels::{OpError, States, Tensor};
 
@@ -8,28 +9,49 @@ use kernels::{OpError, States, Tensor};
 pub(super) struct Mamba2<B: Backend> {
     shape: Mamba2Shape,
     in_proj: B::Projection,
+    /// Step sizes, where their factor is another one than the gate's.
+    dt_proj: Option<B::Projection>,
+    factors: MambaFactors,
     conv: Convolution,
     /// `-exp(A_log)`.
     rate: Tensor,
     d: Tensor,
     dt_bias: Tensor,
     scan: StateId,
-    norm: RmsNorm,
+    norm: Option<RmsNorm>,
+    norm_before_gate: bool,
     out_proj: B::Projection,
 }
 
 impl<B: Backend> Mamba2<B> {
     pub(super) fn new(of: &layers::Mamba2, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
+        let channels = shape.channels();
+        let mut conv = load.convolution(&[of.conv_weight], of.conv_bias, [channels, taps])?;
+        // Convolved channels are made times the gate's factor; the taps, in float32, make theirs of that.
+        let [gate, convolved @ .., _] = of.factors.parts;
+        if convolved != [gate; 3] {
+            let (b, c) = (shape.inner(), shape.inner() + groups * state);
+            let part = |channel| usize::from(channel >= b) + usize::from(channel >= c);
+            let factor = |channel| convolved[part(channel)] / gate;
+            conv.weight = load.taps_times(of.conv_weight, [channels, taps], factor)?;
+        }
+        let norm = match of.norm {
+            Some(norm) => Some(RmsNorm { ranks: of.norm_ranks, ..load.norm(norm, groups)? }),
+            None => None,
+        };
         Ok(Self {
             shape,
             in_proj: load.projection(&of.in_proj)?,
-            conv: load.convolution(&[of.conv_weight], of.conv_bias, [shape.channels(), taps])?,
+            dt_proj: of.dt_proj.as_ref().map(|dt| load.projection(dt)).transpose()?,
+            factors: of.factors,
+            conv,
             rate: load.mapped(of.a_log, |a_log| -a_log.exp())?,
             d: load.vector(of.d)?,
             dt_bias: load.vector(of.dt_bias)?,
             scan: load.states(&[heads, head_dim, state])?,
-            norm: RmsNorm { ranks: of.norm_ranks, ..load.norm(of.norm, groups)? },
+            norm,
+            norm_before_gate: of.norm_before_gate,
             out_proj: load.projection(&of.out_proj)?,
         })
     }
@@ -39,9 +61,19 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);
-        let parts: [&[usize]; _] = [&by_head, &by_head, &by_group, &by_group, &[heads]];
         let convolved = (&self.conv, 1..4);
-        let [z, x, b, c, dt] = run.project_convolved(&self.in_proj, x, parts, convolved)?;
+        let [gate, .., of_dt] = self.factors.parts;
+        let from = x.times(gate);
+        let (z, x, b, c, dt) = if let Some(dt_proj) = &self.dt_proj {
+            let dt = run.project_wide(dt_proj, x.times(of_dt), &[heads])?;
+            let parts: [&[usize]; _] = [&by_head, &by_head, &by_group, &by_group];
+            let [z, x, b, c] = run.project_convolved(&self.in_proj, from, parts, convolved)?;
+            (z, x, b, c, dt)
+        } else {
+            let parts: [&[usize]; _] = [&by_head, &by_head, &by_group, &by_group, &[heads]];
+            let [z, x, b, c, dt] = run.project_convolved(&self.in_proj, from, parts, convolved)?;
+            (z, x, b, c, dt)
+        };
         let [dt_min, dt_max] = dt_limits;
         let scan = SsdCall {
             x: &x,
@@ -50,7 +82,7 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
             b: &b,
             c: &c,
             d: Some(&self.d),
-            z: Some(&z),
+            z: (!self.norm_before_gate).then_some(&z),
             dt_bias: Some(&self.dt_bias),
             offsets: None,
             states: States::default(),
@@ -58,7 +90,9 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
             o: None,
         };
         let y = run.advance(self.scan, &scan, &by_head)?;
-        // The scan has applied the gate already; what is left of the gated norm is the norm.
-        run.add(&self.out_proj, Input::normed(&y, &self.norm))
+        // Where the gate comes first the scan has applied it already; what is left of the gated norm is the norm.
+        let gate = self.norm_before_gate.then_some((&z, Activation::Silu));
+        let y = Input { norm: self.norm.as_ref(), gate, ..Input::rows(&y) };
+        run.add(&self.out_proj, y.times(self.factors.output))
     }
 }

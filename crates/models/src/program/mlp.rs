@@ -3,34 +3,51 @@ use crate::ModelError;
 use crate::layers::GatedMlp;
 use kernels::{OpError, Tensor};
 
-/// `down(silu(gate x) * up x)`, where there is a token's gate times `sigmoid(w . x)`.
+/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate; where there is a token's gate times `sigmoid(w . x)`.
 pub(super) struct Mlp<B: Backend> {
+    gated: bool,
     gate_up: B::Projection,
     down: B::Projection,
     token_gate: Option<Tensor>,
+    /// On what is added.
+    factor: f64,
 }
 
 impl<B: Backend> Mlp<B> {
     pub(super) fn new(of: &GatedMlp, load: &impl Loader<B>) -> Result<Self, ModelError> {
         Ok(Self {
-            gate_up: load.gated(&of.gate_up)?,
+            gated: of.gated,
+            gate_up: match of.gated {
+                true => load.gated(&of.gate_up)?,
+                false => load.projection(&of.gate_up)?,
+            },
             down: load.projection(&of.down)?,
             token_gate: of.token_gate.map(|gate| load.vector(gate)).transpose()?,
+            // What is read is times the gates' factor, ups as well.
+            factor: of.factors[1] / of.factors[0],
         })
     }
 
     pub(super) fn run(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Some(token_gate) = &self.token_gate else {
-            let gated = run.project_gated(&self.gate_up, x)?;
-            return run.add(&self.down, Input::rows(&gated));
+            let inner = self.inner(run, x)?;
+            return run.add(&self.down, Input::rows(&inner).times(self.factor));
         };
         let h = match x {
-            Input { rows: Some(rows), norm: None, gate: None } => rows.clone(),
+            Input { rows: Some(rows), norm: None, gate: None, factor: 1.0 } => rows.clone(),
             _ => run.norm(x)?,
         };
-        let mut gated = run.project_gated(&self.gate_up, Input::rows(&h))?;
+        let mut inner = self.inner(run, Input::rows(&h))?;
         // What is left is linear: its gate may come before it, where rows are shorter.
-        run.gate_tokens(&mut gated, &h, token_gate)?;
-        run.add(&self.down, Input::rows(&gated))
+        run.gate_tokens(&mut inner, &h, token_gate)?;
+        run.add(&self.down, Input::rows(&inner).times(self.factor))
+    }
+
+    /// What the way down takes.
+    fn inner(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<Tensor, OpError> {
+        match self.gated {
+            true => run.project_gated(&self.gate_up, x),
+            false => run.project_squared(&self.gate_up, x),
+        }
     }
 }

@@ -4,12 +4,15 @@ use facts::{BackendKind, ParityRow};
 use std::collections::BTreeMap;
 
 /// Reduced shapes, which have layers of every kind between them.
-const REDUCED: [&str; 6] = [
+const REDUCED: [&str; 9] = [
     "granite-hybrid-mini",
     "granite-moe-mini",
     "kimi-linear-mini",
     "qwen3-next-mini",
     "bamba-mini",
+    "nemotron-mini",
+    "falcon-h1-mini",
+    "lfm2-moe-mini",
     "qwen2-mini",
 ];
 

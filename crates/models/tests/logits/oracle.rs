@@ -3,10 +3,13 @@
 //! Nothing here is shared with the room under test: config.json and the weight files are read again, by other code.
 
 mod bamba;
+mod falcon;
 mod granite;
 mod integers;
 mod kimi;
+mod lfm;
 mod mamba2;
+mod nemotron;
 mod plain;
 mod qwen_next;
 
@@ -68,6 +71,9 @@ impl Oracle {
             "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" => qwen_next::logits(self, tokens),
             "mamba2" => mamba2::logits(self, tokens),
             "bamba" => bamba::logits(self, tokens),
+            "lfm2" | "lfm2_moe" => lfm::logits(self, tokens),
+            "falcon_h1" => falcon::logits(self, tokens),
+            "nemotron_h" => nemotron::logits(self, tokens),
             _ => plain::logits(self, tokens),
         }
     }

@@ -30,6 +30,14 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
+    ("falcon-h1-mini", &[]),
+    ("falcon-h1-mini", FALCON_NORMED),
+    ("falcon-h1-mini", &[("mamba_rms_norm", "true"), ("tie_word_embeddings", "true")]),
+    ("lfm2-mini", &[]),
+    ("lfm2-mini", &[("conv_bias", "true"), ("tie_embedding", "false"), ("conv_L_cache", "4")]),
+    ("lfm2-moe-mini", &[]),
+    ("nemotron-mini", &[]),
+    ("nemotron-mini", NEMOTRON_SUPER),
     ("qwen3-next-mini", &[("num_experts", "0"), ("rms_norm_eps", "1e-5")]),
     ("granite-hybrid-mini", FLOAT8_ROWS),
     ("granite-moe-mini", FLOAT8_ROWS),
@@ -107,6 +115,22 @@ const PHI3: &[(&str, &str)] = &[
     ("architectures", r#"["Phi3ForCausalLM"]"#),
     ("partial_rotary_factor", "0.5"),
     ("rope_scaling", "null"),
+];
+
+/// A gate behind the norm, and step sizes whose factor is the gate's.
+const FALCON_NORMED: &[(&str, &str)] = &[
+    ("mamba_rms_norm", "true"),
+    ("mamba_norm_before_gate", "true"),
+    ("ssm_multipliers", "[0.35, 0.25, 0.18, 0.5, 0.35]"),
+    ("mlp_multipliers", "[1.0, 0.3]"),
+];
+
+/// Experts on a narrower vector, eight groups, and weights that do not sum up to 1.
+const NEMOTRON_SUPER: &[(&str, &str)] = &[
+    ("hybrid_override_pattern", r#""EM*ME""#),
+    ("moe_latent_size", "32"),
+    ("n_groups", "8"),
+    ("norm_topk_prob", "false"),
 ];
 
 /// Other names for experts, which are in every layer.

@@ -63,6 +63,8 @@ fn layers(list: &mut List) {
             ALL,
             &Projection::new(tokens, 256, 640).norm(1).wide().swiglu(),
         );
+        let up = Projection::new(tokens, 256, 648).norm(1).wide().squared();
+        list.add(tier, &format!("nemotron/up-t{tokens}"), ALL, &up);
         let down = Projection::new(tokens, 320, 256).residual().scale(0.22);
         list.add(tier, &name("down"), F32_BF16, &down);
         let head = Projection::new(tokens, 256, 1000).norm(1).wide().scale(0.125).out("f32");
@@ -113,6 +115,7 @@ fn prefill(list: &mut List) {
     let residual = Projection::new(2100, 72, 4360).residual().scale(0.22);
     list.add(Full, "prefill/residual", BF16, &residual);
     list.add(Full, "prefill/swiglu", BF16, &Projection::new(2100, 72, 8720).swiglu());
+    list.add(Full, "prefill/squared", BF16, &Projection::new(2100, 72, 4360).squared());
     // A depth that the blocks of a cluster deal out.
     list.add(Full, "prefill/few-tiles", HALVES, &Projection::new(300, 2056, 520).residual());
 }
@@ -149,6 +152,7 @@ fn narrow(list: &mut List) {
             list.add(tier, &name("in-proj"), BF16, &in_proj);
             list.add(tier, &name("out-proj"), BF16, &of(512, 256).residual().scale(0.22));
             list.add(tier, &name("gate-up"), BF16, &of(256, 640).norm(1).wide().swiglu());
+            list.add(tier, &name("up-squared"), BF16, &of(256, 648).norm(1).wide().squared());
             list.add(tier, &name("down"), BF16, &of(1200, 264).residual().scale(0.22));
             let conv = of(256, 520).norm(1).wide().split("256,256,8").convolved(256, 256, 4);
             list.add(tier, &name("conv"), BF16, &conv.set("conv_activation", "silu"));
@@ -220,6 +224,9 @@ fn edges(list: &mut List) {
         list.add(Quick, &format!("edge/t{tokens}-k{inputs}-n{outputs}"), ALL, &call);
     }
     list.add(Quick, "edge/bias-swiglu", ALL, &Projection::new(6, 64, 176).bias().swiglu());
+    let squared = Projection::new(9, 64, 176).bias().squared();
+    list.add(Quick, "edge/bias-squared-split", ALL, &squared.clone().split("96,80").scale(0.5));
+    list.add(Quick, "edge/squared-residual", ALL, &squared.residual());
     list.add(Quick, "edge/swiglu-residual", ALL, &Projection::new(9, 64, 176).swiglu().residual());
     let swiglu_split = Projection::new(10, 72, 400).swiglu().split("8,96,48,32,8,8");
     list.add(Quick, "edge/swiglu-split", ALL, &swiglu_split);
@@ -314,6 +321,10 @@ impl Projection {
 
     fn swiglu(self) -> Self {
         self.set("activation", "swiglu")
+    }
+
+    fn squared(self) -> Self {
+        self.set("activation", "relu_squared")
     }
 
     fn scale(self, scale: f64) -> Self {

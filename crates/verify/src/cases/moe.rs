@@ -58,7 +58,14 @@ fn models(list: &mut List) {
     list.add(Quick, "kimi/router-t1", ALL, &kimi(1));
     list.add(Quick, "kimi/router-t9", F32_BF16, &kimi(9));
     list.add(Standard, "kimi/router-t200", F32_BF16, &kimi(200));
+    let nano = |tokens| Moe::nemotron([tokens, 96, 128, 40], 6);
+    list.add(Quick, "nemotron/router-t1", ALL, &nano(1));
+    list.add(Quick, "nemotron/router-t9", F32_BF16, &nano(9));
+    list.add(Standard, "nemotron/router-t20", F32_BF16, &nano(20));
+    list.add(Quick, "nemotron/router-t150", F32_BF16, &nano(150));
     // Rows as long as they are in the models.
+    list.add(Standard, "nemotron/h2688-i1856-t3", BF16, &Moe::nemotron([3, 2688, 2, 1856], 1));
+    list.add(Standard, "nemotron/h2688-i232-t70", BF16, &Moe::nemotron([70, 2688, 8, 232], 3));
     list.add(Quick, "granite/h1536-i512-t2", BF16, &Moe::granite([2, 1536, 2, 512], 2));
     list.add(Standard, "granite/h4096-i768-t3", BF16, &Moe::granite([3, 4096, 2, 768], 1));
     list.add(Standard, "kimi/h2304-i1024-t1", F32_BF16, &Moe::kimi([1, 2304, 2, 1024], 2));
@@ -92,6 +99,7 @@ fn choices(list: &mut List) {
         add(list, "far-apart", &Moe { logits: Logits::Spread(30.0), ..base.clone() });
         add(list, "no-correction", &Moe { correction: false, ..base.clone() });
         add(list, "not-renormalised", &base.set("renormalise", false));
+        add(list, "sum-eps", &base.set("sum_eps", 0.3));
         add(list, "top-all", &Moe { top_k: 16, ..base.clone() });
         add(list, "top-1", &Moe { top_k: 1, ..base });
         let granite = Moe::granite([tokens, 64, 16, 32], 3);
@@ -228,6 +236,8 @@ struct Moe {
     inner: usize,
     top_k: usize,
     logits: Logits,
+    /// Whether experts have gates.
+    gated: bool,
     correction: bool,
     residual: bool,
     narrow: Option<Narrow>,
@@ -246,6 +256,7 @@ impl Moe {
             inner,
             top_k,
             logits: Logits::Spread(1.5),
+            gated: true,
             correction: false,
             residual: false,
             narrow: None,
@@ -259,6 +270,12 @@ impl Moe {
         let settings = Settings::new().with("score", "sigmoid").with("weight_scale", 2.446);
         let settings = settings.with("scale", 0.8);
         Self { correction: true, residual: true, settings, ..Self::granite(sizes, top_k) }
+    }
+
+    /// The same without gates.
+    fn nemotron(sizes: [usize; 4], top_k: usize) -> Self {
+        let call = Self::kimi(sizes, top_k).set("activation", "relu_squared");
+        Self { gated: false, ..call }
     }
 
     fn of_tokens(&self, tokens: usize) -> Self {
@@ -312,7 +329,8 @@ impl Call for Moe {
         // So that gates, ups and results are about 1 whatever the sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
         let held = self.held.len();
-        let up = ([held, 2 * inner, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
+        let ups = if self.gated { 2 * inner } else { inner };
+        let up = ([held, ups, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
         let down = ([held, hidden, inner], ["w_down", "down_scale", "down_offset"]);
         for (of, size) in [(up, of_depth(hidden)), (down, 2.0 * of_depth(inner))] {
             match self.narrow {

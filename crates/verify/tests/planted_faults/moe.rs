@@ -3,10 +3,12 @@ use kernels::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "gate and up swapped", plant: halves_swapped },
+    Fault { name: "ups below 0 squared too", plant: below_zero },
     Fault {
         name: "weights left unequal to 1 in sum",
         plant: |given| given.set("renormalise", "false"),
     },
+    Fault { name: "sum_eps left out", plant: |given| given.unset(&["sum_eps"]) },
     Fault { name: "weight_scale left out", plant: |given| given.unset(&["weight_scale"]) },
     Fault { name: "scale left out", plant: |given| given.unset(&["scale"]) },
     Fault { name: "residual left out", plant: without_residual },
@@ -31,6 +33,22 @@ fn halves_swapped(given: &Given<'_>) -> Option<TensorMap> {
         let values = values.chunks(size.max(1)).flat_map(swap).collect::<Vec<_>>();
         Tensor::new(weights.shape(), values).cast(weights.dtype())
     })
+}
+
+/// x^2 in the place of max(0, x)^2: what each up makes and what its opposite makes, together.
+fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
+    given.setting("activation").filter(|activation| *activation == "relu_squared")?;
+    let opposite = given.with(&["w_gate_up"], |weights| {
+        let values = weights.to_f64().iter().map(|x| -x).collect::<Vec<_>>();
+        Tensor::new(weights.shape(), values).cast(weights.dtype())
+    })?;
+    let other = opposite["o"].to_f64();
+    let before = given.inputs.get("residual").map(Tensor::to_f64);
+    Some(given.replacing("o", |o| {
+        for (at, o) in o.iter_mut().enumerate() {
+            *o += other[at] - before.as_ref().map_or(0.0, |before| before[at]);
+        }
+    }))
 }
 
 fn without_residual(given: &Given<'_>) -> Option<TensorMap> {

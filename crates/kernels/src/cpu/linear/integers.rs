@@ -111,7 +111,7 @@ impl Linear {
         let sums = if form.zeros { of_groups(&made, rows, form.group) } else { Vec::new() };
         let groups = form.groups(inputs);
         // As for bfloat16: one row leaves no more to a core than a few strips.
-        let width = if rows == 1 && into.1 == Finish::Stored { PANEL } else { STRIP };
+        let width = if rows == 1 && into.1 != Finish::Gated { PANEL } else { STRIP };
         let of_strip = width / PANEL * form.words(inputs) * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);
         self.run(device, kernel, [rows, width], walked, into, |range, strip, into| {

@@ -1,6 +1,6 @@
 // Projections of a few rows (tokens) by weights in e4m3 or integers, bound by reading the weights, which are read once for all rows:
 //
-//   o = residual + scale * act(rms(x) W^T + bias)          act: none, or swiglu = silu(gate) * up
+//   o = residual + scale * act(rms(x) W^T + bias)          act: none, swiglu = silu(gate) * up, or with SQUARED max(0, x)^2
 //
 // A block has a share of the columns, in tiles of 16 rows of w (swiglu: of 8 gates and their 8 ups). Its warps share the
 // depth. A lane loads just the 16-byte pieces of w that it multiplies itself, RING batches ahead, into registers: there is no

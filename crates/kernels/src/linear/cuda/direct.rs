@@ -1,6 +1,6 @@
 //! `direct`: up to 32 rows of x by weights in e4m3 or integers, which go straight to registers. The contract stands in `direct.cu`.
 
-use super::operands::{OUTPUTS, factor_bits, firsts, in_storage};
+use super::operands::{OUTPUTS, factor_bits, firsts, in_storage, squared};
 use super::stream::{FEW, blocks};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
@@ -87,6 +87,7 @@ struct Form {
     through: bool,
     residual: bool,
     swiglu: bool,
+    squared: bool,
     /// Of a convolution, 0 for none.
     taps: usize,
 }
@@ -104,13 +105,13 @@ impl Form {
             through: share.through,
             residual: problem.residual,
             swiglu: problem.swiglu,
+            squared: problem.squared,
             taps: problem.convolution.as_ref().map_or(0, |of| of.width),
         }
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
-        let Self { weights, grouped, tokens, normed, x_f32, through, residual, swiglu, taps } =
-            self;
+        let Self { weights, grouped, tokens, normed, x_f32, through, residual, swiglu, .. } = self;
         let flags = [
             ("INTEGERS", weights.integers()),
             ("GROUPED", grouped),
@@ -120,11 +121,11 @@ impl Form {
             ("RESIDUAL", residual),
             ("SWIGLU", swiglu),
         ];
-        let source = KernelSource::new("linear_direct", PARTS, arch)
+        let source = squared(KernelSource::new("linear_direct", PARTS, arch), self.squared)
             .define("DTYPE", DType::Bf16)
             .define("WEIGHT_BITS", if weights.four_bits() { 4 } else { 8 })
             .define("TOKENS", tokens)
-            .define("TAPS", taps);
+            .define("TAPS", self.taps);
         flags.into_iter().fold(source, |source, (name, flag)| source.define(name, u8::from(flag)))
     }
 }
@@ -235,6 +236,7 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         through: false,
         residual: false,
         swiglu: false,
+        squared: false,
         taps: 0,
     };
     let normed_rows = Form { x_f32: false, ..from };

@@ -22,28 +22,31 @@ pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 pub(super) struct Form {
     pub(super) dtype: DType,
     pub(super) swiglu: bool,
+    pub(super) squared: bool,
     /// Whether o is f32.
     pub(super) float: bool,
     pub(super) bias: bool,
 }
 
 impl Form {
-    /// What the layers of models ask for: columns in storage, with a bias too, gates and ups, and sums onto the residual stream.
-    pub(super) const COMMON: [Self; 4] = [
+    /// What the layers of models ask for: columns in storage, with a bias too, gates and ups, squares, and sums onto the residual stream.
+    pub(super) const COMMON: [Self; 5] = [
         Self::bf16(false, false),
         Self { bias: true, ..Self::bf16(false, false) },
         Self::bf16(true, false),
+        Self { squared: true, ..Self::bf16(false, false) },
         Self::bf16(false, true),
     ];
 
     const fn bf16(swiglu: bool, float: bool) -> Self {
-        Self { dtype: DType::Bf16, swiglu, float, bias: false }
+        Self { dtype: DType::Bf16, swiglu, squared: false, float, bias: false }
     }
 
     pub(super) fn of(problem: &LinearProblem) -> Self {
         Self {
             dtype: problem.dtype,
             swiglu: problem.swiglu,
+            squared: problem.squared,
             float: problem.out != problem.dtype,
             bias: problem.bias,
         }
@@ -56,12 +59,17 @@ impl Form {
 
     /// Adds the macros that both kernels take.
     pub(super) fn define(self, source: KernelSource) -> KernelSource {
-        source
+        squared(source, self.squared)
             .define("DTYPE", self.dtype)
             .define("SWIGLU", u8::from(self.swiglu))
             .define("FLOAT_OUT", u8::from(self.float))
             .define("BIAS", u8::from(self.bias))
     }
+}
+
+/// Adds the macro of columns that are squared, where they are: other kernels know nothing of it.
+pub(super) fn squared(source: KernelSource, squared: bool) -> KernelSource {
+    if squared { source.define("SQUARED", 1) } else { source }
 }
 
 arguments! {

@@ -1,6 +1,6 @@
 // Projections of few rows (tokens), bound by reading the weights, which are read once for all rows:
 //
-//   o = residual + scale * act(rms(x) W^T + bias)          act: none, or swiglu = silu(gate) * up
+//   o = residual + scale * act(rms(x) W^T + bias)          act: none, swiglu = silu(gate) * up, or with SQUARED max(0, x)^2
 //
 // A block has a share of the columns, in tiles of 16 rows of w (swiglu: of 8 gates and their 8 ups). Its warps share the
 // depth: in a round of ROUND columns each has STEP. A lane copies by cp.async just the 16-byte pieces of w that it multiplies
@@ -29,7 +29,7 @@
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
 // Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a multiprocessor
-// has registers for), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none).
+// has registers for), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none), SQUARED (1: act is max(0, x)^2).
 
 #ifndef TOKENS
 #define TOKENS 8

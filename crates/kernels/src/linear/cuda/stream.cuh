@@ -235,6 +235,12 @@ struct Tokens {
   DEVICE u32 at_row(int token) const { return at + token * stride; }
 };
 
+#ifndef SQUARED
+#define SQUARED 0
+#endif
+// max(0, x)^2; NaN stays NaN.
+DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
+
 // Where the columns go, and what stands around them.
 struct Outputs {
   const void* bias;       // [N], f32 or storage, or null
@@ -268,6 +274,7 @@ struct Outputs {
   DEVICE void finish(float value, float up, const Around& around, Then then) const {
     value += around.low;
     if (swiglu) value = silu(value) * (up + around.high);
+    if (SQUARED) value = relu_squared(value);
     value = then(fmaf(value, scale, around.last));
     if (out_f32) {
       *(float*)around.to = value;

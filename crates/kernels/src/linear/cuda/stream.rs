@@ -1,6 +1,6 @@
 //! `stream`: a few rows of x, bound by reading the weights. The contract stands in `stream.cu`.
 
-use super::operands::{OUTPUTS, firsts, in_storage, not_half};
+use super::operands::{OUTPUTS, firsts, in_storage, not_half, squared};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::linear::LinearProblem;
@@ -231,7 +231,13 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || convolves);
         taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
-    each.into_iter().flat_map(source).collect()
+    // Squares go onto no residual.
+    let onto = |place: Place| place == Place::Onto;
+    let squares = each.iter().filter(|(.., place)| !onto(*place)).map(|(form, stages, place)| {
+        squared(form.source(DType::Bf16, *stages, 0, *place, arch.arch()), true)
+    });
+    let squares: Vec<_> = squares.collect();
+    each.into_iter().flat_map(source).chain(squares).collect()
 }
 
 arguments! {
@@ -251,7 +257,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
     let taps = problem.convolution.as_ref().map_or(0, |of| of.width);
     let source = form.source(problem.dtype, share.stages, taps, share.place, planner.arch());
-    let kernel = planner.kernel(&source)?;
+    let kernel = planner.kernel(&squared(source, problem.squared))?;
     let few = problem.tokens <= FEW;
     let norm = problem.norm.filter(|_| few);
     let groups = norm.map_or(1, |norm| norm.groups);

@@ -68,9 +68,16 @@ struct Bias {
 
 DEVICE float2 added(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 
+#ifndef SQUARED
+#define SQUARED 0
+#endif
+// max(0, x)^2; NaN stays NaN.
+DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
+
 // scale * act of the sums of two neighbouring columns of o, each with its bias; `ups` are read where SWIGLU is 1.
 DEVICE float2 activated(float2 sums, float2 bias, float2 ups, float2 bias_of_ups, float scale) {
   if constexpr (BIAS) sums = added(sums, bias), ups = added(ups, bias_of_ups);
   if constexpr (SWIGLU) sums = {silu(sums.x) * ups.x, silu(sums.y) * ups.y};
+  if constexpr (SQUARED) sums = {relu_squared(sums.x), relu_squared(sums.y)};
   return {sums.x * scale, sums.y * scale};
 }

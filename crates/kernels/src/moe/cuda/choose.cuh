@@ -12,7 +12,8 @@ struct Router {
   int first, held;          // the experts whose weights are here: `held` from `first` on
   int top_k;                // up to MOST_CHOSEN
   int sigmoid;              // 0: weights are the softmax over the chosen logits
-  int renormalise;          // sigmoids are divided by their sum + 1e-20
+  int renormalise;          // sigmoids are divided by their sum + sum_eps
+  float sum_eps;
   float weight_scale;
 };
 
@@ -119,6 +120,6 @@ DEVICE Choice choose(const float* logits, const Router& router, int* places) {
   float sum = weight;
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
-  if (router.sigmoid) sum = router.renormalise ? sum + 1e-20f : 1.0f;
+  if (router.sigmoid) sum = router.renormalise ? sum + router.sum_eps : 1.0f;
   return {expert, weight * (router.weight_scale / sum)};
 }

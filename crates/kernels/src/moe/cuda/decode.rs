@@ -27,6 +27,7 @@ const PIECE: usize = 512;
 #[derive(Debug, Clone, Copy)]
 struct Form {
     tokens: Tokens,
+    gated: bool,
     dtype: DType,
     /// Whether the weights of some experts may not be here.
     share: bool,
@@ -116,7 +117,8 @@ impl Form {
     }
 
     fn gate_up(self, arch: &GpuArch) -> KernelSource {
-        self.source(("moe_decode_gate_up", GATE_UP), self.ahead(), false, arch)
+        let source = self.source(("moe_decode_gate_up", GATE_UP), self.ahead(), false, arch);
+        if self.gated { source } else { source.define("GATED", 0) }
     }
 
     fn down(self, arch: &GpuArch) -> KernelSource {
@@ -141,7 +143,7 @@ impl Form {
 
     /// Shared memory of a block on the way up, bytes.
     fn gate_up_bytes(self) -> usize {
-        WARPS * self.ahead() * self.stage_bytes(2, 1, false)
+        WARPS * self.ahead() * self.stage_bytes(if self.gated { 2 } else { 1 }, 1, false)
     }
 
     /// The same on the way down.
@@ -159,14 +161,16 @@ fn form(problem: &MoeProblem) -> Form {
         _ => Tokens::More,
     };
     let share = problem.held < problem.experts;
-    Form { tokens, dtype: problem.dtype, share, narrow: problem.narrow }
+    let (gated, narrow) = (problem.gated, problem.narrow);
+    Form { tokens, gated, dtype: problem.dtype, share, narrow }
 }
 
 /// Whether narrow weights `[rows, columns]`, with a factor for each `group` columns of a row or for whole rows, are read as they are by
 /// the kernels for few tokens: others would be made bf16 for each call.
 pub(in crate::moe) fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
     let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
-    let form = Form { tokens: Tokens::One, dtype: DType::Bf16, share: false, narrow };
+    let tokens = Tokens::One;
+    let form = Form { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
     columns.is_multiple_of(form.per_lane())
         && group.is_none_or(|group| group_shift(group, form.depth()).is_some())
 }
@@ -215,13 +219,15 @@ pub(super) fn bundled(
     let arch = &here.arch();
     let [one, few, more] = [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form {
         tokens,
+        gated: true,
         dtype,
         share: false,
         narrow,
     });
-    let mut sources = vec![one.gate_up(arch), one.down(arch)];
+    let squared = |form: Form| Form { gated: false, ..form }.gate_up(arch);
+    let mut sources = vec![one.gate_up(arch), squared(one), one.down(arch)];
     if here.compute == HOPPER {
-        sources.extend([few.gate_up(arch), few.down(arch), more.down(arch)]);
+        sources.extend([few.gate_up(arch), squared(few), few.down(arch), more.down(arch)]);
         sources.push(route::route_source(TILE, arch));
         let rank = Form { share: true, ..one };
         sources.extend([rank.gate_up(arch), rank.down(arch)]);

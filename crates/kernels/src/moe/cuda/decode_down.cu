@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ int places[MOST_CHOSEN];
   __shared__ int kept;
   if (warp == 0) {
-    const Router router = {correction, experts, first_held, held, top_k, sigmoid, 1, 1.0f};
+    const Router router = {correction, experts, first_held, held, top_k, sigmoid, 1, 0.0f, 1.0f};
     const Choice choice = choose(logits, router, places);
     if (SHARE) kept = keep_held(choice, router, places, nullptr);
   }

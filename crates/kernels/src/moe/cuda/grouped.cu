@@ -1,6 +1,7 @@
 // Many tokens: of each expert a matrix product of the tokens that chose it, by mma.sync and cp.async.
 //
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] x[token]
+//   UP 2:  made[pair] = max(0, W_gate_up[expert] x[token])^2, which has no gates
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
 // A block of eight warps, two below each other and four beside each other, works on a tile of up to TILE pairs of one expert
@@ -9,17 +10,18 @@
 //
 // Source: cuda/ampere.cuh, cuda/storage.cuh, then this file. sm_80 and later.
 //
-// from: UP [tokens, channels], otherwise [pairs as listed, channels]; w [experts, UP ? 2 columns : columns, channels]; made
+// from: UP [tokens, channels], otherwise [pairs as listed, channels]; w [experts, UP 1 ? 2 columns : columns, channels]; made
 // [pairs as listed, columns]; all storage. columns and channels are multiples of 8. tiles and pairs as list.cuh says.
 //
-// Launch: grid (ceil(columns / (UP ? 64 : 128)), tiles at most); block (256); dynamic shared memory
+// Launch: grid (ceil(columns / (UP 1 ? 64 : 128)), tiles at most); block (256); dynamic shared memory
 //   STAGES * (TILE + 128) * 128 bytes. May overlap the kernel before it.
 //
 // Macros: DTYPE, UP, TILE (64 or 128), STAGES.
 
 constexpr int THREADS = 256, WARPS_ACROSS = 4, BLOCK_N = 128, BLOCK_K = 64;
 constexpr int WARP_M = TILE / 2, WARP_N = BLOCK_N / WARPS_ACROSS;
-constexpr int WARP_COLUMNS = UP ? WARP_N / 2 : WARP_N;
+constexpr bool GATED = UP == 1;
+constexpr int WARP_COLUMNS = GATED ? WARP_N / 2 : WARP_N;
 
 using Tiles = Rows<BLOCK_K>;
 constexpr int STAGE_BYTES = (TILE + BLOCK_N) * Tiles::stride;
@@ -38,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   let_next_start();
   if (blockIdx.y >= tiles[0]) return;
   const int4 tile = *reinterpret_cast<const int4*>(tiles + 4 + 4 * blockIdx.y);
-  const int count = tile.z - tile.y, column = blockIdx.x * (UP ? BLOCK_N / 2 : BLOCK_N);
-  const u16* const expert = w + (i64)tile.x * (UP ? 2 : 1) * columns * channels;
+  const int count = tile.z - tile.y, column = blockIdx.x * (GATED ? BLOCK_N / 2 : BLOCK_N);
+  const u16* const expert = w + (i64)tile.x * (GATED ? 2 : 1) * columns * channels;
 
   const int own_row = thread / PIECES, own_channel = thread % PIECES * 8;
   int rows_of_from[TILE / AT_ONCE], rows_of_w[BLOCK_N / AT_ONCE];  // -1: zeros
@@ -51,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < BLOCK_N / AT_ONCE; i++) {
     const int row = own_row + i * AT_ONCE;
-    const int of = column + (UP ? row / WARP_N * WARP_COLUMNS + row % WARP_COLUMNS : row);
-    rows_of_w[i] = of >= columns ? -1 : UP && row / WARP_COLUMNS % 2 == 1 ? columns + of : of;
+    const int of = column + (GATED ? row / WARP_N * WARP_COLUMNS + row % WARP_COLUMNS : row);
+    rows_of_w[i] = of >= columns ? -1 : GATED && row / WARP_COLUMNS % 2 == 1 ? columns + of : of;
   }
   int load_stage = 0;
   auto load_stages = [&](int channel) {
@@ -120,7 +122,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int row = warp_row + 16 * m + 8 * half + lane / 4;
         if (row >= count) continue;
         float low = d[m][n][2 * half], high = d[m][n][2 * half + 1];
-        if constexpr (UP) {
+        if constexpr (UP == 2) {
+          low *= fmaxf(low, 0.0f);
+          high *= fmaxf(high, 0.0f);
+        } else if constexpr (GATED) {
           const float(&up)[4] = d[m][WARP_COLUMNS / 8 + n];
           low = silu(low) * up[2 * half];
           high = silu(high) * up[2 * half + 1];

@@ -1,6 +1,6 @@
 //! `grouped`: any number of tokens, a matrix product for each expert by `mma.sync`. The contract stands in `grouped.cu`.
 
-use super::operands::{self, AMPERE, STORAGE, overlapping, words};
+use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
@@ -47,10 +47,10 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
 }
 
-fn source(dtype: DType, tile: Tile, up: bool, arch: &GpuArch) -> KernelSource {
+fn source(dtype: DType, tile: Tile, up: u8, arch: &GpuArch) -> KernelSource {
     KernelSource::new("moe_grouped", PARTS, arch.clone())
         .define("DTYPE", dtype)
-        .define("UP", u8::from(up))
+        .define("UP", up)
         .define("TILE", tile.pairs)
         .define("STAGES", tile.stages)
 }
@@ -65,8 +65,8 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
     let w_down = operands::expanded(problem, planner, "w_down")?;
     let (up, down) = ([&*x, &*w_gate_up, &*activated], [&*activated, &*w_down, &*made]);
-    product(problem, planner, (&list, tile), up, (inner, hidden, true))?;
-    product(problem, planner, (&list, tile), down, (hidden, inner, false))?;
+    product(problem, planner, (&list, tile), up, (inner, hidden, way_up(problem)))?;
+    product(problem, planner, (&list, tile), down, (hidden, inner, 0))?;
     sum::plan(problem, planner, &made, &places)
 }
 
@@ -82,7 +82,7 @@ fn product(
     planner: &mut Planner<'_>,
     (list, tile): (&List, Tile),
     [from, weights, to]: [&Buffer; 3],
-    (columns, channels, up): (usize, usize, bool),
+    (columns, channels, up): (usize, usize, u8),
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&source(problem.dtype, tile, up, &planner.arch()))?;
     let args = Grouped {
@@ -95,7 +95,7 @@ fn product(
         channels: int(channels)?,
         top_k: int(problem.top_k)?,
     };
-    let of_block = if up { ROWS / 2 } else { ROWS };
+    let of_block = if up == 1 { ROWS / 2 } else { ROWS };
     let grid = [columns.div_ceil(of_block) as u32, list.most_tiles as u32, 1];
     let launch = Launch::new(grid, THREADS, tile.shared_bytes() as u32);
     planner.launch(kernel, overlapping(planner, launch), args);

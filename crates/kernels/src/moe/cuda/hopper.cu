@@ -1,18 +1,19 @@
 // Many tokens on Hopper (sm_90a): of each expert a matrix product of the tokens that chose it.
 //
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] from[pair]
+//   UP 2:  made[pair] = max(0, W_gate_up[expert] from[pair])^2, which has no gates
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
 // Weights are the left operand and tokens the right one, whose width need only be a multiple of 32: an expert has as many
 // tokens as chose it, and rows that are not there cost time. A persistent block has one producer warpgroup, of which one thread
-// issues all copies, and two consumer warpgroups with 2 times 64 rows of weights each: with UP gates and the ups that belong to
+// issues all copies, and two consumer warpgroups with 2 times 64 rows of weights each: with UP 1 gates and the ups that belong to
 // them, so that a thread has both. 64 channels of 256 rows of weights and of up to TILE pairs come at a time through a ring of
 // STAGES stages; the next tile's first stages come while this one is finished. Results are turned over in shared memory.
 //
 // Source: cuda/hopper.cuh, moe/cuda/hopper_work.cuh, then this file.
 //
 // map_from   CUtensorMap by value, dimensions from the innermost: channel, pair as listed, 1; box {64, 32, 1}, 128-byte swizzle
-// map_w      the same of channel, row, expert; box {64, 128, 1}. Rows: UP: `columns` gates and as many ups; otherwise `columns`
+// map_w      the same of channel, row, expert; box {64, 128, 1}. Rows: UP 1: `columns` gates and as many ups; otherwise `columns`
 // tiles      as list.cuh says, of up to TILE pairs
 // made       [pairs as listed, columns] storage; columns is a multiple of 8
 //
@@ -39,7 +40,7 @@ DEVICE void produce(u32 base, const TensorMap* map_from, const TensorMap* map_w,
       mbarrier_expect(full, 2 * HALF_BYTES + boxes * BOX_BYTES);
       const int channel = block * BLOCK_K;
       tma_load_3d(to, map_w, full, channel, column, tile.x);
-      tma_load_3d(to + HALF_BYTES, map_w, full, channel, UP ? columns + column : column + HALF_ROWS, tile.x);
+      tma_load_3d(to + HALF_BYTES, map_w, full, channel, UP == 1 ? columns + column : column + HALF_ROWS, tile.x);
       for (int box = 0; box < boxes; box++) {
         tma_load_3d(to + 2 * HALF_BYTES + box * BOX_BYTES, map_from, full, channel, tile.y + 32 * box, 0);
       }
@@ -47,6 +48,8 @@ DEVICE void produce(u32 base, const TensorMap* map_from, const TensorMap* map_w,
     }
   }
 }
+
+DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
 
 // The products of a stage with `pairs` pairs: of accumulators for TILE, those of the first.
 template <int pairs>
@@ -93,8 +96,11 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
   keep(second);
   if (target.thread == 0) mbarrier_arrive(base + AT_EMPTY + 8 * previous);
   const int own = column + 64 * consumer;
-  if constexpr (UP) {
+  if constexpr (UP == 1) {
     target.store(tile, own, [&](int i) { return silu(first[i]) * second[i]; });
+  } else if constexpr (UP == 2) {
+    target.store(tile, own, [&](int i) { return relu_squared(first[i]); });
+    target.store(tile, own + HALF_ROWS, [&](int i) { return relu_squared(second[i]); });
   } else {
     target.store(tile, own, [&](int i) { return first[i]; });
     target.store(tile, own + HALF_ROWS, [&](int i) { return second[i]; });

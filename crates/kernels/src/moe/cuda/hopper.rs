@@ -1,6 +1,6 @@
 //! `hopper`: any number of tokens, a matrix product for each expert by `wgmma`. The contract stands in `hopper.cu`.
 
-use super::operands::{self, AMPERE, HOPPER, overlapping, words};
+use super::operands::{self, AMPERE, HOPPER, overlapping, way_up, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
@@ -38,10 +38,10 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     operands::why_not(problem, here)
 }
 
-fn product_source(dtype: DType, up: bool, arch: &GpuArch) -> KernelSource {
+fn product_source(dtype: DType, up: u8, arch: &GpuArch) -> KernelSource {
     KernelSource::new("moe_hopper", PRODUCT, arch.clone())
         .define("DTYPE", dtype)
-        .define("UP", u8::from(up))
+        .define("UP", up)
         .define("TILE", TILE)
         .define("STAGES", STAGES)
 }
@@ -56,8 +56,9 @@ pub(super) fn bundled(dtype: DType, arch: &GpuArch) -> Vec<KernelSource> {
         route::route_source(TILE, arch),
         route::sort_source(TILE, arch),
         gather_source(arch),
-        product_source(dtype, true, arch),
-        product_source(dtype, false, arch),
+        product_source(dtype, 0, arch),
+        product_source(dtype, 1, arch),
+        product_source(dtype, 2, arch),
         sum::source(dtype, arch),
     ]
 }
@@ -93,9 +94,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
     let w_down = operands::expanded(problem, planner, "w_down")?;
     let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
-    up.plan(problem, planner, &list, (inner, hidden, true))?;
+    up.plan(problem, planner, &list, (inner, hidden, way_up(problem)))?;
     let down = Product { from: &activated, weights: &w_down, to: &made };
-    down.plan(problem, planner, &list, (hidden, inner, false))?;
+    down.plan(problem, planner, &list, (hidden, inner, 0))?;
     sum::plan(problem, planner, &made, &places)
 }
 
@@ -117,10 +118,10 @@ impl Product<'_> {
         problem: &MoeProblem,
         planner: &mut Planner<'_>,
         list: &List,
-        (columns, channels, up): (usize, usize, bool),
+        (columns, channels, up): (usize, usize, u8),
     ) -> Result<(), CudaError> {
         let kernel = planner.kernel(&product_source(problem.dtype, up, &planner.arch()))?;
-        let rows = if up { 2 * columns } else { columns };
+        let rows = if up == 1 { 2 * columns } else { columns };
         let map_from = tokens_map(planner, problem, self.from, channels)?;
         let sizes = [channels, rows, problem.held];
         let map_weights = map(planner, problem.dtype, self.weights, sizes, ROWS)?;

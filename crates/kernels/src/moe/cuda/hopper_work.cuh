@@ -3,7 +3,7 @@
 //
 // Macros: DTYPE, UP, TILE, STAGES.
 
-constexpr int BLOCK_K = 64, HALF_ROWS = 128, ACROSS = UP ? HALF_ROWS : 2 * HALF_ROWS;
+constexpr int BLOCK_K = 64, HALF_ROWS = 128, ACROSS = UP == 1 ? HALF_ROWS : 2 * HALF_ROWS;
 constexpr int BOX_BYTES = 32 * BLOCK_K * 2;  // of tokens
 constexpr int TURN_BYTES = TILE * 128;       // of a consumer: 64 columns of every pair
 

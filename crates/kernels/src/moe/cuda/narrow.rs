@@ -40,6 +40,9 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
             ));
         }
     }
+    if !problem.gated {
+        return Some("multiplies gates with ups, and these experts have none".to_owned());
+    }
     hopper::why_not(problem, here)
 }
 

@@ -43,10 +43,15 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     None
 }
 
+/// `UP` of kernels of many tokens on the way up.
+pub(super) fn way_up(problem: &MoeProblem) -> u8 {
+    if problem.gated { 1 } else { 2 }
+}
+
 arguments! {
     /// The sizes of a router, which experts are here, how it scores, and how it weighs.
     pub(super) Weighing {
-        experts: i32, first_held: i32, held: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32,
+        experts: i32, first_held: i32, held: i32, top_k: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
     }
 }
 
@@ -57,8 +62,8 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaErr
     };
     let (experts, top_k) = (int(problem.experts)?, int(problem.top_k)?);
     let (first_held, held) = (int(problem.first)?, int(problem.held)?);
-    let weight_scale = problem.weight_scale as f32;
-    Ok(Weighing { experts, first_held, held, top_k, sigmoid, renormalise, weight_scale })
+    let (sum_eps, weight_scale) = (problem.sum_eps as f32, problem.weight_scale as f32);
+    Ok(Weighing { experts, first_held, held, top_k, sigmoid, renormalise, sum_eps, weight_scale })
 }
 
 /// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.
@@ -97,7 +102,7 @@ pub(super) fn expanded(
     let (scale, offset) = (planner.required(scale)?, planner.input(offset)?);
     let (hidden, inner) = (problem.hidden, problem.intermediate);
     let (factors, rows, columns) = match name {
-        "w_gate_up" => (narrow.factors[0], 2 * inner, hidden),
+        "w_gate_up" => (narrow.factors[0], problem.ups(), hidden),
         _ => (narrow.factors[1], hidden, inner),
     };
     Expand {

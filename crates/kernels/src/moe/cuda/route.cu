@@ -13,11 +13,11 @@
 extern "C" __global__ void __launch_bounds__(LIST_THREADS)
     moe_route(const float* logits, const float* __restrict__ correction, int* chosen, float* weights, int* tiles,
               int* pairs, int* counts, int tokens, int experts, int first_held, int held, int top_k,
-              int sigmoid, int renormalise, float weight_scale) {
+              int sigmoid, int renormalise, float sum_eps, float weight_scale) {
   __shared__ List list;
   __shared__ int places[LIST_THREADS / 32][MOST_CHOSEN];
   __shared__ int experts_of[CHUNK * MOST_CHOSEN];
-  const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, weight_scale};
+  const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, sum_eps, weight_scale};
   const int lane = threadIdx.x % 32, first = blockIdx.x * CHUNK, here = min(CHUNK, tokens - first);
   list.clear();
   __syncthreads();

@@ -116,10 +116,16 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
                 y
             }),
         };
+        let key = m.config["key_multiplier"].as_f64().unwrap_or(1.0);
+        parts[1].iter_mut().for_each(|k| *k *= key);
         for (part, name) in parts.iter_mut().zip(["q", "k"]) {
             for head in part.chunks_exact_mut(dim) {
-                if let Some(norm) = m.tensors.get(&format!("{p}.{name}_norm.weight")) {
-                    head.copy_from_slice(&rms_norm(head, norm, m.number("rms_norm_eps")));
+                let norms = ["norm", "layernorm"].map(|norm| format!("{p}.{name}_{norm}.weight"));
+                if let Some(norm) = norms.iter().find_map(|norm| m.tensors.get(norm)) {
+                    let eps = m.config["rms_norm_eps"]
+                        .as_f64()
+                        .unwrap_or(m.config["norm_eps"].as_f64().unwrap_or(f64::NAN));
+                    head.copy_from_slice(&rms_norm(head, norm, eps));
                 }
                 rotate(head, t, &frequencies, factor);
             }
@@ -138,7 +144,8 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
             let values: Vec<&[f64]> = seen.iter().map(|j| &all[*j][2][kv..][..dim]).collect();
             o.extend(attend(&scores, &values));
         }
-        let mut y = m.project(&format!("{p}.o_proj.weight"), &o);
+        let out = ["o_proj", "out_proj"].map(|out| format!("{p}.{out}.weight"));
+        let mut y = product(out.iter().find_map(|out| m.tensors.get(out)).unwrap(), &o);
         if let Some(bias) = m.tensors.get(&format!("{p}.o_proj.bias")) {
             add(&mut y, bias, 1.0);
         }
@@ -160,6 +167,9 @@ fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
 
 /// Angles a position and the factor on cosines, as transformers' `modeling_rope_utils.py` works them out from wave lengths.
 fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
+    if m.config["model_type"] == "nemotron_h" {
+        return (Vec::new(), 1.0);
+    }
     let theta = m.number("rope_theta");
     let partial = match m.config["model_type"] == "bamba" {
         true => 0.5,

@@ -1,0 +1,29 @@
+use super::{Backend, Executor, GroupedAttention, Input, Loader, Mamba2, Mix};
+use crate::ModelError;
+use crate::layers;
+use kernels::OpError;
+
+/// Attention and a Mamba-2 mixer side by side.
+pub(super) struct Parallel<B: Backend> {
+    mamba: Mamba2<B>,
+    attention: GroupedAttention<B>,
+}
+
+impl<B: Backend> Parallel<B> {
+    pub(super) fn new(
+        of: &layers::Parallel,
+        load: &mut impl Loader<B>,
+    ) -> Result<Self, ModelError> {
+        let mamba = Mamba2::new(&of.mamba, load)?;
+        Ok(Self { mamba, attention: GroupedAttention::new(&of.attention, load)? })
+    }
+}
+
+impl<B: Backend> Mix<B> for Parallel<B> {
+    /// What one adds the other must not read: both read a copy.
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+        let h = run.norm(x)?;
+        self.mamba.mix(run, Input::rows(&h))?;
+        self.attention.mix(run, Input::rows(&h))
+    }
+}

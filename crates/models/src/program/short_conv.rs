@@ -1,0 +1,39 @@
+use super::{Backend, Convolution, Executor, Input, Loader, Mix};
+use crate::ModelError;
+use crate::layers;
+use kernels::OpError;
+
+/// A short convolution between two products.
+pub(super) struct ShortConv<B: Backend> {
+    hidden: usize,
+    in_proj: B::Projection,
+    conv: Convolution,
+    out_proj: B::Projection,
+}
+
+impl<B: Backend> ShortConv<B> {
+    pub(super) fn new(
+        of: &layers::ShortConv,
+        load: &mut impl Loader<B>,
+    ) -> Result<Self, ModelError> {
+        let conv = load.convolution(&[of.conv_weight], of.conv_bias, [of.hidden, of.taps])?;
+        Ok(Self {
+            hidden: of.hidden,
+            in_proj: load.projection(&of.in_proj)?,
+            conv: Convolution { silu: false, ..conv },
+            out_proj: load.projection(&of.out_proj)?,
+        })
+    }
+}
+
+impl<B: Backend> Mix<B> for ShortConv<B> {
+    /// `out(C * conv(B * x))`: what the convolution remembers are products.
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+        let part: &[usize] = &[self.hidden];
+        let [b, c, x] = run.project(&self.in_proj, x, [part; 3])?;
+        let x = run.multiply([&b, &x])?;
+        let y = run.convolve(&self.conv, &x)?;
+        let y = run.multiply([&c, &y])?;
+        run.add(&self.out_proj, Input::rows(&y))
+    }
+}

@@ -1,0 +1,28 @@
+"""Logits by transformers' own models: of each folder named, of the ids in its `ids.json`, into its `logits.f32`.
+
+Modules that want kernels of other packages take their own slow paths: none of those is installed.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import torch
+import transformers
+
+torch.set_num_threads(2)
+transformers.logging.set_verbosity_error()
+for folder in map(pathlib.Path, sys.argv[1:]):
+    began = time.monotonic()
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    # A weight that did not find its place would be a random one.
+    wrong = {kind: sorted(names) for kind, names in report.items() if names and kind != "error_msgs"}
+    assert not wrong and not report.get("error_msgs"), f"{folder}: {report}"
+    ids = torch.tensor([json.loads((folder / "ids.json").read_text())])
+    with torch.no_grad():
+        logits = model.eval()(input_ids=ids, use_cache=False).logits[0].float()
+    (folder / "logits.f32").write_bytes(logits.contiguous().numpy().tobytes())
+    print(f"{folder.name} {type(model).__name__} {time.monotonic() - began:.2f} s", flush=True)
