@@ -77,7 +77,8 @@ mod tests {
                         !own.is_empty()
                     };
                     let with: Vec<_> = stages.iter().filter(has).collect();
-                    let twice = whole.is_tied() && param.name.contains("embed");
+                    let embedding = &whole.params.get(whole.embedding).name;
+                    let twice = whole.is_tied() && param.name == *embedding;
                     assert_eq!(with.len(), 1 + usize::from(twice), "{name}: {}", param.name);
                     // A layer's number stands in the names of its parameters.
                     let number = param.name.split('.').find_map(|part| part.parse().ok());

@@ -313,11 +313,11 @@ fn configs_that_cannot_be_run_name_their_key() {
     let other = shape(granite)
         .unwrap()
         .with("architectures", Value::Null)
-        .with("model_type", json!("falcon_h1"));
+        .with("model_type", json!("jamba"));
     let error = Architecture::of(&other).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "granite-hybrid-mini: falcon_h1 is no model family that firstlight runs"
+        "granite-hybrid-mini: jamba is no model family that firstlight runs"
     );
     assert_eq!(
         error.hint(),

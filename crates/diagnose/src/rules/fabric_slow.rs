@@ -10,8 +10,8 @@ NVLink is down, a PCIe slot gives fewer lanes, copies go up to the processor and
 hang on different sockets, or the link runs with errors and sends again.
 
 Seen by copies of 256 MiB between each two GPUs, verified: one way is more than 10 % below the median of the ways with
-the same links, or below 60 % of what NVLinks or 40 % of what PCIe carries by number and rate; or NCCL's large all-reduce
-is below half of it over NVLinks.
+the same links, or below 60 % of what NVLinks or 40 % of what PCIe carries by number and rate; or NCCL's large
+all-reduce is below half of it over NVLinks.
 
 Compare the links with nvidia-smi, count their errors, and look at what lies between the two.",
     links: &[

@@ -10,9 +10,9 @@ A GPU that is fast for a second may be slow for an hour: it heats up, its power 
 with a hotter neighbour. Bits that flip only when it is hot end as a wrong loss days later.
 
 `firstlight check` has all GPUs compute a large product at the same time for some seconds, reads power, clocks,
-temperatures and what holds the clocks down twice a second, and verifies the product before and behind it. A GPU is named
-where its rate in the second half is more than 3 % below the median of its siblings, where its clocks are held down for
-another reason than its power cap, or where the product is wrong.
+temperatures and what holds the clocks down twice a second, and verifies the product before and behind it. A GPU is
+named where its rate in the second half is more than 3 % below the median of its siblings, where its clocks are held
+down for another reason than its power cap, or where the product is wrong.
 
 Check fans, airflow and power cables; a GPU whose product is wrong must not be used.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],

@@ -5,13 +5,13 @@ pub(super) const RULE: Rule = Rule {
     id: "peers-unreachable",
     title: "two GPUs do not reach each other's memory",
     about: "\
-GPUs that reach each other's memory copy directly and sum small messages in microseconds. Where the driver says that two
-of them do not, everything goes through the host's memory: NCCL works, at a fraction of the speed, and kernels that write
-to other GPUs cannot be used.
+GPUs that reach each other's memory copy directly and sum small messages in microseconds. Where the driver says that
+two of them do not, everything goes through the host's memory: NCCL works, at a fraction of the speed, and kernels
+that write to other GPUs cannot be used.
 
 Known causes: GeForce boards without NVLink, for which the driver does not allow it; GPUs of different kinds or on
-different sockets; virtual machines; partitions (MIG), which never reach each other. Where NVLinks join the two it is a
-fault: a fabric manager that does not run, or links that did not come up.
+different sockets; virtual machines; partitions (MIG), which never reach each other. Where NVLinks join the two it is
+a fault: a fabric manager that does not run, or links that did not come up.
 
 Seen by asking the driver for each two of the GPUs that a check ran on.",
     links: &[

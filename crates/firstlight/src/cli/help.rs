@@ -72,7 +72,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "bench",
         &[
             "firstlight bench --quick",
-            "firstlight bench attention --N 2048,8192 --D 64,128 -o attention-sweep",
             "firstlight bench model granite-4.0-h-micro --random --tests pp512,tg128",
             "firstlight bench fabric --gpu 0,1",
         ],

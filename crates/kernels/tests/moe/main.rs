@@ -199,7 +199,7 @@ fn wrong_calls_are_named() {
     let sigmoid = || top(2).with("score", "sigmoid");
     for (name, shape, expect) in [
         ("logits", [2, 6].as_slice(), "shape [2, 6], wanted [T=3, E]"),
-        ("w_down", &[6, 8, 4], "f32, wanted bf16 like the op's first tensor"),
+        ("w_down", &[6, 8, 4], "f32, wanted bf16, like `w_gate_up`"),
         ("residual", &[3, 9], "shape [3, 9], wanted [T=3, H=8]"),
         ("correction", &[5], "shape [5], wanted [E=6]"),
     ] {
