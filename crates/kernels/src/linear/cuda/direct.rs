@@ -18,6 +18,7 @@ const PARTS: &[&str] = &[
     include_str!("../../cuda/narrow.cuh"),
     include_str!("convolution.cuh"),
     include_str!("stream.cuh"),
+    include_str!("direct_weights.cuh"),
     include_str!("direct.cu"),
 ];
 
