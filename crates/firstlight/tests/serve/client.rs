@@ -57,6 +57,7 @@ impl Server {
         Self { child, address, first, lines, reader: Some(reader) }
     }
 
+    #[cfg(target_os = "linux")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
