@@ -191,7 +191,7 @@ impl Integral {
             let values = weights.alike(&projection.rows).unwrap_or_default();
             weights.integers_into(&projection.rows, &values, &own(&matrices, index)?)?;
             let of = integers::Factors::read(&projection.rows, &values)?;
-            // Exactly: scales have few bits, and numbers fewer.
+            // Exactly where files hold scales in 16 bits; from others in float32 this is rounded once.
             let below = of.scales.iter().zip(&of.zeros).map(|(scale, zero)| scale * (zero + 8.0));
             offsets.extend(below);
             scales.extend(of.scales);
