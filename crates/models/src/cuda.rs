@@ -5,6 +5,7 @@ mod calls;
 mod choose;
 mod decode;
 mod experts;
+mod group;
 mod moves;
 mod pass;
 mod run;
@@ -39,8 +40,8 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
     beside: 2048,
-    // With a decoding step less than what a reader takes for a steady stream.
-    patience: Duration::from_millis(12),
+    // What a reader takes for a steady stream.
+    patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
@@ -213,6 +214,8 @@ impl CudaEngine {
         let chosen = || -> Result<Vec<Drawn>, OpError> {
             let chooser = Chooser::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::allocate(stream, &[rows], DType::I32)?;
+            // What no kernel writes is no token.
+            stream.fill32(tokens.on()?, u32::MAX).map_err(pass::device_error)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
             let words = decode::integers(&tokens, stream)?;

@@ -194,8 +194,11 @@ impl Tensor {
     /// `count` rows of a row-major tensor on a GPU from `first` on, counted in the first dimension.
     ///
     /// # Errors
-    /// [`OpError::Cuda`] when they leave it.
+    /// [`OpError::Cuda`] when they leave it, or its rows lie apart.
     pub fn rows(&self, first: usize, count: usize) -> Result<Self, OpError> {
+        if !self.is_row_major() {
+            return Err(refused(format!("rows of a strided {:?}", self.shape)));
+        }
         let row: usize = self.shape[1..].iter().product();
         let bytes = |rows| self.dtype().bytes_of(rows * row);
         let part = self.on()?.part(bytes(first), bytes(count)).map_err(failed)?;
