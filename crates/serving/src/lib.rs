@@ -10,6 +10,7 @@ mod job;
 mod limits;
 mod logprobs;
 mod metrics;
+mod post;
 mod second_look;
 mod service;
 mod state;

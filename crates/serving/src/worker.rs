@@ -2,6 +2,7 @@
 
 use crate::grammar::{Bound, Failure};
 use crate::job::{Command, Job, Update, Why};
+use crate::post::Post;
 use crate::second_look::SecondLooks;
 use crate::service::Shared;
 use crate::times::Times;
@@ -32,8 +33,12 @@ pub(crate) fn run(
         shared.see(scheduler.usage());
         shared.set_phase(Phase::Ready);
         let looks = SecondLooks::new(shared.settings.verify_cache);
-        let mut worker = Worker { shared, commands, scheduler, open: BTreeMap::new(), looks };
-        worker.serve().map_err(BuildError::from)
+        std::thread::scope(|scope| {
+            let post = Post::within(scope);
+            let open = BTreeMap::new();
+            let mut worker = Worker { shared, commands, scheduler, open, looks, post };
+            worker.serve().map_err(BuildError::from)
+        })
     });
     if let Err(error) = &served {
         shared.set_phase(Phase::Failed(error.to_string()));
@@ -77,11 +82,13 @@ pub(crate) struct Worker<'a> {
     pub(crate) scheduler: Scheduler<'a>,
     pub(crate) open: BTreeMap<RequestId, Open>,
     looks: SecondLooks,
+    post: Post,
 }
 
 impl Worker<'_> {
     fn serve(&mut self) -> Result<(), ModelError> {
         loop {
+            self.post.send();
             self.take_commands();
             self.forget_who_left();
             if self.scheduler.is_idle() {
@@ -90,6 +97,7 @@ impl Worker<'_> {
                 }
                 continue;
             }
+            self.post.send();
             self.step()?;
         }
     }
@@ -141,7 +149,7 @@ impl Worker<'_> {
                 // Limits are checked before; what the scheduler knows beside them is told as its own error.
                 Err(error) => {
                     let why = Why::Engine(error.to_string());
-                    self.tell(&job, Update::Failed { index: job.index, why });
+                    self.post.add(&job, Update::Failed { index: job.index, why });
                 }
             }
         }
@@ -235,7 +243,7 @@ impl Worker<'_> {
         let Some(open) = self.open.get_mut(&id) else { return };
         if open.times.found(&self.shared.metrics, cached, from_host, lost) {
             open.looked_at = cached > 0 && self.looks.due();
-            let _ = open.job.updates.try_send(Update::Begun { index: open.job.index, cached });
+            self.post.add(&open.job, Update::Begun { index: open.job.index, cached });
         }
     }
 
@@ -254,8 +262,7 @@ impl Worker<'_> {
         let logprobs = wanted.zip(logits).map(|(count, logits)| logprobs::of(logits, token, count));
         open.times.token(&self.shared.metrics, now);
         let update = Update::Token { index: open.job.index, token, logprobs };
-        // There is room for all; whoever is gone is found before the next step.
-        let _ = open.job.updates.try_send(update);
+        self.post.add(&open.job, update);
         if let Some((prompt, logits)) = again {
             self.looks.begin(&mut self.scheduler, prompt, logits);
         }
@@ -288,12 +295,7 @@ impl Worker<'_> {
             Ending::Left { abort: true } => Update::Failed { index, why: Why::Aborted },
             Ending::Left { abort: false } => return,
         };
-        self.tell(&job, update);
-    }
-
-    fn tell(&self, job: &Job, update: Update) {
-        // As for tokens.
-        let _ = job.updates.try_send(update);
+        self.post.add(&job, update);
     }
 }
 
