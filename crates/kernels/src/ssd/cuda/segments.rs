@@ -11,7 +11,7 @@ const COMBINE: &[&str] = &[include_str!("combine.cu")];
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;
 /// Chunks that a segment has at least: shorter ones do not pay for reading x twice.
-const SEGMENT_CHUNKS: usize = 4;
+const SEGMENT_CHUNKS: usize = 2;
 
 /// The kernel that chains the states of segments.
 pub(super) fn combine_source(arch: GpuArch) -> KernelSource {
@@ -108,9 +108,15 @@ mod tests {
     #[test]
     fn every_multiprocessor_gets_a_block_where_segments_stay_long() {
         // Blocks of whole sequences, tokens of the longest, segments on 132 multiprocessors.
-        for (blocks, longest, expect) in
-            [(16, 8192, 8), (128, 8192, 1), (64, 8192, 2), (16, 300, 1), (2, 1000, 4), (0, 0, 1)]
-        {
+        for (blocks, longest, expect) in [
+            (16, 8192, 8),
+            (128, 8192, 1),
+            (64, 8192, 2),
+            (16, 250, 2),
+            (16, 120, 1),
+            (2, 1000, 8),
+            (0, 0, 1),
+        ] {
             assert_eq!(count_of(blocks, longest, 132), expect, "{blocks} {longest}");
         }
     }
