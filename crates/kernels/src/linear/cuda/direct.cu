@@ -12,7 +12,7 @@
 //
 // x [tokens, inputs], f32 (X_F32) or bf16; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
 // first of a byte in its lower half, less their zeros: w_zero u8 [G, N], or 8 where that is null; factors of w w_scale [G, N], f32
-// (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or with GROUPED of each 128 columns of a row; norm [inputs] (NORMED), bias [N]
+// (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or of each 128 columns of a row with GROUPED, or each BLOCKS; norm [inputs] (NORMED), bias [N]
 // or null, f32 or bf16; residual f32 [tokens, columns] (RESIDUAL); N = columns, or 2 columns with SWIGLU. The columns from start1 on go
 // to o1, those from start2 on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or bf16.
 // o0 may be the residual. inputs is a multiple of 16, of 32 for four bits; all tensors but factors and zeros 16-byte aligned.
@@ -30,13 +30,15 @@
 // With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
 // without zeros, for which there are no registers left.
 //
-// Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
+// Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, or 128 of four bits for one
+// row), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
 // X_F32, THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 constexpr int WARPS = 8, THREADS = WARPS * 32;
 constexpr int ROWS = 16;                 // of w in a tile
 constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
-constexpr int LOADS = 2, RING = WEIGHT_BITS == 4 ? 3 : 4;  // pieces of a row in a batch, and batches under way
+// Pieces of a row in a batch, and batches under way. Of blocks of 32 each lane has two in a batch.
+constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 ? 4 : 2, RING = LOADS == 4 ? 3 : WEIGHT_BITS == 4 ? 3 : 4;
 constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
 constexpr int BATCHED = LOADS * LOADED;  // and of a batch
 constexpr int FACTORS = BATCHED / 128;   // of a row of w, in a batch
@@ -47,19 +49,26 @@ constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a p
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
 // Of x, read by a warp at once: what there are registers for.
 constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
-constexpr int OF_SEGMENT = WEIGHT_BITS == 4 ? 20 : 4;  // bytes beside a segment of a row of x
+constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
+// With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
+constexpr int BLOCK = BLOCKS ? BLOCKS : 32, LOADED_BLOCKS = LOADED / BLOCK, BATCHED_BLOCKS = BATCHED / BLOCK;
+constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4;
 constexpr float X_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p56f;
 static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
+static_assert(!BLOCKS || HALVED && INTEGERS && !GROUPED && COLUMNS == 1, "blocks are of integers, and of few rows of x");
+static_assert(!BLOCKS || BLOCK == 32 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
 static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
 
 // A factor in f32 (32 bits), f16 (16) or bf16 (17).
-DEVICE float factor_at(const void* from, i64 index, int bits) {
-  if (bits == 32) return __ldg((const float*)from + index);
-  const u16 half = __ldg((const u16*)from + index);
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-  return bits == 17 ? __uint_as_float((u32)half << 16) : value;
+DEVICE u32 load_factor(const void* from, i64 index, int bits) {
+  return bits == 32 ? __ldg((const u32*)from + index) : __ldg((const u16*)from + index);
 }
+DEVICE float factor_of(u32 stored, int bits) {
+  float value;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(stored));
+  return bits == 32 ? __uint_as_float(stored) : bits == 17 ? __uint_as_float(stored << 16) : value;
+}
+DEVICE float factor_at(const void* from, i64 index, int bits) { return factor_of(load_factor(from, index, bits), bits); }
 
 // What a column's product meets, and what its row of w was divided by.
 struct Around {
@@ -72,7 +81,12 @@ struct Around {
 
 struct Batch {
   uint4 low[LOADS], high[LOADS];
+#if BLOCKS
+  u32 factor[4];  // as they are stored, of two blocks of each of the two rows
 #if WEIGHT_BITS == 4
+  u32 zero[4];
+#endif
+#elif WEIGHT_BITS == 4
   u32 low_zero[FACTORS], high_zero[FACTORS];
 #endif
 };
@@ -139,6 +153,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   const int own = warp * BATCHED + lane % 4 * PIECE;  // the lane's first column of a round
   int fed_tile = 0, fed_column = own;
+#if BLOCKS
+  // Of the batch's blocks, the two of which the lane finishes sums.
+  const int all_blocks = ceil_div(inputs, BLOCK), w_rows = SWIGLU ? 2 * columns : columns;
+  const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
+  const int pair = has_blocks ? lane % 4 * 2 : 0, own_block = warp * BATCHED_BLOCKS + pair;
+  int fed_block = own_block, fed_row = 0, fed_other = 0;
+#endif
   const Weight *low = w, *high = w;
   bool low_there = false, high_there = false;
 #if WEIGHT_BITS == 4
@@ -151,7 +172,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int low_row = start + (low_there ? row : 0), high_row = start + (high_there ? row + (SWIGLU ? columns : 8) : 0);
     low = w + ((i64)low_row * inputs + own) / PER_BYTE;
     high = w + ((i64)high_row * inputs + own) / PER_BYTE;
-#if WEIGHT_BITS == 4
+#if BLOCKS
+    fed_row = low_row, fed_other = high_row, fed_block = own_block;
+#elif WEIGHT_BITS == 4
     low_zero = w_zero + low_row, high_zero = w_zero + high_row;
 #endif
   };
@@ -162,7 +185,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       batch.low[s] = load_weights(low + s * LOADED / PER_BYTE, inside && low_there);
       batch.high[s] = load_weights(high + s * LOADED / PER_BYTE, inside && high_there);
     }
+#if BLOCKS
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+      const i64 at = (i64)min(fed_block + b, all_blocks - 1) * w_rows;
+      batch.factor[b] = load_factor(w_scale, at + fed_row, factor_bits), batch.factor[2 + b] = load_factor(w_scale, at + fed_other, factor_bits);
 #if WEIGHT_BITS == 4
+      batch.zero[b] = batch.zero[2 + b] = 8;
+      if (w_zero != nullptr) batch.zero[b] = __ldg(w_zero + at + fed_row), batch.zero[2 + b] = __ldg(w_zero + at + fed_other);
+#endif
+    }
+    fed_block += ROUND / BLOCK;
+#elif WEIGHT_BITS == 4
 #pragma unroll
     for (int f = 0; f < FACTORS; f++) batch.low_zero[f] = batch.high_zero[f] = 8;
     if (!THROUGH && w_zero != nullptr) {
@@ -215,15 +249,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int at_once = min(held * TILE, count);
   int token = TOKENS == 1 ? 0 : thread / max(at_once, 1), column = thread - token * at_once;
   const bool finishes = thread < at_once * tokens;
-  const auto factor_of = [&](int column) { return GROUPED ? SUM_FACTOR : factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR; };
-  if (!GROUPED && finishes) {
+  const auto factor_of_column = [&](int column) { return GROUPED || BLOCKS ? SUM_FACTOR : factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR; };
+  if (!GROUPED && !BLOCKS && finishes) {
     bring((const char*)w_scale + (i64)(first + column) * (factor_bits / 8));
     if (SWIGLU) bring((const char*)w_scale + (i64)(columns + first + column) * (factor_bits / 8));
   }
   const auto read_around = [&](Around& around, bool there) {
     around.of = outputs.around(token, first + column, there);
-    around.factor = there ? factor_of(column) : 0.0f;
-    around.factor_of_up = there && SWIGLU ? factor_of(columns + column) : 0.0f;
+    around.factor = there ? factor_of_column(column) : 0.0f;
+    around.factor_of_up = there && SWIGLU ? factor_of_column(columns + column) : 0.0f;
 #if TAPS > 0
     around.state = convolution.held(token, first + column, there);
 #endif
@@ -248,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   clear();
   // Of batches whose factors differ.
-  constexpr bool BY_BATCH = GROUPED || HALVED;
+  constexpr bool BY_BATCH = GROUPED || BLOCKS || HALVED;
   float total[COLUMNS][4] = {};
   // Of the lane's columns of x in each product; tokens beyond the last give sums of no use.
   u32 x_row[COLUMNS];
@@ -270,14 +304,116 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // There weights of four bits are what their zero makes of them.
     if (WEIGHT_BITS == 4 && !inside) values = {0, 0, 0, 0};
     return values;
+#elif BLOCKS && TOKENS == 1
+    // Of the eight columns of x that a product has place for, each has one block's alone.
+    const bool here = lane / 4 == s * LOADED_BLOCKS + lane % 4 / LANES_OF_BLOCK;
+    uint4 values = {0, 0, 0, 0};
+    if (here) values = load_shared(x_row[n] + round * ROUND * 2 + s * LOADED * 2 + c * 64);
+    return values;
 #else
     return load_shared(x_row[n] + round * ROUND * 2 + s * LOADED * 2 + c * 64);
 #endif
   };
   const auto all_of = [&](int n, int i) { return CHAINS == 1 ? sum[0][n][i] : sum[0][n][i] + sum[CHAINS - 1][n][i]; };
+  // What a lane loaded as the numbers of two products: of chunk c of load s, whose group is f.
+  const auto numbers_of = [&](const Batch& batch, int s, int c, int f, u32 (&first_rows)[4], u32 (&second_rows)[4]) {
+    const uint4 &a = batch.low[s], &b = batch.high[s];
+#if WEIGHT_BITS == 4 && !HALVED
+    const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+    u32 low_pair[4], high_pair[4];
+    four_bits(low_bits, less_of(batch.low_zero[f]), low_pair);
+    four_bits(high_bits, less_of(batch.high_zero[f]), high_pair);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      first_rows[2 * i] = low_pair[i], first_rows[2 * i + 1] = high_pair[i];
+      second_rows[2 * i] = low_pair[2 + i], second_rows[2 * i + 1] = high_pair[2 + i];
+    }
+#elif WEIGHT_BITS == 4
+    const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+    four_bits(low_bits << 2, first_rows[0], first_rows[2]);
+    four_bits(high_bits << 2, first_rows[1], first_rows[3]);
+    four_bits(low_bits >> 6, second_rows[0], second_rows[2]);
+    four_bits(high_bits >> 6, second_rows[1], second_rows[3]);
+#else
+    small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
+    small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
+    small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
+    small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
+#endif
+  };
+#if BLOCKS
+  // Of the batch's blocks the factors of the lane's two rows, and of four bits their zeros, stand in the lanes of these rows.
+  const auto multiply_blocks = [&](const Batch& batch) {
+    float factor[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) factor[i] = has_blocks ? factor_of(batch.factor[i], factor_bits) : 0.0f;
+    const int segment = round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
+#if TOKENS == 1
+#pragma unroll
+    for (int s = 0; s < LOADS; s++) {
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        u32 first_rows[4], second_rows[4];
+        numbers_of(batch, s, c, 0, first_rows, second_rows);
+        const uint4 values = x_of(0, s, c);
+        multiply_x(sum[0][0], first_rows, values.x, values.y);
+        multiply_x(sum[CHAINS - 1][0], second_rows, values.z, values.w);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float value = all_of(0, i);
+#if WEIGHT_BITS == 4
+      const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
+      value = fmaf(-(float)batch.zero[i], of_x.y, value - of_x.x);
+#endif
+      total[0][i / 2 * 2] = fmaf(value, factor[i] * backs[segment], total[0][i / 2 * 2]);
+    }
+    clear();
+#else
+    const int token = min(lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
+    const int of_token = token * all_segments + segment;
+    const float back[2] = {backs[of_token], backs[of_token + next]};
+#pragma unroll
+    for (int s = 0; s < LOADS; s++) {
+      float part[LOADED_BLOCKS][4] = {};
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        u32 first_rows[4], second_rows[4];
+        numbers_of(batch, s, c, 0, first_rows, second_rows);
+        const uint4 values = x_of(0, s, c);
+#pragma unroll
+        for (int b = 0; b < LOADED_BLOCKS; b++) {
+          const u32 own = lane % 4 / LANES_OF_BLOCK == b ? 0xffffffff : 0;
+          multiply_x(part[b], first_rows, values.x & own, values.y & own);
+          multiply_x(part[b], second_rows, values.z & own, values.w & own);
+        }
+      }
+#pragma unroll
+      for (int b = 0; b < LOADED_BLOCKS; b++) {
+        const int block = s * LOADED_BLOCKS + b, from = lane / 4 * 4 + block / 2;
+        const float low = __shfl_sync(0xffffffff, factor[block % 2], from), high = __shfl_sync(0xffffffff, factor[2 + block % 2], from);
+#if WEIGHT_BITS == 4
+        const float low_zero = __shfl_sync(0xffffffff, batch.zero[block % 2], from), high_zero = __shfl_sync(0xffffffff, batch.zero[2 + block % 2], from);
+        const float2 of_x[2] = {x_rows.sums[of_token * BATCHED_BLOCKS + block], x_rows.sums[(of_token + next) * BATCHED_BLOCKS + block]};
+#endif
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          float value = part[b][i];
+#if WEIGHT_BITS == 4
+          value = fmaf(i < 2 ? -low_zero : -high_zero, of_x[i % 2].y, value - of_x[i % 2].x);
+#endif
+          total[0][i] = fmaf(value, (i < 2 ? low : high) * back[i % 2], total[0][i]);
+        }
+      }
+    }
+#endif
+  };
+#endif
+#if !BLOCKS
   const auto multiply_batch = [&](const Batch& batch) {
     float back[COLUMNS][2];
-#if WEIGHT_BITS == 4 && HALVED
+#if WEIGHT_BITS == 4 && HALVED && !BLOCKS
     float2 x_sums[COLUMNS][FACTORS][2];
 #endif
 #if GROUPED
@@ -295,7 +431,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
       const int segment = token * all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
       back[n][0] = backs[segment], back[n][1] = backs[segment + next];
-#if WEIGHT_BITS == 4 && HALVED
+#if WEIGHT_BITS == 4 && HALVED && !BLOCKS
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
         x_sums[n][f][0] = x_rows.sums[2 * segment + f], x_sums[n][f][1] = x_rows.sums[2 * (segment + next) + f];
@@ -309,29 +445,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
           u32 first_rows[4], second_rows[4];
-          const uint4 &a = batch.low[s], &b = batch.high[s];
-#if WEIGHT_BITS == 4 && !HALVED
-          const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
-          u32 low_pair[4], high_pair[4];
-          four_bits(low_bits, less_of(batch.low_zero[f]), low_pair);
-          four_bits(high_bits, less_of(batch.high_zero[f]), high_pair);
-#pragma unroll
-          for (int i = 0; i < 2; i++) {
-            first_rows[2 * i] = low_pair[i], first_rows[2 * i + 1] = high_pair[i];
-            second_rows[2 * i] = low_pair[2 + i], second_rows[2 * i + 1] = high_pair[2 + i];
-          }
-#elif WEIGHT_BITS == 4
-          const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
-          four_bits(low_bits << 2, first_rows[0], first_rows[2]);
-          four_bits(high_bits << 2, first_rows[1], first_rows[3]);
-          four_bits(low_bits >> 6, second_rows[0], second_rows[2]);
-          four_bits(high_bits >> 6, second_rows[1], second_rows[3]);
-#else
-          small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
-          small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
-          small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
-          small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
-#endif
+          numbers_of(batch, s, c, f, first_rows, second_rows);
 #pragma unroll
           for (int n = 0; n < COLUMNS; n++) {
             const uint4 values = x_of(n, s, c);
@@ -363,9 +477,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
   };
+#endif
   float* to = sums;
   const auto end_batch = [&] {
     if (++round != rounds) return;
+#if BLOCKS && TOKENS == 1
+#pragma unroll
+    for (int far = 1; far < 4; far *= 2) {
+      total[0][0] += __shfl_xor_sync(0xffffffff, total[0][0], far), total[0][2] += __shfl_xor_sync(0xffffffff, total[0][2], far);
+    }
+#endif
 #pragma unroll
     for (int n = 0; n < COLUMNS; n++) {
       float value[4];
@@ -389,7 +510,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int r = 0; r < RING; r++) {
         if (r != 0 && left <= r) break;
+#if BLOCKS
+        multiply_blocks(batch[r]);
+#else
         multiply_batch(batch[r]);
+#endif
         load(batch[r]);
         end_batch();
       }

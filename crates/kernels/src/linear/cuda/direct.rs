@@ -32,6 +32,9 @@ const SUM_STRIDE: usize = 20;
 const ROWS_OF_X: [usize; 4] = [1, FEW, 16, MOST];
 const MOST: usize = 32;
 
+/// Columns of a block of GGUF's, which has a factor.
+const BLOCK: usize = 32;
+
 /// Times that a block may read x from the second cache.
 const AGAIN: usize = 2;
 
@@ -64,14 +67,14 @@ impl Weights {
         self == Self::U4
     }
 
-    /// Columns that all warps load at once.
-    fn round(self) -> usize {
-        WARPS * if self.four_bits() { 256 } else { 128 }
+    /// Columns that all warps load at once, of groups of 32 or of others.
+    fn round(self, by_block: bool) -> usize {
+        WARPS * if self.four_bits() || by_block { 256 } else { 128 }
     }
 
     /// Batches of a warp that are under way.
-    fn ring(self) -> usize {
-        if self.four_bits() { 3 } else { 4 }
+    fn ring(self, by_block: bool) -> usize {
+        if self.four_bits() || by_block { 3 } else { 4 }
     }
 }
 
@@ -79,7 +82,10 @@ impl Weights {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     weights: Weights,
+    /// Whether each 128 columns of a row have a factor of their own.
     grouped: bool,
+    /// Columns of a row that have a factor of their own otherwise, 0 for none.
+    blocks: usize,
     /// Most rows of x.
     tokens: usize,
     normed: bool,
@@ -99,7 +105,8 @@ impl Form {
         let few = problem.tokens <= FEW;
         Self {
             weights,
-            grouped: problem.scales == Some(Scales::Groups),
+            grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
+            blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
             tokens: ROWS_OF_X.into_iter().find(|most| tokens <= *most).unwrap_or(MOST),
             normed: few && problem.norm.is_some(),
             x_f32: few && problem.x_dtype == DType::F32,
@@ -112,7 +119,9 @@ impl Form {
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
-        let Self { weights, grouped, tokens, normed, x_f32, through, residual, swiglu, .. } = self;
+        let Self {
+            weights, grouped, blocks, tokens, normed, x_f32, through, residual, swiglu, ..
+        } = self;
         let flags = [
             ("INTEGERS", weights.integers()),
             ("GROUPED", grouped),
@@ -126,6 +135,7 @@ impl Form {
             .define("DTYPE", DType::Bf16)
             .define("WEIGHT_BITS", if weights.four_bits() { 4 } else { 8 })
             .define("TOKENS", tokens)
+            .define("BLOCKS", blocks)
             .define("TAPS", self.taps);
         flags.into_iter().fold(source, |source, (name, flag)| source.define(name, u8::from(flag)))
     }
@@ -148,8 +158,18 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.inputs.is_multiple_of(whole) {
         return Some(format!("needs K a multiple of {whole}, got {}", problem.inputs));
     }
-    if problem.scales == Some(Scales::Groups) && problem.w_group != SCALED {
-        return Some(format!("needs groups of {SCALED} columns, got {}", problem.w_group));
+    if problem.scales == Some(Scales::Groups) {
+        let group = problem.w_group;
+        match group {
+            SCALED => {}
+            // Several rows take eight at a time, each time with all weights.
+            BLOCK if weights.integers() && problem.tokens <= 2 * FEW => {}
+            BLOCK if weights.integers() => {
+                return Some(format!("is for up to {} rows by groups of {BLOCK}", 2 * FEW));
+            }
+            BLOCK => return Some(format!("needs groups of {SCALED} columns, got {group}")),
+            _ => return Some(format!("needs groups of {SCALED} or {BLOCK} columns, got {group}")),
+        }
     }
     if problem.ordered {
         return Some("multiplies columns of x as they come, not in an order".to_owned());
@@ -161,6 +181,17 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(format!("has no room in shared memory for {} rows of x", problem.tokens));
     }
     None
+}
+
+/// Whether groups of so many columns of a row have a factor each.
+fn by_groups(problem: &LinearProblem, columns: usize) -> bool {
+    problem.scales == Some(Scales::Groups) && problem.w_group == columns
+}
+
+/// Whether factors of groups are loaded beside the weights, into registers.
+fn in_registers(problem: &LinearProblem, weights: Weights) -> bool {
+    let one = problem.tokens == 1 && weights.four_bits();
+    by_groups(problem, BLOCK) || one && by_groups(problem, SCALED)
 }
 
 /// What a block has in shared memory.
@@ -179,6 +210,9 @@ impl Share {
     /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
     fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
         let all = problem.tokens;
+        if by_groups(problem, BLOCK) {
+            return Self::of_rows(problem, weights, all.min(FEW), here);
+        }
         let mut sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
         sizes.find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
     }
@@ -196,16 +230,22 @@ impl Share {
         let converts = here.compute >= ComputeCapability::new(8, 9);
         let halved = if weights.integers() { tokens <= 16 } else { tokens <= FEW && converts };
         let segments = if few && problem.norm.is_some() { inputs.div_ceil(SEGMENT) } else { 0 };
-        let rounds = inputs.div_ceil(weights.round());
-        let columns = rounds * weights.round();
-        let (of_segment, more) = if weights.four_bits() { (20, 4) } else { (4, 0) };
+        let by_block = by_groups(problem, BLOCK);
+        let rounds = inputs.div_ceil(weights.round(by_block));
+        let columns = rounds * weights.round(by_block);
+        let (of_segment, more) = match (weights.four_bits(), by_block) {
+            (false, _) => (4, 0),
+            (true, false) => (20, 4),
+            (true, true) => (68, 4),
+        };
         let beside_x = if halved { of_segment * columns / SEGMENT } else { 0 };
         let x = (tokens * (2 * columns + 64 + 4 * segments + beside_x) + more).next_multiple_of(16);
         let sums = tokens.max(1) * 4 * WARPS * SUM_STRIDE;
         let tile = if problem.swiglu { ROWS / 2 } else { ROWS };
         let share = problem.columns().div_ceil(blocks(problem, here).max(1));
         let tiles = share.div_ceil(tile).max(1);
-        let grouped = problem.scales == Some(Scales::Groups) && problem.tokens > 0;
+        let grouped = by_groups(problem, SCALED) && !in_registers(problem, weights);
+        let grouped = grouped && problem.tokens > 0;
         let rows = if problem.swiglu { 2 * share } else { share };
         let factors = if grouped { 4 * (inputs.div_ceil(SCALED) * rows + 2 * ROWS) } else { 0 };
         // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
@@ -214,14 +254,17 @@ impl Share {
         let beside = |x: usize, through: bool| {
             [LITTLE.min(most), most].into_iter().find_map(|room| {
                 let fit = room.checked_sub(x)? / sums;
-                let ring = weights.ring();
+                let ring = weights.ring(by_block);
                 let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
                 let held = if fit >= tiles { tiles } else { whole? };
                 Some(Self { tokens, held, through, bytes: x + held * sums + factors })
             })
         };
-        let through =
-            || (!halved && !problem.zeros && tiles <= AGAIN).then(|| beside(0, true)).flatten();
+        let through = || {
+            (!halved && !by_block && !problem.zeros && tiles <= AGAIN)
+                .then(|| beside(0, true))
+                .flatten()
+        };
         beside(x, false).or_else(through)
     }
 }
@@ -231,6 +274,7 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     let from = Form {
         weights: Weights::E4m3,
         grouped: false,
+        blocks: 0,
         tokens: 1,
         normed: true,
         x_f32: true,
@@ -260,8 +304,17 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     // Four bits by groups, and eight by rows, as they are published.
     let integers = [&of(&few, &[1, FEW])[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
     for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
-        forms.extend(integers.iter().map(|form| Form { weights, grouped, ..*form }));
+        let one = |form: &Form| grouped && form.tokens == 1;
+        let form = |form: &Form| match one(form) {
+            true => Form { weights, blocks: SCALED, ..*form },
+            false => Form { weights, grouped, ..*form },
+        };
+        forms.extend(integers.iter().map(form));
     }
+    // GGUF's Q8_0: what a layer of a dense or hybrid model comes to.
+    let blocks = [from, gated(from), convolved, onto(rows), onto(normed_rows)];
+    let blocks = of(&blocks, &[1, FEW]).into_iter();
+    forms.extend(blocks.map(|form| Form { weights: Weights::I8, blocks: BLOCK, ..form }));
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     forms.into_iter().map(|form| form.source(arch())).collect()
 }
@@ -417,9 +470,9 @@ mod tests {
         assert!(!share.through || tokens > FEW && tiles <= AGAIN);
         let whole = share.tokens == tokens || [FEW, 16].contains(&share.tokens);
         assert!(whole && share.tokens <= tokens, "{what}: {share:?}");
-        let batches = share.held * problem.inputs.div_ceil(weights.round());
+        let batches = share.held * problem.inputs.div_ceil(weights.round(false));
         if tokens > 0 {
-            let rings = batches.is_multiple_of(weights.ring()) && share.held < tiles;
+            let rings = batches.is_multiple_of(weights.ring(false)) && share.held < tiles;
             assert!(share.held == tiles || rings, "{what}: {share:?}");
         }
     }

@@ -16,6 +16,10 @@ constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
 constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
 constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
+#ifndef BLOCKS
+#define BLOCKS 0
+#endif
+constexpr int SUM_LANES = BLOCKS == 32 ? 4 : 16;  // whose columns of x are summed up together, for weights of four bits
 #ifndef REGISTERS
 #define REGISTERS 0
 #endif
@@ -215,10 +219,12 @@ struct Tokens {
               offsets = fmaf(low + high, i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
             }
 #pragma unroll
-            for (int far = 8; far > 0; far /= 2) {
+            for (int far = SUM_LANES / 2; far > 0; far /= 2) {
               offsets += __shfl_xor_sync(0xffffffff, offsets, far), all += __shfl_xor_sync(0xffffffff, all, far);
             }
-            if (lane % 16 == 0) sums[(token * all_segments + pieces.piece) * 2 + lane / 16] = {offsets, all};
+            if (lane % SUM_LANES == 0) {
+              sums[(token * all_segments + pieces.piece) * (32 / SUM_LANES) + lane / SUM_LANES] = {offsets, all};
+            }
           }
         } else {
 #pragma unroll
