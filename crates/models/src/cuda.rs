@@ -10,6 +10,7 @@ mod pass;
 mod run;
 mod save;
 mod share;
+mod stacked;
 mod states;
 mod weights;
 
