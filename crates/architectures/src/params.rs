@@ -24,6 +24,8 @@ pub struct Param {
     pub stored: Stored,
     /// Which engines expand it though it is stored narrower.
     pub expanded: Expanded,
+    /// Whether it is multiplied as experts are, whose scales and zero points are float32 on GPUs too.
+    pub of_experts: bool,
 }
 
 /// Which engines expand a parameter that is stored narrower than what it is multiplied as.
@@ -59,9 +61,10 @@ impl Param {
     }
 
     /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
-    /// points, where the processor keeps them, and elsewhere have 16 bits, and 8.
+    /// points, where the processor keeps them and in experts, and elsewhere have 16 bits, and 8.
     pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
-        let factors = if keeps == Keeps::Integers { [4, 4] } else { [2, 1] };
+        let wide = keeps == Keeps::Integers || self.of_experts;
+        let factors = if wide { [4, 4] } else { [2, 1] };
         let narrow = if self.is_kept(keeps) { self.narrow_bytes(factors) } else { None };
         narrow.unwrap_or_else(|| (self.len() as u64).saturating_mul(value_bytes as u64))
     }
@@ -132,7 +135,8 @@ impl Params {
     /// Adds a parameter.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
         let (shape, stored) = (shape.to_vec(), Stored::Wide);
-        self.all.push(Param { name, shape, cut: None, draw, stored, expanded: Expanded::Nowhere });
+        let (expanded, of_experts) = (Expanded::Nowhere, false);
+        self.all.push(Param { name, shape, cut: None, draw, stored, expanded, of_experts });
         ParamId(self.all.len() - 1)
     }
 
@@ -193,6 +197,11 @@ impl Params {
     pub(crate) fn expand(&mut self, id: ParamId, expanded: Expanded) {
         let param = &mut self.all[id.0];
         param.expanded = param.expanded.max(expanded);
+    }
+
+    /// Says whether a parameter is multiplied as experts are.
+    pub(crate) fn of_experts(&mut self, id: ParamId, of_experts: bool) {
+        self.all[id.0].of_experts = of_experts;
     }
 
     /// The same parameter once more, to be cut otherwise.

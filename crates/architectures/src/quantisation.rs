@@ -6,6 +6,7 @@ mod integers;
 pub use gguf::Block;
 pub use integers::{Int, Packing, in_integers};
 
+use crate::layers::GatedMlp;
 use crate::params::Expanded;
 use crate::{Architecture, Config, ConfigError, Mixer};
 use fancy_regex::Regex;
@@ -278,10 +279,23 @@ impl Fp8Scales {
 
 impl Architecture {
     /// Notes which parameters engines expand though they are stored narrower: matrices of heads, and experts in groups that kernels for
-    /// experts do not read.
+    /// experts do not read. And which are multiplied as experts are: these, and what is stored like them and can be cut into such.
     pub(crate) fn note_expanded(&mut self) {
-        let (mut heads, mut expanded) = (Vec::new(), Vec::new());
+        let (mut heads, mut expanded, mut of_experts) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &self.layers {
+            let params = |of: &GatedMlp| {
+                let rows = of.gate_up.rows.iter().chain(&of.down.rows);
+                rows.map(|rows| rows.param).collect::<Vec<_>>()
+            };
+            let stored = |of: &GatedMlp| params(of).first().map(|id| self.params.get(*id).stored);
+            if let Some(experts) = &layer.experts {
+                let like = |of: &&GatedMlp| {
+                    let first = experts.experts.first();
+                    experts.experts_in(of).is_some() && stored(of) == first.and_then(stored)
+                };
+                let shared = layer.mlp.iter().filter(like);
+                of_experts.extend(experts.experts.iter().chain(shared).flat_map(params));
+            }
             let experts = layer.experts.iter().flat_map(|experts| &experts.experts);
             for of in experts.flat_map(|of| [&of.gate_up, &of.down]) {
                 let params = of.rows.iter().map(|rows| rows.param);
@@ -294,6 +308,7 @@ impl Architecture {
                 heads.extend(of.key_up.iter().chain(&of.value_up).map(|rows| rows.param));
             }
         }
+        of_experts.into_iter().for_each(|param| self.params.of_experts(param, true));
         expanded.into_iter().for_each(|param| self.params.expand(param, Expanded::OnGpus));
         heads.into_iter().for_each(|param| self.params.expand(param, Expanded::Everywhere));
     }

@@ -24,6 +24,11 @@ pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
     cuda::reads_once(dtype, columns, group)
 }
 
+/// Whether the kernels of GPUs take so many experts, those that every token takes among them, and so many of a token.
+pub fn takes(experts: usize, of_token: usize) -> bool {
+    cuda::takes(experts, of_token)
+}
+
 /// The op `moe`.
 #[derive(Debug, Clone, Copy)]
 pub struct MoeOp;

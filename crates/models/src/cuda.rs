@@ -11,6 +11,7 @@ mod pass;
 mod run;
 mod save;
 mod share;
+mod stacked;
 mod states;
 mod weights;
 

@@ -291,7 +291,8 @@ mod tests {
         for deviation in [0.02, (2304f64).powf(-0.5), 1.0] {
             let draw = Draw::Normal(deviation);
             let (name, shape, stored) = ("w".to_owned(), vec![300, 400], Stored::Wide);
-            let param = Param { name, shape, cut: None, draw, stored, expanded: Expanded::Nowhere };
+            let (expanded, of_experts) = (Expanded::Nowhere, false);
+            let param = Param { name, shape, cut: None, draw, stored, expanded, of_experts };
             let drawn = Drawn::new(&param, 5, &mut Tables::default());
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =

@@ -65,8 +65,13 @@ struct Layer<B: Backend> {
     input_norm: RmsNorm,
     mixer: Option<Box<dyn Mix<B>>>,
     post_norm: RmsNorm,
-    experts: Option<Experts<B>>,
-    mlp: Option<Mlp<B>>,
+    forward: Option<Forward<B>>,
+}
+
+/// The feed-forward part of a layer.
+enum Forward<B: Backend> {
+    Experts(Experts<B>),
+    Mlp(Mlp<B>),
 }
 
 impl<B: Backend> Program<B> {
@@ -79,8 +84,13 @@ impl<B: Backend> Program<B> {
                 input_norm: load.norm(of.input_norm, 1)?,
                 mixer: mixer(&of.mixer, load)?,
                 post_norm: load.norm_times(of.post_norm, 1, on_gates)?,
-                experts: of.experts.as_ref().map(|of| Experts::new(of, load)).transpose()?,
-                mlp: of.mlp.as_ref().map(|of| Mlp::new(of, load)).transpose()?,
+                forward: match (&of.experts, &of.mlp) {
+                    (Some(of), shared) => {
+                        Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
+                    }
+                    (None, Some(of)) => Some(Forward::Mlp(Mlp::new(of, load)?)),
+                    (None, None) => None,
+                },
             })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
@@ -100,7 +110,7 @@ impl<B: Backend> Program<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`, or one of both.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or one of both.
     fn run(
         &self,
         run: &mut B::Run<'_>,
@@ -110,10 +120,10 @@ impl<B: Backend> Layer<B> {
             mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
             run.sum_over_ranks()?;
         }
-        let forward = match (&self.experts, &self.mlp) {
-            (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref()),
-            (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
-            (None, None) => return run.end_layer().map_err(failed),
+        let forward = match &self.forward {
+            Some(Forward::Experts(experts)) => experts.run(run, &self.post_norm),
+            Some(Forward::Mlp(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
+            None => return run.end_layer().map_err(failed),
         };
         forward.map_err(&failed)?;
         run.sum_over_ranks()?;

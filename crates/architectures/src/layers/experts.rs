@@ -22,6 +22,25 @@ pub struct Experts {
 /// One expert.
 pub type Expert = GatedMlp;
 
+impl Experts {
+    /// As how many more experts, which every token takes, a part that stands beside these can be multiplied: its channels are so many
+    /// times an expert's, and in all else it is like one. None where it is not, or where some of the experts are other ranks'.
+    pub fn experts_in(&self, shared: &GatedMlp) -> Option<usize> {
+        let expert = self.experts.first()?;
+        let count = shared.down.inputs.checked_div(expert.down.inputs)?;
+        let widths = |of: &GatedMlp| [of.gate_up.inputs, of.down.outputs()];
+        let alike = shared.gated == expert.gated
+            && shared.down.inputs == count * expert.down.inputs
+            && shared.gate_up.outputs() == count * expert.gate_up.outputs()
+            && widths(shared) == widths(expert);
+        let plain = shared.token_gate.is_none()
+            && shared.factors == [1.0; 2]
+            && [&shared.gate_up, &shared.down].iter().all(|of| of.bias.is_empty());
+        let whole = self.latent.is_none() && self.experts.len() == self.router.outputs();
+        (count > 0 && alike && plain && whole).then_some(count)
+    }
+}
+
 /// Experts whose weights are stacked in two parameters: `[experts, 2 inner, hidden]`, the gate's rows first, and
 /// `[experts, hidden, inner]`.
 pub(crate) fn stacked(
@@ -65,4 +84,45 @@ pub enum Score {
         /// Factor on the weights.
         scale: f64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Architecture, shape};
+
+    #[track_caller]
+    fn check(name: &str, keys: &[(&str, usize)], expect: Option<usize>) {
+        let config = shape(name).unwrap();
+        let config = keys.iter().fold(config, |config, (key, value)| {
+            config.with(key, serde_json::Value::from(*value))
+        });
+        let architecture = Architecture::of(&config).unwrap();
+        let layer = architecture.layers.iter().find(|layer| layer.experts.is_some()).unwrap();
+        let (experts, shared) = (layer.experts.as_ref().unwrap(), layer.mlp.as_ref().unwrap());
+        assert_eq!(experts.experts_in(shared), expect, "{name}");
+        let Some(count) = expect else { return };
+        let inner = shared.down.inputs / count;
+        for piece in 0..count {
+            let ups = shared.ups(piece * inner..(piece + 1) * inner);
+            assert_eq!(ups.outputs(), experts.experts[0].gate_up.outputs(), "{name}");
+            assert_eq!(ups.rows[0].first, piece * inner, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_experts_is_so_many_of_them() {
+        check("granite-4.0-h-tiny", &[], Some(2));
+        check("granite-4.0-h-small", &[], Some(2));
+        check("kimi-linear-48b-a3b", &[], Some(1));
+        check("nemotron-3-nano-30b-a3b", &[], Some(2));
+        // It has a gate of its own.
+        check("qwen3-next-80b-a3b", &[], None);
+        check("nemotron-mini", &[], None);
+        check("granite-4.0-h-tiny", &[("shared_intermediate_size", 1000)], None);
+        check("granite-4.0-h-tiny", &[("shared_intermediate_size", 256)], None);
+        check("nemotron-mini", &[("moe_shared_expert_intermediate_size", 120)], Some(3));
+        // Experts on a narrower vector.
+        let latent = [("moe_shared_expert_intermediate_size", 80), ("moe_latent_size", 32)];
+        check("nemotron-mini", &latent, None);
+    }
 }

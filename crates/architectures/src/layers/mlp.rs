@@ -1,4 +1,5 @@
 use crate::params::{ParamId, Params, Projection};
+use std::ops::Range;
 
 /// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate.
 #[derive(Debug, Clone)]
@@ -16,6 +17,13 @@ pub struct GatedMlp {
 }
 
 impl GatedMlp {
+    /// The way up to some of its channels: their gates, where there are some, then their ups.
+    pub fn ups(&self, channels: Range<usize>) -> Projection {
+        let of = |first: usize| (first + channels.start, channels.len());
+        let ups = self.gated.then(|| of(self.down.inputs));
+        self.gate_up.pieces(std::iter::once(of(0)).chain(ups))
+    }
+
     /// Declares gate, up and down under three names.
     pub(crate) fn declare(
         params: &mut Params,

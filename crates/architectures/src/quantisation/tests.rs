@@ -178,6 +178,22 @@ fn bytes_are_those_of_integers() {
     assert!(gpu < host && host < gpu * 21 / 20, "{host} {gpu}");
 }
 
+/// Experts have scales in float32 on GPUs too, and so has what is multiplied with them.
+#[test]
+fn bytes_are_those_of_experts() {
+    let config = in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap();
+    let tiny = Architecture::of(&config).unwrap();
+    for (name, scale) in [
+        ("block_sparse_moe.input_linear.weight", 4.0),
+        ("shared_mlp.output_linear.weight", 4.0),
+        ("mamba.in_proj.weight", 2.0),
+    ] {
+        let param = tiny.params.iter().find(|param| param.name.ends_with(name)).unwrap();
+        let bytes = param.bytes(2, Keeps::Projections) as f64 / param.len() as f64;
+        assert_eq!(bytes, 0.5 + scale / 128.0, "{name}");
+    }
+}
+
 /// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor; bfloat16 on GPUs for what their
 /// kernels do not take, and for an embedding.
 #[test]

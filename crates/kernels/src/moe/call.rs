@@ -30,6 +30,8 @@ pub struct MoeOptions {
     pub w_group: usize,
     /// The first of the experts whose weights are here, where those are not all.
     pub experts_first: Option<usize>,
+    /// Experts behind those of the logits that every token takes as well, with weight 1; 0 beside `experts_first`.
+    pub always: usize,
 }
 
 impl Options for MoeOptions {
@@ -47,6 +49,7 @@ impl Options for MoeOptions {
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
             w_group: settings.count(OP, "w_group")?.unwrap_or(SCALED),
             experts_first: settings.count(OP, "experts_first")?,
+            always: settings.count(OP, "always")?.unwrap_or(0),
         })
     }
 
@@ -62,6 +65,7 @@ impl Options for MoeOptions {
         key.number(self.scale);
         key.count(Some(self.w_group));
         key.count(self.experts_first);
+        key.count(Some(self.always));
     }
 }
 
@@ -74,12 +78,12 @@ pub struct MoeCall<'a> {
     pub logits: &'a Tensor,
     /// Added to sigmoid scores for the choice alone `[E]`.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`, or ups alone without gates `[L, I, H]`; L is E unless
-    /// [`MoeOptions::experts_first`] says which they are.
+    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`, or ups alone without gates `[L, I, H]`; L is E and
+    /// [`MoeOptions::always`], unless [`MoeOptions::experts_first`] says which they are.
     pub w_gate_up: &'a Tensor,
     /// `[L, H, I]`.
     pub w_down: &'a Tensor,
-    /// Factors of narrow weights, of w_gate_up `[E, G, 2I]` and w_down `[E, G, H]`, f32.
+    /// Factors of narrow weights, of w_gate_up `[L, G, 2I]` and w_down `[L, G, H]`, f32.
     pub scales: Option<[&'a Tensor; 2]>,
     /// What is subtracted from such weights in u4 behind the factor, shaped like `scales`.
     pub offsets: Option<[&'a Tensor; 2]>,

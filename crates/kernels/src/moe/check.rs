@@ -52,7 +52,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Checks the experts that a kernel chose for one token, most wanted first.
+/// Checks the experts that a kernel gives for one token: those it chose, most wanted first, and then those that every one takes.
+/// Gives the chosen ones.
 ///
 /// # Errors
 /// One sentence on the first rule that is broken.
@@ -61,6 +62,12 @@ pub(super) fn check_choice(
     wanted: &Wanted<'_>,
     chosen: &[i32],
 ) -> Result<Vec<usize>, String> {
+    let (chosen, always) = chosen.split_at(problem.top_k);
+    for (expert, wanted) in always.iter().zip(problem.experts..) {
+        if usize::try_from(*expert) != Ok(wanted) {
+            return Err(format!("expert {expert} stands where every token has {wanted}"));
+        }
+    }
     let mut taken = vec![false; problem.experts];
     let mut experts = Vec::new();
     for expert in chosen {

@@ -11,6 +11,7 @@ mod sum;
 
 pub(super) use choice::{choice_tables, preferred};
 pub(super) use decode::reads_once;
+pub(super) use operands::takes;
 
 use super::{MoeProblem, NarrowExperts};
 use crate::DType;

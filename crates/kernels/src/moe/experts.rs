@@ -63,7 +63,7 @@ fn launch<E: Element, W: Element>(
         for tile in tiles(pairs) {
             scratch.a.clear();
             for pair in &groups.pairs[tile.clone()] {
-                scratch.a.extend_from_slice(&x[pair / problem.top_k * hidden..][..hidden]);
+                scratch.a.extend_from_slice(&x[pair / problem.of_token() * hidden..][..hidden]);
             }
             let a = Mat::new(&scratch.a, tile.len(), hidden, hidden);
             for (packed, c) in scratch.packed.iter().zip(&mut scratch.c).take(halves.len()) {
@@ -234,7 +234,7 @@ impl Sum<'_> {
         residual: Option<&[f32]>,
         outputs: &mut TensorMap,
     ) {
-        let (hidden, k) = (self.problem.hidden, self.problem.top_k);
+        let (hidden, k) = (self.problem.hidden, self.problem.of_token());
         let mut place = vec![None; self.problem.pairs()];
         for (at, pair) in self.pairs.iter().enumerate() {
             place[*pair] = Some(at);

@@ -42,8 +42,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
     ],
     outputs: &[
         tensor("o", "[T, H]", true, "f32 with a residual, otherwise in x's type"),
-        tensor("chosen", "[T, top_k]", true, "i32, most wanted first; of equal ones the lower"),
-        tensor("weights", "[T, top_k]", true, "f32, what the chosen experts' results are times"),
+        tensor(
+            "chosen",
+            "[T, K]",
+            true,
+            "i32, top_k of the E, most wanted first, of equal ones the lower; then those that every token takes",
+        ),
+        tensor("weights", "[T, K]", true, "f32, what the chosen experts' results are times"),
     ],
     settings: &[
         setting("top_k", SettingKind::Count, "required", "experts of a token, 1 to E"),
@@ -89,6 +94,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             SettingKind::Count,
             "weights of all E",
             "the first of the L experts whose weights are here; what a token's other experts add is left out",
+        ),
+        setting(
+            "always",
+            SettingKind::Count,
+            "0",
+            "experts that every token takes beside its top_k, with weight 1: they have no logits and stand behind the E, so that L is E + always; not beside experts_first",
         ),
     ],
 };
@@ -218,11 +229,13 @@ pub struct MoeProblem {
     pub experts: usize,
     /// The first of those whose weights are here.
     pub first: usize,
-    /// How many those are, L: all E unless other ranks have the rest.
+    /// How many those are, L: all E, and `always`, unless other ranks have the rest.
     pub held: usize,
+    /// Experts from E on that every token takes with weight 1, and that have no logits.
+    pub always: usize,
     /// Channels of an expert, I.
     pub intermediate: usize,
-    /// Experts of a token.
+    /// Experts that a token chooses.
     pub top_k: usize,
     /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
     pub gated: bool,
@@ -244,9 +257,14 @@ pub struct MoeProblem {
 }
 
 impl MoeProblem {
-    /// Pairs of a token and an expert it chose.
+    /// Experts of a token: those it chooses, then those that every one takes.
+    pub fn of_token(&self) -> usize {
+        self.top_k + self.always
+    }
+
+    /// Pairs of a token and an expert of it.
     pub fn pairs(&self) -> usize {
-        self.tokens * self.top_k
+        self.tokens * self.of_token()
     }
 
     /// Where the weights of an expert lie, if they are here.
@@ -280,12 +298,20 @@ impl MoeProblem {
             weight_scale,
             scale,
             experts_first,
+            always,
             w_group: _,
         } = *options;
+        if experts_first.is_some() && always > 0 {
+            return Err(refused(SPEC.name, "always", always, "0 beside experts_first"));
+        }
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
-        let here = experts_first.map_or(e, |_| Dim::free("L"));
+        let all = match always {
+            0 => e,
+            _ => Dim::fixed("E + always", experts.saturating_add(always)),
+        };
+        let here = experts_first.map_or(all, |_| Dim::free("L"));
         let [held, _, intermediate] = inputs.dims("w_down", [here, h, Dim::free("I")])?;
-        let here = Dim::fixed(if experts_first.is_some() { "L" } else { "E" }, held);
+        let here = experts_first.map_or(all, |_| Dim::fixed("L", held));
         let ups = match options.gated {
             true => Dim::fixed("2I", 2 * intermediate),
             false => Dim::fixed("I", intermediate),
@@ -302,7 +328,7 @@ impl MoeProblem {
             Some(_) => {}
         }
         let first = experts_first.unwrap_or(0);
-        if first.saturating_add(held) > experts {
+        if experts_first.is_some() && first.saturating_add(held) > experts {
             let wanted = format!("such that {held} of the {experts} experts come from there on");
             return Err(refused(SPEC.name, "experts_first", first.to_string(), wanted));
         }
@@ -335,6 +361,7 @@ impl MoeProblem {
             experts,
             first,
             held,
+            always,
             intermediate,
             top_k,
             gated,
@@ -354,7 +381,7 @@ impl MoeProblem {
 /// [`MoeProblem::experts_read`] and [`MoeProblem::pairs_held`].
 fn held_and_read(problem: &MoeProblem, inputs: Inputs<'_>) -> (usize, usize) {
     if inputs.tensor("logits").buffer().is_some() {
-        let pairs = problem.tokens * problem.top_k.min(problem.held);
+        let pairs = problem.tokens * problem.of_token().min(problem.held);
         return (problem.held.min(pairs), pairs);
     }
     let mut of_expert = vec![0usize; problem.held];
@@ -400,7 +427,7 @@ impl Problem for MoeProblem {
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {
-        let chosen = vec![self.tokens, self.top_k];
+        let chosen = vec![self.tokens, self.of_token()];
         vec![
             OutputSpec {
                 name: "o",

@@ -28,7 +28,7 @@ pub(super) fn reference_given(
             chosen.dtype(),
             chosen.shape(),
             problem.tokens,
-            problem.top_k
+            problem.of_token()
         )),
     }
 }
@@ -38,11 +38,11 @@ fn solve(
     inputs: Inputs<'_>,
     given: Option<&[i32]>,
 ) -> Result<TensorMap, String> {
-    let (hidden, k) = (problem.hidden, problem.top_k);
+    let (hidden, k) = (problem.hidden, problem.of_token());
     let logits = inputs.tensor("logits").to_f64(); // [T, E]
     let correction = inputs.get("correction").map(Tensor::to_f64); // [E]
-    let mut chosen: Vec<usize> = Vec::new(); // [T, k]
-    let mut weights: Vec<f64> = Vec::new(); // [T, k]
+    let mut chosen: Vec<usize> = Vec::new(); // [T, K]
+    let mut weights: Vec<f64> = Vec::new(); // [T, K]
     for token in 0..problem.tokens {
         let logits = &logits[token * problem.experts..][..problem.experts];
         let wanted = Wanted { logits, correction: correction.as_deref() };
@@ -53,6 +53,9 @@ fn solve(
         };
         weights.extend(weigh(problem, logits, &experts));
         chosen.extend(experts);
+        // Those that have no logits, each with all of what it makes.
+        weights.extend(vec![1.0; problem.always]);
+        chosen.extend(problem.experts..problem.experts + problem.always);
     }
 
     let x = inputs.tensor("x").to_f64(); // [T, H]

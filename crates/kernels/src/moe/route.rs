@@ -9,9 +9,9 @@ use std::ops::Range;
 
 /// What every token chose.
 pub(super) struct Routes {
-    /// `[T, k]`, most wanted first.
+    /// `[T, K]`, most wanted first, then those that every token takes.
     pub(super) chosen: Vec<i32>,
-    /// `[T, k]`.
+    /// `[T, K]`.
     pub(super) weights: Vec<f32>,
 }
 
@@ -63,14 +63,16 @@ fn choose(
             weights.iter_mut().for_each(|weight| *weight *= factor / sum);
         }
     }
-    (order.into_iter().map(|expert| expert as i32).collect(), weights)
+    let always = problem.experts..problem.experts + problem.always;
+    weights.extend(always.clone().map(|_| 1.0));
+    (order.into_iter().chain(always).map(|expert| expert as i32).collect(), weights)
 }
 
-/// The pairs of a token and a chosen expert, by expert.
+/// The pairs of a token and an expert of it, by expert.
 pub(super) struct Groups {
     /// Where the weights of each expert lie that was chosen and is here, with its range in `pairs`, those of many tokens first.
     pub(super) experts: Vec<(usize, Range<usize>)>,
-    /// Indices into `[T, k]`, by expert and then ascending.
+    /// Indices into `[T, K]`, by expert and then ascending.
     pub(super) pairs: Vec<usize>,
 }
 

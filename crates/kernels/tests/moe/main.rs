@@ -115,6 +115,62 @@ fn corrections_choose_and_scores_weigh() {
     check(&tensors, sigmoid.with("renormalise", false), weighed, &[2.0, 1.0], sum);
 }
 
+/// Experts of all tokens have no logits, add what they make as it is, and are counted as read.
+#[test]
+fn every_token_takes_the_last_experts() {
+    for dtype in ALL {
+        for [tokens, chosen, always] in [[1, 2, 1], [5, 4, 2], [130, 1, 3], [0, 2, 1]] {
+            let sizes = [tokens, 40, 4 + always, 24];
+            let all = tensors(sizes, dtype);
+            let given = with(all.clone(), "logits", &[tokens, 4]);
+            let settings = top(chosen).with("score", "sigmoid").with("weight_scale", 2.446);
+            let settings = settings.with("scale", 0.22);
+            let both = settings.clone().with("always", always);
+            check(&format!("{sizes:?} top {chosen}"), &given, &both);
+            let cut = |range: std::ops::Range<usize>| {
+                let part = |name: &str| {
+                    let all = &all[name];
+                    let [_, rows, columns] = *all.shape() else { unreachable!() };
+                    (name.to_owned(), all.part(&[range.clone(), 0..rows, 0..columns]))
+                };
+                [part("w_gate_up"), part("w_down")]
+            };
+            let mut routed = given.clone();
+            routed.extend(cut(0..4));
+            // Of as many experts, each with the same weight.
+            let mut rest = given.clone();
+            rest.extend(cut(4..4 + always));
+            let zeros = Tensor::new(&[tokens, always], vec![0f32; tokens * always]);
+            rest.insert("logits".to_owned(), zeros);
+            let apart = top(always).with("weight_scale", always).with("scale", 0.22);
+            let bind = |tensors: &TensorMap, settings: &Settings| {
+                MoeOp.bind(tensors, settings).unwrap().reference()
+            };
+            let (sum, parts) =
+                (bind(&given, &both), [bind(&routed, &settings), bind(&rest, &apart)]);
+            let parts = parts.each_ref().map(|part| part["o"].to_f64());
+            let expect: Vec<f64> = parts[0].iter().zip(&parts[1]).map(|(a, b)| a + b).collect();
+            assert!(relative(&sum["o"].to_f64(), &expect) < 1e-12);
+            let weights = sum["weights"].to_f64();
+            let own = weights.chunks(chosen + always).map(|own| &own[chosen..]);
+            assert!(own.flatten().all(|weight| *weight == 1.0));
+        }
+    }
+    let all = tensors([3, 8, 5, 4], DType::Bf16);
+    let given = with(all, "logits", &[3, 4]);
+    let call = |always: usize| MoeOp.bind(&given, &top(4).with("always", always));
+    assert_eq!(call(1).unwrap().problem().flops(), (3 * 5 * 6 * 8 * 4) as f64);
+    let error = call(2).err().unwrap().to_string();
+    assert_eq!(error, "moe: tensor `w_down` has shape [5, 8, 4], wanted [E + always=6, H=8, I]");
+    let settings = top(4).with("always", 1).with("experts_first", 0);
+    let error = MoeOp.bind(&given, &settings).err().unwrap().to_string();
+    assert_eq!(error, "moe: setting `always` is `1`, wanted 0 beside experts_first");
+    let mut outputs = call(1).unwrap().reference();
+    outputs.insert("chosen".to_owned(), Tensor::new(&[3, 5], [0i32, 1, 2, 3, 0].repeat(3)));
+    let error = call(1).unwrap().reference_for(&outputs).unwrap_err();
+    assert_eq!(error, "token 0: expert 0 stands where every token has 4");
+}
+
 /// Expert e gives max(0, x w_e)^2 d_e without a gate.
 #[test]
 fn ups_alone_are_squared_above_0() {

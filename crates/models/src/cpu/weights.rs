@@ -6,7 +6,7 @@ use super::rows::add_scaled;
 use super::state::StatePool;
 use super::{Cpu, Memory};
 use crate::integers::IntegerValues;
-use crate::layers::Experts;
+use crate::layers::{Experts, GatedMlp};
 use crate::pages::Pages;
 use crate::params::{ParamId, Projection, Rows};
 use crate::program::{self, CacheId, Loader, StateId};
@@ -188,8 +188,13 @@ impl Loader<Cpu> for Weights<'_> {
         of.iter().map(|rows| self.linear(&[*rows], width, transposed)).collect()
     }
 
-    fn experts(&self, of: &Experts) -> Result<CpuExperts, ModelError> {
-        CpuExperts::new(of, self)
+    /// What stands beside them is a projection like others here: nothing is won by fewer calls.
+    fn experts(
+        &self,
+        of: &Experts,
+        _shared: Option<&GatedMlp>,
+    ) -> Result<(CpuExperts, bool), ModelError> {
+        Ok((CpuExperts::new(of, self)?, false))
     }
 
     fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {

@@ -452,6 +452,13 @@ impl Executor<Cuda> for Run<'_> {
         let from = std::mem::replace(&mut self.x, to);
         self.call(&of.call(given, self.residual, (Some(&from), &self.x)))?;
         self.spare = Some(from);
+        for [up, down] in of.left_out(self.pass.tokens) {
+            let inner = match of.is_gated() {
+                true => self.project_gated(up, Input::rows(h))?,
+                false => self.project_squared(up, Input::rows(h))?,
+            };
+            self.add(down, Input::rows(&inner))?;
+        }
         Ok(())
     }
 

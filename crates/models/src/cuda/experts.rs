@@ -1,11 +1,18 @@
-use super::weights::{Weights, float8_factors, float8_groups, integers};
+#[cfg(test)]
+mod tests;
+
+use super::failed;
+use super::stacked::{Both, Matrix, Scheme, Stacked};
+use super::weights::{CudaProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Experts, Score};
-use crate::params::Projection;
+use crate::layers::{Experts, GatedMlp, Score};
 use crate::program::Loader;
-use kernels::linear::SCALED;
 use kernels::moe::{self, MoeCall, MoeOptions};
-use kernels::{DType, Tensor};
+use kernels::{OpError, Tensor};
+
+/// Tokens up to which what every token passes is multiplied with the experts that they choose: so few read their weights and wait, and
+/// launches of its own would wait once more. For more, kernels of dense products are faster.
+const TOGETHER: usize = 64;
 
 /// Routed experts.
 pub(crate) struct CudaExperts {
@@ -16,41 +23,46 @@ pub(crate) struct CudaExperts {
     first: Option<usize>,
     /// Whether an expert has gates beside its ups.
     gated: bool,
-    /// `[experts, 2 inner, hidden]`, or `[experts, inner, hidden]` without gates, and the way down `[experts, hidden, inner]`.
-    matrices: [Tensor; 2],
-    /// Of narrow matrices, `[experts, groups, rows]` each.
-    scales: Option<[Tensor; 2]>,
-    offsets: Option<[Tensor; 2]>,
     /// Columns that have a scale of their own.
     group: usize,
+    /// `[experts, 2 inner, hidden]`, or `[experts, inner, hidden]` without gates, and the way down `[experts, hidden, inner]`.
+    all: [Stacked; 2],
+    /// Where every token takes the last of them.
+    always: Option<Always>,
 }
 
-/// A matrix of every expert, as the op takes it.
-struct Stacked {
-    matrices: Tensor,
-    scales: Option<Tensor>,
-    offsets: Option<Tensor>,
-    group: usize,
+/// What stands beside the experts that a token chooses, cut into pieces of their size: experts that every token takes.
+struct Always {
+    /// The other experts.
+    chosen: [Stacked; 2],
+    /// Each piece on the way up and down, where it lies.
+    pieces: Vec<[CudaProjection; 2]>,
 }
 
 impl CudaExperts {
-    pub(super) fn new(of: &Experts, weights: &Weights<'_, '_>) -> Result<Self, ModelError> {
-        let gate_up: Vec<_> = of.experts.iter().map(|expert| &expert.gate_up).collect();
-        let down: Vec<_> = of.experts.iter().map(|expert| &expert.down).collect();
-        let both = [&gate_up, &down];
-        let stacked = match Integral::of(weights, both) {
-            Some(narrow) => both.map(|of| narrow.stack(weights, of)),
-            None if is_float8(weights, both) => both.map(|of| float8(weights, of)),
-            None => both.map(|of| wide(weights, of)),
-        };
-        let [up, down] = stacked;
-        let (up, down) = (up?, down?);
-        let group = if up.scales.as_ref().is_some_and(|scales| scales.shape()[1] > 1) {
-            up.group
-        } else {
-            down.group
-        };
-        Ok(Self {
+    /// Loads experts, and what stands beside them as more of them if it can be that; whether it is.
+    pub(super) fn new(
+        of: &Experts,
+        shared: Option<&GatedMlp>,
+        weights: &Weights<'_, '_>,
+    ) -> Result<(Self, bool), ModelError> {
+        let whole =
+            |one: fn(&GatedMlp) -> &_| of.experts.iter().map(move |of| Matrix::whole(one(of)));
+        let [mut up, mut down] =
+            [whole(|of| &of.gate_up), whole(|of| &of.down)].map(Iterator::collect::<Vec<_>>);
+        let scheme = Scheme::of(weights, [&up, &down]);
+        let pieces = shared.and_then(|shared| pieces(of, shared));
+        let pieces = pieces.filter(|[up, down]| scheme.is_of(weights, [up, down]));
+        let [more_up, more_down] = pieces.unwrap_or_default();
+        let count = more_up.len();
+        up.extend(more_up);
+        down.extend(more_down);
+        let all = [
+            Stacked::new(scheme, (&up, false), count, weights)?,
+            Stacked::new(scheme, (&down, true), count, weights)?,
+        ];
+        let always = (count > 0).then(|| Always::new(&all, count)).transpose().map_err(failed)?;
+        let made = Self {
             score: of.score,
             correction: match of.score {
                 Score::SoftmaxOfChosen => None,
@@ -59,11 +71,22 @@ impl CudaExperts {
             per_token: of.per_token,
             first: (of.experts.len() < of.router.outputs()).then_some(of.first),
             gated: of.experts.iter().all(|expert| expert.gated),
-            matrices: [up.matrices, down.matrices],
-            scales: up.scales.zip(down.scales).map(|(up, down)| [up, down]),
-            offsets: up.offsets.zip(down.offsets).map(|(up, down)| [up, down]),
-            group,
-        })
+            group: scheme.group(),
+            all,
+            always,
+        };
+        Ok((made, count > 0))
+    }
+
+    /// What a call over so many tokens leaves out: projections up and down, in pieces whose sum is to be added.
+    pub(super) fn left_out(&self, tokens: usize) -> &[[CudaProjection; 2]] {
+        let pieces = self.always.as_ref().map_or(&[][..], |always| &always.pieces);
+        if tokens > TOGETHER { pieces } else { &[] }
+    }
+
+    /// Whether an expert has gates beside its ups.
+    pub(super) fn is_gated(&self) -> bool {
+        self.gated
     }
 
     /// The call of `residual + scale * experts(h)`, into `o`, which is not the residual: experts read that while they write.
@@ -80,14 +103,22 @@ impl CudaExperts {
                 (moe::Score::Sigmoid { renormalise }, sum_eps, scale)
             }
         };
+        let ([up, down], always) = match &self.always {
+            Some(always) if h.shape()[0] > TOGETHER => (&always.chosen, 0),
+            always => (&self.all, always.as_ref().map_or(0, |always| always.pieces.len())),
+        };
+        let both = |of: [&'a Option<Tensor>; 2]| {
+            let [up, down] = of.map(Option::as_ref);
+            up.zip(down).map(|(up, down)| [up, down])
+        };
         MoeCall {
             x: h,
             logits,
             correction: self.correction.as_ref(),
-            w_gate_up: &self.matrices[0],
-            w_down: &self.matrices[1],
-            scales: self.scales.as_ref().map(|[up, down]| [up, down]),
-            offsets: self.offsets.as_ref().map(|[up, down]| [up, down]),
+            w_gate_up: &up.matrices,
+            w_down: &down.matrices,
+            scales: both([&up.scales, &down.scales]),
+            offsets: both([&up.offsets, &down.offsets]),
             residual,
             options: MoeOptions {
                 top_k: Some(self.per_token),
@@ -98,108 +129,30 @@ impl CudaExperts {
                 scale,
                 w_group: self.group,
                 experts_first: self.first,
+                always,
             },
             o: Some(o),
         }
     }
 }
 
-/// A tensor for one matrix of every expert.
-fn allocate(
-    weights: &Weights<'_, '_>,
-    of: &[&Projection],
-    dtype: DType,
-) -> Result<Tensor, ModelError> {
-    let [rows, columns] = of.first().map_or([0; 2], |of| [of.outputs(), of.inputs]);
-    weights.allocate(&[of.len(), rows, columns], dtype)
-}
-
-/// One expert's part of it.
-fn own(all: &Tensor, expert: usize) -> Result<Tensor, ModelError> {
-    all.rows(expert, 1).and_then(|own| own.shaped(&all.shape()[1..])).map_err(super::failed)
-}
-
-/// In bfloat16.
-fn wide(weights: &Weights<'_, '_>, of: &[&Projection]) -> Result<Stacked, ModelError> {
-    let matrices = allocate(weights, of, DType::Bf16)?;
-    for (index, projection) in of.iter().enumerate() {
-        weights.matrix_into(&projection.rows, projection.inputs, &own(&matrices, index)?)?;
+impl Always {
+    /// Of so many of the last.
+    fn new(all: &[Stacked; 2], count: usize) -> Result<Self, OpError> {
+        let [up, down] = all;
+        let piece = |from_end: usize| Ok([up.last(from_end)?, down.last(from_end)?]);
+        let pieces = (1..=count).rev().map(piece).collect::<Result<_, OpError>>()?;
+        Ok(Self { chosen: [up.without(count)?, down.without(count)?], pieces })
     }
-    Ok(Stacked { matrices, scales: None, offsets: None, group: SCALED })
 }
 
-/// Whether `moe` reads all of these in float8 as files hold them.
-fn is_float8(weights: &Weights<'_, '_>, of: [&Vec<&Projection>; 2]) -> bool {
-    of.into_iter().flatten().all(|of| {
-        weights.scales(&of.rows).is_some_and(|scales| {
-            let group = (float8_groups(&scales, of.inputs) > 1).then_some(SCALED);
-            moe::reads_once(DType::E4m3, of.inputs, group)
-        })
-    })
-}
-
-/// In float8.
-fn float8(weights: &Weights<'_, '_>, of: &[&Projection]) -> Result<Stacked, ModelError> {
-    let scales: Vec<_> = of.iter().filter_map(|of| weights.scales(&of.rows)).collect();
-    let columns = of.first().map_or(0, |of| of.inputs);
-    let groups = scales.iter().map(|scales| float8_groups(scales, columns)).max().unwrap_or(1);
-    let matrices = allocate(weights, of, DType::E4m3)?;
-    let mut factors = Vec::new();
-    for (index, (projection, scales)) in of.iter().zip(&scales).enumerate() {
-        weights.float8_into(&projection.rows, columns, &own(&matrices, index)?)?;
-        factors.extend(float8_factors(&projection.rows, scales, groups));
-    }
-    let scales = weights.give(Tensor::new(&[of.len(), groups, matrices.shape()[1]], factors))?;
-    Ok(Stacked { matrices, scales: Some(scales), offsets: None, group: SCALED })
-}
-
-/// Experts whose matrices are all in integers of one form.
-struct Integral {
-    dtype: DType,
-    group: usize,
-    /// Whether any has a zero point that is not the middle.
-    zeros: bool,
-}
-
-impl Integral {
-    /// None where some are otherwise, or `moe` does not read them as files hold them.
-    fn of(weights: &Weights<'_, '_>, of: [&Vec<&Projection>; 2]) -> Option<Self> {
-        let (mut form, mut zeros) = (None, false);
-        for of in of.into_iter().flatten() {
-            for values in weights.alike(&of.rows)? {
-                let integers = values.of;
-                let group = (integers.groups() > 1).then_some(integers.group);
-                let dtype = integers::type_of(integers);
-                zeros |= integers.zeros;
-                // Whole rows go with any groups.
-                let (known, groups) = form.get_or_insert((dtype, group));
-                let same = groups.is_none() || group.is_none() || *groups == group;
-                if *known != dtype || !same || !moe::reads_once(dtype, of.inputs, group) {
-                    return None;
-                }
-                *groups = groups.or(group);
-            }
-        }
-        let (dtype, group) = form?;
-        Some(Self { dtype, group: group.unwrap_or(SCALED), zeros })
-    }
-
-    fn stack(&self, weights: &Weights<'_, '_>, of: &[&Projection]) -> Result<Stacked, ModelError> {
-        let matrices = allocate(weights, of, self.dtype)?;
-        let (mut scales, mut offsets) = (Vec::new(), Vec::new());
-        for (index, projection) in of.iter().enumerate() {
-            let values = weights.alike(&projection.rows).unwrap_or_default();
-            weights.integers_into(&projection.rows, &values, &own(&matrices, index)?)?;
-            let of = integers::Factors::read(&projection.rows, &values)?;
-            // Exactly where files hold scales in 16 bits; from others in float32 this is rounded once.
-            let below = of.scales.iter().zip(&of.zeros).map(|(scale, zero)| scale * (zero + 8.0));
-            offsets.extend(below);
-            scales.extend(of.scales);
-        }
-        let rows = matrices.shape()[1];
-        let shape = [of.len(), scales.len() / (of.len() * rows).max(1), rows];
-        let offsets = self.zeros.then(|| weights.give(Tensor::new(&shape, offsets))).transpose()?;
-        let scales = Some(weights.give(Tensor::new(&shape, scales))?);
-        Ok(Stacked { matrices, scales, offsets, group: self.group })
-    }
+/// What stands beside experts as more of them; none where it cannot be that.
+fn pieces(of: &Experts, shared: &GatedMlp) -> Option<Both> {
+    let count = of.experts_in(shared)?;
+    let inner = shared.down.inputs / count;
+    let channels = |piece: usize| piece * inner..(piece + 1) * inner;
+    let up = |piece| Matrix::whole(&shared.ups(channels(piece)));
+    let down = |piece| Matrix::part(&shared.down, channels(piece));
+    let taken = moe::takes(of.experts.len() + count, of.per_token + count);
+    taken.then(|| [(0..count).map(up).collect(), (0..count).map(down).collect()])
 }

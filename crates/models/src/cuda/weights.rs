@@ -7,17 +7,17 @@ use super::run::Cache;
 use super::states::StatePool;
 use super::{Cuda, Memory, failed};
 use crate::float8::Scales;
-use crate::layers::Experts;
+use crate::layers::{Experts, GatedMlp};
 use crate::pages::{BLOCK, Pages};
 use crate::params::{ParamId, Projection, Rows};
 use crate::program::{CacheId, Loader, StateId, Values};
-use crate::values::Value;
 use crate::{Architecture, Checkpoint, ModelError};
 use architectures::Keeps;
 use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
 use half::bf16;
 use kernels::linear::{LinearCall, SCALED};
 use kernels::{DType, Tensor};
+use std::ops::Range;
 
 /// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
 /// made, and are there when uploading ends.
@@ -46,22 +46,38 @@ impl<'a, 'w> Weights<'a, 'w> {
         let memory = Memory::default();
         let this = Self { architecture, checkpoint, pages, stream, uploads, embedding, memory };
         let rows = Rows { param, first: 0, count: vocabulary };
-        this.matrix_into(&[rows], hidden, &this.embedding)?;
+        this.matrix_into(&[rows], &Columns::all(hidden), &this.embedding)?;
         Ok(this)
     }
 
-    /// Values of some rows of a parameter, to the start of a tensor on the GPU.
-    fn upload<V: Value>(
+    /// Columns of some rows, to the start of a tensor on the GPU. `fill` makes whole rows in the tensor's type, none of which is as long
+    /// as an upload may be.
+    fn upload(
         &self,
-        (param, first, len): (ParamId, usize, usize),
+        rows: Range<usize>,
+        columns: &Columns,
         to: &Tensor,
+        fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), ModelError> + Copy + Send + 'w,
     ) -> Result<(), ModelError> {
-        let values = self.checkpoint.param(self.architecture.params.get(param))?;
-        let piece = UPLOAD_BYTES / V::BYTES;
-        for start in (0..len).step_by(piece) {
-            let bytes = start * V::BYTES..len.min(start + piece) * V::BYTES;
-            let part = to.on().map_err(failed)?.part(bytes.start, bytes.len())?;
-            self.uploads.give(part, move |into| values.fill_bytes::<V>(first + start, into))?;
+        let bytes = |values| to.dtype().bytes_of(values);
+        let (whole, own) = (bytes(columns.width), bytes(columns.of.start)..bytes(columns.of.end));
+        let at_once = (UPLOAD_BYTES / whole.max(1)).max(1);
+        for first in rows.clone().step_by(at_once) {
+            let some = first..rows.end.min(first + at_once);
+            let start = (first - rows.start) * own.len();
+            let part = to.on().map_err(failed)?.part(start, some.len() * own.len())?;
+            let own = own.clone();
+            self.uploads.give(part, move |into| {
+                if own.len() == whole {
+                    return fill(some, into);
+                }
+                let mut rows = vec![0; some.len() * whole];
+                fill(some, &mut rows)?;
+                let rows = rows.chunks_exact(whole);
+                let both = into.chunks_exact_mut(own.len()).zip(rows);
+                both.for_each(|(into, row)| into.copy_from_slice(&row[own.clone()]));
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -75,21 +91,25 @@ impl<'a, 'w> Weights<'a, 'w> {
     fn matrix(&self, rows: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
         let to = self.allocate(&[count, width], DType::Bf16)?;
-        self.matrix_into(rows, width, &to)?;
+        self.matrix_into(rows, &Columns::all(width), &to)?;
         Ok(to)
     }
 
-    /// The same into a tensor that is there.
+    /// The same into a tensor that is there, and some columns alone.
     pub(super) fn matrix_into(
         &self,
         rows: &[Rows],
-        width: usize,
+        columns: &Columns,
         to: &Tensor,
     ) -> Result<(), ModelError> {
-        let mut first = 0;
+        let (mut first, width) = (0, columns.width);
         for rows in rows {
             let part = to.rows(first, rows.count).map_err(failed)?;
-            self.upload::<bf16>((rows.param, rows.first * width, rows.count * width), &part)?;
+            let values = self.checkpoint.param(self.architecture.params.get(rows.param))?;
+            let fill = move |rows: Range<usize>, into: &mut [u8]| {
+                values.fill_bytes::<bf16>(rows.start * width, into)
+            };
+            self.upload(rows.first..rows.first + rows.count, columns, &part, fill)?;
             first += rows.count;
         }
         Ok(())
@@ -101,10 +121,10 @@ impl<'a, 'w> Weights<'a, 'w> {
         let Some(scales) = self.scales(rows) else { return Ok(None) };
         let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
-        let factors = float8_factors(rows, &scales, groups);
+        let factors = float8_factors(rows, &scales, groups, 0);
         let factors = self.give(Tensor::new(&[groups, count], factors))?;
         let to = self.allocate(&[count, width], DType::E4m3)?;
-        self.float8_into(rows, width, &to)?;
+        self.float8_into(rows, &Columns::all(width), &to)?;
         Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
     }
 
@@ -117,23 +137,21 @@ impl<'a, 'w> Weights<'a, 'w> {
         rows.iter().map(of).collect()
     }
 
-    /// Rows in float8 under each other, to the start of a tensor that is there.
+    /// Columns of rows in float8 under each other, to the start of a tensor that is there.
     pub(super) fn float8_into(
         &self,
         rows: &[Rows],
-        width: usize,
+        columns: &Columns,
         to: &Tensor,
     ) -> Result<(), ModelError> {
-        let mut first = 0;
+        let (mut first, width) = (0, columns.width);
         for rows in rows {
             let part = to.rows(first, rows.count).map_err(failed)?;
             let values = self.checkpoint.values(&self.architecture.params.get(rows.param).name)?;
-            let (from, len) = (rows.first * width, rows.count * width);
-            for start in (0..len).step_by(UPLOAD_BYTES) {
-                let bytes = UPLOAD_BYTES.min(len - start);
-                let part = part.on().map_err(failed)?.part(start, bytes)?;
-                self.uploads.give(part, move |into| values.fill_float8(from + start, into))?;
-            }
+            let fill = move |rows: Range<usize>, into: &mut [u8]| {
+                values.fill_float8(rows.start * width, into)
+            };
+            self.upload(rows.first..rows.first + rows.count, columns, &part, fill)?;
             first += rows.count;
         }
         Ok(())
@@ -168,7 +186,11 @@ impl Loader<Cuda> for Weights<'_, '_> {
         let mut first = 0;
         for id in ids {
             let part = to.rows(first, len(id)).map_err(failed)?;
-            self.upload::<f32>((*id, 0, len(id)), &part)?;
+            let values = self.checkpoint.param(self.architecture.params.get(*id))?;
+            let fill = move |rows: Range<usize>, into: &mut [u8]| {
+                values.fill_bytes::<f32>(rows.start, into)
+            };
+            self.upload(0..len(id), &Columns::all(1), &part, fill)?;
             first += len(id);
         }
         to.shaped(shape).map_err(failed)
@@ -225,8 +247,12 @@ impl Loader<Cuda> for Weights<'_, '_> {
         all.shaped(&[heads, all.shape()[0] / heads, width]).map_err(failed)
     }
 
-    fn experts(&self, of: &Experts) -> Result<CudaExperts, ModelError> {
-        CudaExperts::new(of, self)
+    fn experts(
+        &self,
+        of: &Experts,
+        shared: Option<&GatedMlp>,
+    ) -> Result<(CudaExperts, bool), ModelError> {
+        CudaExperts::new(of, shared, self)
     }
 
     fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
@@ -250,18 +276,38 @@ impl Loader<Cuda> for Weights<'_, '_> {
     }
 }
 
+/// Neighbouring columns of a matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Columns {
+    pub(super) of: Range<usize>,
+    /// Of the whole matrix.
+    pub(super) width: usize,
+}
+
+impl Columns {
+    pub(super) fn all(width: usize) -> Self {
+        Self { of: 0..width, width }
+    }
+}
+
 /// Scales of a row of float8, of rows with these.
 pub(super) fn float8_groups(scales: &[&Scales], width: usize) -> usize {
     let whole = scales.iter().all(|scales| scales.is_of_rows());
     if whole { 1 } else { width.div_ceil(SCALED) }
 }
 
-/// Scales `[groups, rows]` of rows under each other.
-pub(super) fn float8_factors(rows: &[Rows], scales: &[&Scales], groups: usize) -> Vec<f32> {
+/// Scales `[groups, rows]` of rows under each other, of columns from one on.
+pub(super) fn float8_factors(
+    rows: &[Rows],
+    scales: &[&Scales],
+    groups: usize,
+    first: usize,
+) -> Vec<f32> {
     let of_rows = || rows.iter().zip(scales);
     let of_group = |group: usize| {
+        let column = first + group * SCALED;
         of_rows().flat_map(move |(rows, scales)| {
-            (0..rows.count).map(move |row| scales.at(rows.first + row, group * SCALED))
+            (0..rows.count).map(move |row| scales.at(rows.first + row, column))
         })
     };
     (0..groups).flat_map(of_group).collect()
@@ -284,6 +330,15 @@ impl CudaProjection {
     /// By weights as they are multiplied, without a bias.
     fn wide(w: Tensor) -> Self {
         Self { w, w_scale: None, w_zero: None, w_group: SCALED, bias: None }
+    }
+
+    /// By weights as files hold them, in so large groups.
+    pub(super) fn narrow(
+        w: Tensor,
+        [w_scale, w_zero]: [Option<Tensor>; 2],
+        w_group: usize,
+    ) -> Self {
+        Self { w_scale, w_zero, w_group, ..Self::wide(w) }
     }
 
     /// A call that projects x.

@@ -1,7 +1,7 @@
 //! What programs are made of: the calls that a mixer asks for, and what it holds.
 
 use crate::engine::Wanted;
-use crate::layers::Experts;
+use crate::layers::{Experts, GatedMlp};
 use crate::params::{ParamId, Projection, Rows};
 use crate::{Architecture, ModelError, Rope};
 use kernels::attention::Mask;
@@ -59,8 +59,12 @@ pub(crate) trait Loader<B: Backend> {
     fn gated(&self, of: &Projection) -> Result<B::Projection, ModelError>;
     /// A matrix of each head `[outputs, width]`, or the transpose of `[inputs, width]`.
     fn heads(&self, of: &[Rows], width: usize, transposed: bool) -> Result<B::Heads, ModelError>;
-    /// Routed experts.
-    fn experts(&self, of: &Experts) -> Result<B::Experts, ModelError>;
+    /// Routed experts, and what every token passes beside them as more of them where kernels take it so; whether they do.
+    fn experts(
+        &self,
+        of: &Experts,
+        shared: Option<&GatedMlp>,
+    ) -> Result<(B::Experts, bool), ModelError>;
     /// A state of this shape for each slot, in float32: zero before a sequence's first token.
     fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError>;
     /// Room for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
@@ -343,7 +347,7 @@ pub(crate) trait Executor<B: Backend> {
     /// Attends; gives `[heads, value dim]` a token.
     fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError>;
 
-    /// Adds what the experts that each token chooses by its logits make of `h` to the residual stream.
+    /// Adds what the experts that each token chooses by its logits, and those that every one takes, make of `h` to the residual stream.
     fn add_experts(&mut self, of: &B::Experts, h: &Tensor, logits: &Tensor) -> Result<(), OpError>;
 
     /// The sum of what the experts that each token chooses by its logits make of rows.

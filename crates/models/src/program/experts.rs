@@ -4,32 +4,35 @@ use crate::ModelError;
 use crate::layers;
 use kernels::OpError;
 
-/// Routed experts.
+/// Routed experts, and what stands beside them.
 pub(super) struct Experts<B: Backend> {
     router: B::Projection,
     count: usize,
     /// To a narrower vector that the experts work on, how wide that is, and back.
     latent: Option<(B::Projection, usize, B::Projection)>,
     experts: B::Experts,
+    /// What every token passes, where it is none of the experts.
+    shared: Option<Mlp<B>>,
 }
 
 impl<B: Backend> Experts<B> {
-    pub(super) fn new(of: &layers::Experts, load: &impl Loader<B>) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        of: &layers::Experts,
+        shared: Option<&layers::GatedMlp>,
+        load: &impl Loader<B>,
+    ) -> Result<Self, ModelError> {
         let router = load.projection(&of.router)?;
         let latent = match &of.latent {
             Some([to, back]) => Some((load.projection(to)?, to.outputs(), load.projection(back)?)),
             None => None,
         };
-        Ok(Self { router, count: of.router.outputs(), latent, experts: load.experts(of)? })
+        let (experts, all) = load.experts(of, shared)?;
+        let shared = shared.filter(|_| !all).map(|of| Mlp::new(of, load)).transpose()?;
+        Ok(Self { router, count: of.router.outputs(), latent, experts, shared })
     }
 
-    /// `h = rms(x); x += r (experts(h) + mlp(h))`.
-    pub(super) fn run(
-        &self,
-        run: &mut B::Run<'_>,
-        norm: &RmsNorm,
-        mlp: Option<&Mlp<B>>,
-    ) -> Result<(), OpError> {
+    /// `h = rms(x); x += r (experts(h) + shared(h))`.
+    pub(super) fn run(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
         let h = run.norm(Input::stream(norm))?;
         let logits = run.project_wide(&self.router, Input::rows(&h), &[self.count])?;
         match &self.latent {
@@ -40,6 +43,6 @@ impl<B: Backend> Experts<B> {
                 run.add(back, Input::rows(&made))?;
             }
         }
-        mlp.map_or(Ok(()), |mlp| mlp.run(run, Input::rows(&h)))
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.run(run, Input::rows(&h)))
     }
 }

@@ -37,6 +37,7 @@ fn cases() -> Vec<Case> {
     tokens(&mut list);
     choices(&mut list);
     shares(&mut list);
+    always(&mut list);
     edges(&mut list);
     narrow(&mut list);
     let call = Moe::granite([40, 128, 16, 64], 4);
@@ -124,6 +125,38 @@ fn shares(list: &mut List) {
     let away = Moe { logits: Logits::Favourite(5), ..Moe::kimi([40, 64, 16, 32], 1) };
     list.add(Quick, "share/chosen-by-none-t40", F32_BF16, &away.of_experts(8..16));
     list.add(Quick, "share/chosen-by-none-t1", F32_BF16, &away.of_tokens(1).of_experts(8..16));
+}
+
+/// Experts that every token takes, in every form of every variant: without gates, in narrow weights, and as many as kernels list.
+fn always(list: &mut List) {
+    for tokens in [1, 3, 8, 20, 33, 70, 300] {
+        let tier = if [1, 3, 33, 70].contains(&tokens) { Quick } else { Standard };
+        let granite = Moe::granite([tokens, 64, 16, 32], 3).always(2);
+        list.add(tier, &format!("always/granite-t{tokens}"), F32_BF16, &granite);
+        let kimi = Moe::kimi([tokens, 64, 64, 32], 8).always(1);
+        list.add(tier, &format!("always/kimi-t{tokens}"), F32_BF16, &kimi);
+        let nano = Moe::nemotron([tokens, 72, 20, 40], 6).always(2);
+        list.add(tier, &format!("always/nemotron-t{tokens}"), F32_BF16, &nano);
+        for (word, dtype, group, offset) in [
+            ("e4m3", DType::E4m3, None, false),
+            ("u4", DType::U4, Some(128), false),
+            ("u4-offsets", DType::U4, Some(128), true),
+        ] {
+            let call = Moe::kimi([tokens, 256, 16, 128], 4).always(2);
+            let call = call.narrow(Narrow { dtype, group, offset });
+            list.add(Standard, &format!("always/{word}-t{tokens}"), BF16, &call);
+        }
+    }
+    let most = |tokens| Moe::kimi([tokens, 16, 508, 8], 28).always(4);
+    list.add(Quick, "always/most-t1", BF16, &most(1));
+    list.add(Standard, "always/most-t9", BF16, &most(9));
+    list.add(Standard, "always/most-t90", BF16, &most(90));
+    // As they are in the models.
+    let tiny = Moe::granite([1, 1536, 8, 512], 6).always(2);
+    list.add(Standard, "always/h1536-i512-t1", BF16, &tiny);
+    list.add(Full, "always/h1536-i512-t32", BF16, &tiny.of_tokens(32));
+    let kimi = Moe::kimi([1, 2304, 4, 1024], 2).always(1);
+    list.add(Standard, "always/h2304-i1024-t1", BF16, &kimi);
 }
 
 fn edges(list: &mut List) {
@@ -243,6 +276,8 @@ struct Moe {
     narrow: Option<Narrow>,
     /// Experts whose weights are here.
     held: Range<usize>,
+    /// Those behind them that every token takes.
+    always: usize,
     settings: Settings,
 }
 
@@ -261,6 +296,7 @@ impl Moe {
             residual: false,
             narrow: None,
             held: 0..experts,
+            always: 0,
             settings: Settings::new().with("score", "softmax_of_chosen"),
         }
     }
@@ -290,6 +326,11 @@ impl Moe {
     /// Of one rank, which has these experts.
     fn of_experts(&self, held: Range<usize>) -> Self {
         Self { held: held.clone(), ..self.set("experts_first", held.start) }
+    }
+
+    /// With so many more experts, which every token takes.
+    fn always(&self, always: usize) -> Self {
+        Self { always, ..self.set("always", always) }
     }
 
     fn set(&self, name: &str, value: impl std::fmt::Display) -> Self {
@@ -328,7 +369,7 @@ impl Call for Moe {
         }
         // So that gates, ups and results are about 1 whatever the sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
-        let held = self.held.len();
+        let held = self.held.len() + self.always;
         let ups = if self.gated { 2 * inner } else { inner };
         let up = ([held, ups, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
         let down = ([held, hidden, inner], ["w_down", "down_scale", "down_offset"]);

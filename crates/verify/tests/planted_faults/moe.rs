@@ -19,6 +19,8 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "the last chosen expert left out", plant: one_less },
     Fault { name: "experts one off", plant: experts_one_off },
     Fault { name: "a rank's first expert one off", plant: first_one_off },
+    Fault { name: "experts of every token left out", plant: without_always },
+    Fault { name: "experts of every token weighed like the chosen", plant: always_weighed },
     Fault { name: "the last token's result left out", plant: last_token },
 ];
 
@@ -62,7 +64,7 @@ fn biased(given: &Given<'_>) -> Option<TensorMap> {
     let chosen = given.right["chosen"].to_f64();
     Some(given.replacing("weights", |weights| {
         for (weight, expert) in weights.iter_mut().zip(&chosen) {
-            *weight += correction[*expert as usize];
+            *weight += correction.get(*expert as usize).unwrap_or(&0.0);
         }
     }))
 }
@@ -79,7 +81,9 @@ fn softmax_of_all(given: &Given<'_>) -> Option<TensorMap> {
         for (pair, weight) in weights.iter_mut().enumerate() {
             let logits = &logits[pair / k * experts..][..experts];
             let all: f64 = logits.iter().map(|logit| logit.exp()).sum();
-            *weight = logits[chosen[pair] as usize].exp() / all;
+            if let Some(logit) = logits.get(chosen[pair] as usize) {
+                *weight = logit.exp() / all;
+            }
         }
     }))
 }
@@ -97,7 +101,7 @@ fn higher_of_equals(given: &Given<'_>) -> Option<TensorMap> {
 
 /// The result without the expert that a token wants least.
 fn one_less(given: &Given<'_>) -> Option<TensorMap> {
-    let k = given.right["chosen"].shape()[1];
+    let k: usize = given.setting("top_k")?.parse().ok()?;
     let mut outputs = given.run(
         given.inputs,
         &given.settings.clone().with("top_k", k.checked_sub(1).filter(|k| *k > 0)?),
@@ -121,6 +125,33 @@ fn experts_one_off(given: &Given<'_>) -> Option<TensorMap> {
 fn first_one_off(given: &Given<'_>) -> Option<TensorMap> {
     let first: usize = given.setting("experts_first")?.parse().ok()?;
     given.run(given.inputs, &given.settings.clone().with("experts_first", first.checked_sub(1)?))
+}
+
+/// The result without what the experts that every token takes add.
+fn without_always(given: &Given<'_>) -> Option<TensorMap> {
+    let always: usize = given.setting("always")?.parse().ok()?;
+    if given.inputs.contains_key("down_scale") {
+        return None;
+    }
+    given.with(&["w_down"], |weights| {
+        let size: usize = weights.shape()[1..].iter().product();
+        let mut values = weights.to_f64();
+        let kept = values.len() - always * size;
+        values[kept..].fill(0.0);
+        Tensor::new(weights.shape(), values).cast(weights.dtype())
+    })
+}
+
+/// weight_scale for them too, which is a factor on the routed ones alone.
+fn always_weighed(given: &Given<'_>) -> Option<TensorMap> {
+    given.setting("always")?;
+    let factor: f64 = given.setting("weight_scale")?.parse().ok()?;
+    let experts = given.inputs["logits"].shape()[1] as f64;
+    let chosen = given.right["chosen"].to_f64();
+    Some(given.replacing("weights", |weights| {
+        let all = weights.iter_mut().zip(&chosen);
+        all.filter(|(_, expert)| **expert >= experts).for_each(|(weight, _)| *weight *= factor);
+    }))
 }
 
 fn last_token(given: &Given<'_>) -> Option<TensorMap> {

@@ -1,4 +1,7 @@
-// The router's choice: the top_k most wanted experts of a token and their weights, by one warp. Stands behind ampere.cuh.
+// The router's choice: the most wanted experts of a token and their weights, by one warp. Stands behind ampere.cuh.
+//
+// A token has top_k experts. The last `always` of them are those that every token takes, with weight 1: they stand behind the
+// `experts` of the logits.
 //
 // Experts are wanted by their logits, or by sigmoid + correction. A float's order is that of an integer, of which a warp
 // finds the largest in one instruction; of equal ones the lowest expert is taken.
@@ -8,9 +11,10 @@ constexpr int MOST_EXPERTS = 512, MOST_CHOSEN = 32;
 // What a router does with logits.
 struct Router {
   const float* correction;  // [experts], or null
-  int experts;              // up to MOST_EXPERTS
+  int experts;              // of the logits: with those that every token takes, up to MOST_EXPERTS
   int first, held;          // the experts whose weights are here: `held` from `first` on
-  int top_k;                // up to MOST_CHOSEN
+  int top_k;                // experts of a token, up to MOST_CHOSEN
+  int always;               // how many of them every token takes
   int sigmoid;              // 0: weights are the softmax over the chosen logits
   int renormalise;          // sigmoids are divided by their sum + sum_eps
   float sum_eps;
@@ -32,7 +36,7 @@ DEVICE float load_float(const float* at) {
   return value;
 }
 
-// Writes the experts in places 0 to top_k - 1, for up to 32 * slots experts. Lane l has experts l * slots and the next.
+// Writes the chosen experts in places 0 to top_k - always - 1, for up to 32 * slots experts. Lane l has experts l * slots and the next.
 template <int slots>
 DEVICE void choose_among(const float* logits, const Router& router, int* places) {
   const int first = threadIdx.x % 32 * slots;
@@ -57,7 +61,7 @@ DEVICE void choose_among(const float* logits, const Router& router, int* places)
     }
   }
 #pragma unroll 1
-  for (int place = 0; place < router.top_k; place++) {
+  for (int place = 0; place < router.top_k - router.always; place++) {
     u32 parts[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < slots; i++) parts[i % 2] = max(parts[i % 2], wanted[i]);
@@ -102,8 +106,8 @@ DEVICE int keep_held(const Choice& choice, const Router& router, int* places, fl
 // Lane j gets the expert in place j and its weight; lanes from top_k on get expert 0 of weight 0. `places` is shared memory of
 // this warp, MOST_CHOSEN words.
 DEVICE Choice choose(const float* logits, const Router& router, int* places) {
-  const int lane = threadIdx.x % 32;
-  const bool there = lane < router.top_k;
+  const int lane = threadIdx.x % 32, chosen = router.top_k - router.always;
+  const bool there = lane < chosen;
   if (router.experts <= 64) {
     choose_among<2>(logits, router, places);
   } else if (router.experts <= 256) {
@@ -121,5 +125,7 @@ DEVICE Choice choose(const float* logits, const Router& router, int* places) {
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
   if (router.sigmoid) sum = router.renormalise ? sum + router.sum_eps : 1.0f;
-  return {expert, weight * (router.weight_scale / sum)};
+  if (there || lane >= router.top_k) return {expert, weight * (router.weight_scale / sum)};
+  places[lane] = router.experts + lane - chosen;
+  return {router.experts + lane - chosen, 1.0f};
 }

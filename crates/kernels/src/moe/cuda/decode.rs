@@ -246,7 +246,7 @@ arguments! {
     WayDown: moe_decode_down {
         made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
         residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, first_held: i32, held: i32, top_k: i32,
-        sigmoid: i32, scale: f32, factors: (Factors),
+        always: i32, sigmoid: i32, scale: f32, factors: (Factors),
     }
 }
 
@@ -261,7 +261,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let tiles = |list: &List| list.tiles.clone();
     let (tiles, pairs, most_tiles) = match &list {
         Some(list) => (Some(tiles(list)), Some(list.pairs.clone()), list.most_tiles),
-        None => (None, None, problem.top_k),
+        None => (None, None, problem.of_token()),
     };
     let (hidden, inner) = (problem.hidden, problem.intermediate);
     let made = planner.scratch(words(problem.pairs() * inner))?;
@@ -296,7 +296,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let launch = overlapping(planner, launch);
     planner.launch(way_up, launch, args);
 
-    let Weighing { experts, first_held, held, top_k, sigmoid, .. } = weighing(problem)?;
+    let Weighing { experts, first_held, held, top_k, always, sigmoid, .. } = weighing(problem)?;
     let args = Args::from(WayDown {
         made: &made,
         w_down: &*planner.required("w_down")?,
@@ -313,6 +313,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         first_held,
         held,
         top_k,
+        always,
         sigmoid,
         scale: problem.scale as f32,
         factors: factors_down.args()?,

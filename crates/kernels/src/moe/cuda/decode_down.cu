@@ -43,7 +43,7 @@ struct Cursor {
 extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_down(const u16* made, const unsigned char* __restrict__ w_down, const float* logits,
                     const float* __restrict__ correction, const int* tiles, const int* pairs, const float* residual,
-                    void* o, int tokens, int hidden, int inner, int experts, int first_held, int held, int top_k, int sigmoid,
+                    void* o, int tokens, int hidden, int inner, int experts, int first_held, int held, int top_k, int always, int sigmoid,
                     float scale, const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups,
                     int group_shift) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ int places[MOST_CHOSEN];
   __shared__ int kept;
   if (warp == 0) {
-    const Router router = {correction, experts, first_held, held, top_k, sigmoid, 1, 0.0f, 1.0f};
+    const Router router = {correction, experts, first_held, held, top_k, always, sigmoid, 1, 0.0f, 1.0f};
     const Choice choice = choose(logits, router, places);
     if (SHARE) kept = keep_held(choice, router, places, nullptr);
   }

@@ -11,8 +11,8 @@
 // hidden]), in storage, or in 8 or 4 bits beside factors and offsets f32 [experts, groups, its rows], of 2^group_shift steps of DEPTH
 // channels each. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
 // ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
-//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among the chosen that are here (`held` experts from
-//   `first_held` on); tiles and pairs are null.
+//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among its experts that are here (`held` from
+//   `first_held` on); tiles and pairs are null. top_k and always as choose.cuh says.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //
 // Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8 * ((1 + GATED) OCTET_BYTES + TOKEN_BYTES)
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_gate_up(const u16* x, const unsigned char* __restrict__ w_gate_up, const float* logits,
                        const float* __restrict__ correction, int* chosen, float* weights, const int* tiles,
                        const int* pairs, u16* made, int hidden, int inner, int experts, int first_held, int held,
-                       int top_k, int sigmoid, int renormalise, float sum_eps, float weight_scale,
+                       int top_k, int always, int sigmoid, int renormalise, float sum_eps, float weight_scale,
                        const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups,
                        int group_shift) {
   __shared__ float2 parts[2][WARPS][2][32];
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ float taken[MOST_CHOSEN];
   __shared__ int kept;
   if (warp == 0) {
-    const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, sum_eps, weight_scale};
+    const Router router = {correction, experts, first_held, held, top_k, always, sigmoid, renormalise, sum_eps, weight_scale};
     const Choice choice = choose(logits, router, places);
     if (SHARE) {
       kept = keep_held(choice, router, places, taken);

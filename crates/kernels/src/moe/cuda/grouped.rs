@@ -93,7 +93,7 @@ fn product(
         made: to,
         columns: int(columns)?,
         channels: int(channels)?,
-        top_k: int(problem.top_k)?,
+        top_k: int(problem.of_token())?,
     };
     let of_block = if up == 1 { ROWS / 2 } else { ROWS };
     let grid = [columns.div_ceil(of_block) as u32, list.most_tiles as u32, 1];

@@ -85,7 +85,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         pairs: &list.pairs,
         to: &gathered,
         hidden: int(problem.hidden)?,
-        top_k: int(problem.top_k)?,
+        top_k: int(problem.of_token())?,
     });
     let blocks = (pairs * hidden).div_ceil(8 * GATHER_THREADS) as u32;
     let launch = overlapping(planner, Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0));

@@ -107,7 +107,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         pairs: &list.pairs,
         to: &gathered,
         hidden: int(hidden)?,
-        top_k: int(problem.top_k)?,
+        top_k: int(problem.of_token())?,
     });
     let blocks = (pairs * hidden / BLOCK_K).div_ceil(GATHER_THREADS) as u32;
     let launch = Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0);

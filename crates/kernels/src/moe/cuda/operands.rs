@@ -15,9 +15,14 @@ pub(super) const CHOOSE: &str = include_str!("choose.cuh");
 
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
-/// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`.
+/// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`: experts, those without logits among them, and those of a token.
 const MOST_EXPERTS: usize = 512;
 const MOST_CHOSEN: usize = 32;
+
+/// Whether the kernels take so many experts, and so many of a token.
+pub(in crate::moe) fn takes(experts: usize, of_token: usize) -> bool {
+    experts <= MOST_EXPERTS && of_token <= MOST_CHOSEN
+}
 
 /// What no kernel here takes.
 pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
@@ -33,14 +38,12 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
             return Some(format!("needs {name} a multiple of 8 from 8 on, got {channels}"));
         }
     }
-    for (name, given, most) in
-        [("experts", problem.experts, MOST_EXPERTS), ("top_k", problem.top_k, MOST_CHOSEN)]
-    {
-        if given > most {
-            return Some(format!("takes up to {most} {name}, got {given}"));
-        }
-    }
-    None
+    let (experts, of_token) = (problem.experts + problem.always, problem.of_token());
+    (!takes(experts, of_token)).then(|| {
+        format!(
+            "takes up to {MOST_EXPERTS} experts and {MOST_CHOSEN} of a token, got {experts} and {of_token}"
+        )
+    })
 }
 
 /// `UP` of kernels of many tokens on the way up.
@@ -49,9 +52,9 @@ pub(super) fn way_up(problem: &MoeProblem) -> u8 {
 }
 
 arguments! {
-    /// The sizes of a router, which experts are here, how it scores, and how it weighs.
+    /// The sizes of a router, which experts are here, how many of a token's every token takes, how it scores, and how it weighs.
     pub(super) Weighing {
-        experts: i32, first_held: i32, held: i32, top_k: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
+        experts: i32, first_held: i32, held: i32, top_k: i32, always: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
     }
 }
 
@@ -60,10 +63,21 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaErr
         Score::SoftmaxOfChosen => (0, 0),
         Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
     };
-    let (experts, top_k) = (int(problem.experts)?, int(problem.top_k)?);
+    let (experts, top_k, always) =
+        (int(problem.experts)?, int(problem.of_token())?, int(problem.always)?);
     let (first_held, held) = (int(problem.first)?, int(problem.held)?);
     let (sum_eps, weight_scale) = (problem.sum_eps as f32, problem.weight_scale as f32);
-    Ok(Weighing { experts, first_held, held, top_k, sigmoid, renormalise, sum_eps, weight_scale })
+    Ok(Weighing {
+        experts,
+        first_held,
+        held,
+        top_k,
+        always,
+        sigmoid,
+        renormalise,
+        sum_eps,
+        weight_scale,
+    })
 }
 
 /// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.

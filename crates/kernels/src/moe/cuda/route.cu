@@ -4,7 +4,8 @@
 //
 // logits f32 [tokens, experts], correction f32 [experts] or null; chosen i32 and weights f32 [tokens, top_k]. tiles and
 // pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, held] gets the
-// pairs of each expert in each chunk, and sort.cu makes the list. Listed are the `held` experts from `first_held` on.
+// pairs of each expert in each chunk, and sort.cu makes the list. Listed are the `held` experts from `first_held` on. top_k and
+// always as choose.cuh says.
 //
 // Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
 //
@@ -13,11 +14,11 @@
 extern "C" __global__ void __launch_bounds__(LIST_THREADS)
     moe_route(const float* logits, const float* __restrict__ correction, int* chosen, float* weights, int* tiles,
               int* pairs, int* counts, int tokens, int experts, int first_held, int held, int top_k,
-              int sigmoid, int renormalise, float sum_eps, float weight_scale) {
+              int always, int sigmoid, int renormalise, float sum_eps, float weight_scale) {
   __shared__ List list;
   __shared__ int places[LIST_THREADS / 32][MOST_CHOSEN];
   __shared__ int experts_of[CHUNK * MOST_CHOSEN];
-  const Router router = {correction, experts, first_held, held, top_k, sigmoid, renormalise, sum_eps, weight_scale};
+  const Router router = {correction, experts, first_held, held, top_k, always, sigmoid, renormalise, sum_eps, weight_scale};
   const int lane = threadIdx.x % 32, first = blockIdx.x * CHUNK, here = min(CHUNK, tokens - first);
   list.clear();
   __syncthreads();

@@ -68,7 +68,7 @@ pub(super) fn plan_few(
     Ok(list)
 }
 
-/// The same for any number of tokens, in two launches; gives also where each pair stands in the list, `[T, top_k]`.
+/// The same for any number of tokens, in two launches; gives also where each pair stands in the list, `[T, K]`.
 pub(super) fn plan(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,
@@ -89,7 +89,7 @@ pub(super) fn plan(
         tokens: int(problem.tokens)?,
         first_held: int(problem.first)?,
         held: int(problem.held)?,
-        top_k: int(problem.top_k)?,
+        top_k: int(problem.of_token())?,
     });
     let launch = overlapping(planner, Launch::new([chunks as u32, 1, 1], THREADS, 0));
     planner.launch(kernel, launch, args);

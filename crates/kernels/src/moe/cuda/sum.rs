@@ -39,7 +39,7 @@ pub(super) fn plan(
         o: &*planner.output("o")?,
         tokens: int(problem.tokens)?,
         hidden: int(problem.hidden)?,
-        top_k: int(problem.top_k)?,
+        top_k: int(problem.of_token())?,
         scale: problem.scale as f32,
     });
     let blocks = (problem.tokens * problem.hidden).div_ceil(THREADS * OF_THREAD) as u32;

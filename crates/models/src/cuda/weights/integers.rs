@@ -1,14 +1,14 @@
 //! Matrices in integers, as `linear` takes them.
 
-use super::{CudaProjection, Weights, failed};
+use super::{Columns, CudaProjection, Weights, failed};
 use crate::ModelError;
 use crate::integers::{IntegerValues, Integers};
 use crate::params::Rows;
 use crate::program::Loader;
 use architectures::Keeps;
-use device::cuda::UPLOAD_BYTES;
 use half::{bf16, f16};
 use kernels::{DType, Tensor};
+use std::ops::Range;
 
 impl<'w> Weights<'_, 'w> {
     /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points; none where some rows are
@@ -22,7 +22,7 @@ impl<'w> Weights<'_, 'w> {
         let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
         let count = rows.iter().map(|rows| rows.count).sum();
         let w = self.allocate(&[count, width], type_of(first))?;
-        self.integers_into(rows, &values, &w)?;
+        self.integers_into(rows, &values, &Columns::all(width), &w)?;
         let factors = Factors::read(rows, &values)?;
         let zeros = values.iter().any(|values| values.of.zeros);
         let shape = [first.groups(), count];
@@ -59,32 +59,25 @@ impl<'w> Weights<'_, 'w> {
         values.iter().all(|values| values.of.is_like(first)).then_some(values)
     }
 
-    /// Rows in u4 or i8 under each other, to the start of a tensor that is there.
+    /// Columns of rows in u4 or i8 under each other, to the start of a tensor that is there.
     pub(in crate::cuda) fn integers_into(
         &self,
         rows: &[Rows],
         values: &[IntegerValues<'w>],
+        columns: &Columns,
         to: &Tensor,
     ) -> Result<(), ModelError> {
         let mut start = 0;
         for (rows, values) in rows.iter().zip(values) {
-            let of_row = type_of(values.of).bytes_of(values.of.columns);
-            // Whole rows, none of which is as long as an upload may be.
-            let at_once = (UPLOAD_BYTES / of_row).max(1);
-            for at in (0..rows.count).step_by(at_once) {
-                let own = rows.first + at..rows.first + rows.count.min(at + at_once);
-                let part = to.rows(start + at, own.len()).map_err(failed)?;
-                let values = *values;
-                self.uploads.give(
-                    part.on().map_err(failed)?.part(0, own.len() * of_row)?,
-                    move |into| {
-                        let mut numbers = vec![0i8; own.len() * values.of.columns];
-                        values.numbers(own, &mut numbers)?;
-                        put(&numbers, values.of.bits, into);
-                        Ok(())
-                    },
-                )?;
-            }
+            let part = to.rows(start, rows.count).map_err(failed)?;
+            let values = *values;
+            let fill = move |rows: Range<usize>, into: &mut [u8]| {
+                let mut numbers = vec![0i8; rows.len() * values.of.columns];
+                values.numbers(rows, &mut numbers)?;
+                put(&numbers, values.of.bits, into);
+                Ok(())
+            };
+            self.upload(rows.first..rows.first + rows.count, columns, &part, fill)?;
             start += rows.count;
         }
         Ok(())

@@ -1,0 +1,220 @@
+//! A matrix of every expert of a layer, one behind the other in one tensor, as files hold them where `moe` reads that.
+
+use super::failed;
+use super::weights::{Columns, CudaProjection, Weights, float8_factors, float8_groups, integers};
+use crate::ModelError;
+use crate::params::Projection;
+use crate::program::Loader;
+use kernels::linear::SCALED;
+use kernels::{DType, OpError, Tensor, moe};
+use std::ops::Range;
+
+/// A matrix of an expert: some columns of a projection.
+pub(super) struct Matrix {
+    of: Projection,
+    columns: Columns,
+}
+
+impl Matrix {
+    /// All of a projection.
+    pub(super) fn whole(of: &Projection) -> Self {
+        Self::part(of, 0..of.inputs)
+    }
+
+    /// Some of its columns.
+    pub(super) fn part(of: &Projection, columns: Range<usize>) -> Self {
+        Self { of: of.clone(), columns: Columns { of: columns, width: of.inputs } }
+    }
+
+    /// Scales of a row, where groups of so many columns have one each, or whole rows do; none where groups are cut through.
+    fn groups(&self, group: Option<usize>) -> Option<usize> {
+        let Range { start, end } = self.columns.of;
+        let Some(group) = group else { return Some(1) };
+        let ends = end.is_multiple_of(group) || end == self.columns.width;
+        (start.is_multiple_of(group) && ends).then(|| (end - start).div_ceil(group))
+    }
+}
+
+/// The matrices of experts on the way up and on the way down.
+pub(super) type Both = [Vec<Matrix>; 2];
+
+/// How such matrices are stored. Scales of a row are counted on the way up and on the way down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// In bfloat16.
+    Wide,
+    /// In float8.
+    Float8 { groups: [usize; 2] },
+    /// In integers.
+    Integers {
+        dtype: DType,
+        /// Columns that have a scale of their own.
+        group: usize,
+        groups: [usize; 2],
+        /// Whether any has a zero point that is not the middle.
+        zeros: bool,
+    },
+}
+
+impl Scheme {
+    /// That of files where `moe` reads it of all matrices alike, and bfloat16 otherwise.
+    pub(super) fn of(weights: &Weights<'_, '_>, both: [&[Matrix]; 2]) -> Self {
+        let narrow = Self::integers(weights, both).or_else(|| Self::float8(weights, both));
+        narrow.unwrap_or(Self::Wide)
+    }
+
+    /// Whether files hold all of these as it says, so that they lie so without being expanded.
+    pub(super) fn is_of(self, weights: &Weights<'_, '_>, both: [&[Matrix]; 2]) -> bool {
+        let wide = |of: &Matrix| {
+            weights.scales(&of.of.rows).is_none() && weights.alike(&of.of.rows).is_none()
+        };
+        self == Self::of(weights, both)
+            && (self != Self::Wide || both.into_iter().flatten().all(wide))
+    }
+
+    fn float8(weights: &Weights<'_, '_>, [up, down]: [&[Matrix]; 2]) -> Option<Self> {
+        let groups = |of: &[Matrix]| {
+            of.iter().try_fold(1, |most, of| {
+                let scales = weights.scales(&of.of.rows)?;
+                let blocks = (float8_groups(&scales, of.columns.width) > 1).then_some(SCALED);
+                let groups = of.groups(blocks)?;
+                let group = (groups > 1).then_some(SCALED);
+                let read = moe::reads_once(DType::E4m3, of.columns.of.len(), group);
+                read.then_some(most.max(groups))
+            })
+        };
+        Some(Self::Float8 { groups: [groups(up)?, groups(down)?] })
+    }
+
+    fn integers(weights: &Weights<'_, '_>, [up, down]: [&[Matrix]; 2]) -> Option<Self> {
+        let (mut form, mut zeros) = (None, false);
+        let mut groups_of = |of: &[Matrix]| {
+            let mut all = None;
+            for of in of {
+                for values in weights.alike(&of.of.rows)? {
+                    let integers = values.of;
+                    let group = (integers.groups() > 1).then_some(integers.group);
+                    let groups = of.groups(group)?;
+                    let group = group.filter(|_| groups > 1);
+                    let dtype = integers::type_of(integers);
+                    zeros |= integers.zeros;
+                    // Whole rows go with any groups, but not on the same way.
+                    let (known, wanted) = form.get_or_insert((dtype, group));
+                    let same = group.is_none() || wanted.is_none() || *wanted == group;
+                    let read = moe::reads_once(dtype, of.columns.of.len(), group);
+                    if *known != dtype || !same || !read || *all.get_or_insert(groups) != groups {
+                        return None;
+                    }
+                    *wanted = wanted.or(group);
+                }
+            }
+            all
+        };
+        let groups = [groups_of(up)?, groups_of(down)?];
+        let (dtype, group) = form?;
+        Some(Self::Integers { dtype, group: group.unwrap_or(SCALED), groups, zeros })
+    }
+
+    /// Columns that have a scale of their own.
+    pub(super) fn group(self) -> usize {
+        if let Self::Integers { group, .. } = self { group } else { SCALED }
+    }
+}
+
+/// A matrix of every expert, as the op takes it.
+pub(super) struct Stacked {
+    /// `[experts, rows, columns]`.
+    pub(super) matrices: Tensor,
+    /// Of narrow matrices, `[experts, groups, rows]`.
+    pub(super) scales: Option<Tensor>,
+    /// Of those with zero points, like the scales.
+    pub(super) offsets: Option<Tensor>,
+    /// Zero points of the last experts, which `linear` takes, like the scales.
+    zeros: Option<Tensor>,
+    group: usize,
+}
+
+impl Stacked {
+    /// Loads matrices of a scheme, on the way up or `down`; `linear` takes as many of the last.
+    pub(super) fn new(
+        scheme: Scheme,
+        (of, down): (&[Matrix], bool),
+        last: usize,
+        weights: &Weights<'_, '_>,
+    ) -> Result<Self, ModelError> {
+        let size = |of: &Matrix| [of.of.outputs(), of.columns.of.len()];
+        let [rows, columns] = of.first().map_or([0; 2], size);
+        let (dtype, groups, zeros) = match scheme {
+            Scheme::Wide => (DType::Bf16, [1; 2], false),
+            Scheme::Float8 { groups } => (DType::E4m3, groups, false),
+            Scheme::Integers { dtype, groups, zeros, .. } => (dtype, groups, zeros),
+        };
+        let groups = groups[usize::from(down)];
+        let matrices = weights.allocate(&[of.len(), rows, columns], dtype)?;
+        let [mut scales, mut offsets] = [(); 2].map(|()| Vec::new());
+        let mut zero_points = Vec::new();
+        for (index, Matrix { of, columns }) in of.iter().enumerate() {
+            let to = own(&matrices, index).map_err(failed)?;
+            match scheme {
+                Scheme::Wide => weights.matrix_into(&of.rows, columns, &to)?,
+                Scheme::Float8 { .. } => {
+                    weights.float8_into(&of.rows, columns, &to)?;
+                    let own = weights.scales(&of.rows).unwrap_or_default();
+                    scales.extend(float8_factors(&of.rows, &own, groups, columns.of.start));
+                }
+                Scheme::Integers { .. } => {
+                    let values = weights.alike(&of.rows).unwrap_or_default();
+                    weights.integers_into(&of.rows, &values, columns, &to)?;
+                    let factors = integers::Factors::read(&of.rows, &values)?;
+                    let group = values.first().map_or(1, |values| values.of.group);
+                    let first = columns.of.start / group * rows;
+                    let own = first..first + groups * rows;
+                    let (own_scales, own_zeros) =
+                        (&factors.scales[own.clone()], &factors.zeros[own]);
+                    // Exactly where files hold scales in 16 bits; from others in float32 this is rounded once.
+                    let below = own_scales.iter().zip(own_zeros);
+                    offsets.extend(below.map(|(scale, zero)| scale * (zero + 8.0)));
+                    zero_points.extend(own_zeros.iter().map(|zero| (zero + 8.0) as u8));
+                    scales.extend_from_slice(own_scales);
+                }
+            }
+        }
+        zero_points.drain(..zero_points.len() - zero_points.len().min(last * groups * rows));
+        let all = [of.len(), groups, rows];
+        let narrow = scheme != Scheme::Wide;
+        let give = |values| weights.give(values);
+        let zero_points = || Tensor::new(&[last, groups, rows], zero_points);
+        Ok(Self {
+            matrices,
+            scales: narrow.then(|| give(Tensor::new(&all, scales))).transpose()?,
+            offsets: zeros.then(|| give(Tensor::new(&all, offsets))).transpose()?,
+            zeros: (zeros && last > 0).then(|| give(zero_points())).transpose()?,
+            group: scheme.group(),
+        })
+    }
+
+    /// All but so many of the last.
+    pub(super) fn without(&self, last: usize) -> Result<Self, OpError> {
+        let of = |all: &Tensor| all.rows(0, all.shape()[0] - last);
+        Ok(Self {
+            matrices: of(&self.matrices)?,
+            scales: self.scales.as_ref().map(of).transpose()?,
+            offsets: self.offsets.as_ref().map(of).transpose()?,
+            zeros: None,
+            group: self.group,
+        })
+    }
+
+    /// One of the last matrices, counted from the end, as `linear` takes it.
+    pub(super) fn last(&self, from_end: usize) -> Result<CudaProjection, OpError> {
+        let of = |all: &Tensor| own(all, all.shape()[0] - from_end);
+        let factors = [&self.scales, &self.zeros].map(|all| all.as_ref().map(of).transpose());
+        let [scale, zero] = factors;
+        Ok(CudaProjection::narrow(of(&self.matrices)?, [scale?, zero?], self.group))
+    }
+}
+
+/// One expert's part of a tensor.
+fn own(all: &Tensor, expert: usize) -> Result<Tensor, OpError> {
+    all.rows(expert, 1)?.shaped(&all.shape()[1..])
+}
