@@ -5,6 +5,7 @@ mod calls;
 mod choose;
 mod decode;
 mod experts;
+mod halves;
 mod moves;
 mod pass;
 mod run;
@@ -101,7 +102,9 @@ impl CudaEngine {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
-        let ranks = ranks.map(|ranks| share::join(&ranks, cuda)).transpose()?;
+        let longest = capacity.tokens.saturating_mul(capacity.sequences).min(ENGINE.chunk);
+        let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, longest));
+        let ranks = ranks.transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
             let of = (&architecture, &checkpoint);
