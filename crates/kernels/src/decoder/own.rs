@@ -28,7 +28,7 @@ pub(super) fn meet_source(arch: GpuArch) -> KernelSource {
 arguments! {
     JoinedOwn: decoder_join_own {
         own: Pointer, own_squares: Nullable, theirs: Pointer, their_squares: Nullable, mark: Pointer, turn: i32, x: Pointer,
-        weight: Pointer, h: Pointer, hidden: i32, inverse_width: f32, squares_eps: f32, factor: f32, inverse_hidden: f32, eps: f32,
+        weight: Pointer, h: Pointer, count: i32, hidden: i32, inverse_width: f32, squares_eps: f32, factor: f32, inverse_hidden: f32, eps: f32,
     }
 }
 
@@ -105,6 +105,7 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
         x,
         weight,
         h,
+        count: int(count)?,
         hidden: int(hidden)?,
         inverse_width: (1.0 / width as f64) as f32,
         squares_eps: squares_eps as f32,
@@ -112,7 +113,9 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
         inverse_hidden: (1.0 / hidden as f64) as f32,
         eps: eps as f32,
     };
-    let shape = Launch::new([count as u32, 1, 1], THREADS, 4 * hidden as u32);
+    // Half of the threads of a multiprocessor, on GPUs that have the fewest.
+    let here = device.capabilities().cuda.as_ref().map_or(1, |here| here.multiprocessors);
+    let shape = Launch::new([(count as u32).min(3 * here), 1, 1], THREADS, 4 * hidden as u32);
     let squares = squares.into_iter().flat_map(|(squares, ..)| squares);
     let held: Vec<_> = added.into_iter().chain(squares).chain([&mark.of, x, weight, h]).collect();
     launch(device, join_source, (shape, args.into()), &held)

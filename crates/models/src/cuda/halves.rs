@@ -8,9 +8,9 @@
 //! copies                      | parts of their half                      | own half's norm   |
 //! ```
 //!
-//! The kernel of the sum waits for the parts that the other GPU's copy engine brings, a kernel before the last product for its rows of the norm.
-//! Neither can wait for ever, for what a kernel waits for here the other GPU's host had asked for before any kernel of that GPU that
-//! waits for this one, by a copy engine, which no kernel keeps from running. One place of each kind is enough: a GPU copies parts
+//! The kernel of the sum waits for the parts that the other GPU copies here, a kernel before the last product for its rows of the norm.
+//! Neither waits for ever: the copy that a kernel waits for here was asked for before any kernel there that waits for this GPU, and a kernel
+//! that waits leaves room for others, so that it holds up no copy, whatever the driver makes one by. One place of each kind is enough: a GPU copies parts
 //! again when it has read the norms that were made of the last ones, and its next norms when the next parts are there, which were made of
 //! the last norms.
 
