@@ -73,8 +73,9 @@ pub fn fabric(
     Ok(report)
 }
 
+/// Opens all of them at once, while NCCL is looked for: a quick look takes not much longer than that.
 fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, BenchError> {
-    let open = |(at, index): (u32, u32)| -> Result<Gpu, BenchError> {
+    let open = &|(at, index): (u32, u32)| -> Result<Gpu, BenchError> {
         let device = device::open_gpu(at)?;
         let cuda = device.cuda().cloned().ok_or_else(|| refused("the device is no GPU"))?;
         let buffer = || cuda.stream().allocate(plan.largest as usize).map(Arc::new);
@@ -82,7 +83,16 @@ fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, BenchError> {
         let host = cuda.pinned(plan.largest as usize)?;
         Ok(Gpu { index, device, cuda, from, to, host })
     };
-    (0..).zip(plan.gpus.iter().copied()).map(open).collect()
+    std::thread::scope(|scope| {
+        // Whoever needs it asks again, and is told why where there is none.
+        scope.spawn(|| drop(Nccl::find()));
+        let each = (0..).zip(plan.gpus.iter().copied());
+        let threads: Vec<_> = each.map(|gpu| scope.spawn(move || open(gpu))).collect();
+        let opened = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        opened.collect()
+    })
 }
 
 fn measure(

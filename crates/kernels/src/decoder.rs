@@ -7,6 +7,7 @@ mod embed;
 mod gate;
 mod heads;
 mod next;
+mod own;
 mod ranks;
 mod take;
 
@@ -15,7 +16,8 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
-pub use ranks::{Inboxes, Join, PEERS, Spread, gather, join, join_many, join_peers, spread};
+pub use own::{JoinOwn, Mark, join_own, meet};
+pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
 pub use take::take;
 
 use crate::cuda::{Plan, Planned};
@@ -51,6 +53,8 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::join_peers_source(arch.clone()),
             ranks::join_many_source(DType::F32, arch.clone()),
             ranks::join_many_source(DType::Bf16, arch.clone()),
+            own::join_source(arch.clone()),
+            own::meet_source(arch.clone()),
             ranks::gather_source(arch),
         ]
     };

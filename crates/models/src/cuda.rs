@@ -6,6 +6,7 @@ mod choose;
 mod decode;
 mod experts;
 mod group;
+mod halves;
 mod moves;
 mod pass;
 mod run;
@@ -103,7 +104,9 @@ impl CudaEngine {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
-        let ranks = ranks.map(|ranks| share::join(&ranks, cuda)).transpose()?;
+        let longest = capacity.tokens.saturating_mul(capacity.sequences).min(ENGINE.chunk);
+        let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, longest));
+        let ranks = ranks.transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
             let of = (&architecture, &checkpoint);

@@ -160,7 +160,7 @@ impl Sums {
             hidden: VALUES,
             factor: 1.0,
         };
-        join_peers(&gpu.device, &join, inboxes).map_err(driver_error)
+        join_peers(&gpu.device, &join, None, inboxes).map_err(driver_error)
     }
 }
 

@@ -200,10 +200,11 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         if backend == BackendKind::Cuda {
             let first = gpus.first().map_or(0, |gpu| gpu.index);
             memory = test_memory(arguments.memory_budget, until, &report, first)?;
-            siblings.iter_mut().for_each(|sibling| sibling.end(since.elapsed()));
-            // What follows is the processor's, which has the machine for itself again.
+            siblings.iter_mut().for_each(|sibling| sibling.timed(since.elapsed()));
             cores::only(&all_cores);
             together = group::of(&gpus, &siblings, arguments, (&doctor.machine, &report, until));
+            // What follows is the processor's, which has the machine for itself again.
+            siblings.iter_mut().for_each(Sibling::end);
             group::notes(&together, since.elapsed()).iter().for_each(|line| folder.note(line));
         }
         bench = Some(match bench {

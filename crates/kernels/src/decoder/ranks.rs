@@ -67,7 +67,9 @@ arguments! {
 arguments! { Joined: decoder_join { added: Pointer, squares: Nullable, x: Pointer, onto: (Onto) } }
 
 arguments! {
-    JoinedPeers: decoder_join_peers { added: Pointer, squares: Nullable, x: Pointer, boxes: (Boxes), onto: (Onto) }
+    JoinedPeers: decoder_join_peers {
+        added: Pointer, rows: Nullable, width: i32, x: Pointer, boxes: (Boxes), onto: (Onto),
+    }
 }
 
 arguments! {
@@ -135,6 +137,13 @@ pub struct Join<'a> {
     pub factor: f64,
 }
 
+impl Onto<'_> {
+    /// Over the size of rows of such a width.
+    fn over(self, width: usize, eps: f64) -> Self {
+        Self { inverse_width: (1.0 / width as f64) as f32, eps: eps as f32, ..self }
+    }
+}
+
 impl<'a> Join<'a> {
     /// What its kernels have in common, once its buffers are known to hold what they read: of `added` numbers of this type.
     fn onto(&self, added: DType) -> Result<Onto<'a>, OpError> {
@@ -145,8 +154,8 @@ impl<'a> Join<'a> {
             holds("squares", squares, 4 * count)?;
         }
         let (width, eps) = squares.map_or((1, 0.0), |(_, width, eps)| (width, eps));
-        let inverse_width = (1.0 / width as f64) as f32;
-        Ok(Onto { hidden: int(hidden)?, inverse_width, eps: eps as f32, factor: factor as f32 })
+        let (hidden, factor) = (int(hidden)?, factor as f32);
+        Ok(Onto { hidden, inverse_width: 0.0, eps: 0.0, factor }.over(width, eps))
     }
 
     fn squares(&self) -> Option<&'a Arc<Buffer>> {
@@ -184,12 +193,14 @@ struct Meeting {
     blocks: usize,
     /// Words of a block, of each rank, of each of two turns.
     slot: usize,
+    /// Words of a block, of each rank, behind them.
+    marks: usize,
 }
 
 /// `BLOCKS` and `SLOT` of `join_peers.cu`.
-const FEW: Meeting = Meeting { blocks: 64, slot: BLOCK + 4 };
+const FEW: Meeting = Meeting { blocks: 64, slot: 2 * BLOCK + 8, marks: 0 };
 /// `BLOCKS` and `SLOT` of `join_many.cu`, and its `VALUES` and `ROWS`.
-const MANY: Meeting = Meeting { blocks: 256, slot: MANY_VALUES / 2 + MANY_ROWS };
+const MANY: Meeting = Meeting { blocks: 256, slot: MANY_VALUES / 2 + MANY_ROWS, marks: 1 };
 const MANY_VALUES: usize = 8192;
 const MANY_ROWS: usize = 32;
 /// Ranks up to which a part for each other rank is no more than what a library sends in float32 by a ring.
@@ -197,7 +208,7 @@ const MANY_RANKS: usize = 4;
 
 impl Meeting {
     const fn bytes(&self, ranks: usize) -> usize {
-        4 * ranks * self.blocks * (2 * self.slot + 1)
+        4 * ranks * self.blocks * (2 * self.slot + self.marks)
     }
 
     const fn turns(&self) -> usize {
@@ -285,24 +296,51 @@ impl Inboxes {
     }
 }
 
-/// Plans the sum of all ranks' `added` and what [`join`] makes of it.
+/// Rows of which the sums were made by a norm of what this rank has of each.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// `[count, width]` bf16.
+    pub of: &'a Arc<Buffer>,
+    /// A multiple of 8.
+    pub width: usize,
+    /// Their whole width.
+    pub whole: usize,
+    /// What is added to the mean of their squares.
+    pub eps: f64,
+}
+
+/// Plans the sum of all ranks' `added`, made whole where each was made of a part of rows, and what [`join`] makes of it. The squares are
+/// this kernel's to take.
 ///
 /// # Errors
 /// As [`join`]; and for more tokens than [`Inboxes::take`].
-pub fn join_peers(device: &Device, call: &Join<'_>, inboxes: &Inboxes) -> Result<Planned, OpError> {
+pub fn join_peers(
+    device: &Device,
+    call: &Join<'_>,
+    rows: Option<Rows<'_>>,
+    inboxes: &Inboxes,
+) -> Result<Planned, OpError> {
     multiple(call.hidden, 4)?;
     if !Inboxes::take(call.count, call.hidden) {
         return Err(longer(call));
     }
+    if let Some(Rows { of, width, .. }) = rows {
+        multiple(width, 8)?;
+        holds("rows", of, 2 * call.count * width)?;
+    }
     let places = inboxes.places(&FEW, None)?;
+    let onto = call.onto(DType::F32)?;
+    let onto = rows.map_or(onto, |rows| onto.over(rows.whole, rows.eps));
     let args = JoinedPeers {
         added: call.added,
-        squares: call.squares().map(|of| &**of),
+        rows: rows.map(|rows| &**rows.of),
+        width: int(rows.map_or(1, |rows| rows.width))?,
         x: call.x,
         boxes: places.boxes()?,
-        onto: call.onto(DType::F32)?,
+        onto,
     };
-    let held: Vec<_> = call.held().into_iter().chain(inboxes.held()).collect();
+    let rows = rows.map(|rows| rows.of);
+    let held: Vec<_> = call.held().into_iter().chain(rows).chain(inboxes.held()).collect();
     launch(device, join_peers_source, (call.grid(), args.into()), &held)
 }
 

@@ -39,6 +39,9 @@ impl Run<'_> {
         if x.gate.is_some() {
             return Ok((self.made(x)?, None));
         }
+        if let Some(rows) = self.whole_norm(x)? {
+            return Ok((rows, None));
+        }
         Ok((self.flat(x.rows.unwrap_or(&self.x))?, x.norm.map(|norm| norm.normed())))
     }
 
@@ -49,6 +52,9 @@ impl Run<'_> {
 
     /// Rows, normalised and gated, in memory of their own `[tokens, width]`.
     fn made(&self, x: Input<'_>) -> Result<Tensor, OpError> {
+        if let Some(rows) = self.whole_norm(x)? {
+            return Ok(rows);
+        }
         let rows = x.rows.unwrap_or(&self.x);
         let (tokens, width) = (self.pass.tokens, rows.len() / self.pass.tokens);
         let Some(norm) = x.norm else {
@@ -174,16 +180,21 @@ impl Run<'_> {
     /// Logits `[rows, vocabulary]` of the wanted rows.
     fn head(&self, of: &CudaProjection, norm: &RmsNorm, wanted: Wanted) -> Result<Tensor, OpError> {
         let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
+        let (x, norm) = match self.whole_norm(Input::stream(norm))? {
+            Some(rows) => (rows, None),
+            None => (self.x.clone(), Some(norm.normed())),
+        };
         let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
-            let last = self.tensor(&[sequences, hidden], DType::F32)?;
-            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
-            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
+            let last = self.tensor(&[sequences, hidden], x.dtype())?;
+            let buffers = [x.on()?, &self.pass.last, last.on()?];
+            // By words, of which a row of bfloat16 has half as many.
+            let words = x.dtype().bytes_of(hidden) / 4;
+            self.push(decoder::take(self.device, buffers, sequences, words)?)?;
             last
         } else {
-            self.x.clone()
+            x
         };
-        let size @ [rows, width] = [x.shape()[0], of.outputs()];
-        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
+        let (size @ [rows, width], out) = ([x.shape()[0], of.outputs()], Some(Out::F32));
         let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
         if let Some(share) = &self.share {
             return self.whole_rows(share, call, size);
@@ -203,9 +214,7 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<[Tensor; N], OpError> {
         let made = parts.iter().map(|part| self.rows(width(part)));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        let scale = x.factor;
-        let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, scale, ..of.of(&x) }.into(&made))?;
+        self.project_rows(of, x, (Finish::Stored, None), &made)?;
         let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
         Ok(exactly(shaped.collect::<Result<_, _>>()?))
     }
@@ -216,12 +225,9 @@ impl Executor<Cuda> for Run<'_> {
         x: Input<'_>,
         part: &[usize],
     ) -> Result<Tensor, OpError> {
-        let made = self.tensor(&[self.pass.tokens, width(part)], DType::F32)?;
-        let scale = x.factor;
-        let (x, norm) = self.taken(x)?;
-        let call = LinearCall { norm, scale, out: Some(Out::F32), ..of.of(&x) };
-        self.call(&call.into([&made]))?;
-        self.by_token(&made, part)
+        let made = [self.tensor(&[self.pass.tokens, width(part)], DType::F32)?];
+        self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
+        self.by_token(&made[0], part)
     }
 
     /// Steps give columns of what was convolved; of many tokens the chunk kernels want each part as a tensor of its own.
@@ -240,17 +246,17 @@ impl Executor<Cuda> for Run<'_> {
         let made = [&widths[..start], &[conv.weight.shape()[0]], &widths[end..]].concat();
         let made = made.into_iter().map(|width| run.rows(width));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        let scale = x.factor;
-        let (x, norm) = run.taken(x)?;
-        let project = LinearCall { norm, scale, ..of.of(&x) }.into(&made);
         let mixed = if run.pass.one_token {
+            let scale = x.factor;
+            let (x, norm) = run.taken(x)?;
+            let project = LinearCall { norm, scale, ..of.of(&x) }.into(&made);
             let first = widths[..start].iter().sum();
             let mixed = run.step_convolution(&project, (conv, first), &made[start])?;
             let columns = mixing.iter().enumerate();
             let columns = columns.map(|(at, part)| mixed.columns(part.0, part.1, &shape(at)));
             columns.collect::<Result<Vec<_>, _>>()?
         } else {
-            run.call(&project)?;
+            run.project_rows(of, x, (Finish::Stored, None), &made)?;
             let mixed =
                 mixing.iter().map(|part| run.rows(part.1)).collect::<Result<Vec<_>, _>>()?;
             for group in &run.pass.groups {
@@ -301,17 +307,13 @@ impl Executor<Cuda> for Run<'_> {
 
     fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let gated = self.rows(of.outputs() / 2)?;
-        let (x, norm) = self.taken(x)?;
-        let finish = Finish::Gated;
-        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&gated]))?;
+        self.project_rows(of, x, (Finish::Gated, None), std::slice::from_ref(&gated))?;
         Ok(gated)
     }
 
     fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let squared = self.rows(of.outputs())?;
-        let (x, norm) = self.taken(x)?;
-        let finish = Finish::Squared;
-        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&squared]))?;
+        self.project_rows(of, x, (Finish::Squared, None), std::slice::from_ref(&squared))?;
         Ok(squared)
     }
 

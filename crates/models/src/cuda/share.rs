@@ -2,6 +2,7 @@
 
 use super::experts::CudaExperts;
 use super::failed;
+use super::halves::{self, Halved, Halves, Parts};
 use super::pass::{Pass, device_error};
 use super::run::Run;
 use super::weights::CudaProjection;
@@ -11,7 +12,7 @@ use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
 use kernels::decoder::{Inboxes, PEERS};
-use kernels::linear::{Finish, LinearCall};
+use kernels::linear::{Finish, LinearCall, Normed};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
 
@@ -21,12 +22,19 @@ pub(super) struct Together {
     pub(super) communicator: Arc<Communicator>,
     /// Where ranks write what they add themselves, if each GPU reaches all others.
     inboxes: Option<Inboxes>,
+    /// Where two of them copy to one another halves of prompts.
+    halves: Option<Arc<Halves>>,
     /// What of them is other processes'.
     _opened: Arc<Vec<PeerBuffer>>,
 }
 
-/// Joins the GPUs of a model's ranks; rank 0 says by what they find one another.
-pub(super) fn join(ranks: &Ranks, cuda: &Cuda) -> Result<Together, ModelError> {
+/// Joins the GPUs of a model's ranks, for passes of so many tokens at most; rank 0 says by what they find one another.
+pub(super) fn join(
+    ranks: &Ranks,
+    cuda: &Cuda,
+    of: &Architecture,
+    tokens: usize,
+) -> Result<Together, ModelError> {
     let nccl = Nccl::find()?;
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
@@ -39,18 +47,37 @@ pub(super) fn join(ranks: &Ranks, cuda: &Cuda) -> Result<Together, ModelError> {
         return Err(ModelError::Device(format!("rank 0 has another version than {}", nccl.told())));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (inboxes, opened) = inboxes(ranks, cuda)?
+    let room = halves::room(of, tokens);
+    let more = room.map_or(0, |tokens| Halves::bytes(tokens, of.hidden));
+    let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
-    Ok(Together { communicator, inboxes, _opened: Arc::new(opened) })
+    let halves = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
+        let rank = place.rank;
+        let area = |rank: usize| inboxes.of[rank].part(behind(place.ranks), more);
+        let areas = [&area(rank)?, &area(1 - rank)?];
+        Ok(Arc::new(Halves::new(cuda, areas, rank, [tokens, of.hidden])?))
+    });
+    let halves = halves.transpose()?;
+    Ok(Together { communicator, inboxes, halves, _opened: Arc::new(opened) })
 }
 
-/// Opens all ranks' inboxes to one another; none where some GPU does not reach another, or a system shares no memory.
-fn inboxes(ranks: &Ranks, cuda: &Cuda) -> Result<Option<(Inboxes, Vec<PeerBuffer>)>, ModelError> {
+/// Where what stands behind an inbox begins.
+fn behind(ranks: usize) -> usize {
+    Inboxes::bytes(ranks).next_multiple_of(512)
+}
+
+/// Opens all ranks' inboxes to one another, and so many bytes behind each; none where some GPU does not reach another, or a system shares
+/// no memory.
+fn inboxes(
+    ranks: &Ranks,
+    cuda: &Cuda,
+    more: usize,
+) -> Result<Option<(Inboxes, Vec<PeerBuffer>)>, ModelError> {
     let (place, stream) = (ranks.place(), cuda.stream());
     if place.ranks > PEERS {
         return Ok(None);
     }
-    let bytes = Inboxes::bytes(place.ranks);
+    let bytes = behind(place.ranks) + more;
     let [own, turns] = [bytes, Inboxes::TURNS].map(|bytes| -> Result<_, ModelError> {
         let buffer = stream.allocate(bytes)?;
         stream.fill32(&buffer, 0)?;
@@ -108,11 +135,17 @@ pub(super) struct Share {
     /// What of a prompt goes from GPU to GPU is bfloat16: a quarter of what ranks do with a long one is to wait for sums. Steps of one
     /// token, which are many, keep float32.
     narrow: bool,
+    /// The halves of a prompt, where each of two GPUs keeps one.
+    pub(super) halved: Option<Halved>,
+    /// What goes between them.
+    parts: Option<Parts>,
     added: Option<Added>,
     /// What the first of a sum is added to in float32 `[tokens, hidden]`.
     zeros: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
     norm: Option<(usize, f64)>,
+    /// The rows `[tokens, width]`, where the kernel of the sum takes the squares.
+    rows: Option<Tensor>,
     /// The ranks, and all tokens that have logits.
     ranks: usize,
     vocabulary: usize,
@@ -134,7 +167,17 @@ impl Share {
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
         let many = together.inboxes.as_ref().is_some_and(|inboxes| inboxes.take_many(of.hidden));
         let narrow = many && !pass.one_token && !Inboxes::take(pass.tokens, of.hidden);
-        Self { together, narrow, added: None, zeros: None, norm: None, ranks, vocabulary }
+        let halves = together.halves.as_ref().filter(|_| narrow);
+        let halved = halves.and_then(|halves| Halved::new(halves, [pass.tokens, of.hidden]));
+        let (parts, added, zeros, norm, rows) = (None, None, None, None, None);
+        Self { together, narrow, halved, parts, added, zeros, norm, rows, ranks, vocabulary }
+    }
+}
+
+impl Share {
+    /// Whether a kernel that ranks meet in sums so many tokens.
+    fn few(&self, tokens: usize, hidden: usize) -> bool {
+        self.together.inboxes.is_some() && !self.narrow && Inboxes::take(tokens, hidden)
     }
 }
 
@@ -164,6 +207,16 @@ impl Run<'_> {
         of: &CudaProjection,
         x: Input<'_>,
     ) -> Result<(), OpError> {
+        let parts = share.halved.as_ref().map(|halved| self.parts(halved)).transpose()?;
+        if let Some(mut parts) = parts {
+            let (x, norm) = self.finished_later(share, x, &parts.squares)?;
+            let call = LinearCall { norm, ..of.of(&x) };
+            if let Some(halved) = &share.halved {
+                self.add_halves(halved, &mut parts, &call)?;
+            }
+            share.parts = Some(parts);
+            return Ok(());
+        }
         let before = share.added.take();
         let narrow = share.narrow && before.is_none();
         let (added, before) = match before {
@@ -171,13 +224,7 @@ impl Run<'_> {
             None if narrow => (self.adding(DType::Bf16)?, None),
             None => (self.adding(DType::F32)?, Some(self.zeros(share)?)),
         };
-        let (x, norm) = match (x.norm.filter(|norm| norm.ranks > 1), x.rows) {
-            (Some(norm), Some(rows)) => {
-                share.norm = Some((norm.weight.len() * norm.ranks, norm.norm.eps));
-                (self.spread(rows, norm, &added.squares)?, None)
-            }
-            _ => self.taken(x)?,
-        };
+        let (x, norm) = self.finished_later(share, x, &added.squares)?;
         let call = LinearCall { norm, ..of.of(&x) };
         let finish = Finish::Added(before.as_ref().unwrap_or(&added.sums));
         let call = if narrow { call } else { LinearCall { finish, ..call } };
@@ -199,6 +246,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Rows as a projection takes them and, of a norm of which this rank has a part, what the sum finishes it by.
+    fn finished_later<'t>(
+        &self,
+        share: &mut Share,
+        x: Input<'t>,
+        squares: &Tensor,
+    ) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
+        let (Some(norm), Some(rows)) = (x.norm.filter(|norm| norm.ranks > 1), x.rows) else {
+            return self.taken(x);
+        };
+        let (count, width) = (self.pass.tokens, norm.weight.len());
+        share.norm = Some((width * norm.ranks, norm.norm.eps));
+        if !share.few(count, self.x.shape()[1]) {
+            return Ok((self.spread(rows, norm, squares)?, None));
+        }
+        let rows = rows.shaped(&[count, width])?;
+        share.rows = Some(rows.clone());
+        Ok((rows, Some(norm.normed())))
+    }
+
     /// Rows times their norm's weight `[tokens, width]`, and their squares.
     fn spread(&self, rows: &Tensor, norm: &RmsNorm, squares: &Tensor) -> Result<Tensor, OpError> {
         let (count, width) = (self.pass.tokens, norm.weight.len());
@@ -218,10 +285,15 @@ impl Run<'_> {
 
     /// Adds the ranks' sum to the stream.
     pub(super) fn sum_share(&mut self, share: &mut Share) -> Result<(), OpError> {
+        if let (Some(halved), Some(parts)) = (&share.halved, share.parts.take()) {
+            return self.send_parts(halved, parts, share.norm.take());
+        }
         let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
         let (count, hidden) = (self.pass.tokens, self.x.shape()[1]);
-        let norm = share.norm.take();
-        let squares = norm.map(|(width, eps)| Ok((squares.on()?, width, eps))).transpose()?;
+        let (norm, rows) = (share.norm.take(), share.rows.take());
+        let by_squares = norm.filter(|_| rows.is_none());
+        let by_squares = by_squares.map(|(width, eps)| Ok((squares.on()?, width, eps)));
+        let squares = by_squares.transpose()?;
         let join = decoder::Join {
             added: all.on()?,
             squares,
@@ -234,8 +306,15 @@ impl Run<'_> {
             Some(inboxes) if share.narrow => {
                 return self.push(decoder::join_many(self.device, &join, sums.dtype(), inboxes)?);
             }
-            Some(inboxes) if Inboxes::take(count, hidden) => {
-                return self.push(decoder::join_peers(self.device, &join, inboxes)?);
+            Some(inboxes) if share.few(count, hidden) => {
+                let rows = match (&rows, norm) {
+                    (Some(rows), Some((whole, eps))) => {
+                        let (of, width) = (rows.on()?, rows.shape()[1]);
+                        Some(decoder::Rows { of, width, whole, eps })
+                    }
+                    _ => None,
+                };
+                return self.push(decoder::join_peers(self.device, &join, rows, inboxes)?);
             }
             _ => {}
         }

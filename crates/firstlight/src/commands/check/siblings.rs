@@ -71,10 +71,16 @@ impl Sibling {
         }
     }
 
-    /// Waits for its end, no longer than what the first GPU took allows.
-    pub(super) fn end(&mut self, first_took: Duration) {
+    /// Waits until its memory is tested, which comes last, or for its end, no longer than what the first GPU took allows.
+    pub(super) fn timed(&mut self, first_took: Duration) {
         let _progress = Progress::start(&format!("GPU {} is timed", self.part.index));
         let until = Instant::now() + LONGER + TIMES * first_took;
+        while self.part.memory.is_none() && self.hears(until) {}
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(&mut self) {
+        let until = Instant::now() + LONGER;
         while self.hears(until) {}
     }
 

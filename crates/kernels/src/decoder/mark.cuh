@@ -1,0 +1,9 @@
+// A mark that another GPU sets when what it copied here is there.
+
+// Until it is at `turn`: what was copied before it can be read then.
+__device__ __forceinline__ void wait_for_mark(const unsigned int* mark, int turn) {
+  unsigned int met;
+  do {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(met) : "l"(mark) : "memory");
+  } while (met != (unsigned int)turn);
+}

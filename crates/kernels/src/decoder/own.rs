@@ -1,0 +1,132 @@
+//! The residual stream of the rows that a GPU keeps, where two GPUs have halves of a prompt's. The contracts stand in `join_own.cu` and
+//! `meet.cu`.
+
+use super::{NAME, THREADS, holds, int, launch};
+use crate::cuda::{Planned, arguments};
+use crate::{DType, OpError};
+use device::Device;
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const JOIN: &[&str] = &[
+    include_str!("../cuda/order.cuh"),
+    include_str!("../cuda/storage.cuh"),
+    include_str!("mark.cuh"),
+    include_str!("join_own.cu"),
+];
+const MEET: &[&str] =
+    &[include_str!("../cuda/order.cuh"), include_str!("mark.cuh"), include_str!("meet.cu")];
+
+pub(super) fn join_source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_join_own", JOIN, arch).define("DTYPE", DType::Bf16)
+}
+
+pub(super) fn meet_source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_meet", MEET, arch)
+}
+
+arguments! {
+    JoinedOwn: decoder_join_own {
+        own: Pointer, own_squares: Nullable, theirs: Pointer, their_squares: Nullable, mark: Pointer, turn: i32, x: Pointer,
+        weight: Pointer, h: Pointer, count: i32, hidden: i32, inverse_width: f32, squares_eps: f32, factor: f32, inverse_hidden: f32, eps: f32,
+    }
+}
+
+arguments! { Met: decoder_meet { mark: Pointer, turn: i32 } }
+
+/// What another GPU sets to a number behind what it copies here.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// One u32, zeroed once.
+    pub of: Arc<Buffer>,
+    /// The number; never the one before.
+    pub turn: u32,
+}
+
+/// The sum of what two GPUs have made of rows, and the rows' norm.
+#[derive(Debug)]
+pub struct JoinOwn<'a> {
+    /// What this GPU has made of them and what the other one has, `[count, hidden]` bf16 both.
+    pub added: [&'a Arc<Buffer>; 2],
+    /// The squares of the rows that they were made of, `[count]` f32 both, those rows' whole width, and what is added to the mean.
+    pub squares: Option<([&'a Arc<Buffer>; 2], usize, f64)>,
+    /// Set when the other GPU's are here.
+    pub mark: &'a Mark,
+    /// `[count, hidden]` f32.
+    pub x: &'a Arc<Buffer>,
+    /// What the sums are times.
+    pub factor: f64,
+    /// The norm's weight, `[hidden]` f32, and what is added to the mean.
+    pub norm: (&'a Arc<Buffer>, f64),
+    /// The rows, normalised, `[count, hidden]` bf16.
+    pub h: &'a Arc<Buffer>,
+    /// Rows.
+    pub count: usize,
+    /// A multiple of 8, up to [`JoinOwn::WIDEST`].
+    pub hidden: usize,
+}
+
+impl JoinOwn<'_> {
+    /// Values of a row at most: a block holds one in the shared memory that every kernel has.
+    pub const WIDEST: usize = 8192;
+}
+
+/// Plans `x += factor * (both added)`, over the rows' size where their squares are given, and `h`, the norm of what x is then.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, the width does not fit, or the kernel cannot be had.
+pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError> {
+    let JoinOwn { added, squares, mark, x, factor, norm: (weight, eps), h, count, hidden } = *call;
+    if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST {
+        let what = format!("rows that two GPUs have halves of want a multiple of 8, got {hidden}");
+        return Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } });
+    }
+    for (name, buffer, bytes) in [
+        ("own", added[0], 2 * count * hidden),
+        ("theirs", added[1], 2 * count * hidden),
+        ("x", x, 4 * count * hidden),
+        ("weight", weight, 4 * hidden),
+        ("h", h, 2 * count * hidden),
+    ] {
+        holds(name, buffer, bytes)?;
+    }
+    for buffer in squares.iter().flat_map(|(squares, ..)| squares) {
+        holds("squares", buffer, 4 * count)?;
+    }
+    let (width, squares_eps) = squares.map_or((1, 0.0), |(_, width, eps)| (width, eps));
+    let [own_squares, their_squares] = [0, 1].map(|of| squares.map(|(squares, ..)| &**squares[of]));
+    let args = JoinedOwn {
+        own: added[0],
+        own_squares,
+        theirs: added[1],
+        their_squares,
+        mark: &mark.of,
+        turn: mark.turn.cast_signed(),
+        x,
+        weight,
+        h,
+        count: int(count)?,
+        hidden: int(hidden)?,
+        inverse_width: (1.0 / width as f64) as f32,
+        squares_eps: squares_eps as f32,
+        factor: factor as f32,
+        inverse_hidden: (1.0 / hidden as f64) as f32,
+        eps: eps as f32,
+    };
+    // Half of the threads of a multiprocessor, on GPUs that have the fewest.
+    let here = device.capabilities().cuda.as_ref().map_or(1, |here| here.multiprocessors);
+    let shape = Launch::new([(count as u32).min(3 * here), 1, 1], THREADS, 4 * hidden as u32);
+    let squares = squares.into_iter().flat_map(|(squares, ..)| squares);
+    let held: Vec<_> = added.into_iter().chain(squares).chain([&mark.of, x, weight, h]).collect();
+    launch(device, join_source, (shape, args.into()), &held)
+}
+
+/// Plans to wait for a mark.
+///
+/// # Errors
+/// [`OpError::Cuda`] when the kernel cannot be had.
+pub fn meet(device: &Device, mark: &Mark) -> Result<Planned, OpError> {
+    let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
+    let shape = Launch::new([1, 1, 1], 32, 0);
+    launch(device, meet_source, (shape, args.into()), &[&mark.of])
+}
