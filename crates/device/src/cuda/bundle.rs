@@ -18,8 +18,8 @@ const SUM: usize = 8;
 const KERNEL: usize = 32 + SUM + 3 * 4;
 /// Offset, packed length and length of one block.
 const BLOCK: usize = 3 * 4;
-/// Most that a block of several kernels holds: about 8 ms to unpack.
-const BLOCK_BYTES: usize = 2 << 20;
+/// Most that a block of several kernels holds: about 16 ms to unpack.
+const BLOCK_BYTES: usize = 4 << 20;
 
 /// Binaries by source key.
 #[derive(Debug)]
