@@ -93,9 +93,9 @@ mod tests {
     #[track_caller]
     fn check(name: &str, keys: &[(&str, usize)], expect: Option<usize>) {
         let config = shape(name).unwrap();
-        let config = keys.iter().fold(config, |config, (key, value)| {
-            config.with(key, serde_json::Value::from(*value))
-        });
+        let config = keys
+            .iter()
+            .fold(config, |config, (key, value)| config.with(key, serde_json::Value::from(*value)));
         let architecture = Architecture::of(&config).unwrap();
         let layer = architecture.layers.iter().find(|layer| layer.experts.is_some()).unwrap();
         let (experts, shared) = (layer.experts.as_ref().unwrap(), layer.mlp.as_ref().unwrap());

@@ -7,9 +7,7 @@ mod machine;
 use super::*;
 use crate::params::Projection;
 use crate::verify::{counts, since};
-use crate::{
-    Batch, Capacity, Config, Model, Narrow, Pages, Storage, Wanted, open, shape,
-};
+use crate::{Batch, Capacity, Config, Model, Narrow, Pages, Storage, Wanted, open, shape};
 use device::cuda::Stream;
 use facts::BackendKind;
 use kernels::DType;
