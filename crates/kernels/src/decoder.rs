@@ -16,7 +16,7 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
-pub use own::{JoinOwn, Mark, join_own, meet};
+pub use own::{JoinOwn, Mark, join_own, meet, narrow};
 pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
 pub use take::take;
 
@@ -55,6 +55,7 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::join_many_source(DType::Bf16, arch.clone()),
             own::join_source(arch.clone()),
             own::meet_source(arch.clone()),
+            own::narrow_source(arch.clone()),
             ranks::gather_source(arch),
         ]
     };

@@ -1,5 +1,5 @@
-//! The residual stream of the rows that a GPU keeps, where two GPUs have halves of a prompt's. The contracts stand in `join_own.cu` and
-//! `meet.cu`.
+//! The residual stream of the rows that a GPU keeps, where two GPUs have halves of a prompt's. The contracts stand in `join_own.cu`,
+//! `meet.cu` and `narrow.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
 use crate::cuda::{Planned, arguments};
@@ -16,6 +16,11 @@ const JOIN: &[&str] = &[
 ];
 const MEET: &[&str] =
     &[include_str!("../cuda/order.cuh"), include_str!("mark.cuh"), include_str!("meet.cu")];
+const NARROW: &[&str] = &[
+    include_str!("../cuda/order.cuh"),
+    include_str!("../cuda/storage.cuh"),
+    include_str!("narrow.cu"),
+];
 
 pub(super) fn join_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_join_own", JOIN, arch).define("DTYPE", DType::Bf16)
@@ -23,6 +28,10 @@ pub(super) fn join_source(arch: GpuArch) -> KernelSource {
 
 pub(super) fn meet_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_meet", MEET, arch)
+}
+
+pub(super) fn narrow_source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_narrow", NARROW, arch).define("DTYPE", DType::Bf16)
 }
 
 arguments! {
@@ -33,6 +42,8 @@ arguments! {
 }
 
 arguments! { Met: decoder_meet { mark: Pointer, turn: i32 } }
+
+arguments! { Narrowed: decoder_narrow { from: Pointer, to: Pointer, count: i64 } }
 
 /// What another GPU sets to a number behind what it copies here.
 #[derive(Debug, Clone)]
@@ -129,4 +140,22 @@ pub fn meet(device: &Device, mark: &Mark) -> Result<Planned, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
     launch(device, meet_source, (shape, args.into()), &[&mark.of])
+}
+
+/// Plans to round so many numbers, a multiple of 8, from f32 to bf16.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
+pub fn narrow(
+    device: &Device,
+    [from, to]: [&Arc<Buffer>; 2],
+    count: usize,
+) -> Result<Planned, OpError> {
+    holds("from", from, 4 * count)?;
+    holds("to", to, 2 * count)?;
+    let here = device.capabilities().cuda.as_ref().map_or(1, |here| here.multiprocessors);
+    let blocks = (count / 8).div_ceil(THREADS as usize).min(8 * here as usize);
+    let shape = Launch::new([blocks as u32, 1, 1], THREADS, 0);
+    let args = Narrowed { from, to, count: count as i64 };
+    launch(device, narrow_source, (shape, args.into()), &[from, to])
 }

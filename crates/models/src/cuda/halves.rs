@@ -87,14 +87,15 @@ pub(super) struct Halves {
     tokens: usize,
 }
 
-/// Tokens of a pass for which such memory is kept, where each sum of a model is of one projection in two.
+/// Tokens of a pass for which such memory is kept, where each sum of a model is of one projection, or of experts and what stands beside
+/// them.
 pub(super) fn room(of: &Architecture, tokens: usize) -> Option<usize> {
-    let whole = |layer: &crate::Layer| {
-        layer.experts.is_none() && !matches!(layer.mixer, Mixer::Parallel(_))
+    let fit = |layer: &crate::Layer| {
+        let latent = layer.experts.as_ref().is_some_and(|experts| experts.latent.is_some());
+        !latent && !matches!(layer.mixer, Mixer::Parallel(_))
     };
     let fits = of.hidden.is_multiple_of(8) && of.hidden <= JoinOwn::WIDEST;
-    (fits && of.place.ranks == 2 && tokens >= LEAST && of.layers.iter().all(whole))
-        .then_some(tokens)
+    (fits && of.place.ranks == 2 && tokens >= LEAST && of.layers.iter().all(fit)).then_some(tokens)
 }
 
 impl Halves {
@@ -211,6 +212,11 @@ impl Halved {
         worth.then(|| Self { halves, layout, stream: RefCell::new(Kept::Whole) })
     }
 
+    /// Whether all rows of the norm are there.
+    fn has_met(&self) -> bool {
+        matches!(&*self.stream.borrow(), Kept::Normed { theirs: None, .. })
+    }
+
     /// Which of the ranks this is, and the other one.
     fn ranks(&self) -> [usize; 2] {
         [self.halves.rank, 1 - self.halves.rank]
@@ -255,6 +261,22 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes them of sums `[tokens, hidden]` in float32, those of the other GPU first.
+    pub(super) fn narrow_halves(&self, halved: &Halved, sums: &Tensor) -> Result<Parts, OpError> {
+        let (layout, [own, other]) = (halved.layout, halved.ranks());
+        let mut parts = self.parts(halved)?;
+        for rank in [other, own] {
+            let rows = layout.rows(rank);
+            let from = sums.rows(rows.start, rows.len())?;
+            let both = [from.on()?, &part(&parts.all, layout.sums(rank))?];
+            self.push(decoder::narrow(self.device, both, rows.len() * layout.hidden)?)?;
+            if rank == other {
+                parts.sent = Some(self.stream.record().map_err(device_error)?);
+            }
+        }
+        Ok(parts)
     }
 
     /// Sends the other GPU's; the norm is that of the rows they were made of.
@@ -370,6 +392,10 @@ impl Run<'_> {
             let (x, norm) = self.taken(x)?;
             return self.call(&LinearCall { norm, scale, finish, out, ..of.of(&x) }.into(made));
         };
+        // What another projection has waited for is all there.
+        if halved.has_met() {
+            return self.call(&LinearCall { scale, finish, out, ..of.of(&h) }.into(made));
+        }
         let [own, other] = halved.ranks();
         for rank in [own, other] {
             if rank == other {

@@ -207,7 +207,9 @@ impl Run<'_> {
         of: &CudaProjection,
         x: Input<'_>,
     ) -> Result<(), OpError> {
-        let parts = share.halved.as_ref().map(|halved| self.parts(halved)).transpose()?;
+        // What stands beside experts is added to theirs.
+        let halved = share.halved.as_ref().filter(|_| share.added.is_none());
+        let parts = halved.map(|halved| self.parts(halved)).transpose()?;
         if let Some(mut parts) = parts {
             let (x, norm) = self.finished_later(share, x, &parts.squares)?;
             let call = LinearCall { norm, ..of.of(&x) };
@@ -289,6 +291,10 @@ impl Run<'_> {
             return self.send_parts(halved, parts, share.norm.take());
         }
         let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
+        if let Some(halved) = &share.halved {
+            let parts = self.narrow_halves(halved, &sums)?;
+            return self.send_parts(halved, parts, share.norm.take());
+        }
         let (count, hidden) = (self.pass.tokens, self.x.shape()[1]);
         let (norm, rows) = (share.norm.take(), share.rows.take());
         let by_squares = norm.filter(|_| rows.is_none());
