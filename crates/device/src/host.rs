@@ -12,7 +12,7 @@ const LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and on aarch64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 /// Buffers from this size on start a huge page.
-const LARGE: usize = 2 * HUGE_PAGE;
+const LARGE: usize = HUGE_PAGE;
 
 /// Buffers from this size on are first written by several threads: the system clears each page for the thread that touches it
 /// first, which takes one thread a second for two or three gigabytes.

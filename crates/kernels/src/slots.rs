@@ -9,6 +9,7 @@ use crate::{Inputs, OpError, Sequences};
 pub struct StateSlots {
     of_sequence: Vec<Option<usize>>,
     count: usize,
+    is_pool: bool,
 }
 
 impl StateSlots {
@@ -28,7 +29,7 @@ impl StateSlots {
                 return Err(inputs.shape_error("initial_state", &wanted));
             }
             let of_sequence = (0..sequences.count()).map(Some).collect();
-            return Ok(Self { of_sequence, count: sequences.count() });
+            return Ok(Self { of_sequence, count: sequences.count(), is_pool: false });
         }
         let indices = inputs.integers("state_indices")?;
         let Some(count) = rows else {
@@ -58,12 +59,17 @@ impl StateSlots {
             }
             of_sequence.push(Some(slot));
         }
-        Ok(Self { of_sequence, count })
+        Ok(Self { of_sequence, count, is_pool: true })
     }
 
     /// Number of slots: the first dimension of the state tensors.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Whether the states are a pool.
+    pub(crate) fn is_pool(&self) -> bool {
+        self.is_pool
     }
 
     /// The slot of a sequence; `None` when the sequence is padding.
@@ -98,6 +104,7 @@ mod tests {
         if let Some(indices) = indices {
             tensors.insert("state_indices".into(), Tensor::new(&[indices.len()], indices));
         }
+        let is_pool = tensors.contains_key("state_indices");
         let spec = <crate::ssd::SsdOp as crate::Family>::SPEC;
         let got = StateSlots::parse(Inputs::of_map(spec, &tensors), &Sequences::dense(3, 5));
         match expect {
@@ -105,6 +112,7 @@ mod tests {
                 let got = got.unwrap();
                 assert_eq!(got.of_sequence, of_sequence);
                 assert_eq!(got.untouched(), untouched);
+                assert_eq!(got.is_pool(), is_pool);
             }
             Err(words) => assert_eq!(got.unwrap_err().to_string(), words),
         }

@@ -1,12 +1,21 @@
 //! Copies past the caches.
 #![allow(unsafe_code)] // Aligned vector stores through raw pointers; the bounds are checked first.
 
+use crate::StateSlots;
 use crate::cpu::simd::Simd;
 
 /// Outputs at least this large are written past the caches. Nothing reads them again before they would have been
 /// evicted, and a plain store first reads the line it will overwrite, a third more traffic. Two thirds of the 32 MiB
 /// that a core complex of current server processors shares.
 pub(crate) const STREAM_BYTES: usize = 20 << 20;
+
+/// The same of states in a pool. Those are one layer's of a model: before its next step the weights of all others are read.
+const POOL_BYTES: usize = 1 << 20;
+
+/// Whether states are written past the caches.
+pub(crate) fn past_caches(states: &[f32], slots: &StateSlots) -> bool {
+    size_of_val(states) >= if slots.is_pool() { POOL_BYTES } else { STREAM_BYTES }
+}
 
 /// Starts reading a slice into the second cache. For rows that lie further apart than the processor foresees.
 #[inline(always)]

@@ -138,6 +138,17 @@ impl Segment {
     }
 }
 
+/// Taps `[C, W]` as `[W, C]`. A decoding step has no more channels to convolve than taps to turn: the compiler makes vectors of it.
+fn by_tap<const WIDTH: usize>(by_channel: &[f32]) -> Vec<f32> {
+    let (channels, _) = by_channel.as_chunks::<WIDTH>();
+    let mut taps = vec![0f32; by_channel.len()];
+    for tap in 0..WIDTH {
+        let row = &mut taps[tap * channels.len()..][..channels.len()];
+        row.iter_mut().zip(channels).for_each(|(to, channel)| *to = channel[tap]);
+    }
+    taps
+}
+
 fn launch<E: Element>(
     isa: Isa,
     kernel: &str,
@@ -148,12 +159,11 @@ fn launch<E: Element>(
 ) {
     let (channels, width) = (problem.channels, problem.width);
     let by_channel = floats(inputs.tensor("weight"));
-    let mut weight = vec![0f32; by_channel.len()];
-    for (channel, taps) in by_channel.chunks_exact(width).enumerate() {
-        for (tap, value) in taps.iter().enumerate() {
-            weight[tap * channels + channel] = *value;
-        }
-    }
+    let weight = match width {
+        2 => by_tap::<2>(&by_channel),
+        3 => by_tap::<3>(&by_channel),
+        _ => by_tap::<TAPS>(&by_channel),
+    };
     let (mut o, mut kept) = (outputs.remove("o"), outputs.remove("final_state"));
     // States in x's type are widened on the way in and rounded on the way out: they are few tokens.
     let narrow = problem.state_dtype != DType::F32;

@@ -35,7 +35,6 @@ pub(super) struct Operands<'a, E> {
 impl<'a, E: Element> Operands<'a, E> {
     pub(super) fn read(problem: &'a SsdProblem, inputs: Inputs<'a>) -> Self {
         let d = inputs.get("D").map(|d| (d.shape().len(), floats(d)));
-        let len = problem.heads * problem.head_dim;
         Self {
             problem,
             x: elements(inputs.tensor("x")),
@@ -45,7 +44,12 @@ impl<'a, E: Element> Operands<'a, E> {
             d: match d {
                 None => Vec::new(),
                 Some((2, d)) => d.into_owned(),
-                Some((_, d)) => (0..len).map(|at| d[at / problem.head_dim]).collect(),
+                Some((_, d)) => {
+                    let mut spread = vec![0.0; problem.heads * problem.head_dim];
+                    let heads = spread.chunks_exact_mut(problem.head_dim.max(1));
+                    heads.zip(d.iter()).for_each(|(head, d)| head.fill(*d));
+                    spread
+                }
             },
             initial_state: inputs.get("initial_state").map(elements),
             rate: floats(inputs.tensor("A")),

@@ -7,7 +7,7 @@ use super::operands::{Exp, Operands, Scale, finish, map};
 use crate::aligned::Aligned;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements_mut, narrow, widen};
-use crate::stream::{STREAM_BYTES, stream_copy};
+use crate::stream::{past_caches, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
@@ -81,7 +81,7 @@ fn launch<E: Element>(
     let grid = Grid::of(problem);
     let mut o = outputs.remove("o");
     let states = elements_mut::<f32>(outputs.get_mut("final_state"));
-    let stream = size_of_val(states) >= STREAM_BYTES;
+    let stream = past_caches(states, &problem.slots);
     let heads = problem.heads;
     {
         let states = SharedMut::new(states);

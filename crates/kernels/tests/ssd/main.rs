@@ -353,10 +353,15 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn large_states_are_written_past_the_caches() {
     // 24 MiB of state: over the limit from which stores are streamed. Odd sizes leave rows unaligned and go through a
-    // copy; rows of whole cache lines go there from registers.
-    for (sequences, heads, p, n) in [(6, 17, 63, 1000), (24, 32, 64, 128)] {
-        let tokens = vec![1; sequences];
-        let case = Case { name: "streamed", tokens, heads, p, n, initial: true, ..Case::default() };
-        case.check(&[DType::F32, DType::Bf16]);
+    // copy; rows of whole cache lines go there from registers. Of a pool 1 MiB is enough.
+    for (sequences, heads, p, n, slots) in [
+        (6, 17, 63, 1000, None),
+        (24, 32, 64, 128, None),
+        (1, 17, 63, 100, Some(3)),
+        (1, 32, 64, 128, Some(2)),
+    ] {
+        let (tokens, pool) = (vec![1; sequences], slots.map(|slots| (slots, vec![1])));
+        let of = Case { name: "streamed", tokens, heads, p, n, initial: true, ..Case::default() };
+        Case { pool, ..of }.check(&[DType::F32, DType::Bf16]);
     }
 }

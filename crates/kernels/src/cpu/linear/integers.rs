@@ -87,11 +87,11 @@ impl Linear {
             }
             None => x(row, to),
         };
+        let each = form.words(inputs);
         let panels = |strip: usize, width: usize, columns: usize| {
-            let of_panel = form.words(inputs);
-            let first = strip * width / PANEL * of_panel;
-            let words = &of.words[first..first + columns.div_ceil(PANEL) * of_panel];
-            IntegerPanels { form, inputs, words }
+            let first = strip * width / PANEL * each;
+            let words = &of.words[first..first + columns.div_ceil(PANEL) * each];
+            IntegerPanels { form, inputs, each, words }
         };
         if of.isa != Isa::Avx512Bf16 {
             let made = Rows::made(rows, inputs, make);
@@ -112,7 +112,7 @@ impl Linear {
         let groups = form.groups(inputs);
         // As for bfloat16: one row leaves no more to a core than a few strips.
         let width = if rows == 1 && into.1 != Finish::Gated { PANEL } else { STRIP };
-        let of_strip = width / PANEL * form.words(inputs) * size_of::<u32>();
+        let of_strip = width / PANEL * each * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);
         self.run(device, kernel, [rows, width], walked, into, |range, strip, into| {
             let own = if form.zeros { range.start * groups..range.end * groups } else { 0..0 };
