@@ -217,9 +217,7 @@ impl CudaEngine {
         let stream = &self.stream;
         let chosen = || -> Result<Vec<Drawn>, OpError> {
             let chooser = Chooser::now(how, slots, vocabulary, stream)?;
-            let tokens = Tensor::allocate(stream, &[rows], DType::I32)?;
-            // What no kernel writes is no token.
-            stream.fill32(tokens.on()?, u32::MAX).map_err(pass::device_error)?;
+            let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
             let words = decode::integers(&tokens, stream)?;

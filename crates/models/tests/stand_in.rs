@@ -231,7 +231,7 @@ fn request(prompt: &[u32]) -> Request {
 /// Requests that join, go to the host and come back, are cancelled and end.
 fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let free = engine.pages().free_blocks();
-    // What a stand-in chooses is no token.
+    // A stand-in chooses nothing but the first token.
     let budget = StepBudget { tokens: 4000, beside: 500, patience: Duration::MAX, ahead: 1 };
     let mut scheduler = Scheduler::new(engine, budget);
     scheduler.set_swap_space(256 << 20)?;

@@ -197,8 +197,8 @@ mod tests {
             kernel("g", 8, 200, 1000),
             kernel("f", 9, 7, 900),
             // Two of these do not fit a block.
-            kernel("f", 8, 3, 1400 << 10),
-            kernel("f", 8, 4, 1400 << 10),
+            kernel("f", 8, 3, 2800 << 10),
+            kernel("f", 8, 4, 2800 << 10),
         ];
         let bytes = pack(binaries.clone());
         let twice = binaries.iter().rev().chain(&binaries).cloned().collect();

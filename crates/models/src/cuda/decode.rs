@@ -100,9 +100,7 @@ impl DecodeGraph {
         let logits = engine.plan(&mut run, Wanted::Every)?;
         let of_layers = run.kept();
         let chosen = run.tensor(&[rows], DType::I32).map_err(failed)?;
-        // What no kernel writes is no token.
-        let none = || stream.fill32(chosen.on()?, u32::MAX).map_err(device_error);
-        none().map_err(failed)?;
+        chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
         let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
         let launches = run.into_kept();

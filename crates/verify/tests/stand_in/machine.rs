@@ -33,6 +33,8 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             // One of the two kinds has memory that other processes write to.
             .envs((compute == "90").then_some(("FAKE_CUDA_SHARED", "1")))
             .env("LD_LIBRARY_PATH", folder.path())
+            // Tokens that nothing chooses are the first of the vocabulary.
+            .env("FAKE_CUDA_FILLS", "1")
             // Binaries of text must not stay in the user's cache.
             .env("FIRSTLIGHT_CACHE", folder.path().join(compute))
             .stderr(Stdio::piped())

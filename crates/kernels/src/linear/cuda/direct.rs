@@ -311,10 +311,12 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         };
         forms.extend(integers.iter().map(form));
     }
-    // GGUF's Q8_0: what a layer of a dense or hybrid model comes to.
-    let blocks = [from, gated(from), convolved, onto(rows), onto(normed_rows)];
-    let blocks = of(&blocks, &[1, FEW]).into_iter();
-    forms.extend(blocks.map(|form| Form { weights: Weights::I8, blocks: BLOCK, ..form }));
+    // GGUF's Q8_0 and Q4_0: what layers and heads come to.
+    let blocks = [from, gated(from), convolved, rows, onto(rows), onto(normed_rows)];
+    for weights in [Weights::I8, Weights::U4] {
+        let blocks = of(&blocks, &[1, FEW]).into_iter();
+        forms.extend(blocks.map(|form| Form { weights, blocks: BLOCK, ..form }));
+    }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     forms.into_iter().map(|form| form.source(arch())).collect()
 }
