@@ -49,7 +49,7 @@ constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a p
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
 // Of x, read by a warp at once: what there are registers for.
 constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
-constexpr int OF_SEGMENT = 4 + (INTEGERS ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
+constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
 // With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
 constexpr int BLOCK = BLOCKS ? BLOCKS : 32, LOADED_BLOCKS = LOADED / BLOCK, BATCHED_BLOCKS = BATCHED / BLOCK;
 constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4;
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float* const squares = (float*)(shared + tokens * x_stride);
   float* const backs = squares + tokens * segments;
   float2* const x_sums_at = (float2*)(shared + round_up(tokens * (x_stride + 4 * (segments + all_segments)), 8));
-  float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments + OF_SEGMENT * all_segments) + (INTEGERS ? 4 : 0), 16));
+  float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments + OF_SEGMENT * all_segments) + (WEIGHT_BITS == 4 ? 4 : 0), 16));
 #if GROUPED
   float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], and as many as a tile reads beyond
   const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
@@ -363,10 +363,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       float value = all_of(0, i);
-      const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
-      value -= of_x.x;
 #if WEIGHT_BITS == 4
-      value = fmaf(-(float)batch.zero[i], of_x.y, value);
+      const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
+      value = fmaf(-(float)batch.zero[i], of_x.y, value - of_x.x);
 #endif
       total[0][i / 2 * 2] = fmaf(value, factor[i] * backs[segment], total[0][i / 2 * 2]);
     }
@@ -396,13 +395,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const float low = __shfl_sync(0xffffffff, factor[block % 2], from), high = __shfl_sync(0xffffffff, factor[2 + block % 2], from);
 #if WEIGHT_BITS == 4
         const float low_zero = __shfl_sync(0xffffffff, batch.zero[block % 2], from), high_zero = __shfl_sync(0xffffffff, batch.zero[2 + block % 2], from);
-#endif
         const float2 of_x[2] = {x_rows.sums[of_token * BATCHED_BLOCKS + block], x_rows.sums[(of_token + next) * BATCHED_BLOCKS + block]};
+#endif
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          float value = part[b][i] - of_x[i % 2].x;
+          float value = part[b][i];
 #if WEIGHT_BITS == 4
-          value = fmaf(i < 2 ? -low_zero : -high_zero, of_x[i % 2].y, value);
+          value = fmaf(i < 2 ? -low_zero : -high_zero, of_x[i % 2].y, value - of_x[i % 2].x);
 #endif
           total[0][i] = fmaf(value, (i < 2 ? low : high) * back[i % 2], total[0][i]);
         }
@@ -414,7 +413,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if !BLOCKS
   const auto multiply_batch = [&](const Batch& batch) {
     float back[COLUMNS][2];
-#if INTEGERS && HALVED && !BLOCKS
+#if WEIGHT_BITS == 4 && HALVED && !BLOCKS
     float2 x_sums[COLUMNS][FACTORS][2];
 #endif
 #if GROUPED
@@ -432,11 +431,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
       const int segment = token * all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
       back[n][0] = backs[segment], back[n][1] = backs[segment + next];
-#if INTEGERS && HALVED && !BLOCKS
+#if WEIGHT_BITS == 4 && HALVED && !BLOCKS
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
-        const int at = warp * BATCHED % SEGMENT / 128 + f;
-        x_sums[n][f][0] = x_rows.sums[2 * segment + at], x_sums[n][f][1] = x_rows.sums[2 * (segment + next) + at];
+        x_sums[n][f][0] = x_rows.sums[2 * segment + f], x_sums[n][f][1] = x_rows.sums[2 * (segment + next) + f];
       }
 #endif
     }
@@ -465,14 +463,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if GROUPED
             factor *= i < 2 ? low_factor[f] : high_factor[f];
 #endif
-#if INTEGERS && HALVED
-            const float2 of_x = x_sums[n][f][i % 2];
-            float value = all_of(n, i) - of_x.x;
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && HALVED
             const float zero = i < 2 ? batch.low_zero[f] : batch.high_zero[f];
-            value = fmaf(-zero, of_x.y, value);
-#endif
-            total[n][i] = fmaf(value, factor, total[n][i]);
+            const float2 of_x = x_sums[n][f][i % 2];
+            total[n][i] = fmaf(fmaf(-zero, of_x.y, all_of(n, i) - of_x.x), factor, total[n][i]);
 #else
 #pragma unroll
             for (int chain = 0; chain < CHAINS; chain++) total[n][i] = fmaf(sum[chain][n][i], factor, total[n][i]);

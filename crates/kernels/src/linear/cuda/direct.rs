@@ -233,7 +233,7 @@ impl Share {
         let by_block = by_groups(problem, BLOCK);
         let rounds = inputs.div_ceil(weights.round(by_block));
         let columns = rounds * weights.round(by_block);
-        let (of_segment, more) = match (weights.integers(), by_block) {
+        let (of_segment, more) = match (weights.four_bits(), by_block) {
             (false, _) => (4, 0),
             (true, false) => (20, 4),
             (true, true) => (68, 4),

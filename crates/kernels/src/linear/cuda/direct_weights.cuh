@@ -15,11 +15,12 @@ DEVICE void small_weights(u32 bits, u32& first, u32& second) {
   second = fma_pair(masked<0x007f007f, 0x43004300>(high), ONES, masked<0x00800080, 0xc300c300>(high));
 }
 #elif INTEGERS && WEIGHT_BITS == 8
-// Four weights of eight bits as two pairs in f16, 1152 more than they are: behind 0x64 it has 1024 and a number from 0 on, which is 128 more
-// than the weight. That is exact, and what it adds to a sum is 1152 times x's own sum, which is taken out behind it.
+// Four weights of eight bits as two pairs in f16: behind 0x64 it has 1024 and a number from 0 on, 128 more than the weight.
 DEVICE void small_weights(u32 bits, u32& first, u32& second) {
   bits ^= 0x80808080;
-  first = __byte_perm(bits, 0x64646464, 0x4140), second = __byte_perm(bits, 0x64646464, 0x4342);
+  const u32 low = __byte_perm(bits, 0x64646464, 0x4140), high = __byte_perm(bits, 0x64646464, 0x4342);
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(0x64806480));
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(0x64806480));
 }
 #elif HALVED
 // Four weights in e4m3 as two pairs in f16.

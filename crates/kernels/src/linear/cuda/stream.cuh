@@ -16,13 +16,10 @@ constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
 constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
 constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
-#ifndef INTEGERS
-#define INTEGERS 0
-#endif
 #ifndef BLOCKS
 #define BLOCKS 0
 #endif
-constexpr int SUM_LANES = BLOCKS == 32 ? 4 : 16;  // whose columns of x are summed up together, for weights in integers
+constexpr int SUM_LANES = BLOCKS == 32 ? 4 : 16;  // whose columns of x are summed up together, for weights of four bits
 #ifndef REGISTERS
 #define REGISTERS 0
 #endif
@@ -119,7 +116,7 @@ struct Tokens {
   int segments;
   float* backs;  // where x is halved: what each segment's numbers are multiplied with in turn, [tokens][all_segments]
   int all_segments;
-  float2* sums;  // for weights in integers, whose offset is taken out behind the product: the sums of each 128 columns' halved x, each
+  float2* sums;  // for weights of four bits, whose offset is taken out behind the product: the sums of each 128 columns' halved x, each
                  // times its weight's offset, and as they are, [tokens][2 * all_segments]
 
   // Where a chunk of columns lies in its row, bytes: chunks that four lanes multiply at once lie side by side.
@@ -211,7 +208,7 @@ struct Tokens {
             const int low = WEIGHT_BITS == 4 ? i : 2 * i, high = WEIGHT_BITS == 4 ? i + 4 : 2 * i + 1;
             asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(value[high] * factor), "f"(value[low] * factor));
           }
-          if constexpr (INTEGERS) {
+          if constexpr (WEIGHT_BITS == 4) {
             float offsets = 0.0f, all = 0.0f;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -219,7 +216,7 @@ struct Tokens {
               asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
                   : "=f"(low), "=f"(high)
                   : "r"(pair[i]));
-              offsets = fmaf(low + high, WEIGHT_BITS == 8 ? 1152.0f : i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
+              offsets = fmaf(low + high, i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
             }
 #pragma unroll
             for (int far = SUM_LANES / 2; far > 0; far /= 2) {
