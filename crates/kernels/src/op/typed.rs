@@ -5,6 +5,7 @@ use super::{Bound, Family, Problem, TensorSpec};
 use crate::inputs::Slots;
 use crate::{DType, Inputs, OpError, OutputSpec, Settings, Tensor, TensorMap};
 use device::Device;
+use device::cuda::Stream;
 use std::ops::Range;
 
 /// What a call says beside its tensors.
@@ -206,15 +207,26 @@ pub struct PartOf<'a, C> {
 }
 
 impl<'a, C: Typed> PartOf<'a, C> {
-    /// `rows` of the tokens, whose dimensions are then `leading`: one or two, as of a call of its own.
+    /// `rows` of the tokens, whose dimensions are then `leading`: one or two, as of a call of its own. Rows that no kernel would take
+    /// where they lie, at no multiple of 16 bytes, are copied.
     ///
     /// # Errors
     /// [`OpError::Cuda`] when they leave a tensor, or lie elsewhere than on a GPU.
-    pub fn new(call: &'a C, rows: &Range<usize>, leading: &[usize]) -> Result<Self, OpError> {
+    pub fn new(
+        call: &'a C,
+        rows: &Range<usize>,
+        leading: &[usize],
+        stream: &Stream,
+    ) -> Result<Self, OpError> {
         let given = call.given();
         let of_tokens = given.inputs.slots().iter().filter(|(_, spec, _)| spec.is_of_tokens());
         let part = |(place, _, tensor): (usize, _, &Tensor)| {
-            let part = tensor.rows(rows.start, rows.len())?;
+            let mut part = tensor.rows(rows.start, rows.len())?;
+            if !part.on()?.address().is_multiple_of(16) {
+                let copy = Tensor::allocate(stream, part.shape(), part.dtype())?;
+                copy.copy_from(&part, stream)?;
+                part = copy;
+            }
             Ok((place, part.shaped(&[leading, &tensor.shape()[1..]].concat())?))
         };
         Ok(Self { call, rows: of_tokens.map(part).collect::<Result<_, OpError>>()? })

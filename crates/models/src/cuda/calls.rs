@@ -380,7 +380,7 @@ impl Executor<Cuda> for Run<'_> {
             run.advance_group((pool, group), call, &o)?;
         } else {
             for group in &run.pass.groups {
-                let call = PartOf::new(call, &group.rows, &group.leading())?;
+                let call = PartOf::new(call, &group.rows, &group.leading(), run.stream)?;
                 let o = o.rows(group.rows.start, group.rows.len())?;
                 run.advance_group((pool, group), &call, &o)?;
             }
