@@ -42,8 +42,8 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
     beside: 2048,
-    // What a reader takes for a steady stream.
-    patience: Duration::from_millis(20),
+    // With a decoding step less than what a reader takes for a steady stream.
+    patience: Duration::from_millis(12),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
