@@ -1,4 +1,4 @@
-//! Neighbouring sequences of a pass whose mixers run by one call: those of a token each ahead of the others, or the others.
+//! Neighbouring sequences of a pass whose mixers run by one call.
 
 use kernels::{OpError, Tensor, attention};
 use std::ops::Range;

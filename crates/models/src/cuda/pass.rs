@@ -34,7 +34,7 @@ pub(super) struct Pass {
     pub(super) rows: Arc<Buffer>,
     /// The last token of each sequence `[sequences]`.
     pub(super) last: Arc<Buffer>,
-    /// The sequences, in order: those that decode a token each are a group of their own beside those whose prompts are read.
+    /// The sequences, in order.
     pub(super) groups: Vec<Group>,
     /// How the next tokens are chosen, where that is recorded with the pass.
     pub(super) chooser: Option<Chooser>,
@@ -81,13 +81,6 @@ impl Packed {
         let start = self.starts[index];
         whole.part(4 * start, 4 * (end - start)).map(Arc::new).map_err(device_error)
     }
-}
-
-/// Where groups of a batch's sequences begin, and the end: those ahead that have one token each are a group if others have more.
-fn groups(batch: &Batch) -> Vec<Range<usize>> {
-    let all = batch.sequences.len();
-    let single = batch.lengths().iter().take_while(|(_, tokens)| *tokens == 1).count();
-    if single == 0 || single == all { vec![0..all] } else { vec![0..single, single..all] }
 }
 
 /// The integers of a batch whose sequences have so many tokens before it, and of so many sequences of padding, which stand in the
@@ -147,7 +140,9 @@ impl Pass {
         let width = |sequences: &[usize]| {
             sequences.iter().map(|sequence| pages.blocks_of(*sequence)).max().unwrap_or(0)
         };
-        let groups = groups(batch);
+        // Single tokens ahead of prompts could be a group of their own: faster, and not known yet to be right in every case.
+        let all = 0..batch.sequences.len();
+        let groups = [all];
         let packed = pack((batch, &before), &groups, pages, width, 0);
         let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
         let known = |group: &Range<usize>| {
@@ -164,9 +159,7 @@ impl Pass {
         };
         let known: Vec<Known> = groups.iter().map(known).collect();
         let mut pass = Self::over(&packed, &whole, known)?;
-        let several = pass.groups.len() > 1;
         for (group, of) in pass.groups.iter_mut().zip(groups) {
-            group.one_token = several && of.start == 0;
             group.fresh = before[of.clone()].iter().all(|before| *before == 0);
             group.slots_known = batch.sequences[of].to_vec();
         }
