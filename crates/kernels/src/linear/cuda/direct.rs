@@ -19,6 +19,7 @@ const PARTS: &[&str] = &[
     include_str!("convolution.cuh"),
     include_str!("stream.cuh"),
     include_str!("direct_weights.cuh"),
+    include_str!("direct_batch.cuh"),
     include_str!("direct.cu"),
 ];
 

@@ -1,0 +1,75 @@
+// How direct.cu cuts its work, and what a lane loads of it at once. Stands behind direct_weights.cuh.
+//
+// Macros: those of direct.cu.
+
+constexpr int WARPS = 8, THREADS = WARPS * 32;
+constexpr int ROWS = 16;                 // of w in a tile
+constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
+// Pieces of a row in a batch, and batches under way. Of blocks of 32 each lane has two in a batch.
+constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 ? 4 : 2, RING = LOADS == 4 ? 3 : WEIGHT_BITS == 4 ? 3 : 4;
+constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
+constexpr int BATCHED = LOADS * LOADED;  // and of a batch
+constexpr int FACTORS = BATCHED / 128;   // of a row of w, in a batch
+constexpr int PER_BYTE = 8 / WEIGHT_BITS;
+constexpr int ROUND = WARPS * BATCHED;   // and of all warps
+constexpr int SUM_STRIDE = 20;           // floats from token to token: no bank conflicts
+constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a product takes
+constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
+// Of x, read by a warp at once: what there are registers for.
+constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
+constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
+// With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
+constexpr int BLOCK = BLOCKS ? BLOCKS : 32, LOADED_BLOCKS = LOADED / BLOCK, BATCHED_BLOCKS = BATCHED / BLOCK;
+constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4;
+constexpr float X_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p56f;
+static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
+static_assert(!BLOCKS || HALVED && INTEGERS && !GROUPED && COLUMNS == 1, "blocks are of integers, and of few rows of x");
+static_assert(!BLOCKS || BLOCK == 32 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
+static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
+
+// A factor in f32 (32 bits), f16 (16) or bf16 (17).
+DEVICE u32 load_factor(const void* from, i64 index, int bits) {
+  return bits == 32 ? __ldg((const u32*)from + index) : __ldg((const u16*)from + index);
+}
+DEVICE float factor_of(u32 stored, int bits) {
+  float value;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(stored));
+  return bits == 32 ? __uint_as_float(stored) : bits == 17 ? __uint_as_float(stored << 16) : value;
+}
+DEVICE float factor_at(const void* from, i64 index, int bits) { return factor_of(load_factor(from, index, bits), bits); }
+
+// What a column's product meets, and what its row of w was divided by.
+struct Around {
+  Outputs::Around of;
+  float factor, factor_of_up;
+#if TAPS > 0
+  Convolution::Held state;
+#endif
+};
+
+struct Batch {
+  uint4 low[LOADS], high[LOADS];
+#if BLOCKS
+  u32 factor[4];  // as they are stored, of two blocks of each of the two rows
+#if WEIGHT_BITS == 4
+  u32 zero[4];
+#endif
+#elif WEIGHT_BITS == 4
+  u32 low_zero[FACTORS], high_zero[FACTORS];
+#endif
+};
+
+// 16 bytes of w, or zeros where they are not there.
+DEVICE uint4 load_weights(const Weight* from, bool there) {
+  uint4 value;
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@there ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(value.x), "=&r"(value.y), "=&r"(value.z), "=&r"(value.w)
+      : "l"(from), "r"((int)there));
+  return value;
+}
+
+// What no kernel writes comes as far as the second cache.
+DEVICE void bring(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
