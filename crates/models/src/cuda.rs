@@ -5,7 +5,6 @@ mod calls;
 mod choose;
 mod decode;
 mod experts;
-mod group;
 mod halves;
 mod moves;
 mod pass;
