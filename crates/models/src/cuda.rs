@@ -316,11 +316,15 @@ impl Engine for CudaEngine {
         how: &[Option<Choice<'_>>],
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
-        let by_itself = |choice: &Choice<'_>| choice.mask.is_none() && !choice.logits;
+        // Of a prompt's piece that is one token long, and not its last, nothing is chosen: the recorded step would.
+        let by_itself = |choice: &Option<Choice<'_>>| {
+            choice.as_ref().is_some_and(|choice| choice.mask.is_none() && !choice.logits)
+        };
         let one_token = batch.tokens.len() == batch.sequences.len();
-        if !one_token || !how.iter().flatten().all(by_itself) {
+        if !one_token || !how.iter().all(by_itself) {
             if count != 1 {
-                let what = "tokens that are chosen at once want neither masks nor logits";
+                let what =
+                    "tokens that are chosen at once are of all, and want neither masks nor logits";
                 return Err(ModelError::fault(what));
             }
             let logits = self.logits(batch, Wanted::Last)?;
