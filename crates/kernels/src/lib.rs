@@ -38,8 +38,8 @@ pub use error::OpError;
 pub use inputs::{Dim, Inputs, Sequences, Slots};
 pub use op::{
     Call, ChoiceTable, Execution, Family, Given, Key, OPS, Op, OpSpec, Opened, Options, OutputSpec,
-    Over, Place, Preference, Problem, Refusal, Selection, States, TensorSpec, Typed, Variant,
-    Visitor, op, visit_ops,
+    Over, PartOf, Place, Preference, Problem, Refusal, Selection, States, TensorSpec, Typed,
+    Variant, Visitor, op, visit_ops,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;

@@ -7,7 +7,7 @@ mod typed;
 
 pub(crate) use bound::Bound;
 pub use opened::{Opened, Place};
-pub use typed::{Given, Key, Options, Over, States, Typed};
+pub use typed::{Given, Key, Options, Over, PartOf, States, Typed};
 pub(crate) use typed::{given, place};
 
 use crate::cuda::CudaVariant;
@@ -43,6 +43,13 @@ pub struct TensorSpec {
     pub required: bool,
     /// Meaning.
     pub about: &'static str,
+}
+
+impl TensorSpec {
+    /// Whether it has a row for each token, of a dense batch or of packed sequences.
+    pub(crate) fn is_of_tokens(&self) -> bool {
+        self.shape.starts_with("[B, T")
+    }
 }
 
 /// A row of an op's table of tensors.

@@ -5,6 +5,7 @@ mod calls;
 mod choose;
 mod decode;
 mod experts;
+mod group;
 mod halves;
 mod moves;
 mod pass;
@@ -41,8 +42,8 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
     beside: 2048,
-    // With a decoding step less than what a reader takes for a steady stream.
-    patience: Duration::from_millis(12),
+    // What a reader takes for a steady stream.
+    patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),

@@ -1,7 +1,7 @@
 //! Many requests on one engine: they join and leave between steps.
 //!
-//! A step has two passes. The first decodes: one token of each sequence that has read its prompt, or a few where the device
-//! chooses them. The second reads prompts, oldest first, with what is left of the step's token budget: a long prompt that joins
+//! A step decodes one token of each sequence that has read its prompt, or a few where the device chooses them and no prompt is
+//! left. Prompts are read by the same pass, oldest first, with what is left of the step's token budget: a long prompt that joins
 //! takes several steps, and delays the tokens of others by one chunk each.
 //!
 //! When the cache is full, the youngest request gives its slot and its pages away. Later it goes on from its copy on the host, or
@@ -43,8 +43,7 @@ pub struct StepBudget {
     /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
     /// of it is for prompts.
     pub beside: usize,
-    /// How long prompts may be read in such a step, which is how much later the tokens of others come: where this would take
-    /// longer, fewer tokens are read.
+    /// How long such a step may take, for which the tokens of others wait: where it would take longer, fewer tokens are read.
     pub patience: Duration,
     /// Most tokens that the device chooses by itself before they are given out, where no request waits, is kept to a form or wants
     /// logits. The first two tokens of a sequence are given out at once in any case.
@@ -312,18 +311,32 @@ impl<'e> Scheduler<'e> {
         self.make_room(events);
         self.admit(events)?;
         self.evict_ahead();
-        let decoding = self.decode(events)?;
-        self.read(decoding, events)?;
+        self.advance_all(events)?;
         self.arrive()
     }
 
-    /// One token of each sequence that decodes, or a few; gives how many sequences these are.
-    fn decode(&mut self, events: &mut Vec<Event>) -> Result<usize, ModelError> {
-        let who: Vec<usize> =
-            (0..self.running.len()).filter(|at| self.running[*at].decodes()).collect();
-        if who.is_empty() {
-            return Ok(0);
+    /// Decodes, and reads prompts beside that in the same pass: the weights are read once.
+    fn advance_all(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        let decoding = self.running.iter().filter(|live| live.decodes()).count();
+        if decoding > 0 && !self.running.iter().any(Live::reads) {
+            return self.decode(events);
         }
+        let room = match decoding {
+            0 => self.budget.tokens.max(1),
+            _ => {
+                let patience = self.budget.patience.saturating_sub(self.swap.took());
+                self.pace.beside(StepBudget { patience, ..self.budget }, decoding)
+            }
+        };
+        if self.prepares_for_who_joins(decoding, room)? {
+            return self.decode(events);
+        }
+        self.read(room, events)
+    }
+
+    /// One token of each sequence that decodes, or a few.
+    fn decode(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        let who = self.decoding();
         let mut batch = Batch::new();
         for at in &who {
             let live = &self.running[*at];
@@ -332,7 +345,12 @@ impl<'e> Scheduler<'e> {
         let (count, began) = (self.ahead(&who), Instant::now());
         self.advance(&batch, who.iter().map(|at| (*at, 1)).collect(), count, events)?;
         self.pace.decoded(began.elapsed(), count);
-        Ok(who.len())
+        Ok(())
+    }
+
+    /// The places among those that run of sequences that decode.
+    fn decoding(&self) -> Vec<usize> {
+        (0..self.running.len()).filter(|at| self.running[*at].decodes()).collect()
     }
 
     /// Advances requests, by their places among those that run, by so many tokens of theirs each, and takes the tokens that are
@@ -389,20 +407,10 @@ impl<'e> Scheduler<'e> {
         count
     }
 
-    /// Prompts, oldest first, beside so many sequences that decode.
-    fn read(&mut self, decoding: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
-        let room = match decoding {
-            0 => self.budget.tokens.max(1),
-            _ => {
-                let patience = self.budget.patience.saturating_sub(self.swap.took());
-                self.pace.beside(StepBudget { patience, ..self.budget }, decoding)
-            }
-        };
-        if self.prepares_for_who_joins(decoding, room)? {
-            return Ok(());
-        }
-        let mut left = room;
-        let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
+    /// So many tokens of prompts, oldest first, and one of each sequence that decodes.
+    fn read(&mut self, room: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        let (mut left, mut reads) = (room, Vec::new());
+        let mut taken = self.lacking(|live| usize::from(live.decodes()));
         let mut at = 0;
         while at < self.running.len() && left > 0 {
             let live = &self.running[at];
@@ -412,7 +420,8 @@ impl<'e> Scheduler<'e> {
             }
             let pages = self.engine.pages();
             let held = pages.len(live.slot);
-            let room = held.next_multiple_of(BLOCK) - held + (pages.free_blocks() - taken) * BLOCK;
+            let free = pages.free_blocks().saturating_sub(taken);
+            let room = held.next_multiple_of(BLOCK) - held + free * BLOCK;
             if room == 0 {
                 if self.give_way(None) {
                     continue;
@@ -430,15 +439,22 @@ impl<'e> Scheduler<'e> {
             }
             let count = live.readable().min(left).min(room);
             taken += pages.lacking(live.slot, count);
-            batch.add(live.slot, live.next(count));
-            who.push((at, count));
+            reads.push((at, count));
             left -= count;
             at += 1;
+        }
+        // Behind the prompts' places, for the youngest may have given theirs away; in the pass they come first.
+        let decode = self.decoding().into_iter().map(|at| (at, 1));
+        let who: Vec<(usize, usize)> = decode.chain(reads.iter().copied()).collect();
+        let mut batch = Batch::new();
+        for (at, count) in &who {
+            let live = &self.running[*at];
+            batch.add(live.slot, live.next(*count));
         }
         if batch.is_empty() {
             return Ok(());
         }
-        let (tokens, began) = (batch.tokens().len(), Instant::now());
+        let (tokens, began) = (reads.iter().map(|(_, count)| count).sum(), Instant::now());
         self.advance(&batch, who, 1, events)?;
         self.pace.read(began.elapsed(), tokens, room);
         Ok(())

@@ -5,6 +5,8 @@ use super::{Bound, Family, Problem, TensorSpec};
 use crate::inputs::Slots;
 use crate::{DType, Inputs, OpError, OutputSpec, Settings, Tensor, TensorMap};
 use device::Device;
+use device::cuda::Stream;
+use std::ops::Range;
 
 /// What a call says beside its tensors.
 pub trait Options: Clone + Send + Sync + std::fmt::Debug {
@@ -196,6 +198,53 @@ impl<C: Typed> Typed for Over<'_, C> {
     }
 }
 
+/// A call of some of the tokens of another one, which are packed one behind the other.
+#[derive(Debug, Clone)]
+pub struct PartOf<'a, C> {
+    call: &'a C,
+    /// The tensors that have a row for each token, by their places.
+    rows: Vec<(usize, Tensor)>,
+}
+
+impl<'a, C: Typed> PartOf<'a, C> {
+    /// `rows` of the tokens, whose dimensions are then `leading`: one or two, as of a call of its own. Rows that no kernel would take
+    /// where they lie, at no multiple of 16 bytes, are copied.
+    ///
+    /// # Errors
+    /// [`OpError::Cuda`] when they leave a tensor, or lie elsewhere than on a GPU.
+    pub fn new(
+        call: &'a C,
+        rows: &Range<usize>,
+        leading: &[usize],
+        stream: &Stream,
+    ) -> Result<Self, OpError> {
+        let given = call.given();
+        let of_tokens = given.inputs.slots().iter().filter(|(_, spec, _)| spec.is_of_tokens());
+        let part = |(place, _, tensor): (usize, _, &Tensor)| {
+            let mut part = tensor.rows(rows.start, rows.len())?;
+            if !part.on()?.address().is_multiple_of(16) {
+                let copy = Tensor::allocate(stream, part.shape(), part.dtype())?;
+                copy.copy_from(&part, stream)?;
+                part = copy;
+            }
+            Ok((place, part.shaped(&[leading, &tensor.shape()[1..]].concat())?))
+        };
+        Ok(Self { call, rows: of_tokens.map(part).collect::<Result<_, OpError>>()? })
+    }
+}
+
+impl<C: Typed> Typed for PartOf<'_, C> {
+    type Family = C::Family;
+
+    fn given(&self) -> Given<'_, C::Family> {
+        let mut given = self.call.given();
+        for (place, tensor) in &self.rows {
+            given.input(*place, Some(tensor));
+        }
+        given
+    }
+}
+
 /// What calls have in common that one plan serves: op, options, and of each tensor its shape, strides, type and alignment.
 #[derive(Debug, Clone, Default)]
 pub struct Key {
@@ -248,5 +297,27 @@ impl Key {
 
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conv1d::Conv1dOp;
+    use crate::gated_delta::GatedDeltaOp;
+    use crate::kda::KdaOp;
+    use crate::ssd::SsdOp;
+
+    fn of_tokens<F: Family>() -> String {
+        let inputs = F::SPEC.inputs.iter().filter(|spec| spec.is_of_tokens());
+        inputs.map(|spec| spec.name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn tensors_that_have_a_row_for_each_token_are_known_by_their_shapes() {
+        assert_eq!(of_tokens::<SsdOp>(), "x dt B C z");
+        assert_eq!(of_tokens::<KdaOp>(), "q k v g beta");
+        assert_eq!(of_tokens::<GatedDeltaOp>(), "q k v g beta");
+        assert_eq!(of_tokens::<Conv1dOp>(), "x");
     }
 }

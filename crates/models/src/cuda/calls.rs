@@ -1,8 +1,9 @@
 //! Calls of a layer program on a GPU: each is planned over the tokens of a pass, and launched or kept.
 
 use super::experts::CudaExperts;
+use super::group::Group;
 use super::run::{Cache, Run};
-use super::states::Part;
+use super::states::{Part, StatePool};
 use super::weights::CudaProjection;
 use super::{Cuda, failed, pass::device_error};
 use crate::ModelError;
@@ -15,7 +16,7 @@ use device::cuda::CudaError;
 use kernels::attention::{AttentionCall, Keys, Values};
 use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
-use kernels::{DType, OpError, Over, States, Tensor, Typed, decoder};
+use kernels::{DType, OpError, Over, PartOf, States, Tensor, Typed, decoder};
 use std::ops::Range;
 
 fn width(part: &[usize]) -> usize {
@@ -89,18 +90,67 @@ impl Run<'_> {
         Ok(o)
     }
 
-    /// Convolves `count` channels from `first` on; `x` and `o` over the pass's tokens.
+    /// Convolves `count` channels from `first` on; `x` and `o` over a group's tokens.
     fn convolve_part(
         &self,
         conv: &Convolution,
         (first, count): Part,
-        states: States<'_>,
+        (group, states): (&Group, States<'_>),
         [x, o]: [&Tensor; 2],
     ) -> Result<(), OpError> {
         let bias = conv.bias.as_ref().map(|bias| bias.rows(first, count)).transpose()?;
         let weight = conv.weight.rows(first, count)?;
         let call = convolve(x, &weight, bias.as_ref(), conv.silu);
-        self.call(&Over { call: &call, offsets: self.pass.offsets(), states, o: Some(o) })
+        self.call(&Over { call: &call, offsets: group.offsets(), states, o: Some(o) })
+    }
+
+    /// Runs a recurrent call over the tokens of a group.
+    fn advance_group<C: Typed>(
+        &self,
+        (pool, group): (&StatePool, &Group),
+        call: &C,
+        o: &Tensor,
+    ) -> Result<(), OpError> {
+        let moving = pool.begin(self, group)?;
+        let (offsets, states) = (group.offsets(), moving.states(0));
+        self.call(&Over { call, offsets, states, o: Some(o) })?;
+        pool.end(self, group, &moving)
+    }
+
+    /// Attends from a group's tokens; `q` and `o` are over those of the pass.
+    fn attend_group(
+        &self,
+        group: &Group,
+        Cache { keys: pool, values, value_dim }: &Cache,
+        call: &Attend<'_>,
+        o: &Tensor,
+    ) -> Result<(), OpError> {
+        let of_token = |x: &Tensor| x.shape()[x.shape().len() - 2..].to_vec();
+        let of_group = |x: &Tensor| match &self.pass.groups[..] {
+            [_] => Ok(x.clone()),
+            _ => group.of(x, &of_token(x)),
+        };
+        // Where no sequence had a token before, all keys are at hand, one behind the other.
+        let new = call.new.filter(|_| group.fresh);
+        let new = new.map(|[k, v]| Ok([of_group(k)?, of_group(v)?])).transpose()?;
+        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
+        let (k, v, keys) = match (&new, group.offsets()) {
+            (None, _) => (pool, pooled, group.cache()),
+            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
+            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
+        };
+        self.call(&AttentionCall {
+            q: &of_group(call.queries)?,
+            offsets: group.offsets(),
+            k,
+            v,
+            keys,
+            mask: call.mask(),
+            scale: Some(call.scale),
+            softcap: None,
+            o: Some(&o.rows(group.rows.start, group.rows.len())?),
+            lse: None,
+        })
     }
 
     /// Convolves one token of each sequence behind or, where there is a kernel for so many sequences, within its projection.
@@ -110,7 +160,8 @@ impl Run<'_> {
         (conv, first): (&Convolution, usize),
         projected: &Tensor,
     ) -> Result<Tensor, OpError> {
-        let states = self.memory.states[conv.states.0].in_place(self.pass);
+        let group = &self.pass.groups[0];
+        let states = self.memory.states[conv.states.0].in_place(group);
         let (weight, bias) = (&conv.weight, conv.bias.as_ref());
         let convolved = Convolved { weight, bias, first, silu: conv.silu, states };
         let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
@@ -122,7 +173,7 @@ impl Run<'_> {
         let channels = conv.weight.shape()[0];
         let x = self.by_token(projected, &[channels])?;
         let mixed = self.rows(channels)?;
-        self.convolve_part(conv, (0, channels), states, [&x, &mixed])?;
+        self.convolve_part(conv, (0, channels), (group, states), [&x, &mixed])?;
         Ok(mixed)
     }
 
@@ -206,17 +257,21 @@ impl Executor<Cuda> for Run<'_> {
             columns.collect::<Result<Vec<_>, _>>()?
         } else {
             run.project_rows(of, x, (Finish::Stored, None), &made)?;
-            let pool = &run.memory.states[conv.states.0];
-            let moving = pool.begin_parts(run, &mixing)?;
-            let mix = |(at, part): (usize, &Part)| {
-                let x = made[start].columns(part.0, part.1, &run.pass.shape(&[part.1]))?;
-                let mixed = run.rows(part.1)?;
-                run.convolve_part(conv, *part, moving.states(at), [&x, &mixed])?;
-                mixed.shaped(&shape(at))
-            };
-            let mixed = mixing.iter().enumerate().map(mix).collect::<Result<Vec<_>, _>>()?;
-            pool.end(run, &moving)?;
-            mixed
+            let mixed =
+                mixing.iter().map(|part| run.rows(part.1)).collect::<Result<Vec<_>, _>>()?;
+            for group in &run.pass.groups {
+                let pool = &run.memory.states[conv.states.0];
+                let of_group = made[start].rows(group.rows.start, group.rows.len())?;
+                let moving = pool.begin_parts(run, group, &mixing)?;
+                for (at, part) in mixing.iter().enumerate() {
+                    let x = of_group.columns(part.0, part.1, &group.shape(&[part.1]))?;
+                    let o = group.of(&mixed[at], &[part.1])?;
+                    run.convolve_part(conv, *part, (group, moving.states(at)), [&x, &o])?;
+                }
+                pool.end(run, group, &moving)?;
+            }
+            let shaped = mixed.iter().enumerate().map(|(at, mixed)| mixed.shaped(&shape(at)));
+            shaped.collect::<Result<Vec<_>, _>>()?
         };
         let apart = |(made, part): (&Tensor, &&[usize])| run.by_token(made, part);
         let before = made.iter().zip(&parts[..start]).map(apart);
@@ -227,15 +282,18 @@ impl Executor<Cuda> for Run<'_> {
 
     fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError> {
         let (run, channels) = (&*self, by.weight.shape()[0]);
-        let (x, o) = (run.by_token(x, &[channels])?, run.rows(channels)?);
+        let (x, o) = (run.flat(x)?, run.rows(channels)?);
         let (pool, whole) = (&run.memory.states[by.states.0], (0, channels));
-        if run.pass.one_token {
-            run.convolve_part(by, whole, pool.in_place(run.pass), [&x, &o])?;
-            return Ok(o);
+        for group in &run.pass.groups {
+            let (x, o) = (group.of(&x, &[channels])?, group.of(&o, &[channels])?);
+            if group.one_token {
+                run.convolve_part(by, whole, (group, pool.in_place(group)), [&x, &o])?;
+                continue;
+            }
+            let moving = pool.begin_parts(run, group, &[whole])?;
+            run.convolve_part(by, whole, (group, moving.states(0)), [&x, &o])?;
+            pool.end(run, group, &moving)?;
         }
-        let moving = pool.begin_parts(run, &[whole])?;
-        run.convolve_part(by, whole, moving.states(0), [&x, &o])?;
-        pool.end(run, &moving)?;
         Ok(o)
     }
 
@@ -318,10 +376,15 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<Tensor, OpError> {
         let run = &*self;
         let (pool, o) = (&run.memory.states[states.0], run.rows(width(part))?);
-        let moving = pool.begin(run)?;
-        let (offsets, states) = (run.pass.offsets(), moving.states(0));
-        run.call(&Over { call, offsets, states, o: Some(&o) })?;
-        pool.end(run, &moving)?;
+        if let [group] = &run.pass.groups[..] {
+            run.advance_group((pool, group), call, &o)?;
+        } else {
+            for group in &run.pass.groups {
+                let call = PartOf::new(call, &group.rows, &group.leading(), run.stream)?;
+                let o = o.rows(group.rows.start, group.rows.len())?;
+                run.advance_group((pool, group), &call, &o)?;
+            }
+        }
         run.by_token(&o, part)
     }
 
@@ -361,30 +424,14 @@ impl Executor<Cuda> for Run<'_> {
         self.push(decoder::append(self.device, &append)?)
     }
 
-    /// Where no sequence had a token before, all keys are at hand, one behind the other.
     fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError> {
-        let Cache { keys: pool, values, value_dim } = &self.memory.caches[cache.0];
-        let (pass, heads) = (self.pass, call.queries.shape()[call.queries.shape().len() - 2]);
-        let o = self.rows(heads * value_dim)?;
-        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
-        let (k, v, keys) = match (call.new.filter(|_| pass.fresh), pass.offsets()) {
-            (None, _) => (pool, pooled, pass.cache()),
-            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
-            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
-        };
-        self.call(&AttentionCall {
-            q: call.queries,
-            offsets: pass.offsets(),
-            k,
-            v,
-            keys,
-            mask: call.mask(),
-            scale: Some(call.scale),
-            softcap: None,
-            o: Some(&o),
-            lse: None,
-        })?;
-        self.by_token(&o, &[heads, *value_dim])
+        let cache = &self.memory.caches[cache.0];
+        let heads = call.queries.shape()[call.queries.shape().len() - 2];
+        let o = self.rows(heads * cache.value_dim)?;
+        for group in &self.pass.groups {
+            self.attend_group(group, cache, &call, &o)?;
+        }
+        self.by_token(&o, &[heads, cache.value_dim])
     }
 
     /// The experts read the residual while they write what becomes it.

@@ -1,6 +1,7 @@
 //! What a step does on the GPU, in order: run as it is planned, or kept to be recorded.
 
 use super::Memory;
+use super::group::Group;
 use super::moves::Moves;
 use super::pass::Pass;
 use super::share::{Called, Share, Together};
@@ -157,14 +158,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How the states of the pass's sequences move between a pool and memory of a call's own.
-    pub(super) fn moves(&self, pool: &Tensor, parts: &[Part]) -> Result<Arc<Moves>, OpError> {
+    /// How the states of a group's sequences move between a pool and memory of a call's own.
+    pub(super) fn moves(
+        &self,
+        pool: &Tensor,
+        parts: &[Part],
+        group: &Group,
+    ) -> Result<Arc<Moves>, OpError> {
         let mut key = pool.shape().to_vec();
+        key.push(group.rows.start);
         key.extend(parts.iter().flat_map(|(first, count)| [*first, *count]));
         if let Some(moves) = self.moves.borrow().get(&key) {
             return Ok(Arc::clone(moves));
         }
-        let moves = Arc::new(Moves::new(pool, parts, &self.pass.slots_known, self.stream)?);
+        let moves = Arc::new(Moves::new(pool, parts, &group.slots_known, self.stream)?);
         self.moves.borrow_mut().insert(key, Arc::clone(&moves));
         Ok(moves)
     }

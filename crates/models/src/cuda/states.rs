@@ -1,5 +1,5 @@
+use super::group::Group;
 use super::moves::Moves;
-use super::pass::Pass;
 use super::run::Run;
 use device::cuda::Stream;
 use kernels::{DType, OpError, States, Tensor};
@@ -60,21 +60,25 @@ impl StatePool {
     }
 
     /// The states that a scan advances; [`StatePool::end`] comes behind it.
-    pub(super) fn begin<'a>(&'a self, run: &'a Run<'_>) -> Result<Moving<'a>, OpError> {
-        if run.pass.one_token || run.pass.sequences >= MANY {
-            return Ok(Moving::InPlace(self.in_place(run.pass)));
+    pub(super) fn begin<'a>(
+        &'a self,
+        run: &Run<'_>,
+        group: &'a Group,
+    ) -> Result<Moving<'a>, OpError> {
+        if group.one_token || group.sequences >= MANY {
+            return Ok(Moving::InPlace(self.in_place(group)));
         }
-        let (pass, whole) = (run.pass, (0, self.pool.shape()[1]));
-        if pass.sequences == 1 {
-            return self.begin_parts(run, &[whole]);
+        let whole = (0, self.pool.shape()[1]);
+        if group.sequences == 1 {
+            return self.begin_parts(run, group, &[whole]);
         }
         // Copies, and no kernel: a scan may read its states before the kernel ahead of it has ended.
-        let shape = [&[pass.sequences], &self.pool.shape()[1..]].concat();
-        let before = if pass.fresh {
+        let shape = [&[group.sequences], &self.pool.shape()[1..]].concat();
+        let before = if group.fresh {
             None
         } else {
             let before = run.tensor(&shape, DType::F32)?;
-            for (at, slot) in pass.slots_known.iter().enumerate() {
+            for (at, slot) in group.slots_known.iter().enumerate() {
                 before.rows(at, 1)?.copy_from(&self.pool.rows(*slot, 1)?, run.stream)?;
             }
             Some(before)
@@ -89,16 +93,17 @@ impl StatePool {
     pub(super) fn begin_parts(
         &self,
         run: &Run<'_>,
+        group: &Group,
         parts: &[Part],
     ) -> Result<Moving<'static>, OpError> {
-        let (pass, rest) = (run.pass, &self.pool.shape()[2..]);
+        let rest = &self.pool.shape()[2..];
         let of_part = |state: &Tensor, (first, count): Part| {
             state.rows(first, count)?.shaped(&[&[1, count], rest].concat())
         };
-        if let [slot] = pass.slots_known[..] {
+        if let [slot] = group.slots_known[..] {
             // What is written goes where it stays, and what is read is copied before.
             let own = self.pool.rows(slot, 1)?.shaped(&self.pool.shape()[1..])?;
-            let before = if pass.fresh {
+            let before = if group.fresh {
                 None
             } else {
                 let before = run.tensor(own.shape(), DType::F32)?;
@@ -113,15 +118,15 @@ impl StatePool {
                 own: Own::Nothing,
             });
         }
-        let moves = run.moves(&self.pool, parts)?;
+        let moves = run.moves(&self.pool, parts, group)?;
         let own = || run.tensor(&moves.shape(), DType::F32);
-        let before = if pass.fresh { None } else { Some(own()?) };
+        let before = if group.fresh { None } else { Some(own()?) };
         if let Some(before) = &before {
             moves.gather(run, &self.pool, before)?;
         }
         let after = own()?;
         let of_part = |all: &Tensor, (at, (_, count)): (usize, &Part)| {
-            moves.part(all, at)?.shaped(&[&[pass.sequences, *count], rest].concat())
+            moves.part(all, at)?.shaped(&[&[group.sequences, *count], rest].concat())
         };
         let each = || parts.iter().enumerate();
         let befores = each().map(|part| before.as_ref().map(|all| of_part(all, part)));
@@ -133,12 +138,17 @@ impl StatePool {
     }
 
     /// Keeps what the ops left.
-    pub(super) fn end(&self, run: &Run<'_>, moving: &Moving<'_>) -> Result<(), OpError> {
+    pub(super) fn end(
+        &self,
+        run: &Run<'_>,
+        group: &Group,
+        moving: &Moving<'_>,
+    ) -> Result<(), OpError> {
         let Moving::Apart { own, .. } = moving else { return Ok(()) };
         match own {
             Own::Nothing => Ok(()),
             Own::States(own) => {
-                let slots = run.pass.slots_known.iter().enumerate();
+                let slots = group.slots_known.iter().enumerate();
                 slots.into_iter().try_for_each(|(at, slot)| {
                     self.pool.rows(*slot, 1)?.copy_from(&own.rows(at, 1)?, run.stream)
                 })
@@ -148,8 +158,8 @@ impl StatePool {
     }
 
     /// All states where they lie, for an op that advances them there.
-    pub(super) fn in_place<'a>(&'a self, pass: &'a Pass) -> States<'a> {
-        States { before: Some(&self.pool), slots: Some(&pass.slots), after: Some(&self.pool) }
+    pub(super) fn in_place<'a>(&'a self, group: &'a Group) -> States<'a> {
+        States { before: Some(&self.pool), slots: Some(&group.slots), after: Some(&self.pool) }
     }
 
     /// The states of every slot.
