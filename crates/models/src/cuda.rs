@@ -177,7 +177,7 @@ impl CudaEngine {
         let of = [batch.sequences.len(), longest.unwrap_or(1)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), counts.is_some());
         if !self.decoders.has(size) {
-            let graph = DecodeGraph::record(size, counts, self)?;
+            let graph = DecodeGraph::plan(size, counts, self)?;
             self.decoders.keep(size, graph);
         }
         let graph = self.decoders.launching(size);
@@ -283,7 +283,7 @@ impl Engine for CudaEngine {
         seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
     }
 
-    /// Records the step, as it is without penalties.
+    /// Plans the step, as it is without penalties, or records what is planned.
     fn prepare(
         &mut self,
         sequences: usize,
@@ -293,17 +293,12 @@ impl Engine for CudaEngine {
         let of = [sequences, Pages::blocks_for(tokens)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), false);
         let stream = self.stream.clone();
-        let Some(graph) = self.decoders.get(size) else {
-            let graph = DecodeGraph::record(size, None, self)?;
-            graph.upload(&stream).map_err(failed)?;
-            self.decoders.keep(size, graph);
-            return Ok(true);
-        };
-        let more = several && graph.record_steps(&stream).map_err(failed)?;
-        if more {
-            graph.upload(&stream).map_err(failed)?;
+        if let Some(graph) = self.decoders.get(size) {
+            return graph.record(several, &stream).map_err(failed);
         }
-        Ok(more)
+        let graph = DecodeGraph::plan(size, None, self)?;
+        self.decoders.keep(size, graph);
+        Ok(true)
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

@@ -7,7 +7,7 @@ use crate::ModelError;
 use crate::choice::Choice;
 use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
-use device::cuda::{Buffer, Graph, Stream};
+use device::cuda::{Buffer, CudaError, Graph, Stream};
 use kernels::{DType, OpError, Tensor};
 use std::collections::BTreeMap;
 
@@ -67,12 +67,10 @@ impl DecodeGraphs {
     }
 }
 
-/// A recorded step of up to so many sequences.
+/// A step of up to so many sequences: planned, and then recorded.
 pub(super) struct DecodeGraph {
-    /// All of a step up to its logits.
-    layers: Graph,
-    /// The choice of the next tokens, and the step to them.
-    choice: Graph,
+    /// All of a step up to its logits, and the choice of the next tokens with the step to them.
+    step: Option<[Graph; 2]>,
     /// So many steps, each from the tokens that the one before it chose: recorded once they are wanted, for that takes as much longer.
     steps: Option<Graph>,
     pass: Pass,
@@ -83,13 +81,15 @@ pub(super) struct DecodeGraph {
     chosen: Tensor,
     /// What each step of `steps` chose `[STEPS, rows]`.
     history: Tensor,
-    /// What the graphs launch, over the memory they launch it on.
+    /// What the graphs launch, over the memory they launch it on; that of the layers first.
     launches: Vec<Piece>,
+    of_layers: usize,
 }
 
 impl DecodeGraph {
-    /// Records the step of so many sequences and blocks, which counts tokens where `counts` are given.
-    pub(super) fn record(
+    /// Plans the step of so many sequences and blocks, which counts tokens where `counts` are given. To record it takes about as
+    /// long again: others may decode between the two.
+    pub(super) fn plan(
         [rows, blocks, _]: Size,
         counts: Option<&Tensor>,
         engine: &CudaEngine,
@@ -104,25 +104,45 @@ impl DecodeGraph {
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
         let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
         let launches = run.into_kept();
-        let (layers, choice) = launches.split_at(of_layers);
-        let record = |of| capture(stream, |stream| enqueue(of, stream)).map_err(failed);
-        let (layers, choice) = (record(layers)?, record(choice)?);
-        Ok(Self { layers, choice, steps: None, pass, integers, logits, chosen, history, launches })
+        let (step, steps) = (None, None);
+        Ok(Self { step, steps, pass, integers, logits, chosen, history, launches, of_layers })
     }
 
-    /// Records the longer one, where it is not there; whether it was not.
-    pub(super) fn record_steps(&mut self, stream: &Stream) -> Result<bool, OpError> {
-        if self.steps.is_some() {
-            return Ok(false);
+    /// Records what is not recorded yet and brings it to the GPU, which the first launch does otherwise: a step or, where there is
+    /// one and they are wanted, several. Whether there was something.
+    pub(super) fn record(&mut self, several: bool, stream: &Stream) -> Result<bool, OpError> {
+        let had = self.step.is_some();
+        for graph in self.step(stream)?.iter().filter(|_| !had) {
+            graph.upload(stream).map_err(device_error)?;
         }
-        let steps = capture(stream, |stream| {
-            (0..STEPS).try_for_each(|at| {
-                enqueue(&self.launches, stream)?;
-                self.history.rows(at, 1)?.copy_from(&self.chosen, stream)
-            })
-        });
-        self.steps = Some(steps?);
+        if !had || !several || self.steps.is_some() {
+            return Ok(!had);
+        }
+        self.steps(stream)?.upload(stream).map_err(device_error)?;
         Ok(true)
+    }
+
+    /// One step, recorded.
+    fn step(&mut self, stream: &Stream) -> Result<&[Graph; 2], OpError> {
+        if self.step.is_none() {
+            let (layers, choice) = self.launches.split_at(self.of_layers);
+            let record = |of| capture(stream, |stream| enqueue(of, stream));
+            self.step = Some([record(layers)?, record(choice)?]);
+        }
+        recorded(&self.step)
+    }
+
+    /// Several, recorded.
+    fn steps(&mut self, stream: &Stream) -> Result<&Graph, OpError> {
+        if self.steps.is_none() {
+            self.steps = Some(capture(stream, |stream| {
+                (0..STEPS).try_for_each(|at| {
+                    enqueue(&self.launches, stream)?;
+                    self.history.rows(at, 1)?.copy_from(&self.chosen, stream)
+                })
+            })?);
+        }
+        recorded(&self.steps)
     }
 
     fn plan_choice(
@@ -147,15 +167,9 @@ impl DecodeGraph {
         self.pass.write(batch, how, pages, (stream, &self.integers))
     }
 
-    /// Brings it to the GPU, which its first launches do otherwise.
-    pub(super) fn upload(&self, stream: &Stream) -> Result<(), OpError> {
-        let mut graphs = [&self.layers, &self.choice].into_iter().chain(&self.steps);
-        graphs.try_for_each(|graph| graph.upload(stream)).map_err(device_error)
-    }
-
     /// Runs the step up to its logits, `[rows, vocabulary]`.
-    pub(super) fn run(&self, stream: &Stream) -> Result<&Tensor, OpError> {
-        self.layers.launch(stream).map_err(device_error)?;
+    pub(super) fn run(&mut self, stream: &Stream) -> Result<&Tensor, OpError> {
+        self.step(stream)?[0].launch(stream).map_err(device_error)?;
         Ok(&self.logits)
     }
 
@@ -167,21 +181,19 @@ impl DecodeGraph {
         count: usize,
         stream: &Stream,
     ) -> Result<Vec<Vec<i32>>, OpError> {
-        if count >= STEPS {
-            self.record_steps(stream)?;
-        }
         let rows = self.chosen.shape()[0];
         let all = Tensor::allocate(stream, &[count, rows], DType::I32)?;
         for first in (0..count).step_by(STEPS) {
             let some = STEPS.min(count - first);
-            if let Some(steps) = self.steps.as_ref().filter(|_| some == STEPS) {
-                steps.launch(stream).map_err(device_error)?;
+            if some == STEPS {
+                self.steps(stream)?.launch(stream).map_err(device_error)?;
                 all.rows(first, STEPS)?.copy_from(&self.history, stream)?;
                 continue;
             }
             for step in first..first + some {
-                self.layers.launch(stream).map_err(device_error)?;
-                self.choice.launch(stream).map_err(device_error)?;
+                for graph in self.step(stream)? {
+                    graph.launch(stream).map_err(device_error)?;
+                }
                 all.rows(step, 1)?.copy_from(&self.chosen, stream)?;
             }
         }
@@ -189,6 +201,12 @@ impl DecodeGraph {
         let of_row = |row: usize| words.iter().copied().skip(row).step_by(rows.max(1)).collect();
         Ok((0..sequences).map(of_row).collect())
     }
+}
+
+/// What has just been recorded.
+fn recorded<T>(of: &Option<T>) -> Result<&T, OpError> {
+    let what = || CudaError::Refused { what: "a step was not recorded".to_owned() };
+    of.as_ref().ok_or_else(|| device_error(what()))
 }
 
 /// Gives launches to a stream.
