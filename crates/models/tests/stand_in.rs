@@ -200,19 +200,21 @@ fn prepare_ahead(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     // The first decodes at once. The other one's step will be wider than what short sequences have, so that no read takes this step.
     scheduler.submit(request(&ids[..1]))?;
     scheduler.submit(request(&ids))?;
-    scheduler.step()?;
-    assert_eq!(scheduler.stepped(), 1, "a prompt was read beside a recording");
+    for made in ["plan", "recording"] {
+        scheduler.step()?;
+        assert_eq!(scheduler.stepped(), 1, "a prompt was read beside a {made}");
+    }
     scheduler.step()?;
     assert!(scheduler.stepped() > 1);
     while !scheduler.is_idle() {
         scheduler.step()?;
     }
-    // 1, 2, 4, 8 and 10 sequences of up to 1024 tokens and of up to 2048, each of two parts, but for three first ones: each of the
-    // sequences alone, and the two together.
-    assert_eq!((0..).take_while(|_| scheduler.prepare()).count(), 2 * 2 * 5 - 3);
+    // 1, 2, 4, 8 and 10 sequences of up to 1024 tokens and of up to 2048, each a plan and two recordings, but for three plans and
+    // first recordings: of each of the sequences alone, and of the two together.
+    assert_eq!((0..).take_while(|_| scheduler.prepare()).count(), 3 * 2 * 5 - 6);
     drop(scheduler);
-    for (sequences, tokens, new) in [(2, 1201, 0), (9, 64, 0), (10, 2048, 0), (5, 2049, 2)] {
-        let made = (0..3).filter(|_| engine.prepare(sequences, tokens, true).unwrap()).count();
+    for (sequences, tokens, new) in [(2, 1201, 0), (9, 64, 0), (10, 2048, 0), (5, 2049, 3)] {
+        let made = (0..4).filter(|_| engine.prepare(sequences, tokens, true).unwrap()).count();
         assert_eq!(made, new, "{sequences} of {tokens}");
     }
     Ok(())
