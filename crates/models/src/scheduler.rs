@@ -444,7 +444,9 @@ impl<'e> Scheduler<'e> {
             at += 1;
         }
         // Behind the prompts' places, for the youngest may have given theirs away; in the pass they come first.
-        let decode = self.decoding().into_iter().map(|at| (at, 1));
+        let decode = self.decoding();
+        let decoding = decode.len();
+        let decode = decode.into_iter().map(|at| (at, 1));
         let who: Vec<(usize, usize)> = decode.chain(reads.iter().copied()).collect();
         let mut batch = Batch::new();
         for (at, count) in &who {
@@ -456,7 +458,7 @@ impl<'e> Scheduler<'e> {
         }
         let (tokens, began) = (reads.iter().map(|(_, count)| count).sum(), Instant::now());
         self.advance(&batch, who, 1, events)?;
-        self.pace.read(began.elapsed(), tokens, room);
+        self.pace.read(began.elapsed(), tokens, room, decoding);
         Ok(())
     }
 

@@ -10,17 +10,20 @@ const BURST: Duration = Duration::from_millis(20);
 /// computes together.
 const TOGETHER: usize = 128;
 
-/// Tokens that prompts are read by beside sequences that decode while nobody knows how long that takes, and the fewest that tell.
+/// Tokens that prompts are read by beside sequences that decode while nobody knows how long that takes, and the fewest that tell
+/// what one more takes.
 const TELLING: usize = 512;
 
-/// A pass that reads prompts too takes as long as one that decodes, in which the weights are read, and then a time for each token:
-/// the rate of a long step alone would promise too much for a short one.
+/// A pass that reads prompts too takes a time of its own beside that for each token: for the weights, for the sequences that decode,
+/// and for what they and the prompts do apart. So the next one has as many tokens more, or fewer, as the last one left time for.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// How long the last decoding pass took for each token of a sequence.
     decoding: Duration,
-    /// How long the last prompts took for each token beyond that.
+    /// How long prompts took for each token beyond that: what it was at its shortest, and what it is lately.
     reading: Option<Duration>,
+    /// Tokens of prompts of the last pass beside sequences that decode, and how long it took.
+    beside: Option<(usize, Duration)>,
 }
 
 impl Pace {
@@ -28,10 +31,22 @@ impl Pace {
         self.decoding = each(took, tokens);
     }
 
-    /// Tokens of prompts were read, of so many that there was room for. Few say little: they take as long as many.
-    pub(super) fn read(&mut self, took: Duration, tokens: usize, room: usize) {
-        if tokens >= room.min(TELLING) {
-            self.reading = Some(each(took.saturating_sub(self.decoding), tokens));
+    /// Tokens of prompts were read, of so many that there was room for, beside so many sequences that decode. Fewer than that say
+    /// little: they take as long as many.
+    pub(super) fn read(&mut self, took: Duration, tokens: usize, room: usize, decoding: usize) {
+        // Fewer may decode than when that was taken, or none.
+        let decoded = if decoding > 0 { self.decoding.min(took / 2) } else { Duration::ZERO };
+        let of_one = each(took - decoded, tokens);
+        let tells = tokens >= room.min(TELLING);
+        self.reading = match self.reading {
+            None => tells.then_some(of_one),
+            // What a pass takes beside its tokens is in this too, of few of them most: one takes no longer than this.
+            Some(known) if of_one <= known => Some(of_one),
+            Some(known) if tokens >= TELLING => Some(known + (of_one - known) / 8),
+            known => known,
+        };
+        if decoding > 0 && (tokens >= room || self.beside.is_none_or(|(_, last)| took > last)) {
+            self.beside = Some((tokens, took));
         }
     }
 
@@ -41,15 +56,20 @@ impl Pace {
     }
 
     /// Tokens of prompts for a step beside so many sequences that decode. A step that took long for once, to plan or to record,
-    /// makes the next ones small, and these the ones after them larger again.
+    /// makes the next one small, and this the one after it larger again.
     pub(super) fn beside(&self, budget: StepBudget, decoding: usize) -> usize {
-        let soon = match self.reading {
-            Some(reading) => fit(budget.patience.saturating_sub(self.decoding), reading),
-            None if budget.patience == Duration::MAX => budget.beside,
-            None => TELLING,
+        let most = budget.beside.saturating_sub(decoding).max(budget.beside.div_ceil(2)).max(1);
+        let left = match (self.reading, self.beside) {
+            _ if budget.patience == Duration::MAX => return most,
+            (None, _) => TELLING,
+            (Some(reading), None) => fit(budget.patience.saturating_sub(self.decoding), reading),
+            (Some(reading), Some((tokens, took))) => {
+                let more = fit(budget.patience.saturating_sub(took), reading);
+                let fewer = fit(took.saturating_sub(budget.patience), reading);
+                tokens.saturating_add(more).saturating_sub(fewer)
+            }
         };
-        let soon = soon.max(TOGETHER).min(budget.beside);
-        let left = soon.saturating_sub(decoding).max(soon.div_ceil(2)).max(1);
+        let left = left.max(TOGETHER).min(most);
         // An engine plans a number of tokens once: there are few numbers of those of a pass.
         let spare = (left + decoding) % TOGETHER;
         if left > TOGETHER + spare { left - spare } else { left }
@@ -68,23 +88,27 @@ fn fit(time: Duration, each: Duration) -> usize {
 mod tests {
     use super::*;
 
-    /// How long others wait at most while a prompt of 32,768 is read beside `streams`, and its steps. A token costs more the later
-    /// it comes, for its keys, and a number of tokens costs more the first time, to plan it. In milliseconds.
-    fn longest_gap(pace: &mut Pace, streams: usize) -> (f64, usize) {
-        let patience = Duration::from_millis(20);
-        let budget = StepBudget { tokens: 8192, beside: 2048, patience, ahead: 8 };
+    const BUDGET: StepBudget =
+        StepBudget { tokens: 8192, beside: 2048, patience: Duration::from_millis(20), ahead: 8 };
+
+    fn millis(millis: f64) -> Duration {
+        Duration::from_secs_f64(millis / 1e3)
+    }
+
+    /// How long others wait at most while prompts of so many tokens are read beside `streams`, and the steps. A token costs more the
+    /// later it comes, for its keys, and a number of tokens costs more the first time, to plan it. In milliseconds.
+    fn longest_gap(pace: &mut Pace, streams: usize, all: usize) -> (f64, usize) {
         let decoding = 2.2 + 2.3 * (streams - 1) as f64 / 31.0;
-        let millis = |millis: f64| Duration::from_secs_f64(millis / 1e3);
         let (mut longest, mut steps, mut read, mut planned) = (0f64, 0, 0, Vec::new());
-        while read < 32_768 {
+        while read < all {
             pace.decoded(millis(decoding), 1);
-            let room = pace.beside(budget, streams);
-            let tokens = room.min(32_768 - read);
+            let room = pace.beside(BUDGET, streams);
+            let tokens = room.min(all - read);
             let first = if planned.contains(&tokens) { 0.0 } else { 3.4 };
             planned.push(tokens);
             let each = 0.0107 * (1.0 + 0.16 * read as f64 / 32_768.0);
-            let took = decoding + 2.0 + each * tokens as f64 + first;
-            pace.read(millis(took), tokens, room);
+            let took = decoding + 2.5 + each * tokens as f64 + first;
+            pace.read(millis(took), tokens, room, streams);
             longest = longest.max(took);
             (read, steps) = (read + tokens, steps + 1);
         }
@@ -98,35 +122,45 @@ mod tests {
             for before in [0, 8192] {
                 let mut pace = Pace::default();
                 if before > 0 {
-                    pace.read(Duration::from_micros(93_000), before, before);
+                    pace.read(Duration::from_micros(93_000), before, before, 0);
                 }
-                let (longest, steps) = longest_gap(&mut pace, streams);
+                let (longest, steps) = longest_gap(&mut pace, streams, 32_768);
                 assert!(longest < 28.0, "{streams} streams: {longest} ms");
                 assert!(steps <= 34, "{streams} streams: {steps} steps");
             }
         }
     }
 
+    /// What a pass takes whatever is read makes prompts no shorter than the time that is left: a rate of all of it, which few tokens
+    /// raise, would end with the fewest.
+    #[test]
+    fn prompts_are_read_beside_many_sequences_that_decode() {
+        let mut pace = Pace::default();
+        pace.read(millis(53.0), 512, 8192, 0);
+        let (longest, steps) = longest_gap(&mut pace, 100, 65_536);
+        assert!(longest < 28.0, "{longest} ms");
+        // Of 20 ms a step has 7.6 for prompts.
+        assert!(steps <= 130, "{steps} steps");
+    }
+
     #[test]
     fn one_slow_step_does_not_slow_those_after_it() {
-        let patience = Duration::from_millis(20);
-        let budget = StepBudget { tokens: 8192, beside: 2048, patience, ahead: 8 };
         let mut pace = Pace::default();
         let cost = |tokens: usize| Duration::from_micros(3000 + 12 * tokens as u64);
-        assert_eq!(pace.beside(budget, 32), 480);
-        pace.read(Duration::from_secs(1), 1920, 1920);
+        assert_eq!(pace.beside(BUDGET, 32), 480);
+        pace.read(Duration::from_secs(1), 1920, 1920, 32);
         let mut steps = Vec::new();
         for _ in 0..8 {
-            let tokens = pace.beside(budget, 32);
+            let tokens = pace.beside(BUDGET, 32);
             steps.push(tokens);
-            pace.read(cost(tokens), tokens, tokens);
+            pace.read(cost(tokens), tokens, tokens, 32);
             // The end of a prompt says nothing.
-            pace.read(cost(3), 3, tokens);
+            pace.read(cost(3), 3, tokens, 32);
         }
-        assert!(steps[0] < 128 && steps[7] > 1000, "{steps:?}");
-        assert!(steps.iter().all(|tokens| cost(*tokens) < patience * 5 / 4), "{steps:?}");
+        assert!(steps[0] <= 128 && steps[7] > 1000, "{steps:?}");
+        assert!(steps.iter().all(|tokens| cost(*tokens) < BUDGET.patience * 5 / 4), "{steps:?}");
         // Where nothing is bounded by time, nothing changes.
-        let budget = StepBudget { beside: 60, patience: Duration::MAX, ..budget };
+        let budget = StepBudget { beside: 60, patience: Duration::MAX, ..BUDGET };
         assert_eq!((pace.beside(budget, 1), pace.beside(budget, 59)), (59, 30));
     }
 }
