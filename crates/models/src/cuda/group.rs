@@ -14,6 +14,8 @@ pub(super) struct Group {
     pub(super) one_token: bool,
     /// Whether no sequence had a token before.
     pub(super) fresh: bool,
+    /// Tokens of its sequence with those of the step, where it is one and the host knows.
+    pub(super) keys_known: Option<usize>,
     /// Slot of each sequence; empty where the GPU alone knows.
     pub(super) slots_known: Vec<usize>,
     /// Where each sequence begins, counted from the first `[sequences + 1]`.

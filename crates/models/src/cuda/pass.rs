@@ -169,6 +169,9 @@ impl Pass {
             group.one_token = several && of.start == 0;
             group.fresh = before[of.clone()].iter().all(|before| *before == 0);
             group.slots_known = batch.sequences[of].to_vec();
+            if let [sequence] = group.slots_known[..] {
+                group.keys_known = Some(pages.len(sequence));
+            }
         }
         Ok(pass)
     }
@@ -237,6 +240,7 @@ impl Pass {
                 sequences,
                 one_token: false,
                 fresh: false,
+                keys_known: None,
                 slots_known: Vec::new(),
                 offsets: integers(0, &[sequences + 1], known.offsets)?,
                 slots: integers(1, &[sequences], (0..sequences as i32).collect())?,
