@@ -13,7 +13,7 @@ use facts::BackendKind;
 use models::{
     Batch, Capacity, Choice, Engine, Event, LargestStep, LogitsOf, Model, ModelError, ModelSource,
     Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage,
-    SynthOptions, Wanted, follow, open, shape, synth,
+    SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -105,6 +105,7 @@ fn split_in_two(name: &str) {
         let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
         let part = source.open().unwrap().part(place(0)).unwrap();
         let mut engine = ranks.open(part, gpu(), &opening).unwrap();
+        holds_what_was_predicted(&*engine, capacity).unwrap();
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         drop((engine, ranks));
@@ -134,6 +135,17 @@ fn split_in_two(name: &str) {
         .collect();
     assert_eq!(calls[..expect.len()], expect, "{name}");
     assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
+}
+
+/// What a rank holds before its first step is what was predicted of it, with what ranks hand one another.
+fn holds_what_was_predicted(engine: &dyn Engine, capacity: Capacity) -> Result<(), ModelError> {
+    let device = engine.device();
+    let (kind, holding) = (engine_kind(device)?, holding(device, Storage::Bf16));
+    let step = LargestStep { tokens: 0, logits: 0 };
+    let predicted = kind.footprint(engine.architecture(), holding, capacity, step).peak() as f64;
+    let held = device.cuda().unwrap().memory_use().high_water as f64;
+    assert!((0.95..=1.05).contains(&(predicted / held)), "{predicted} of {held}");
+    Ok(())
 }
 
 /// Whole prompts, pieces of them, unequal ones at once, single tokens, and tokens that the device chooses.
