@@ -11,9 +11,9 @@ mod machine;
 use architectures::Mixer;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LargestStep, LogitsOf, Model, ModelError, ModelSource,
-    Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage,
-    SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
+    Batch, Capacity, Choice, Config, Engine, Event, LargestStep, LogitsOf, Model, ModelError,
+    ModelSource, Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget,
+    Storage, SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -36,7 +36,18 @@ fn layers_are_planned_and_launched() {
 
 fn run_all() {
     for name in ["granite-hybrid-mini", "llama-mini", "granite-moe-mini", "kimi-linear-mini"] {
-        split_in_two(name);
+        split_in_two(name, shape(name).unwrap());
+    }
+    // Numbers of a half of the columns, with whole groups of them.
+    for (name, narrow) in [
+        ("llama-mini", Narrow::Int4),
+        ("granite-moe-mini", Narrow::Int8),
+        ("granite-hybrid-mini", Narrow::Fp8),
+    ] {
+        let widths = ["hidden_size", "intermediate_size", "shared_intermediate_size"];
+        let wide = shape(name).unwrap().with("mamba_d_head", 64.into());
+        let wide = widths.iter().fold(wide, |config, key| config.with(key, 256.into()));
+        split_in_two(&format!("{name} in {narrow:?}"), narrow.of(wide).unwrap());
     }
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
@@ -85,8 +96,7 @@ fn run_files() {
 }
 
 /// Two ranks, a thread each: they make the same calls together, of the sizes that they have to be of.
-fn split_in_two(name: &str) {
-    let config = shape(name).unwrap();
+fn split_in_two(name: &str, config: Config) {
     let whole = Model::random(&config, 1).unwrap().architecture;
     let source = ModelSource::Random { config, seed: 1 };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
