@@ -67,7 +67,7 @@ pub struct Footprint {
     pub states: u64,
     /// Keys and values, or their latent form.
     pub caches: u64,
-    /// Activations and logits of the largest step.
+    /// Activations and logits of the largest step, and what ranks of a split model hand one another.
     pub workspace: u64,
     capacity: Capacity,
 }
@@ -133,6 +133,13 @@ impl Footprint {
             workspace: activations.saturating_add(logits),
             capacity,
         }
+    }
+
+    /// The same with so many bytes by which ranks of a split model hand things to one another.
+    #[must_use]
+    pub fn between_ranks(mut self, bytes: u64) -> Self {
+        self.workspace = self.workspace.saturating_add(bytes);
+        self
     }
 
     /// The most that is taken at once, in the largest step: what is read of the weights goes to where it stays.

@@ -91,6 +91,20 @@ impl Param {
         }
     }
 
+    /// Notes that GPUs expand it where they do not multiply what is stored so narrow in so few columns.
+    fn note_expanded(&mut self) {
+        let columns = self.sides()[1];
+        let multiplied = match self.stored {
+            Stored::Wide => true,
+            // Kernels read such weights by 16 bytes of a row.
+            Stored::Fp8(_) => columns.is_multiple_of(16),
+            Stored::Int(int) => int.is_multiplied(columns),
+        };
+        if !multiplied {
+            self.expanded = self.expanded.max(Expanded::OnGpus);
+        }
+    }
+
     /// Whether it is a matrix that tokens are multiplied by. Engines keep all else in float32: norms, convolutions, rates.
     pub fn is_matrix(&self) -> bool {
         self.shape.len() > 1 && self.shape[1] > 1 && !self.draw.keeps_float32()
@@ -177,16 +191,7 @@ impl Params {
         let matrices = self.all.iter_mut().filter(|param| param.is_matrix());
         for param in matrices {
             param.stored = of(&param.name);
-            let columns = param.sides()[1];
-            let multiplied = match param.stored {
-                Stored::Wide => true,
-                // Kernels read such weights by 16 bytes of a row.
-                Stored::Fp8(_) => columns.is_multiple_of(16),
-                Stored::Int(int) => int.is_multiplied(columns),
-            };
-            if !multiplied {
-                param.expanded = Expanded::OnGpus;
-            }
+            param.note_expanded();
             if matches!(param.stored, Stored::Int(Int { packing: Packing::LookedUp, .. })) {
                 param.expanded = Expanded::Everywhere;
             }
@@ -212,7 +217,8 @@ impl Params {
 
     /// Leaves a part of a parameter: the dimension that counts its rows becomes smaller, and the last one with columns.
     pub(crate) fn cut(&mut self, id: ParamId, cut: Cut) {
-        let Param { shape, cut: own, .. } = &mut self.all[id.0];
+        let param = &mut self.all[id.0];
+        let Param { shape, cut: own, .. } = param;
         let [rows, columns] = cut.sides();
         if let Some((last, by_row)) =
             shape.split_last_mut().filter(|(_, by_row)| !by_row.is_empty())
@@ -225,6 +231,7 @@ impl Params {
             *shape = vec![rows * columns];
         }
         *own = Some(cut);
+        param.note_expanded();
     }
 
     /// The parameter of an id.

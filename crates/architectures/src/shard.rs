@@ -5,12 +5,13 @@
 //! is a part of a sum over all of them.
 
 mod cutter;
+mod narrow;
 
 use crate::layers::{
     Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
     MambaFactors,
 };
-use crate::{Architecture, Layer, Mixer, Stored};
+use crate::{Architecture, Layer, Mixer};
 pub(crate) use cutter::Cutter;
 use std::ops::Range;
 
@@ -80,7 +81,7 @@ impl Architecture {
     /// one group, the latent vectors of latent attention and their cache.
     ///
     /// # Errors
-    /// [`CannotSplit`] naming what does not split so, or a kind of layer or weights without a rule.
+    /// [`CannotSplit`] naming what does not split so, a kind of layer without a rule, or a weight that is cut through numbers with one scale.
     pub fn shard(&self, place: Place) -> Result<Self, CannotSplit> {
         hinted("--tp", place, |place| self.part(place))
     }
@@ -88,9 +89,6 @@ impl Architecture {
     fn part(&self, place: Place) -> Result<Self, String> {
         if place.ranks == 1 {
             return Ok(self.clone());
-        }
-        if self.params.iter().any(|param| param.stored != Stored::Wide) {
-            return Err("weights narrower than 16 bits have no rule".to_owned());
         }
         let mut whole = self.clone();
         let mut cutter = Cutter::new(std::mem::take(&mut whole.params));
@@ -105,6 +103,7 @@ impl Architecture {
         whole.head = cutter.outputs(&whole.head, &[place.part(self.head.outputs())]);
         let head = whole.head.rows.iter_mut();
         cutter.end(whole.layers.iter_mut().flat_map(rows_of).chain(head));
+        cutter.params.iter().try_for_each(narrow::hold)?;
         Ok(Self { place, params: cutter.params, ..whole })
     }
 

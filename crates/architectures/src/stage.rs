@@ -2,14 +2,14 @@
 
 use crate::params::ParamId;
 use crate::shard::{Cutter, hinted};
-use crate::{Architecture, CannotSplit, Place, Stored};
+use crate::{Architecture, CannotSplit, Place};
 
 impl Architecture {
     /// What one process has of a whole model: some of its layers, which follow those of the process before it. The first has the
     /// embedding, the last what stands behind the layers. Parameters of the others are empty.
     ///
     /// # Errors
-    /// [`CannotSplit`] where there are fewer layers than processes, or weights without a rule.
+    /// [`CannotSplit`] where there are fewer layers than processes.
     pub fn stage(&self, stage: Place) -> Result<Self, CannotSplit> {
         hinted("--pp", stage, |stage| self.some_layers(stage))
     }
@@ -17,9 +17,6 @@ impl Architecture {
     fn some_layers(&self, stage: Place) -> Result<Self, String> {
         if stage.ranks == 1 {
             return Ok(self.clone());
-        }
-        if self.params.iter().any(|param| param.stored != Stored::Wide) {
-            return Err("weights narrower than 16 bits have no rule".to_owned());
         }
         let count = self.layers.len();
         if count < stage.ranks {

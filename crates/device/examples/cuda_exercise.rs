@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
 use device::cuda::{
-    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Swizzle,
+    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part, Swizzle,
     TiledLayout,
 };
 use device::{Device, open};
@@ -86,9 +86,12 @@ fn expect(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> 
 
 fn kernel(device: &Device, cuda: &Cuda, kind: u32) -> Result<Kernel, String> {
     let compute = device.capabilities().cuda.as_ref().ok_or("no capabilities")?.compute;
-    let source =
-        KernelSource::new("exercise", &[include_str!("cuda_exercise.cu")], GpuArch::of(compute))
-            .define("KIND", kind);
+    let source = KernelSource::new(
+        "exercise",
+        &[Part::Text(include_str!("cuda_exercise.cu"))],
+        GpuArch::of(compute),
+    )
+    .define("KIND", kind);
     cuda.kernel(&source, &Bundle::new(&[])).map_err(words)
 }
 

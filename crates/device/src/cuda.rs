@@ -35,7 +35,7 @@ mod tensor_map;
 mod uploads;
 
 pub use args::{Args, Argument, Layout, Map, Moves, Number, Parameter};
-pub use bundle::Bundle;
+pub use bundle::{Bundle, unpack};
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
 pub use compiler_process::{compile_by, compile_for_another};
@@ -54,7 +54,7 @@ pub use pinned::PinnedBuffer;
 pub use pool::MemoryUse;
 pub use resolve::Origin;
 pub use shared::{PeerBuffer, SHARED_HANDLE_BYTES};
-pub use source::{BundledArch, GpuArch, KernelSource};
+pub use source::{BundledArch, GpuArch, KernelSource, Part};
 pub use stream::Stream;
 pub use swap::{Arrival, OnHost, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};

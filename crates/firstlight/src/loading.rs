@@ -84,7 +84,8 @@ pub(crate) fn fit(
     storage: Storage,
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Footprint> {
-    models::engine_kind(device)?.check(storage)?;
+    let kind = models::engine_kind(device)?;
+    kind.check(storage)?;
     if architecture.stage.ranks > 1 && device.capabilities().backend != BackendKind::Cpu {
         let what = "layers are shared out over processors alone so far, not over GPUs";
         return Err(Failure::hinted(
@@ -93,7 +94,7 @@ pub(crate) fn fit(
         ));
     }
     let holding = models::holding(device, storage);
-    let footprint = Footprint::new(architecture, holding, capacity, step);
+    let footprint = kind.footprint(architecture, holding, capacity, step);
     if let Some(free) = free(device, architecture) {
         footprint.hold_against(&free)?;
     }

@@ -1,8 +1,8 @@
 //! Compiles the kernels that the bundle is made of; `cargo xtask bundle` runs it.
 //!
-//! `bundle --nvrtc LIBRARY --compressor PROGRAM --into FOLDER` writes `FOLDER/bundle.bin`, one cubin a kernel under the kernel's key, and
+//! `bundle --nvrtc LIBRARY --into FOLDER` writes `FOLDER/bundle.bin`, one cubin a kernel under the kernel's key, and
 //! `kernels.tsv` with key, architecture and label. NVRTC compiles one kernel at a time in a process,
-//! so the work is shared out among as many processes as there are cores. PROGRAM makes a Zstandard frame of what it reads.
+//! so the work is shared out among as many processes as there are cores.
 //!
 //! With `--sample COUNT` no bundle is made: the one that is built in is held against the sources. Its keys have to be
 //! theirs, all of them and no others; about COUNT kernels are compiled again and have to be the same bytes.
@@ -10,7 +10,9 @@
 
 use device::cuda::{Bundle, Cache, KernelSource, Nvrtc};
 use kernels::cuda::BUNDLE;
+use lzma_rust2::{EncodeMode, LzmaOptions, LzmaWriter, MfType};
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -27,14 +29,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
-    let (mut nvrtc, mut compressor, mut into) = (None, None, None);
+    let (mut nvrtc, mut into) = (None, None);
     let (mut share, mut sample) = (None, None);
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or("an argument has no value")?;
         match argument.to_str() {
             Some("--nvrtc") => nvrtc = Some(PathBuf::from(value)),
-            Some("--compressor") => compressor = Some(PathBuf::from(value)),
             Some("--into") => into = Some(PathBuf::from(value)),
             Some("--share") => share = value.to_str().map(str::to_owned),
             Some("--sample") => sample = Some(value.to_str().unwrap_or_default().parse()?),
@@ -42,7 +43,9 @@ fn run() -> Result<(), Failure> {
         }
     }
     let (Some(nvrtc), Some(into)) = (nvrtc, into) else {
-        return Err("usage: bundle --nvrtc LIBRARY --into FOLDER, and --compressor PROGRAM or --sample COUNT".into());
+        return Err(
+            "usage: bundle --nvrtc LIBRARY --into FOLDER, and perhaps --sample COUNT".into()
+        );
     };
     let sources = kernels::cuda::bundled();
     let cubins = Cache::at(into.join("cubins"));
@@ -53,9 +56,8 @@ fn run() -> Result<(), Failure> {
             compile(&nvrtc, &compiled, (nth.parse()?, of.parse()?), &cubins)
         }
         (None, None) => {
-            let compressor = compressor.ok_or("a bundle wants --compressor")?;
             share_out(&nvrtc, &into, None)?;
-            pack(&sources, &cubins, &into, &compressor)
+            pack(&sources, &cubins, &into)
         }
         (None, Some(count)) => {
             // What is stale is known before anything is compiled.
@@ -144,34 +146,24 @@ fn share_out(nvrtc: &Path, into: &Path, sample: Option<usize>) -> Result<(), Fai
     if good { Ok(()) } else { Err("a kernel did not compile".into()) }
 }
 
-fn pack(
-    sources: &[KernelSource],
-    cubins: &Cache,
-    into: &Path,
-    compressor: &Path,
-) -> Result<(), Failure> {
+fn pack(sources: &[KernelSource], cubins: &Cache, into: &Path) -> Result<(), Failure> {
     let find = |source: &KernelSource| cubins.find(&source.key()).ok_or("a kernel is missing");
     let binaries = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     write(sources, &binaries, into)?;
-    let compress = |block: &[u8]| compress(compressor, block, &into.join("block"));
     let bytes = Bundle::pack(sources.iter().cloned().zip(binaries).collect(), compress)?;
     println!("{} kernels, {} bytes", sources.len(), bytes.len());
     std::fs::write(into.join("bundle.bin"), bytes)?;
     Ok(())
 }
 
-/// What the compressor makes of a block, which goes through a file: a pipe would fill up while nobody reads the other.
-fn compress(compressor: &Path, block: &[u8], file: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::write(file, block)?;
-    let output = Command::new(compressor)
-        .stdin(std::fs::File::open(file)?)
-        .stderr(std::process::Stdio::inherit())
-        .output()?;
-    std::fs::remove_file(file)?;
-    if !output.status.success() {
-        return Err(format!("{} ended with {}", compressor.display(), output.status).into());
-    }
-    Ok(output.stdout)
+/// A block as an LZMA file. Instructions have 16 bytes: what a byte is depends on its place among them, four bits of which say how matches
+/// are coded, and three, with a bit of the byte before, which literals are likely.
+fn compress(block: &[u8]) -> io::Result<Vec<u8>> {
+    let (nice, window) = (LzmaOptions::NICE_LEN_MAX, 4 << 20);
+    let options = LzmaOptions::new(window, 1, 3, 4, EncodeMode::Normal, nice, MfType::Bt4, 0);
+    let mut file = LzmaWriter::new_use_header(Vec::new(), &options, Some(block.len() as u64))?;
+    file.write_all(block)?;
+    file.finish()
 }
 
 /// The binaries as files, and the table of them.

@@ -13,6 +13,7 @@ mod plan;
 mod planner;
 mod plans;
 pub(crate) mod slots;
+pub(crate) mod sources;
 mod variant;
 
 pub(crate) use arguments::arguments;
@@ -23,6 +24,7 @@ pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;
 pub(crate) use planner::{Pieces, int, map_element};
 pub use plans::{Plans, Words};
+pub(crate) use sources::source;
 pub use variant::CudaVariant;
 
 use crate::OPS;

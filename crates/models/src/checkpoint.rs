@@ -6,7 +6,7 @@ mod headers;
 pub(crate) use headers::header;
 
 use crate::drawn::DrawnModel;
-use crate::float8::Scales;
+use crate::float8::{Scales, ScalesOf};
 use crate::gguf::{self, is_gguf};
 use crate::integers::{self, IntegerValues, Integers};
 use crate::looked_up::{self, LookedUp};
@@ -177,16 +177,23 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::values`].
     pub(crate) fn param<'a>(&'a self, param: &'a Param) -> Result<Values<'a>, ModelError> {
-        Ok(Values { cut: param.cut.as_ref(), ..self.values(&param.name)? })
+        let (cut, values) = (param.cut.as_ref(), self.values(&param.name)?);
+        match values.of {
+            Of::Integers(of) if of.filled_by_part() => {
+                Ok(Values { of: Of::Integers(IntegerValues { cut, ..of }), ..values })
+            }
+            _ => Ok(Values { cut, ..values }),
+        }
     }
 
-    /// The scales of a tensor in float8; none of one in another type.
-    pub(crate) fn scales(&self, name: &str) -> Option<&Scales> {
-        match &self.source {
-            Source::Files(files) => files.scales.get(name),
-            Source::Drawn(drawn) => drawn.get(name)?.scales(),
-            Source::Gguf(_) => None,
-        }
+    /// The scales of a parameter in float8; none of one in another type.
+    pub(crate) fn scales<'a>(&'a self, param: &'a Param) -> Option<ScalesOf<'a>> {
+        let all = match &self.source {
+            Source::Files(files) => files.scales.get(&param.name)?,
+            Source::Drawn(drawn) => drawn.get(&param.name)?.scales()?,
+            Source::Gguf(_) => return None,
+        };
+        Some(ScalesOf { all, cut: param.cut.as_ref() })
     }
 
     /// A weight in integers; none of one in another type.
@@ -196,7 +203,12 @@ impl Checkpoint {
             Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
             Source::Gguf(weights) => (weights.integers(name)?, &weights.shards[..]),
         };
-        Some(IntegerValues { name, of, shards, read: &self.read })
+        Some(IntegerValues { name, of, shards, cut: None, read: &self.read })
+    }
+
+    /// A parameter in integers: of a rank's, those that are its own; none of one in another type.
+    pub(crate) fn integers_of<'a>(&'a self, param: &'a Param) -> Option<IntegerValues<'a>> {
+        Some(IntegerValues { cut: param.cut.as_ref(), ..self.integers(&param.name)? })
     }
 
     /// Bytes of a parameter; 0 where it is not there.
@@ -208,7 +220,12 @@ impl Checkpoint {
                 let packed =
                     PACKED.iter().find_map(|end| files.tensors.get(&format!("{module}{end}")));
                 let found = files.tensors.get(name).or(packed);
-                found.map_or((0, 1), |found| (found.bytes.len(), found.shape.iter().product()))
+                // Words have several numbers of what they stand for.
+                let stands_for = files.integers.get(name).map(|of| &of.shape);
+                let stands_for = stands_for.or(files.looked_up.get(name).map(|of| &of.shape));
+                found.map_or((0, 1), |found| {
+                    (found.bytes.len(), stands_for.unwrap_or(&found.shape).iter().product())
+                })
             }
             Source::Drawn(drawn) => {
                 drawn.get(name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
@@ -220,7 +237,7 @@ impl Checkpoint {
             }
         };
         match param.cut {
-            Some(_) => (bytes / len.max(1) * param.len()) as u64,
+            Some(_) => (bytes * param.len() / len.max(1)) as u64,
             None => bytes as u64,
         }
     }

@@ -39,6 +39,8 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     patience: Duration::MAX,
     storages: &[Storage::F32, Storage::Bf16],
     ahead: 1,
+    // Sums go over sockets.
+    between_ranks: |_, _| 0,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

@@ -46,6 +46,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
+    between_ranks: |of, capacity| share::bytes(of, longest(capacity)),
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
@@ -87,6 +88,11 @@ struct CudaEngine {
     ranks: Option<share::Together>,
 }
 
+/// Tokens of a pass at most.
+fn longest(capacity: Capacity) -> usize {
+    capacity.tokens.saturating_mul(capacity.sequences).min(ENGINE.chunk)
+}
+
 /// What the device says of a call that no layer stands behind.
 fn failed(error: OpError) -> ModelError {
     ModelError::Device(error.to_string())
@@ -104,8 +110,8 @@ impl CudaEngine {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
-        let longest = capacity.tokens.saturating_mul(capacity.sequences).min(ENGINE.chunk);
-        let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, longest));
+        let tokens = longest(capacity);
+        let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, tokens));
         let ranks = ranks.transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {

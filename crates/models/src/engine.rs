@@ -5,7 +5,7 @@ use crate::gguf::{self, is_gguf};
 use crate::pages::{BLOCK, Pages};
 use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
-use architectures::{Holding, Keeps, Place};
+use architectures::{Footprint, Holding, Keeps, LargestStep, Place};
 use device::{Device, Isa};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
@@ -382,6 +382,8 @@ pub struct EngineKind {
     pub storages: &'static [Storage],
     /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
     pub ahead: usize,
+    /// Bytes by which the ranks of a split model hand things to one another.
+    pub(crate) between_ranks: fn(&Architecture, Capacity) -> u64,
     pub(crate) open: Open,
 }
 
@@ -395,6 +397,18 @@ impl EngineKind {
             return Ok(());
         }
         Err(ModelError::Storage { backend: self.backend, storage })
+    }
+
+    /// What it takes for a model, or for a rank's part of one.
+    pub fn footprint(
+        &self,
+        of: &Architecture,
+        holding: Holding,
+        capacity: Capacity,
+        step: LargestStep,
+    ) -> Footprint {
+        let between = (self.between_ranks)(of, capacity);
+        Footprint::new(of, holding, capacity, step).between_ranks(between)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Scales of weights in float8: which of them a weight is multiplied with.
 
 use crate::params::Param;
+use architectures::params::Cut;
 use architectures::{BLOCK, Fp8Scales};
+use std::ops::Range;
 
 /// The scales of a tensor `[.., rows, columns]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,6 +110,31 @@ impl Scales {
             of(self.at(row, column), at..end);
             at = end;
         }
+    }
+}
+
+/// The scales of what a rank has of a tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct ScalesOf<'a> {
+    pub(crate) all: &'a Scales,
+    /// None: all of it.
+    pub(crate) cut: Option<&'a Cut>,
+}
+
+impl ScalesOf<'_> {
+    /// Whether a row has one, whatever its columns.
+    pub(crate) fn is_of_rows(self) -> bool {
+        self.all.is_of_rows()
+    }
+
+    /// Those of some rows of the part, at one of its columns.
+    pub(crate) fn at(self, rows: Range<usize>, column: usize) -> impl Iterator<Item = f32> {
+        let runs = match self.cut {
+            None => vec![rows],
+            Some(cut) => cut.rows(rows).collect(),
+        };
+        let column = column + self.cut.map_or(0, |cut| cut.columns().0.start);
+        runs.into_iter().flatten().map(move |row| self.all.at(row, column))
     }
 }
 

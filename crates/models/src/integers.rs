@@ -12,6 +12,7 @@ use crate::drawn::DrawnIntegers;
 use crate::gguf::{self, Placed};
 use crate::values::{Of, Value, Values};
 use architectures::Packing;
+use architectures::params::Cut;
 use kernels::DType;
 use std::ops::Range;
 use std::path::Path;
@@ -94,6 +95,8 @@ pub(crate) struct IntegerValues<'a> {
     pub(crate) name: &'a str,
     pub(crate) of: &'a Integers,
     pub(crate) shards: &'a [Shard],
+    /// Which part of it a rank has; none: all. Rows and columns are those of the part.
+    pub(crate) cut: Option<&'a Cut>,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -101,51 +104,105 @@ pub(crate) struct IntegerValues<'a> {
 const INTERLEAVED: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 impl IntegerValues<'_> {
+    /// Columns.
+    pub(crate) fn columns(&self) -> usize {
+        self.own().len()
+    }
+
+    /// Scales of a row.
+    pub(crate) fn groups(&self) -> usize {
+        self.columns().div_ceil(self.of.group)
+    }
+
+    /// Which columns they are of the whole weight.
+    fn own(&self) -> Range<usize> {
+        self.cut.map_or(0..self.of.columns, |cut| cut.columns().0)
+    }
+
+    /// Which rows of the whole weight some are.
+    fn whole(&self, rows: Range<usize>) -> Result<Vec<Range<usize>>, ModelError> {
+        let whole = match self.cut {
+            None => vec![rows.clone()],
+            Some(cut) => cut.rows(rows.clone()).collect(),
+        };
+        let count: usize = whole.iter().map(Range::len).sum();
+        match count == rows.len() && whole.iter().all(|rows| rows.end <= self.of.rows) {
+            true => Ok(whole),
+            false => Err(self.wrong(self.path(), &format!("has shape {:?}", self.of.shape))),
+        }
+    }
+
     /// Numbers of some rows `[rows, columns]`.
     ///
     /// # Errors
     /// [`ModelError`] when there are not so many rows or a file cannot be read.
     pub(crate) fn numbers(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
-        let Integers { columns, .. } = *self.of;
-        self.hold(&rows)?;
+        let mut rest = into;
+        for rows in self.whole(rows)? {
+            let (into, behind) = rest.split_at_mut(rows.len() * self.columns());
+            self.run(rows, into)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// The same of neighbouring rows of the whole weight.
+    fn run(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
+        let (own, columns) = (self.own(), self.columns());
         let (numbers, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
-                drawn.numbers(rows.start * columns, into);
+                for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
+                    drawn.numbers(row * self.of.columns + own.start, into);
+                }
                 self.count(into.len() * self.of.bits / 8);
                 return Ok(());
             }
             Held::Blocks(placed) => {
-                return gguf::numbers(placed, (self.shards, self.read), rows, into);
+                let from = (self.shards, self.read);
+                if columns == self.of.columns {
+                    return gguf::numbers(placed, from, rows, into);
+                }
+                let mut whole = vec![0; rows.len() * self.of.columns];
+                gguf::numbers(placed, from, rows, &mut whole)?;
+                some_columns(&whole, self.of.columns, own, into);
+                return Ok(());
             }
             Held::File { numbers, packing, .. } => (numbers, *packing),
         };
         let in_word = self.of.in_word();
+        let of_words = own.start / in_word..own.end.div_ceil(in_word);
         match packing {
             Packing::Rows => {
-                let words = columns.div_ceil(in_word);
-                let bytes = self.bytes(numbers, rows.start * words, rows.len() * words)?;
-                let rows = into.chunks_exact_mut(columns).zip(bytes.chunks_exact(4 * words));
-                for (into, bytes) in rows {
+                let words = self.of.columns.div_ceil(in_word);
+                let skipped = own.start % in_word;
+                let first = rows.start * words + of_words.start;
+                let behind = words - of_words.len();
+                let all = self.mapped(numbers, first, rows.len() * words - behind)?;
+                self.count(4 * rows.len() * of_words.len());
+                for (into, bytes) in into.chunks_exact_mut(columns).zip(all.chunks(4 * words)) {
                     match self.of.bits {
-                        4 => into.iter_mut().enumerate().for_each(|(at, into)| {
+                        4 => (skipped..).zip(into).for_each(|(at, into)| {
                             *into = self.of.number(u32::from(bytes[at / 2] >> (at % 2 * 4)));
                         }),
                         _ => into
                             .iter_mut()
-                            .zip(bytes)
+                            .zip(&bytes[skipped..])
                             .for_each(|(into, byte)| *into = self.of.number(u32::from(*byte))),
                     }
                 }
             }
             Packing::Gptq { .. } => {
-                for first in (0..columns).step_by(in_word) {
-                    let start = first / in_word * self.of.rows + rows.start;
-                    let words = words(self.bytes(numbers, start, rows.len())?);
+                for nth in of_words {
+                    let words =
+                        words(self.bytes(numbers, nth * self.of.rows + rows.start, rows.len())?);
+                    // A word may begin before the first column, and end behind the last one.
+                    let (first, end) = (nth * in_word, own.end.min((nth + 1) * in_word));
+                    let inside = own.start.max(first)..end;
                     for (into, word) in into.chunks_exact_mut(columns).zip(words) {
-                        let into = into[first..].iter_mut().take(in_word).enumerate();
-                        into.for_each(|(at, into)| {
-                            *into = self.of.number(word >> (at * self.of.bits));
-                        });
+                        for column in inside.clone() {
+                            let bits = word >> ((column - first) * self.of.bits);
+                            into[column - own.start] = self.of.number(bits);
+                        }
                     }
                 }
             }
@@ -153,7 +210,7 @@ impl IntegerValues<'_> {
             Packing::Gguf(_) | Packing::LookedUp => {}
             Packing::Awq => {
                 for column in 0..columns {
-                    let read = self.interleaved(numbers, column, &rows)?;
+                    let read = self.interleaved(numbers, own.start + column, &rows)?;
                     for (into, bits) in into.chunks_exact_mut(columns).zip(read) {
                         into[column] = self.of.number(bits);
                     }
@@ -190,7 +247,34 @@ impl IntegerValues<'_> {
         scales: &mut [f32],
         zeros: &mut [f32],
     ) -> Result<(), ModelError> {
-        self.hold(&rows)?;
+        let (groups, all) = (self.groups(), self.of.groups());
+        let first = self.own().start / self.of.group;
+        let (mut scales, mut zeros) = (scales, zeros);
+        for rows in self.whole(rows)? {
+            let count = rows.len() * groups;
+            let own_zeros = count.min(zeros.len());
+            let (own_scales, own_zeros) =
+                (scales.split_off_mut(..count), zeros.split_off_mut(..own_zeros));
+            let (Some(own_scales), Some(own_zeros)) = (own_scales, own_zeros) else { break };
+            if groups == all {
+                self.factors_of_run(rows, own_scales, own_zeros)?;
+                continue;
+            }
+            let [mut of_rows, mut zeros_of_rows] = [(); 2].map(|()| vec![0f32; rows.len() * all]);
+            self.factors_of_run(rows, &mut of_rows, &mut zeros_of_rows)?;
+            some_columns(&of_rows, all, first..first + groups, own_scales);
+            some_columns(&zeros_of_rows, all, first..first + groups, own_zeros);
+        }
+        Ok(())
+    }
+
+    /// The same of neighbouring rows of the whole weight, of all of its columns.
+    fn factors_of_run(
+        &self,
+        rows: Range<usize>,
+        scales: &mut [f32],
+        zeros: &mut [f32],
+    ) -> Result<(), ModelError> {
         let groups = self.of.groups();
         let (of_scales, of_zeros, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
@@ -277,12 +361,12 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
-    /// Values from `first` on, as floats.
+    /// Values of the whole weight, or of a part of one that can be [`Self::filled_by_part`], from `first` on, as floats.
     ///
     /// # Errors
     /// As [`IntegerValues::factors`].
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
-        let (columns, groups) = (self.of.columns, self.of.groups());
+        let (columns, groups) = (self.columns(), self.groups());
         if let Held::Blocks(placed) = &self.of.held {
             return placed.fill((self.shards, self.read), first, into);
         }
@@ -308,6 +392,11 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
+    /// Whether values of a part are read by the part's own places, which reads a row once whatever its columns are.
+    pub(crate) fn filled_by_part(&self) -> bool {
+        !matches!(self.of.held, Held::Blocks(_)) && self.of.groups_of.is_none()
+    }
+
     /// Bits of some rows at one place along the other dimension, where eight of them are interleaved in a word.
     fn interleaved(
         &self,
@@ -324,22 +413,20 @@ impl IntegerValues<'_> {
 
     /// The bytes of `count` words of a tensor from `first` on, as the file's mapping has them: many short pieces that lie apart.
     fn bytes(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+        self.count(4 * count);
+        self.mapped(of, first, count)
+    }
+
+    /// The same without counting what is read of them.
+    fn mapped(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
         let shard = &self.shards[of.shard];
         let start = of.bytes.start + 4 * first;
         let bytes = shard.file.get(start..start + 4 * count);
-        self.count(4 * count);
         bytes.ok_or_else(|| self.wrong(&shard.path, "ends before its last number"))
     }
 
     fn count(&self, bytes: usize) {
         self.read.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn hold(&self, rows: &Range<usize>) -> Result<(), ModelError> {
-        if rows.end <= self.of.rows {
-            return Ok(());
-        }
-        Err(self.wrong(self.path(), &format!("has shape {:?}", self.of.shape)))
     }
 
     /// Of the file that has them, the first where there are several.
@@ -354,6 +441,13 @@ impl IntegerValues<'_> {
 
     fn wrong(&self, path: &Path, what: &str) -> ModelError {
         ModelError::weights(path, format!("tensor `{}` {what}", self.name))
+    }
+}
+
+/// Some columns of rows of so many values.
+fn some_columns<T: Copy>(whole: &[T], width: usize, columns: Range<usize>, into: &mut [T]) {
+    for (into, row) in into.chunks_exact_mut(columns.len()).zip(whole.chunks_exact(width)) {
+        into.copy_from_slice(&row[columns.clone()]);
     }
 }
 

@@ -275,7 +275,7 @@ fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelE
 
 /// Reads a weight in integers that is drawn.
 fn reader<'a>(name: &'a str, of: &'a Integers, read: &'a AtomicU64) -> IntegerValues<'a> {
-    IntegerValues { name, of, shards: &[], read }
+    IntegerValues { name, of, shards: &[], cut: None, read }
 }
 
 /// Numbers as compressed-tensors packs them, drawn on all cores.

@@ -243,6 +243,10 @@ impl Values<'_> {
     /// # Errors
     /// As [`Values::fill`].
     pub(crate) fn fill_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
+        self.by_runs(first, into, 1, |first, into| self.fill_run_float8(first, into))
+    }
+
+    fn fill_run_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         match self.of {
             Of::File(..) => self.copy(first, into.len(), into)?,
             // They have no numbers in float8.

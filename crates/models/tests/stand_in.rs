@@ -11,9 +11,9 @@ mod machine;
 use architectures::Mixer;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LargestStep, LogitsOf, Model, ModelError, ModelSource,
-    Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget, Storage,
-    SynthOptions, Wanted, follow, open, shape, synth,
+    Batch, Capacity, Choice, Config, Engine, Event, LargestStep, LogitsOf, Model, ModelError,
+    ModelSource, Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget,
+    Storage, SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -36,7 +36,18 @@ fn layers_are_planned_and_launched() {
 
 fn run_all() {
     for name in ["granite-hybrid-mini", "llama-mini", "granite-moe-mini", "kimi-linear-mini"] {
-        split_in_two(name);
+        split_in_two(name, shape(name).unwrap());
+    }
+    // Numbers of a half of the columns, with whole groups of them.
+    for (name, narrow) in [
+        ("llama-mini", Narrow::Int4),
+        ("granite-moe-mini", Narrow::Int8),
+        ("granite-hybrid-mini", Narrow::Fp8),
+    ] {
+        let widths = ["hidden_size", "intermediate_size", "shared_intermediate_size"];
+        let wide = shape(name).unwrap().with("mamba_d_head", 64.into());
+        let wide = widths.iter().fold(wide, |config, key| config.with(key, 256.into()));
+        split_in_two(&format!("{name} in {narrow:?}"), narrow.of(wide).unwrap());
     }
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
@@ -85,8 +96,7 @@ fn run_files() {
 }
 
 /// Two ranks, a thread each: they make the same calls together, of the sizes that they have to be of.
-fn split_in_two(name: &str) {
-    let config = shape(name).unwrap();
+fn split_in_two(name: &str, config: Config) {
     let whole = Model::random(&config, 1).unwrap().architecture;
     let source = ModelSource::Random { config, seed: 1 };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,6 +115,10 @@ fn split_in_two(name: &str) {
         let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
         let part = source.open().unwrap().part(place(0)).unwrap();
         let mut engine = ranks.open(part, gpu(), &opening).unwrap();
+        // Where GPUs share no memory, what they would is given back.
+        if std::env::var_os("FAKE_CUDA_SHARED").is_some() {
+            holds_what_was_predicted(&*engine, capacity).unwrap();
+        }
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         drop((engine, ranks));
@@ -134,6 +148,19 @@ fn split_in_two(name: &str) {
         .collect();
     assert_eq!(calls[..expect.len()], expect, "{name}");
     assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
+}
+
+/// What a rank holds before its first step is what was predicted of it, with what ranks hand one another.
+fn holds_what_was_predicted(engine: &dyn Engine, capacity: Capacity) -> Result<(), ModelError> {
+    let device = engine.device();
+    let (kind, holding) = (engine_kind(device)?, holding(device, Storage::Bf16));
+    let step = LargestStep { tokens: 0, logits: 0 };
+    let predicted = kind.footprint(engine.architecture(), holding, capacity, step).peak() as f64;
+    let held = device.cuda().unwrap().memory_use().live as f64;
+    // What ranks share is one block, and blocks are multiples of 2 MiB.
+    let most = 0.05 * held + f64::from(2 << 20);
+    assert!((held - predicted).abs() <= most, "{predicted} of {held}");
+    Ok(())
 }
 
 /// Whole prompts, pieces of them, unequal ones at once, single tokens, and tokens that the device chooses.

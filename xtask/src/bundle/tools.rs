@@ -1,20 +1,13 @@
-//! NVRTC, nvdisasm and a compressor from the Python registry, in an environment below the target folder.
+//! NVRTC and nvdisasm from the Python registry, in an environment below the target folder.
 
-use crate::cross::write_program;
 use crate::steps::{is_available, run};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Binaries of CUDA 12 load on every driver from 525 on; those of 13 only from 580 on. The compressor comes with its own zstd, so the same
-/// release gives the same bytes everywhere.
-const PACKAGES: [&str; 3] =
-    ["nvidia-cuda-nvrtc-cu12==12.9.86", "nvidia-cuda-nvdisasm==13.5.37", "zstandard==0.25.0"];
-
-/// Compresses its input as far as zstd can without long windows that a decoder would have to hold.
-const COMPRESSOR: &str = "import sys, zstandard; \
-    sys.stdout.buffer.write(zstandard.ZstdCompressor(level=19).compress(sys.stdin.buffer.read()))";
+/// Binaries of CUDA 12 load on every driver from 525 on; those of 13 only from 580 on.
+const PACKAGES: [&str; 2] = ["nvidia-cuda-nvrtc-cu12==12.9.86", "nvidia-cuda-nvdisasm==13.5.37"];
 
 /// Programs and libraries.
 pub(super) struct Tools {
@@ -22,8 +15,6 @@ pub(super) struct Tools {
     pub(super) nvrtc: PathBuf,
     /// The disassembler.
     pub(super) nvdisasm: PathBuf,
-    /// Makes a Zstandard frame of its input.
-    pub(super) compressor: PathBuf,
 }
 
 /// Installs what is not there yet.
@@ -45,13 +36,9 @@ pub(super) fn prepare(target: &Path) -> anyhow::Result<Tools> {
         run(pip.args(PACKAGES))?;
         fs::write(&stamp, wanted)?;
     }
-    let compressor = home.join("compressor");
-    let python = home.join("bin/python");
-    write_program(&compressor, &format!("exec '{}' -c '{COMPRESSOR}'", python.display()))?;
     Ok(Tools {
         nvrtc: find(&home, "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")?,
         nvdisasm: find(&home, "nvidia/cu13/bin/nvdisasm")?,
-        compressor,
     })
 }
 

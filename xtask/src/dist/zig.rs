@@ -25,6 +25,16 @@ const TRANSLATION: &str = r#"for word do
     esac
 done"#;
 
+/// Links, and links again with functions of the same code folded into one, which zig's linker does when it is called by its own name: `zig cc`
+/// has no word for that. Kernels of numbers in float32 are the same for processors with and without bfloat16, and many a `drop` is another's.
+/// Where functions lie, Rust promises nothing of; data are left apart. A path with a space in it keeps the first program.
+const FOLDING: &str = r#"said=$("$zig" cc -target "$target" "$@" --verbose 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
+line=$(printf '%s\n' "$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
+case $line in
+'' | *' -r '*) ;;
+*) "$zig" ld.lld $line --icf=all 2>/dev/null || exec "$zig" cc -target "$target" "$@" ;;
+esac"#;
+
 /// A program that links for `architecture` (`x86_64`, `aarch64`) as a C compiler driver does.
 pub(super) fn linker(target_directory: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
     let home = target_directory.join("dist-tools");
@@ -33,7 +43,7 @@ pub(super) fn linker(target_directory: &Path, architecture: &str) -> anyhow::Res
     let path = home.join(format!("link-{architecture}"));
     let line = format!(
         "{TRANSLATION}\nexport ZIG_GLOBAL_CACHE_DIR='{cache}' ZIG_LOCAL_CACHE_DIR='{cache}'\n\
-         exec '{zig}' cc -target {architecture}-linux-gnu.{major}.{minor} \"$@\"",
+         zig='{zig}' target={architecture}-linux-gnu.{major}.{minor}\n{FOLDING}",
         cache = home.join("zig-cache").display(),
         zig = zig.display(),
     );

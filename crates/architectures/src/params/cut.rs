@@ -29,6 +29,22 @@ impl Cut {
         [self.rows.iter().map(Range::len).sum(), self.columns.len()]
     }
 
+    /// Which columns it has, and of how many.
+    pub fn columns(&self) -> (Range<usize>, usize) {
+        (self.columns.clone(), self.width)
+    }
+
+    /// Where some of its rows lie in the whole tensor: runs, in order. What is behind its end is left out.
+    pub fn rows(&self, own: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut before = 0;
+        self.rows.iter().filter_map(move |range| {
+            let (from, to) = (own.start.max(before), own.end.min(before + range.len()));
+            let run = (from < to).then(|| range.start + from - before..range.start + to - before);
+            before += range.len();
+            run
+        })
+    }
+
     /// How many of its rows stand before a row of the whole tensor.
     pub(crate) fn rows_before(&self, row: usize) -> usize {
         self.rows.iter().map(|range| range.end.min(row).saturating_sub(range.start)).sum()
@@ -84,6 +100,21 @@ mod tests {
         check(&columns, 0, 9, &[(6, 9), (16, 19), (36, 39)]);
         check(&columns, 2, 3, &[(8, 9), (16, 18)]);
         check(&Cut::new(10, Vec::new(), 0..10), 0, 10, &[]);
+    }
+
+    #[test]
+    fn rows_are_found_where_they_lie_in_the_whole() {
+        let cut = Cut::new(10, vec![2..4, 8..11, 20..21], 6..9);
+        let check = |own: Range<usize>, expect: &[(usize, usize)]| {
+            let runs: Vec<_> = cut.rows(own.clone()).map(|run| (run.start, run.end)).collect();
+            assert_eq!(runs, expect, "{own:?}");
+        };
+        check(0..6, &[(2, 4), (8, 11), (20, 21)]);
+        check(1..3, &[(3, 4), (8, 9)]);
+        check(3..5, &[(9, 11)]);
+        check(5..9, &[(20, 21)]);
+        check(2..2, &[]);
+        assert_eq!(cut.columns(), (6..9, 10));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 use crate::params::Param;
-use crate::{Architecture, Capacity, Footprint, Holding, Keeps, LargestStep, Place, in_fp8, shape};
+use crate::{
+    Architecture, Capacity, Footprint, Holding, Keeps, LargestStep, Place, in_fp8, in_integers,
+    shape,
+};
 use std::collections::BTreeMap;
 
 fn whole(name: &str) -> Architecture {
@@ -114,9 +117,10 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     check(whole("qwen3-next-mini"), 2, "gated-delta-net layers have no rule", "leave --tp out");
-    let narrow = in_fp8(shape("granite-hybrid-mini").unwrap());
-    let narrow = Architecture::of(&narrow).unwrap();
-    check(narrow, 2, "weights narrower than 16 bits have no rule", "leave --tp out");
+    // 64 of 128 columns are half of a group.
+    let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
+    let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
+    check(Architecture::of(&narrow).unwrap(), 2, what, "leave --tp out");
     assert!(moe().shard(Place::WHOLE).is_ok_and(|one| one.params.count() == moe().params.count()));
 }
 
@@ -147,6 +151,11 @@ fn a_rank_takes_its_share_of_memory() {
     assert_eq!(2 * first.weights, one.weights + 100_352 * 2048 * 2 + shared);
     assert!(2 * first.states > one.states && first.states < one.states * 52 / 100);
     assert_eq!(2 * first.caches, one.caches);
+    // In float8 a rank has half of the numbers, and of the scales of rows those that are its own.
+    let narrow = Architecture::of(&in_fp8(shape("granite-4.0-h-micro").unwrap())).unwrap();
+    let [one, first] = [&narrow, &narrow.shard(Place { rank: 0, ranks: 2 }).unwrap()].map(of);
+    let wide = 100_352 * 2048 * 2;
+    assert!((first.weights - wide) as f64 / ((one.weights - wide) as f64) < 0.52, "{first:?}");
     let kimi = whole("kimi-linear-48b-a3b");
     let [one, first] = [&kimi, &shards(&kimi)[0]].map(of);
     assert!(first.weights as f64 / (one.weights as f64) < 0.52, "{first:?} of {one:?}");

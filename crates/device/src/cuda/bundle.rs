@@ -4,13 +4,13 @@
 //! blocks, a third of what they are one by one. A block is unpacked when a kernel of it is first asked for, and kept.
 
 use super::KernelSource;
-use ruzstd::decoding::StreamingDecoder;
+use lzma_rust2::LzmaReader;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::sync::OnceLock;
 
 /// What a bundle file starts with; two numbers follow, of kernels and of blocks.
-const MAGIC: &[u8; 8] = b"flcubin2";
+const MAGIC: &[u8; 8] = b"flcubin3";
 const HEADER: usize = MAGIC.len() + 2 * 4;
 /// Bytes of a binary's SHA-256 that stand beside its key.
 const SUM: usize = 8;
@@ -20,6 +20,8 @@ const KERNEL: usize = 32 + SUM + 3 * 4;
 const BLOCK: usize = 3 * 4;
 /// Most that a block of several kernels holds: about 16 ms to unpack.
 const BLOCK_BYTES: usize = 4 << 20;
+/// Memory that unpacking may take, whatever a damaged head says.
+const UNPACKING_KIB: u32 = 64 << 10;
 
 /// Binaries by source key.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Bundle {
         Self { bytes, blocks: OnceLock::new() }
     }
 
-    /// Packs binaries, each block by `compress`, which gives a Zstandard frame; the same binaries in any order give the same bytes.
+    /// Packs binaries, each block by `compress`, which gives an LZMA file; the same binaries in any order give the same bytes.
     ///
     /// # Errors
     ///
@@ -129,15 +131,12 @@ impl Bundle {
             (0..count.min(room)).map(|_| OnceLock::new()).collect()
         });
         let block = blocks.get(nth)?.get_or_init(|| {
-            let unpack = || {
+            let unpacked = || {
                 let [offset, packed, length] = numbers(self.bytes.get(index + BLOCK * nth..)?)?;
                 let frame = self.bytes.get(offset..offset.checked_add(packed)?)?;
-                let mut block = Vec::new();
-                let decoder = StreamingDecoder::new(frame).ok()?;
-                decoder.take(length as u64).read_to_end(&mut block).ok()?;
-                Some(block)
+                unpack(frame, length)
             };
-            unpack().unwrap_or_default()
+            unpacked().unwrap_or_default()
         });
         Some(block)
     }
@@ -146,6 +145,14 @@ impl Bundle {
     fn counts(&self) -> Option<[usize; 2]> {
         numbers(self.bytes.strip_prefix(MAGIC)?)
     }
+}
+
+/// What an LZMA file holds, up to so many bytes; none where it is damaged.
+pub fn unpack(file: &[u8], most: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let reader = LzmaReader::new_mem_limit(file, UNPACKING_KIB, None).ok()?;
+    reader.take(most as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn sum(binary: &[u8]) -> [u8; SUM] {
@@ -165,17 +172,28 @@ fn numbers<const COUNT: usize>(bytes: &[u8]) -> Option<[usize; COUNT]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::cuda::{ComputeCapability, GpuArch};
-    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-    use std::convert::Infallible;
+    use crate::cuda::{ComputeCapability, GpuArch, Part};
+    use lzma_rust2::{LzmaOptions, LzmaWriter};
+    use std::io::{self, Write};
 
     type Binaries = Vec<(KernelSource, Vec<u8>)>;
 
     fn pack(binaries: Binaries) -> Vec<u8> {
-        let compress = |block: &[u8]| Ok(compress_to_vec(block, CompressionLevel::Fastest));
-        Bundle::pack::<Infallible>(binaries, compress).unwrap()
+        let compress = |block: &[u8]| {
+            let options = LzmaOptions::with_preset(0);
+            let size = Some(block.len() as u64);
+            let mut file = LzmaWriter::new_use_header(Vec::new(), &options, size)?;
+            file.write_all(block)?;
+            file.finish()
+        };
+        Bundle::pack::<io::Error>(binaries, compress).unwrap()
+    }
+
+    /// A bundle of these.
+    pub(in crate::cuda) fn packed(binaries: Binaries) -> Bundle {
+        leak(pack(binaries))
     }
 
     fn leak(bytes: Vec<u8>) -> Bundle {
@@ -186,7 +204,7 @@ mod tests {
     fn kernel(name: &'static str, major: u32, number: u32, bytes: u32) -> (KernelSource, Vec<u8>) {
         let arch = GpuArch::of(ComputeCapability::new(major, 0));
         let binary = (0..bytes).map(|x| (x.wrapping_mul(number) >> 3) as u8).collect();
-        (KernelSource::new(name, &["text"], arch).define("N", number), binary)
+        (KernelSource::new(name, &[Part::Text("text")], arch).define("N", number), binary)
     }
 
     #[test]

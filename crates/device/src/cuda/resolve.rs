@@ -98,7 +98,7 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::{ComputeCapability, GpuArch};
+    use crate::cuda::{ComputeCapability, GpuArch, Part, bundle};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -107,16 +107,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         let arch = GpuArch::of(ComputeCapability::new(8, 0));
-        let source = KernelSource::new("f", &["extern \"C\" __global__ void f() {}"], arch);
+        let text = Part::Text("extern \"C\" __global__ void f() {}");
+        let parts = Box::leak(Box::new([text]));
+        let source = KernelSource::new("f", parts, arch);
         let bundled = vec![(source.clone(), b"bundled".to_vec())];
-        let compress = |block: &[u8]| {
-            Ok(ruzstd::encoding::compress_to_vec(
-                block,
-                ruzstd::encoding::CompressionLevel::Fastest,
-            ))
-        };
-        let bytes = Bundle::pack::<std::convert::Infallible>(bundled, compress).unwrap();
-        let bundle = Bundle::new(Box::leak(bytes.into_boxed_slice()));
+        let bundle = bundle::tests::packed(bundled);
         cache.keep(&source.key(), b"cached").unwrap();
         let found = |bundle| resolve(&source, bundle, Some(&cache), 12).unwrap();
         assert_eq!(found(&bundle), (b"bundled".to_vec(), Origin::Bundle));

@@ -83,12 +83,37 @@ impl std::fmt::Display for GpuArch {
     }
 }
 
+/// A part of a kernel's text.
+#[derive(Debug, Clone, Copy)]
+pub enum Part {
+    /// As it is.
+    Text(&'static str),
+    /// A file that lies packed in the program.
+    Packed {
+        /// The file that names it.
+        by: &'static str,
+        /// Its path from there.
+        path: &'static str,
+        /// Unpacks it, by these two.
+        unpack: fn(&str, &str) -> &'static str,
+    },
+}
+
+impl Part {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Text(text) => text,
+            Self::Packed { by, path, unpack } => unpack(by, path),
+        }
+    }
+}
+
 /// CUDA C++ and how to compile it. Equal sources have equal keys, and an edited one has another: a binary made from
 /// something else can never be taken for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct KernelSource {
     name: &'static str,
-    parts: &'static [&'static str],
+    parts: &'static [Part],
     defines: Vec<(&'static str, String)>,
     arch: GpuArch,
 }
@@ -104,7 +129,7 @@ impl KernelSource {
     }
 
     /// The kernel `name` (`extern "C"`) in the concatenation of `parts`.
-    pub fn new(name: &'static str, parts: &'static [&'static str], arch: GpuArch) -> Self {
+    pub fn new(name: &'static str, parts: &'static [Part], arch: GpuArch) -> Self {
         Self { name, parts, defines: Vec::new(), arch }
     }
 
@@ -127,7 +152,7 @@ impl KernelSource {
 
     /// The text that is compiled.
     pub fn text(&self) -> String {
-        self.parts.join("\n")
+        self.parts.iter().map(|part| part.text()).collect::<Vec<_>>().join("\n")
     }
 
     /// The kernel and its macros: `attention_hopper<D=128>`.
@@ -191,12 +216,13 @@ mod tests {
     #[test]
     fn whatever_changes_the_binary_changes_the_key() {
         let arch = |minor| GpuArch::of(ComputeCapability::new(8, minor));
-        let source = || KernelSource::new("f", &["int a;", "int b;"], arch(0));
+        let source =
+            || KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(0));
         let key = source().key();
         assert_eq!(source().key(), key);
         for other in [
-            KernelSource::new("f", &["int a;", "int c;"], arch(0)),
-            KernelSource::new("f", &["int a;", "int b;"], arch(6)),
+            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int c;")], arch(0)),
+            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(6)),
             source().define("D", 64),
         ] {
             assert_ne!(other.key(), key, "{other:?}");

@@ -1,7 +1,7 @@
 //! GPUs, streams and memory that belong to another library of the same process, on the stand-in for the driver.
 
 use super::machine;
-use device::cuda::{Bundle, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Bundle, CudaError, GpuArch, KernelSource, Launch, Part};
 use device::{Device, borrow_gpu};
 use facts::BackendKind;
 use libloading::{Library, Symbol};
@@ -58,7 +58,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), CudaError> {
     let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
     let source = KernelSource::new(
         "borrowed",
-        &[r#"extern "C" __global__ void borrowed(float* x, int count) {}"#],
+        &[Part::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
         arch,
     );
     let kernel = cuda.kernel(&source, &Bundle::new(&[]))?;

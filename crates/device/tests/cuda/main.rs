@@ -5,8 +5,8 @@
 
 use device::Device;
 use device::cuda::{
-    Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Swizzle,
-    TiledLayout,
+    Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part,
+    Swizzle, TiledLayout,
 };
 use facts::BackendKind;
 
@@ -66,7 +66,7 @@ fn a_gpu_refuses_in_words_and_goes_on() {
 
 fn kernel(device: &Device, cuda: &Cuda, name: &'static str, text: &'static str) -> Kernel {
     let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
-    let parts: &'static [&'static str] = Box::leak(Box::new([text]));
+    let parts: &'static [Part] = Box::leak(Box::new([Part::Text(text)]));
     cuda.kernel(&KernelSource::new(name, parts, arch), &BUNDLE).unwrap()
 }
 

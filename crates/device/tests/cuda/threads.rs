@@ -2,7 +2,9 @@
 
 use super::{machine, swap};
 use device::Device;
-use device::cuda::{Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, UPLOAD_BYTES};
+use device::cuda::{
+    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, Part, UPLOAD_BYTES,
+};
 use facts::BackendKind;
 use std::path::PathBuf;
 use std::sync::Barrier;
@@ -31,7 +33,7 @@ fn at_once<R: Send>(work: impl Fn(u32) -> R + Sync) -> Vec<R> {
 /// A source that nobody has asked for before.
 fn source(device: &Device, name: &'static str, nth: u32) -> KernelSource {
     let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
-    let parts: &'static [&'static str] = Box::leak(Box::new([ADD]));
+    let parts: &'static [Part] = Box::leak(Box::new([Part::Text(ADD)]));
     KernelSource::new(name, parts, arch).define("NTH", nth)
 }
 

@@ -137,7 +137,7 @@ fn own(
         let prefilled = sequences.saturating_mul(tokens).min(kind.chunk);
         let step = LargestStep { tokens: prefilled.max(sequences), logits: sequences };
         let capacity = Capacity { sequences, tokens };
-        let footprint = Footprint::new(&architecture, holding, capacity, step);
+        let footprint = kind.footprint(&architecture, holding, capacity, step);
         Need { backend: kind.backend, ranks, footprint, free }
     };
     Ok(Ok(models::ENGINES.iter().map(need).collect()))

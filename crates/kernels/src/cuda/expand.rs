@@ -2,10 +2,11 @@
 
 use super::{Planner, arguments, int};
 use crate::DType;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use crate::cuda::source;
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[include_str!("storage.cuh"), include_str!("expand.cu")];
+const PARTS: &[Part] = &[source!("storage.cuh"), source!("expand.cu")];
 
 /// Elements that a block of `expand.cu` makes.
 const OF_BLOCK: usize = 4096;

@@ -3,12 +3,13 @@
 #![allow(unsafe_code)] // Launches.
 
 use super::{BUNDLE, arguments};
+use crate::cuda::source;
 use device::Device;
-use device::cuda::{Buffer, BundledArch, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, BundledArch, CudaError, GpuArch, KernelSource, Launch, Part};
 use facts::{MemoryError, MemoryTest};
 use std::time::{Duration, Instant};
 
-const PARTS: &[&str] = &[include_str!("memory_test.cu")];
+const PARTS: &[Part] = &[source!("memory_test.cu")];
 
 /// Words that are described for each pattern.
 const MOST: usize = 16;

@@ -2,10 +2,11 @@
 
 use super::planner::int;
 use super::{Planner, arguments};
+use crate::cuda::source;
 use crate::slots::StateSlots;
-use device::cuda::{BundledArch, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaError, GpuArch, KernelSource, Launch, Part};
 
-const PARTS: &[&str] = &[include_str!("slots.cu")];
+const PARTS: &[Part] = &[source!("slots.cu")];
 
 arguments! {
     CopyUnusedSlots: copy_unused_slots {

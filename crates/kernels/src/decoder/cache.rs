@@ -1,17 +1,15 @@
 //! Keys and values into the paged cache. The contract stands in `cache.cu`.
 
 use super::{THREADS, holds, int, launch};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("cache.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../cuda/order.cuh"), source!("../cuda/storage.cuh"), source!("cache.cu")];
 
 /// `LARGEST_DIM` of the kernel.
 const LARGEST_DIM: usize = 512;

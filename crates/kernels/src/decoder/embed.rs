@@ -1,17 +1,15 @@
 //! Rows of the embedding. The contract stands in `embed.cu`.
 
 use super::{THREADS, holds, int, launch};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("embed.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../cuda/order.cuh"), source!("../cuda/storage.cuh"), source!("embed.cu")];
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_embed", PARTS, arch).define("DTYPE", dtype)

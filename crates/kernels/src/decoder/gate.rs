@@ -1,23 +1,24 @@
 //! Gates: of each element, by a sigmoid or as they are, and of each token. The contracts stand in `gate.cu` and `gate_rows.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const ELEMENTS: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("sigmoid.cuh"),
-    include_str!("gate.cu"),
+const ELEMENTS: &[Part] = &[
+    source!("../cuda/order.cuh"),
+    source!("../cuda/storage.cuh"),
+    source!("sigmoid.cuh"),
+    source!("gate.cu"),
 ];
-const ROWS: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("sigmoid.cuh"),
-    include_str!("gate_rows.cu"),
+const ROWS: &[Part] = &[
+    source!("../cuda/order.cuh"),
+    source!("../cuda/storage.cuh"),
+    source!("sigmoid.cuh"),
+    source!("gate_rows.cu"),
 ];
 
 /// Elements of a thread.

@@ -1,13 +1,14 @@
 //! A product of its own for each head. The contract stands in `heads.cu`.
 
 use super::{NAME, holds, int, launch};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[include_str!("../cuda/ampere.cuh"), include_str!("heads.cu")];
+const PARTS: &[Part] = &[source!("../cuda/ampere.cuh"), source!("heads.cu")];
 
 /// Tokens and outputs of a block.
 const TILE: usize = 64;

@@ -2,12 +2,13 @@
 
 use super::{holds, int, launch};
 use crate::OpError;
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("next.cu")];
+const PARTS: &[Part] = &[source!("../cuda/order.cuh"), source!("next.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_next", PARTS, arch)

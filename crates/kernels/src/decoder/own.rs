@@ -2,25 +2,22 @@
 //! `meet.cu` and `narrow.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const JOIN: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("mark.cuh"),
-    include_str!("join_own.cu"),
+const JOIN: &[Part] = &[
+    source!("../cuda/order.cuh"),
+    source!("../cuda/storage.cuh"),
+    source!("mark.cuh"),
+    source!("join_own.cu"),
 ];
-const MEET: &[&str] =
-    &[include_str!("../cuda/order.cuh"), include_str!("mark.cuh"), include_str!("meet.cu")];
-const NARROW: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("narrow.cu"),
-];
+const MEET: &[Part] = &[source!("../cuda/order.cuh"), source!("mark.cuh"), source!("meet.cu")];
+const NARROW: &[Part] =
+    &[source!("../cuda/order.cuh"), source!("../cuda/storage.cuh"), source!("narrow.cu")];
 
 pub(super) fn join_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_join_own", JOIN, arch).define("DTYPE", DType::Bf16)

@@ -2,25 +2,20 @@
 //! `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
 use super::{NAME, THREADS, holds, int, launch, launch_apart};
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const SPREAD: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("spread.cu"),
-];
-const JOIN: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("join.cu")];
-const JOIN_PEERS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("join_peers.cu")];
-const JOIN_MANY: &[&str] = &[
-    include_str!("../cuda/order.cuh"),
-    include_str!("../cuda/storage.cuh"),
-    include_str!("join_many.cu"),
-];
-const GATHER: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("gather.cu")];
+const SPREAD: &[Part] =
+    &[source!("../cuda/order.cuh"), source!("../cuda/storage.cuh"), source!("spread.cu")];
+const JOIN: &[Part] = &[source!("../cuda/order.cuh"), source!("join.cu")];
+const JOIN_PEERS: &[Part] = &[source!("../cuda/order.cuh"), source!("join_peers.cu")];
+const JOIN_MANY: &[Part] =
+    &[source!("../cuda/order.cuh"), source!("../cuda/storage.cuh"), source!("join_many.cu")];
+const GATHER: &[Part] = &[source!("../cuda/order.cuh"), source!("gather.cu")];
 
 /// Values of a block of `join.cu` and `gather.cu`.
 const BLOCK: usize = 1024;

@@ -2,12 +2,13 @@
 
 use super::{THREADS, holds, int, launch};
 use crate::OpError;
+use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("take.cu")];
+const PARTS: &[Part] = &[source!("../cuda/order.cuh"), source!("take.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_take", PARTS, arch)

@@ -65,7 +65,7 @@ impl<'a> Weights<'a> {
     fn integers(&self, rows: &[Rows], width: usize) -> Result<Option<Linear>, ModelError> {
         let values = |rows: &Rows| {
             let param = self.architecture.params.get(rows.param);
-            self.checkpoint.integers(&param.name).filter(|_| param.is_kept(Keeps::Integers))
+            self.checkpoint.integers_of(param).filter(|_| param.is_kept(Keeps::Integers))
         };
         if self.storage == Storage::F32 {
             return Ok(None);
@@ -77,15 +77,19 @@ impl<'a> Weights<'a> {
         let Some(first) = all().next() else { return Ok(None) };
         // Where rows differ, as some of GGUF's do, the most bits and the smallest groups hold all of them.
         let bits = all().map(|of| of.bits).max().unwrap_or(first.bits);
-        let group = all().map(|of| of.group).min().unwrap_or(first.group);
-        let alike = |of: &crate::integers::Integers| {
-            let [shared, whole] = [of.group.is_multiple_of(group), width.is_multiple_of(of.group)];
-            let divided = of.group == group || (shared && whole);
-            of.columns == width && divided && of.order == first.order && of.is_sortable()
+        // A rank may have fewer columns than share a scale.
+        let group_of = |of: &crate::integers::Integers| of.group.min(width);
+        let group = all().map(group_of).min().unwrap_or(width);
+        let alike = |values: &IntegerValues<'_>| {
+            let of = values.of;
+            let own = group_of(of);
+            let [shared, whole] = [own.is_multiple_of(group), width.is_multiple_of(own)];
+            let divided = own == group || (shared && whole);
+            values.columns() == width && divided && of.order == first.order && of.is_sortable()
         };
         // Kernels make whole words of groups, whatever the last one of a row has.
         let whole = group >= width || group.is_multiple_of(32 / bits);
-        if !whole || !all().all(alike) {
+        if !whole || !values.iter().all(alike) {
             return Ok(None);
         }
         let form = Integers { bits, group, zeros: all().any(|of| of.zeros) };
@@ -219,7 +223,7 @@ fn shared(
     [scales, zeros]: [&mut [f32]; 2],
     groups: usize,
 ) -> Result<(), ModelError> {
-    let own = values.of.groups();
+    let own = values.groups();
     if own == groups {
         return values.factors(rows, scales, zeros);
     }

@@ -87,22 +87,22 @@ pub(super) struct Halves {
     tokens: usize,
 }
 
-/// Tokens of a pass for which such memory is kept, where each sum of a model is of one projection, or of experts and what stands beside
-/// them.
-pub(super) fn room(of: &Architecture, tokens: usize) -> Option<usize> {
+/// Tokens of a pass for which such memory is kept, and its bytes on each GPU, where each sum of a model is of one projection, or of experts
+/// and what stands beside them.
+pub(super) fn room(of: &Architecture, tokens: usize) -> Option<(usize, usize)> {
     let fit = |layer: &crate::Layer| {
         let latent = layer.experts.as_ref().is_some_and(|experts| experts.latent.is_some());
         !latent && !matches!(layer.mixer, Mixer::Parallel(_))
     };
     let fits = of.hidden.is_multiple_of(8) && of.hidden <= JoinOwn::WIDEST;
-    (fits && of.place.ranks == 2 && tokens >= LEAST && of.layers.iter().all(fit)).then_some(tokens)
+    let fits = fits && of.place.ranks == 2 && tokens >= LEAST && of.layers.iter().all(fit);
+    let size = [tokens, of.hidden];
+    fits.then(|| (tokens, 2 * APART + parts_bytes(size) + 2 * tokens * of.hidden))
 }
 
 impl Halves {
-    /// Bytes for passes of so many tokens, of each GPU.
-    pub(super) fn bytes(tokens: usize, hidden: usize) -> usize {
-        2 * APART + parts_bytes([tokens, hidden]) + 2 * tokens * hidden
-    }
+    /// Bytes beside what both write to.
+    pub(super) const TURNS: usize = 4 * TURNS;
 
     /// Over as many bytes of both GPUs, zeroed once.
     pub(super) fn new(

@@ -47,8 +47,8 @@ pub(super) fn join(
         return Err(ModelError::Device(format!("rank 0 has another version than {}", nccl.told())));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let room = halves::room(of, tokens);
-    let more = room.map_or(0, |tokens| Halves::bytes(tokens, of.hidden));
+    let (room, more) = halves::room(of, tokens).unzip();
+    let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
     let halves = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
@@ -59,6 +59,16 @@ pub(super) fn join(
     });
     let halves = halves.transpose()?;
     Ok(Together { communicator, inboxes, halves, _opened: Arc::new(opened) })
+}
+
+/// Bytes of a GPU that [`join`] takes for as long as the model is there.
+pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
+    let ranks = of.place.ranks;
+    if !(2..=PEERS).contains(&ranks) {
+        return 0;
+    }
+    let more = halves::room(of, tokens).map_or(0, |(_, bytes)| bytes + Halves::TURNS);
+    (behind(ranks) + Inboxes::TURNS + more) as u64
 }
 
 /// Where what stands behind an inbox begins.

@@ -93,7 +93,7 @@ impl Scheme {
             for of in of {
                 for values in weights.alike(&of.of.rows)? {
                     let integers = values.of;
-                    let group = (integers.groups() > 1).then_some(integers.group);
+                    let group = (values.groups() > 1).then_some(integers.group);
                     let groups = of.groups(group)?;
                     let group = group.filter(|_| groups > 1);
                     let dtype = integers::type_of(integers);

@@ -6,7 +6,7 @@ use super::experts::CudaExperts;
 use super::run::Cache;
 use super::states::StatePool;
 use super::{Cuda, Memory, failed};
-use crate::float8::Scales;
+use crate::float8::ScalesOf;
 use crate::layers::{Experts, GatedMlp};
 use crate::pages::{BLOCK, Pages};
 use crate::params::{ParamId, Projection, Rows};
@@ -129,10 +129,10 @@ impl<'a, 'w> Weights<'a, 'w> {
     }
 
     /// Scales of each parameter of which there are rows; none where some is not kept in float8.
-    pub(super) fn scales(&self, rows: &[Rows]) -> Option<Vec<&'w Scales>> {
+    pub(super) fn scales(&self, rows: &[Rows]) -> Option<Vec<ScalesOf<'w>>> {
         let of = |rows: &Rows| {
             let param = self.architecture.params.get(rows.param);
-            self.checkpoint.scales(&param.name).filter(|_| param.is_kept(Keeps::Projections))
+            self.checkpoint.scales(param).filter(|_| param.is_kept(Keeps::Projections))
         };
         rows.iter().map(of).collect()
     }
@@ -147,7 +147,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         let (mut first, width) = (0, columns.width);
         for rows in rows {
             let part = to.rows(first, rows.count).map_err(failed)?;
-            let values = self.checkpoint.values(&self.architecture.params.get(rows.param).name)?;
+            let values = self.checkpoint.param(self.architecture.params.get(rows.param))?;
             let fill = move |rows: Range<usize>, into: &mut [u8]| {
                 values.fill_float8(rows.start * width, into)
             };
@@ -291,7 +291,7 @@ impl Columns {
 }
 
 /// Scales of a row of float8, of rows with these.
-pub(super) fn float8_groups(scales: &[&Scales], width: usize) -> usize {
+pub(super) fn float8_groups(scales: &[ScalesOf<'_>], width: usize) -> usize {
     let whole = scales.iter().all(|scales| scales.is_of_rows());
     if whole { 1 } else { width.div_ceil(SCALED) }
 }
@@ -299,16 +299,15 @@ pub(super) fn float8_groups(scales: &[&Scales], width: usize) -> usize {
 /// Scales `[groups, rows]` of rows under each other, of columns from one on.
 pub(super) fn float8_factors(
     rows: &[Rows],
-    scales: &[&Scales],
+    scales: &[ScalesOf<'_>],
     groups: usize,
     first: usize,
 ) -> Vec<f32> {
     let of_rows = || rows.iter().zip(scales);
     let of_group = |group: usize| {
         let column = first + group * SCALED;
-        of_rows().flat_map(move |(rows, scales)| {
-            (0..rows.count).map(move |row| scales.at(rows.first + row, column))
-        })
+        of_rows()
+            .flat_map(move |(rows, scales)| scales.at(rows.first..rows.first + rows.count, column))
     };
     (0..groups).flat_map(of_group).collect()
 }

@@ -6,7 +6,7 @@ use crate::subject::{Drawn, Subject, advance, check, tokens};
 use facts::BackendKind;
 use models::{Batch, Capacity, Engine, Model, Storage, Wanted, is_gguf, open, read_config};
 use std::path::{Path, PathBuf};
-use writer::{Kind, write};
+pub(crate) use writer::{Kind, write};
 
 /// What llama.cpp has no word for is left out of the shapes.
 const SUBJECTS: &[Drawn<'static>] = &[

@@ -6,6 +6,7 @@ mod bitsandbytes;
 mod generation;
 mod gguf;
 mod lengths;
+mod narrow_ranks;
 mod oracle;
 mod prefixes;
 mod ranks;

@@ -9,6 +9,7 @@ use models::{
     Place, Ranks, Request, Sampling, StepBudget, Storage, Wanted, follow, generate,
 };
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,6 +40,21 @@ fn split(
     (count, layers): (usize, bool),
     work: impl FnOnce(&mut dyn Engine) + Send,
 ) {
+    let (folder, name) = (subject.folder(), &subject.name);
+    split_stored((folder, Storage::F32), (count, layers), |engine, [read, own, all]| {
+        // What this rank has is all that it reads; embeddings come when tokens want them.
+        assert_eq!(read, own, "{name}");
+        assert!(own < all * 3 / 4, "{name} reads {own} of {all}");
+        work(engine);
+    });
+}
+
+/// The same of a folder or a file in a storage type; `work` is told what rank 0 has read, what was said that it would, and the bytes of all.
+pub(crate) fn split_stored(
+    (path, storage): (&Path, Storage),
+    (count, layers): (usize, bool),
+    work: impl FnOnce(&mut dyn Engine, [u64; 3]) + Send,
+) {
     let pool = || rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -53,10 +69,10 @@ fn split(
         let within = Duration::from_secs(60);
         let ranks = Ranks::lead(&listener, count, b"word", within, Box::new(|_, _| None)).unwrap();
         pool().install(|| {
-            let source = ModelSource::Folder(subject.folder().to_owned());
+            let source = ModelSource::Folder(path.to_owned());
             let capacity = Capacity { sequences: 4, tokens: 300 };
             let step = LargestStep { tokens: 300, logits: 300 };
-            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, (capacity, step));
+            let opening = Opening::new(&source, BackendKind::Cpu, storage, (capacity, step));
             let whole = source.open().unwrap();
             let (opening, part) = match layers {
                 true => (opening.by_layers(), whole.stage(ranks.place())),
@@ -64,12 +80,9 @@ fn split(
             };
             let part = part.unwrap();
             let (all, read) = (part.checkpoint.bytes(), part.checkpoint.bytes_read());
-            // What this rank has is all that it reads; embeddings come when tokens want them.
             let own = part.bytes_to_load(&cpu());
             let mut engine = ranks.open(part, cpu(), &opening).unwrap();
-            assert_eq!(read.load(Ordering::Relaxed), own, "{}", subject.name);
-            assert!(own < all * 3 / 4, "{} reads {own} of {all}", subject.name);
-            work(&mut *engine);
+            work(&mut *engine, [read.load(Ordering::Relaxed), own, all]);
         });
     });
 }

@@ -53,20 +53,20 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
 ];
 
 /// Weights in float8, in the ways that checkpoints have them. Not all of them: some stay wide by name, some by an expression.
-const FLOAT8_ROWS: &[(&str, &str)] = &[(
+pub(crate) const FLOAT8_ROWS: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
             "num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true}}},
         "ignore": ["lm_head", "re:.*router", "re:model.layers.1..*_proj"]}"#,
 )];
-const FLOAT8_TENSORS: &[(&str, &str)] = &[(
+pub(crate) const FLOAT8_TENSORS: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
         "config_groups": {"group_0": {"targets": ["re:.*mlp.*"], "weights": {
             "num_bits": 8, "type": "float", "strategy": "tensor"}}}, "ignore": []}"#,
 )];
-const FLOAT8_BLOCKS: &[(&str, &str)] = &[(
+pub(crate) const FLOAT8_BLOCKS: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
@@ -79,7 +79,7 @@ const FLOAT8_INVERSE: &[(&str, &str)] = &[(
 )];
 
 /// Weights in integers: zero points, groups and whole rows, of both sizes, in one model.
-const INTEGERS_MIXED: &[(&str, &str)] = &[(
+pub(crate) const INTEGERS_MIXED: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "pack-quantized",
         "config_groups": {
@@ -91,16 +91,16 @@ const INTEGERS_MIXED: &[(&str, &str)] = &[(
                 "num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true}}},
         "ignore": ["lm_head", "re:.*router.*", "re:.*[.]gate$"]}"#,
 )];
-const GPTQ_ORDERED: &[(&str, &str)] = &[(
+pub(crate) const GPTQ_ORDERED: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false}"#,
 )];
-const GPTQ_SECOND: &[(&str, &str)] = &[(
+pub(crate) const GPTQ_SECOND: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": 8, "group_size": 32, "desc_act": false,
         "sym": true, "dynamic": {"-:lm_head": {}}}"#,
 )];
-const AWQ: &[(&str, &str)] = &[(
+pub(crate) const AWQ: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm",
         "modules_to_not_convert": []}"#,

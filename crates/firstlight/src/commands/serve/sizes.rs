@@ -6,7 +6,7 @@ use crate::loading;
 use device::Device;
 use device::cuda::SWAP_STAGING_BYTES;
 use facts::{BackendKind, byte_count};
-use models::{Architecture, Capacity, Footprint, Holding, LargestStep, Storage};
+use models::{Architecture, Capacity, EngineKind, Holding, LargestStep, Storage};
 use probe::Source;
 
 /// What an engine is opened for.
@@ -57,7 +57,7 @@ impl Room {
             false => asked.prefix_cache_states.unwrap_or(fit),
         };
         let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
-        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space };
+        let needs = Needs { kind, architecture, holding, step_tokens, snapshots, swap_space };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
@@ -126,6 +126,7 @@ fn swap_space(asked: &Sizes) -> u64 {
 
 /// What a model takes of a device.
 struct Needs<'a> {
+    kind: &'a EngineKind,
     architecture: &'a Architecture,
     holding: Holding,
     step_tokens: usize,
@@ -152,7 +153,7 @@ impl Needs<'_> {
     /// Bytes for them.
     fn bytes(&self, sequences: usize, pool: usize) -> u64 {
         let Room { capacity, step, .. } = self.room(sequences, pool, pool);
-        Footprint::new(self.architecture, self.holding, capacity, step).peak()
+        self.kind.footprint(self.architecture, self.holding, capacity, step).peak()
     }
 
     /// The most sequences, up to so many, that fit where one of them has so many tokens.
@@ -235,6 +236,7 @@ mod tests {
         let device = device::open(BackendKind::Cpu).unwrap();
         let holding = models::holding(&device, Storage::Bf16);
         let needs = Needs {
+            kind: models::engine_kind(&device).unwrap(),
             architecture: &architecture,
             holding,
             step_tokens: 512,

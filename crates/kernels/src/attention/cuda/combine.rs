@@ -4,11 +4,12 @@
 use super::operands::Operands;
 use crate::DType;
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{Planner, arguments};
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const SOURCE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("combine.cu")];
+const SOURCE: &[Part] = &[source!("../../cuda/ampere.cuh"), source!("combine.cu")];
 
 arguments! {
     AttentionCombine: attention_combine {

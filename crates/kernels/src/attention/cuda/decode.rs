@@ -6,16 +6,18 @@ use super::decode_tiles::{ANY, Tile, Widths, choose};
 use super::operands::{Apart, Operands, not_half, shape_macros};
 use crate::DType;
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "decode", why_not, plan };
 
-const DECODE: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("split.cuh"), include_str!("decode.cu")];
+const DECODE: &[Part] =
+    &[source!("../../cuda/ampere.cuh"), source!("split.cuh"), source!("decode.cu")];
 
 /// Rows of the matrix products of one sequence and key head.
 fn rows(problem: &AttentionProblem) -> usize {

@@ -2,20 +2,23 @@
 
 use super::operands::{Operands, Rows, Sizes, not_half, row_map, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::{ChoiceTable, DType};
-use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{
+    ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
+};
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("hopper_config.cuh"),
-    include_str!("hopper_tile.cuh"),
-    include_str!("hopper_softmax.cuh"),
-    include_str!("hopper_products.cuh"),
-    include_str!("hopper.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("hopper_config.cuh"),
+    source!("hopper_tile.cuh"),
+    source!("hopper_softmax.cuh"),
+    source!("hopper_products.cuh"),
+    source!("hopper.cu"),
 ];
 
 /// A row of the tile table.

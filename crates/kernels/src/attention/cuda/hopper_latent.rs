@@ -5,18 +5,21 @@ use super::combine::{Parts, keys_seen, splits};
 use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::DType;
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
-use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{
+    ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
+};
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper_latent", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("../../cuda/order.cuh"),
-    include_str!("split.cuh"),
-    include_str!("hopper_latent_tile.cuh"),
-    include_str!("hopper_latent.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("../../cuda/order.cuh"),
+    source!("split.cuh"),
+    source!("hopper_latent_tile.cuh"),
+    source!("hopper_latent.cu"),
 ];
 
 /// `BLOCK_KEYS` of the kernel.

@@ -3,16 +3,18 @@
 use super::decode_tiles::row_bytes;
 use super::operands::{Apart, Operands, not_half, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "mma", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("mma.cu")];
+const PARTS: &[Part] = &[source!("../../cuda/ampere.cuh"), source!("mma.cu")];
 
 /// A row of the tile table.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use super::operands::{
     Operands, Rows, Sizes, Spacing, not_half, row_map, shape_macros, values_in_keys,
 };
 use crate::attention::AttentionProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, map_element};
 use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Swizzle,
-    TensorMap, TiledLayout,
+    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
+    Swizzle, TensorMap, TiledLayout,
 };
 use std::ops::RangeInclusive;
 
@@ -30,14 +31,14 @@ pub(super) const CLUSTER: CudaVariant<AttentionProblem> = CudaVariant {
 macro_rules! parts {
     ($last:literal) => {
         &[
-            include_str!("hopper_wide_config.cuh"),
-            include_str!("../../cuda/hopper.cuh"),
-            include_str!("hopper_tile.cuh"),
-            include_str!("hopper_softmax.cuh"),
-            include_str!("hopper_wide.cuh"),
-            include_str!("hopper_wide_consumer.cuh"),
-            include_str!("hopper_wide_kernel.cuh"),
-            include_str!($last),
+            source!("hopper_wide_config.cuh"),
+            source!("../../cuda/hopper.cuh"),
+            source!("hopper_tile.cuh"),
+            source!("hopper_softmax.cuh"),
+            source!("hopper_wide.cuh"),
+            source!("hopper_wide_consumer.cuh"),
+            source!("hopper_wide_kernel.cuh"),
+            source!($last),
         ]
     };
 }
@@ -48,7 +49,7 @@ const BLOCK_ROWS: usize = 64;
 /// One of the two kernels.
 struct Kind {
     function: &'static str,
-    parts: &'static [&'static str],
+    parts: &'static [Part],
     /// Blocks that share the channels of 64 rows.
     split: usize,
     head_dims: RangeInclusive<usize>,

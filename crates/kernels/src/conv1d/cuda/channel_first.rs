@@ -4,13 +4,14 @@ use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old, vector};
 use crate::DType;
 use crate::conv1d::{Conv1dProblem, Layout};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, slots};
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Part};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "channel_first", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("channel_first.cu")];
+const PARTS: &[Part] = &[source!("../../cuda/storage.cuh"), source!("channel_first.cu")];
 
 /// Channels of a block, a warp each.
 const WARPS: usize = 4;

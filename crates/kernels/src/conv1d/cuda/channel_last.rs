@@ -3,13 +3,14 @@
 use super::operands::{Operands, shape_macros, too_old, vector};
 use crate::DType;
 use crate::conv1d::{Conv1dProblem, Layout};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, slots};
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Part};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "channel_last", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("channel_last.cu")];
+const PARTS: &[Part] = &[source!("../../cuda/storage.cuh"), source!("channel_last.cu")];
 
 /// Segments of a block, a warp each.
 const WARPS: usize = 4;

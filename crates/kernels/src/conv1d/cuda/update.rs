@@ -4,17 +4,15 @@ use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old};
 use crate::DType;
 use crate::conv1d::Conv1dProblem;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, slots};
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Part};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "update", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/order.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("update.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../../cuda/order.cuh"), source!("../../cuda/storage.cuh"), source!("update.cu")];
 
 /// Channels of a warp.
 const CHANNELS: usize = 128;

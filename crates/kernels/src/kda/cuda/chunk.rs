@@ -3,39 +3,42 @@
 
 use super::operands::{Gates, Operands, storage_macros, too_many};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::kda::{Decays, KdaProblem};
-use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{
+    ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
+};
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
 
-const PREPARE: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("gates.cuh"),
-    include_str!("package.cuh"),
-    include_str!("prepare_gates.cuh"),
-    include_str!("prepare_load.cuh"),
-    include_str!("prepare_solve.cuh"),
-    include_str!("prepare_parts.cuh"),
-    include_str!("prepare.cu"),
+const PREPARE: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("gates.cuh"),
+    source!("package.cuh"),
+    source!("prepare_gates.cuh"),
+    source!("prepare_load.cuh"),
+    source!("prepare_solve.cuh"),
+    source!("prepare_parts.cuh"),
+    source!("prepare.cu"),
 ];
-const PREPARE_HEAD: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("gates.cuh"),
-    include_str!("package.cuh"),
-    include_str!("prepare_gates.cuh"),
-    include_str!("prepare_load.cuh"),
-    include_str!("prepare_solve.cuh"),
-    include_str!("prepare_parts.cuh"),
-    include_str!("prepare_head.cu"),
+const PREPARE_HEAD: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("gates.cuh"),
+    source!("package.cuh"),
+    source!("prepare_gates.cuh"),
+    source!("prepare_load.cuh"),
+    source!("prepare_solve.cuh"),
+    source!("prepare_parts.cuh"),
+    source!("prepare_head.cu"),
 ];
-const WALK: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("gates.cuh"),
-    include_str!("package.cuh"),
-    include_str!("walk_copy.cuh"),
-    include_str!("walk.cu"),
+const WALK: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("gates.cuh"),
+    source!("package.cuh"),
+    source!("walk_copy.cuh"),
+    source!("walk.cu"),
 ];
 
 const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);

@@ -3,21 +3,20 @@
 //! `recurrent.cu`.
 
 use super::operands::{Gates, Operands, storage_macros, too_many};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::kda::{Decays, KdaProblem};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "recurrent.cuda", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("gates.cuh"),
-    include_str!("recurrent.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../../cuda/ampere.cuh"), source!("gates.cuh"), source!("recurrent.cu")];
 
 /// More would not fit the registers that hold the state.
 const LARGEST_KEY_DIM: usize = 512;

@@ -3,24 +3,25 @@
 use super::operands::{OUTPUTS, factor_bits, firsts, in_storage, squared};
 use super::stream::{FEW, blocks};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::linear::{LinearProblem, SCALED, Scales};
 use device::cuda::{
-    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
 };
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "direct", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("../../cuda/narrow.cuh"),
-    include_str!("convolution.cuh"),
-    include_str!("stream.cuh"),
-    include_str!("direct_weights.cuh"),
-    include_str!("direct_batch.cuh"),
-    include_str!("direct.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("../../cuda/narrow.cuh"),
+    source!("convolution.cuh"),
+    source!("stream.cuh"),
+    source!("direct_weights.cuh"),
+    source!("direct_batch.cuh"),
+    source!("direct.cu"),
 ];
 
 /// As in `direct.cu` and `stream.cuh`.

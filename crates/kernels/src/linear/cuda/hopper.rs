@@ -1,25 +1,26 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
 use super::operands::{Form, Operands, Rest, across, group, not_many};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, map_element};
 use crate::linear::LinearProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Map,
-    Swizzle, TensorMap, TiledLayout,
+    Part, Swizzle, TensorMap, TiledLayout,
 };
 use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "hopper", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("hopper_tile.cuh"),
-    include_str!("work.cuh"),
-    include_str!("hopper_finish.cuh"),
-    include_str!("hopper.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("hopper_tile.cuh"),
+    source!("work.cuh"),
+    source!("hopper_finish.cuh"),
+    source!("hopper.cu"),
 ];
 
 /// Rows of x that a block works on, and channels of a stage.

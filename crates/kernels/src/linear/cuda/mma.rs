@@ -2,20 +2,22 @@
 
 use super::operands::{Form, Operands, Rest, across, group, not_many};
 use crate::ChoiceTable;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::linear::LinearProblem;
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> = CudaVariant { name: "mma", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("mma_tile.cuh"),
-    include_str!("work.cuh"),
-    include_str!("mma.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("mma_tile.cuh"),
+    source!("work.cuh"),
+    source!("mma.cu"),
 ];
 
 /// Rows of x and of W in a block's tile, and stages of its loads.

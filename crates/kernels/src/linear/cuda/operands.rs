@@ -1,15 +1,16 @@
 //! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
 
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{Expand, Planner, arguments, expand, int};
 use crate::linear::{LinearProblem, Scales};
 use crate::rmsnorm::cuda::rows;
 use device::cuda::{
-    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
 };
 use std::sync::Arc;
 
-const ROUND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("round.cu")];
+const ROUND: &[Part] = &[source!("../../cuda/storage.cuh"), source!("round.cu")];
 
 /// Elements that a block of `round.cu` rounds.
 const ROUNDED: usize = 2048;

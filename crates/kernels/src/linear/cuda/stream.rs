@@ -2,21 +2,23 @@
 
 use super::operands::{OUTPUTS, firsts, in_storage, not_half, squared};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::linear::LinearProblem;
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "stream", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("convolution.cuh"),
-    include_str!("stream.cuh"),
-    include_str!("stream.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("convolution.cuh"),
+    source!("stream.cuh"),
+    source!("stream.cu"),
 ];
 
 /// What a kernel is compiled for.

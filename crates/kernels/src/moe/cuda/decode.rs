@@ -6,16 +6,18 @@ use super::operands::{
 };
 use super::route::{self, CHUNK, List};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::{MoeProblem, NarrowExperts};
-use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{
+    Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
+};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "decode", why_not, plan };
 
-const GATE_UP: &[&str] =
-    &[AMPERE, NARROW, CHOOSE, include_str!("decode.cuh"), include_str!("decode_gate_up.cu")];
-const DOWN: &[&str] =
-    &[AMPERE, NARROW, CHOOSE, include_str!("decode.cuh"), include_str!("decode_down.cu")];
+const GATE_UP: &[Part] =
+    &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_gate_up.cu")];
+const DOWN: &[Part] = &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_down.cu")];
 
 /// Pairs of a tile.
 const TILE: usize = 8;
@@ -102,7 +104,7 @@ impl Form {
     /// Of the way up or, with `down`, of that.
     fn source(
         self,
-        (name, parts): (&'static str, &'static [&'static str]),
+        (name, parts): (&'static str, &'static [Part]),
         ahead: usize,
         down: bool,
         arch: &GpuArch,

@@ -4,13 +4,14 @@ use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::MoeProblem;
-use device::cuda::{Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "grouped", why_not, plan };
 
-const PARTS: &[&str] = &[AMPERE, STORAGE, include_str!("grouped.cu")];
+const PARTS: &[Part] = &[AMPERE, STORAGE, source!("grouped.cu")];
 
 const THREADS: u32 = 256;
 /// `BLOCK_N` of `grouped.cu`: rows of weights of a block.

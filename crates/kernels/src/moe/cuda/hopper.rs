@@ -4,19 +4,20 @@ use super::operands::{self, AMPERE, HOPPER, overlapping, way_up, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::MoeProblem;
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Swizzle,
-    TensorMap, TiledLayout,
+    Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Part,
+    Swizzle, TensorMap, TiledLayout,
 };
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "hopper", why_not, plan };
 
-pub(super) const COMMON: &str = include_str!("../../cuda/hopper.cuh");
-pub(super) const WORK: &str = include_str!("hopper_work.cuh");
-const PRODUCT: &[&str] = &[COMMON, WORK, include_str!("hopper.cu")];
-const GATHER: &[&str] = &[AMPERE, include_str!("gather.cu")];
+pub(super) const COMMON: Part = source!("../../cuda/hopper.cuh");
+pub(super) const WORK: Part = source!("hopper_work.cuh");
+const PRODUCT: &[Part] = &[COMMON, WORK, source!("hopper.cu")];
+const GATHER: &[Part] = &[AMPERE, source!("gather.cu")];
 
 /// Of a block that gathers tokens.
 pub(super) const GATHER_THREADS: usize = 256;

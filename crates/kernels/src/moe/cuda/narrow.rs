@@ -5,18 +5,19 @@ use super::hopper::{self, GATHER_THREADS, TILE, WORK, tokens_map};
 use super::operands::{self, AMPERE, Factors, Held, NARROW, group_shift, overlapping, words};
 use super::route::{self, List};
 use super::sum;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::{MoeProblem, NarrowExperts};
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Swizzle,
-    TiledLayout,
+    Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Part,
+    Swizzle, TiledLayout,
 };
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "narrow", why_not, plan };
 
-const ORDER: &str = include_str!("order.cuh");
-const PRODUCT: &[&str] = &[hopper::COMMON, NARROW, WORK, ORDER, include_str!("hopper_narrow.cu")];
-const GATHER: &[&str] = &[AMPERE, NARROW, ORDER, include_str!("gather_narrow.cu")];
+const ORDER: Part = source!("order.cuh");
+const PRODUCT: &[Part] = &[hopper::COMMON, NARROW, WORK, ORDER, source!("hopper_narrow.cu")];
+const GATHER: &[Part] = &[AMPERE, NARROW, ORDER, source!("gather_narrow.cu")];
 
 /// As in `hopper_work.cuh`: channels that are multiplied at once, and rows of weights of a half.
 const BLOCK_K: usize = 64;

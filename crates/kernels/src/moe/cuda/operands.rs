@@ -1,17 +1,20 @@
 //! What the variants' kernels share: parts of their sources, limits and arguments.
 
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{Expand, Planner, arguments, int};
 use crate::moe::problem::around;
 use crate::moe::{MoeProblem, NarrowExperts, Score};
-use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource, Launch};
+use device::cuda::{
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource, Launch, Part,
+};
 use std::sync::Arc;
 
-pub(super) const AMPERE: &str = include_str!("../../cuda/ampere.cuh");
-pub(super) const STORAGE: &str = include_str!("../../cuda/storage.cuh");
+pub(super) const AMPERE: Part = source!("../../cuda/ampere.cuh");
+pub(super) const STORAGE: Part = source!("../../cuda/storage.cuh");
 /// Narrow weights made bf16.
-pub(super) const NARROW: &str = include_str!("../../cuda/narrow.cuh");
-pub(super) const CHOOSE: &str = include_str!("choose.cuh");
+pub(super) const NARROW: Part = source!("../../cuda/narrow.cuh");
+pub(super) const CHOOSE: Part = source!("choose.cuh");
 
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 

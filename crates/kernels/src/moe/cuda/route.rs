@@ -2,14 +2,15 @@
 //! `list.cuh`.
 
 use super::operands::{AMPERE, CHOOSE, Weighing, overlapping, weighing};
+use crate::cuda::source;
 use crate::cuda::{Planner, arguments, int};
 use crate::moe::MoeProblem;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const LIST: &str = include_str!("list.cuh");
-const ROUTE: &[&str] = &[AMPERE, CHOOSE, LIST, include_str!("route.cu")];
-const SORT: &[&str] = &[AMPERE, CHOOSE, LIST, include_str!("sort.cu")];
+const LIST: Part = source!("list.cuh");
+const ROUTE: &[Part] = &[AMPERE, CHOOSE, LIST, source!("route.cu")];
+const SORT: &[Part] = &[AMPERE, CHOOSE, LIST, source!("sort.cu")];
 
 /// `CHUNK` of `list.cuh`: tokens that one block lists.
 pub(super) const CHUNK: usize = 64;

@@ -2,11 +2,12 @@
 
 use super::operands::{AMPERE, STORAGE, overlapping};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{Planner, arguments, int};
 use crate::moe::MoeProblem;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
 
-const PARTS: &[&str] = &[AMPERE, STORAGE, include_str!("sum.cu")];
+const PARTS: &[Part] = &[AMPERE, STORAGE, source!("sum.cu")];
 
 /// Threads of a block, and elements of each.
 const THREADS: usize = 256;

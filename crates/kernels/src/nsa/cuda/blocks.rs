@@ -5,47 +5,48 @@ use super::gather;
 use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use device::cuda::{
     Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    Launch, Part,
 };
 use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "blocks", why_not, plan };
 
-const BLOCKS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("list.cuh"),
-    include_str!("blocks.cu"),
+const BLOCKS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("list.cuh"),
+    source!("blocks.cu"),
 ];
-const BLOCKS_HOPPER: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("call.cuh"),
-    include_str!("hopper_tile.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("list.cuh"),
-    include_str!("blocks_hopper.cu"),
+const BLOCKS_HOPPER: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("call.cuh"),
+    source!("hopper_tile.cuh"),
+    source!("softmax.cuh"),
+    source!("list.cuh"),
+    source!("blocks_hopper.cu"),
 ];
-const FINISH: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("finish.cuh"),
-    include_str!("finish.cu"),
+const FINISH: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("finish.cuh"),
+    source!("finish.cu"),
 ];
-const FINISH_HOPPER: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("call.cuh"),
-    include_str!("hopper_tile.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("finish.cuh"),
-    include_str!("finish_hopper.cu"),
+const FINISH_HOPPER: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("call.cuh"),
+    source!("hopper_tile.cuh"),
+    source!("softmax.cuh"),
+    source!("finish.cuh"),
+    source!("finish_hopper.cu"),
 ];
 
 /// Warpgroups of a block of threads of `blocks_hopper.cu`.
@@ -123,7 +124,7 @@ impl Shape {
     fn source(
         &self,
         name: &'static str,
-        parts: &'static [&'static str],
+        parts: &'static [Part],
         compute: ComputeCapability,
     ) -> KernelSource {
         let source = KernelSource::new(name, parts, GpuArch::of(compute));

@@ -3,19 +3,20 @@
 
 use super::operands::{Gates, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part};
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "gather", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("gather.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("gather.cu"),
 ];
 
 /// A row of the tile table.

@@ -2,40 +2,41 @@
 //! the weights that blocks are selected by (`compressed.cu`), and the selection (`select.cu`).
 
 use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macros};
+use crate::cuda::source;
 use crate::cuda::{Planner, arguments, int};
 use crate::nsa::{NsaProblem, Pooling};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
-    KernelSource, Launch,
+    KernelSource, Launch, Part,
 };
 use std::sync::Arc;
 
-const COMPRESS: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("call.cuh"), include_str!("compress.cu")];
-const LEARNED: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("call.cuh"), include_str!("learned.cu")];
-const COMPRESSED: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("compressed.cuh"),
-    include_str!("compressed.cu"),
+const COMPRESS: &[Part] =
+    &[source!("../../cuda/ampere.cuh"), source!("call.cuh"), source!("compress.cu")];
+const LEARNED: &[Part] =
+    &[source!("../../cuda/ampere.cuh"), source!("call.cuh"), source!("learned.cu")];
+const COMPRESSED: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("compressed.cuh"),
+    source!("compressed.cu"),
 ];
-const COMPRESSED_HOPPER: &[&str] = &[
-    include_str!("../../cuda/hopper.cuh"),
-    include_str!("call.cuh"),
-    include_str!("hopper_tile.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("compressed.cuh"),
-    include_str!("compressed_hopper.cu"),
+const COMPRESSED_HOPPER: &[Part] = &[
+    source!("../../cuda/hopper.cuh"),
+    source!("call.cuh"),
+    source!("hopper_tile.cuh"),
+    source!("softmax.cuh"),
+    source!("compressed.cuh"),
+    source!("compressed_hopper.cu"),
 ];
-const SELECT: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("importance.cuh"),
-    include_str!("select.cu"),
+const SELECT: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("importance.cuh"),
+    source!("select.cu"),
 ];
 
 /// Rows of a block of `learned.cu`.

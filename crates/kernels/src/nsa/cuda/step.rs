@@ -4,34 +4,35 @@
 
 use super::operands::{Gates, HEAD_ROWS, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    Launch, Part,
 };
 use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "step", why_not, plan };
 
-const SCORE: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("step.cuh"),
-    include_str!("importance.cuh"),
-    include_str!("step_select.cuh"),
-    include_str!("step_score.cu"),
+const SCORE: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("step.cuh"),
+    source!("importance.cuh"),
+    source!("step_select.cuh"),
+    source!("step_score.cu"),
 ];
-const ATTEND: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("step.cuh"),
-    include_str!("step_attend.cu"),
+const ATTEND: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("step.cuh"),
+    source!("step_attend.cu"),
 ];
 
 /// Tokens that a warp reads at a time.
@@ -96,7 +97,7 @@ fn choose(dims: (usize, usize), shared: u32) -> Option<usize> {
 }
 
 fn source(
-    (name, parts): (&'static str, &'static [&'static str]),
+    (name, parts): (&'static str, &'static [Part]),
     (dtype, dims): (DType, (usize, usize)),
     (warps, key_copies): (usize, usize),
     arch: GpuArch,

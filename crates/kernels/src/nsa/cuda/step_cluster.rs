@@ -4,24 +4,26 @@
 use super::operands::{Gates, HOPPER, Operands, Sequences, shape_macros};
 use super::stages::{self, compress};
 use super::step::attend_bytes;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Part,
 };
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("softmax.cuh"),
-    include_str!("common.cuh"),
-    include_str!("step.cuh"),
-    include_str!("importance.cuh"),
-    include_str!("step_select.cuh"),
-    include_str!("step_cluster.cu"),
+const PARTS: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("call.cuh"),
+    source!("softmax.cuh"),
+    source!("common.cuh"),
+    source!("step.cuh"),
+    source!("importance.cuh"),
+    source!("step_select.cuh"),
+    source!("step_cluster.cu"),
 ];
 
 /// Blocks of a cluster: the most that every GPU with clusters allows.

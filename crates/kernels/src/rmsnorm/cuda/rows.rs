@@ -1,20 +1,18 @@
 //! `rows`: a team of threads a row, any size and storage type. The contract stands in `rows.cu`.
 
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::rmsnorm::{Activation, RmsNormProblem};
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
-    KernelSource, Launch,
+    KernelSource, Launch, Part,
 };
 
 pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "rows", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/order.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("rows.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../../cuda/order.cuh"), source!("../../cuda/storage.cuh"), source!("rows.cu")];
 
 /// Elements of a row that a thread takes, where the row is short enough for that.
 const OF_THREAD: usize = 8;

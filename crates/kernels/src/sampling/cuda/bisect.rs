@@ -1,16 +1,17 @@
 //! `bisect`: a cluster of blocks a row, limits by bisection. The contract stands in `bisect.cu`.
 
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::sampling::SamplingProblem;
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    Launch, Part,
 };
 
 pub(super) const VARIANT: CudaVariant<SamplingProblem> =
     CudaVariant { name: "bisect", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/order.cuh"), include_str!("bisect.cu")];
+const PARTS: &[Part] = &[source!("../../cuda/order.cuh"), source!("bisect.cu")];
 
 const THREADS: u32 = 1024;
 /// Blocks of a cluster where the GPU has clusters: the first whose share of the vocabulary fits the shared memory; more than

@@ -3,26 +3,27 @@
 
 use super::operands::{Apart, MOST, Operands, Settings, unfit};
 use super::segments;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::ssd::SsdProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "chunk", why_not, plan };
 
-const CHUNK: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("decays.cuh"),
-    include_str!("chunk.cuh"),
-    include_str!("chunk.cu"),
+const CHUNK: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("decays.cuh"),
+    source!("chunk.cuh"),
+    source!("chunk.cu"),
 ];
-const STATES: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("decays.cuh"),
-    include_str!("chunk.cuh"),
-    include_str!("states.cu"),
+const STATES: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("decays.cuh"),
+    source!("chunk.cuh"),
+    source!("states.cu"),
 ];
 /// Warps of a block, at most: a warp's state takes half of its registers.
 const MOST_WARPS: usize = 8;
@@ -112,7 +113,7 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
 }
 
 fn source(
-    (name, parts): (&'static str, &'static [&'static str]),
+    (name, parts): (&'static str, &'static [Part]),
     dtype: DType,
     (head_dim, state_dim): (usize, usize),
     tile: Tile,
@@ -154,8 +155,8 @@ fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, CudaError>
     Ok(operands.apart != Apart::dense(problem)?)
 }
 
-const CHUNK_KERNEL: (&str, &[&str]) = ("ssd_chunk", CHUNK);
-const STATES_KERNEL: (&str, &[&str]) = ("ssd_states", STATES);
+const CHUNK_KERNEL: (&str, &[Part]) = ("ssd_chunk", CHUNK);
+const STATES_KERNEL: (&str, &[Part]) = ("ssd_states", STATES);
 
 /// Where the compiler keeps the whole of the chunk kernel in registers; elsewhere it is compiled on the machine.
 fn fits_registers(arch: &BundledArch) -> bool {

@@ -2,18 +2,16 @@
 
 use super::operands::{MOST, Operands, Settings, unfit};
 use crate::DType;
+use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, slots};
 use crate::ssd::SsdProblem;
-use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "recurrent", why_not, plan };
 
-const PARTS: &[&str] = &[
-    include_str!("../../cuda/order.cuh"),
-    include_str!("../../cuda/storage.cuh"),
-    include_str!("recurrent.cu"),
-];
+const PARTS: &[Part] =
+    &[source!("../../cuda/order.cuh"), source!("../../cuda/storage.cuh"), source!("recurrent.cu")];
 
 const WARPS: usize = 4;
 /// Most values of the state that a lane holds.

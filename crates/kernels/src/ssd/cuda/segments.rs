@@ -1,12 +1,13 @@
 //! Long sequences that are few are cut into segments: how many, and the launches that make the states between them.
 
 use super::operands::Operands;
+use crate::cuda::source;
 use crate::cuda::{Planner, arguments, int};
 use crate::ssd::SsdProblem;
-use device::cuda::{Buffer, CudaError, GpuArch, Kernel, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, Kernel, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const COMBINE: &[&str] = &[include_str!("combine.cu")];
+const COMBINE: &[Part] = &[source!("combine.cu")];
 
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;

@@ -19,9 +19,9 @@ impl<'w> Weights<'_, 'w> {
         width: usize,
     ) -> Result<Option<CudaProjection>, ModelError> {
         let Some(values) = self.alike(rows) else { return Ok(None) };
-        let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
+        let Some(first) = values.first() else { return Ok(None) };
         let count = rows.iter().map(|rows| rows.count).sum();
-        let w = self.allocate(&[count, width], type_of(first))?;
+        let w = self.allocate(&[count, width], type_of(first.of))?;
         self.integers_into(rows, &values, &Columns::all(width), &w)?;
         let factors = Factors::read(rows, &values)?;
         let zeros = values.iter().any(|values| values.of.zeros);
@@ -43,7 +43,7 @@ impl<'w> Weights<'_, 'w> {
         };
         let w_scale = Some(self.give(scales)?);
         let made = CudaProjection { w_scale, w_zero: zeros, ..CudaProjection::wide(w) };
-        let w_group = if first.groups() == 1 { made.w_group } else { first.group };
+        let w_group = if first.groups() == 1 { made.w_group } else { first.of.group };
         Ok(Some(CudaProjection { w_group, ..made }))
     }
 
@@ -52,7 +52,7 @@ impl<'w> Weights<'_, 'w> {
         let values = |rows: &Rows| {
             let param = self.architecture.params.get(rows.param);
             let kept = param.is_kept(Keeps::Projections);
-            self.checkpoint.integers(&param.name).filter(|of| kept && is_multiplied(of.of))
+            self.checkpoint.integers_of(param).filter(|of| kept && is_multiplied(of))
         };
         let values: Vec<IntegerValues<'w>> = rows.iter().map(values).collect::<Option<_>>()?;
         let first = values.first()?.of;
@@ -72,7 +72,7 @@ impl<'w> Weights<'_, 'w> {
             let part = to.rows(start, rows.count).map_err(failed)?;
             let values = *values;
             let fill = move |rows: Range<usize>, into: &mut [u8]| {
-                let mut numbers = vec![0i8; rows.len() * values.of.columns];
+                let mut numbers = vec![0i8; rows.len() * values.columns()];
                 values.numbers(rows, &mut numbers)?;
                 put(&numbers, values.of.bits, into);
                 Ok(())
@@ -102,7 +102,7 @@ impl Factors {
         values: &[IntegerValues<'_>],
     ) -> Result<Self, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
-        let groups = values.first().map_or(1, |values| values.of.groups());
+        let groups = values.first().map_or(1, IntegerValues::groups);
         let [mut scales, mut zeros] = [(); 2].map(|()| vec![0f32; groups * count]);
         let mut start = 0;
         for (rows, values) in rows.iter().zip(values) {
@@ -121,9 +121,13 @@ impl Factors {
 }
 
 /// Whether `linear` takes such weights on a GPU.
-fn is_multiplied(of: &Integers) -> bool {
-    let group = of.groups() == 1 || of.group.is_multiple_of(32);
-    of.columns.is_multiple_of(32) && group && of.groups_of.is_none() && (of.bits == 4 || !of.zeros)
+fn is_multiplied(values: &IntegerValues<'_>) -> bool {
+    let of = values.of;
+    let group = values.groups() == 1 || of.group.is_multiple_of(32);
+    values.columns().is_multiple_of(32)
+        && group
+        && of.groups_of.is_none()
+        && (of.bits == 4 || !of.zeros)
 }
 
 /// Numbers as a tensor in u4 or i8 holds them.

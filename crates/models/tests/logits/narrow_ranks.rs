@@ -1,0 +1,126 @@
+//! Weights narrower than 16 bits, split over ranks: each reads its own numbers and the scales that belong to them.
+
+use crate::gguf::{Kind, write};
+use crate::ranks::split_stored;
+use crate::subject::{
+    AWQ, Drawn, FLOAT8_BLOCKS, FLOAT8_ROWS, FLOAT8_TENSORS, GPTQ_ORDERED, GPTQ_SECOND,
+    INTEGERS_MIXED, Subject, advance, check, tokens,
+};
+use models::{Engine, Model, Place, Storage};
+use std::path::Path;
+
+/// Every way that files have them, of widths whose groups are not cut through, and over how many ranks.
+const SPLIT: &[(Drawn<'static>, usize)] = &[
+    (("granite-hybrid-mini", FLOAT8_ROWS), 4),
+    (("llama-mini", FLOAT8_TENSORS), 2),
+    (("qwen3-mini", &[FLOAT8_BLOCKS[0], ("head_dim", "64"), ("intermediate_size", "256")]), 2),
+    (("granite-moe-mini", INTEGERS_MIXED), 2),
+    (("granite-hybrid-mini", &[INTEGERS_MIXED[0], ("shared_intermediate_size", "128")]), 2),
+    (("qwen3-moe-mini", &[GPTQ_SECOND[0], ("intermediate_size", "128")]), 2),
+    (("llama-mini", &[AWQ[0], ("intermediate_size", "128")]), 2),
+];
+
+/// Logits of two passes over a prompt, whose rows are multiplied together and one by one.
+fn logits(engine: &mut dyn Engine) -> Vec<f32> {
+    let tokens = tokens(1, 40);
+    let whole = advance(engine, 0, &tokens, 40);
+    engine.reset(0);
+    [whole, advance(engine, 0, &tokens[..6], 1)].concat()
+}
+
+fn whole(path: &Path, storage: Storage) -> Vec<f32> {
+    let device = device::open(facts::BackendKind::Cpu).unwrap();
+    let capacity = models::Capacity { sequences: 4, tokens: 300 };
+    logits(&mut *models::open(Model::read(path).unwrap(), device, storage, capacity).unwrap())
+}
+
+#[test]
+fn narrow_weights_split_give_the_logits_of_whole_ones() {
+    for (drawn, count) in SPLIT {
+        let subject = Subject::draw(*drawn);
+        let (path, name) = (subject.folder(), &subject.name);
+        let want: Vec<f64> = whole(path, Storage::F32).into_iter().map(f64::from).collect();
+        split_stored((path, Storage::F32), (*count, false), |engine, [read, own, all]| {
+            // Scales are read beside the numbers.
+            assert!((own..own * 3 / 2).contains(&read), "{name}: {read} of {own}");
+            assert!(own < all * 3 / 4, "{name} reads {own} of {all}");
+            check(name, &logits(engine), &want);
+        });
+        split_stored((path, Storage::F32), (2, true), |engine, _| {
+            check(&format!("{name} in stages"), &logits(engine), &want);
+        });
+    }
+}
+
+/// Blocks of GGUF files, which have their scales in them.
+#[test]
+fn blocks_of_a_file_split_give_the_logits_of_whole_ones() {
+    let widths: &[_] = &[
+        ("hidden_size", "256"),
+        ("shared_intermediate_size", "512"),
+        ("mamba_n_heads", "32"),
+        ("num_key_value_heads", "4"),
+    ];
+    let subject = Subject::draw(("granite-hybrid-mini", widths));
+    for (kind, refused) in [
+        (Kind::Q8_0, None),
+        (Kind::Q4_0, None),
+        (Kind::Q4K, Some("Q4_K in blocks of 256 columns, and column 128 is inside one")),
+    ] {
+        let path = subject.folder().join("model.gguf");
+        write(subject.folder(), &path, |_| kind);
+        if let Some(words) = refused {
+            let model = Model::read(&path).unwrap();
+            let error = model.part(Place { rank: 0, ranks: 2 }).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+            continue;
+        }
+        let want: Vec<f64> = whole(&path, Storage::F32).into_iter().map(f64::from).collect();
+        split_stored((&path, Storage::F32), (2, false), |engine, _| {
+            check(&format!("{kind:?}"), &logits(engine), &want);
+        });
+    }
+}
+
+/// Where the processor keeps integers as they are: those of a rank are as good as whole ones.
+#[test]
+fn integers_that_are_kept_split_too() {
+    for (drawn, count) in &SPLIT[3..] {
+        let subject = Subject::draw(*drawn);
+        let path = subject.folder();
+        let want = whole(path, Storage::Bf16);
+        split_stored((path, Storage::Bf16), (*count, false), |engine, _| {
+            let error = models::relative_error(&logits(engine), &want);
+            let most = Storage::Bf16.tolerance_between(engine.architecture());
+            assert!(error <= most, "{}: {error} of {most}", subject.name);
+        });
+    }
+}
+
+#[test]
+fn what_is_cut_through_is_refused_by_name() {
+    let refusals: [(Drawn<'_>, &str); 4] = [
+        (
+            ("llama-mini", AWQ),
+            "`model.layers.0.mlp.down_proj.weight` is in int4 in groups of 32 columns, and column 48 is inside one",
+        ),
+        (
+            ("qwen3-mini", FLOAT8_BLOCKS),
+            "`model.layers.0.self_attn.o_proj.weight` is in float8 in blocks of 128 columns, and column 48 is inside one",
+        ),
+        (
+            ("granite-hybrid-mini", GPTQ_ORDERED),
+            "columns of `model.layers.0.mamba.out_proj.weight` belong to groups in an order of their own",
+        ),
+        (
+            ("granite-hybrid-mini", INTEGERS_MIXED),
+            "`model.layers.0.shared_mlp.output_linear.weight` is in int4 in groups of 32 columns, and column 48 is inside one",
+        ),
+    ];
+    for (drawn, words) in refusals {
+        let subject = Subject::draw(drawn);
+        let model = Model::read(subject.folder()).unwrap();
+        let error = model.part(Place { rank: 0, ranks: 2 }).unwrap_err();
+        assert_eq!(error.to_string(), format!("the model cannot be split: {words}"));
+    }
+}
