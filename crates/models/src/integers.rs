@@ -77,6 +77,11 @@ impl Integers {
         form(self) == form(other) && self.order == other.order
     }
 
+    /// Whether what is taken from its numbers is no whole one.
+    pub(crate) fn has_offsets(&self) -> bool {
+        self.zeros && matches!(self.held, Held::Blocks(_))
+    }
+
     /// Whether rows can be read with their columns sorted by groups of one size.
     pub(crate) fn is_sortable(&self) -> bool {
         self.groups_of.is_none() || self.order.is_some()
@@ -203,10 +208,7 @@ impl IntegerValues<'_> {
             }
             Held::Blocks(placed) => {
                 gguf::factors(placed, (self.shards, self.read), rows, (scales, zeros))?;
-                return match scales.iter().all(|scale| scale.is_finite()) {
-                    true => Ok(()),
-                    false => Err(self.wrong(self.path(), "has a scale that is not finite")),
-                };
+                return self.finite(scales, self.path());
             }
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
@@ -227,9 +229,7 @@ impl IntegerValues<'_> {
                 into.zip(&column).for_each(|(into, scale)| *into = *scale);
             }
         }
-        if !scales.iter().all(|scale| scale.is_finite()) {
-            return Err(self.wrong(&found.path, "has a scale that is not finite"));
-        }
+        self.finite(scales, &found.path)?;
         let (Some(of_zeros), false) = (of_zeros, zeros.is_empty()) else {
             zeros.fill(0.0);
             return Ok(());
@@ -275,6 +275,37 @@ impl IntegerValues<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The same with offsets in the place of zero points: a value is `scale (number + middle) - offset`, in float32 exactly as GGUF files
+    /// have it.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::factors`], and when an offset is none.
+    pub(crate) fn offsets(
+        &self,
+        rows: Range<usize>,
+        scales: &mut [f32],
+        offsets: &mut [f32],
+    ) -> Result<(), ModelError> {
+        let Held::Blocks(placed) = &self.of.held else {
+            self.factors(rows, scales, offsets)?;
+            let middle = self.of.middle() as f32;
+            let both = offsets.iter_mut().zip(&*scales);
+            both.for_each(|(offset, scale)| *offset = scale * (*offset + middle));
+            return Ok(());
+        };
+        self.hold(&rows)?;
+        gguf::offsets(placed, (self.shards, self.read), rows, (scales, offsets))?;
+        self.finite(scales, self.path())?;
+        self.finite(offsets, self.path())
+    }
+
+    fn finite(&self, scales: &[f32], path: &Path) -> Result<(), ModelError> {
+        match scales.iter().all(|scale| scale.is_finite()) {
+            true => Ok(()),
+            false => Err(self.wrong(path, "has a scale that is not finite")),
+        }
     }
 
     /// Values from `first` on, as floats.
