@@ -87,7 +87,7 @@ struct Form {
     grouped: bool,
     /// Columns of a row that have a factor of their own otherwise, 0 for none.
     blocks: usize,
-    /// Whether each of these has an offset too.
+    /// Whether each of these has an offset too, of one row of x; kernels for more ask when they run, which costs these nothing.
     offset: bool,
     /// Most rows of x.
     tokens: usize,
@@ -110,7 +110,7 @@ impl Form {
             weights,
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
             blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
-            offset: problem.offsets,
+            offset: problem.offsets && tokens <= 1,
             tokens: ROWS_OF_X.into_iter().find(|most| tokens <= *most).unwrap_or(MOST),
             normed: few && problem.norm.is_some(),
             x_f32: few && problem.x_dtype == DType::F32,
@@ -322,8 +322,13 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     }
     // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to.
     let blocks = [from, gated(from), convolved, rows, onto(rows), onto(normed_rows)];
-    for (weights, offset) in [(Weights::I8, false), (Weights::U4, false), (Weights::U4, true)] {
-        let blocks = of(&blocks, &[1, FEW]).into_iter();
+    let sizes: [(_, _, &[usize]); 3] = [
+        (Weights::I8, false, &[1, FEW]),
+        (Weights::U4, false, &[1, FEW]),
+        (Weights::U4, true, &[1]),
+    ];
+    for (weights, offset, sizes) in sizes {
+        let blocks = of(&blocks, sizes).into_iter();
         forms.extend(blocks.map(|form| Form { weights, blocks: BLOCK, offset, ..form }));
     }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));

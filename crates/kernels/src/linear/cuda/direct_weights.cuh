@@ -70,12 +70,6 @@ DEVICE void four_bits(u32 bits, u32& first, u32& second) {
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(first) : "r"(bits), "r"(0x003c003c), "r"(0x5c005c00));
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(second) : "r"(bits), "r"(0x03c003c0), "r"(0x4c004c00));
 }
-
-// A block's sum without that, and less its zero, which its factor is still to meet; or with OFFSET times its factor, and less its offset.
-DEVICE float block_of(float sum, float2 of_x, float factor, float below) {
-  sum -= of_x.x;
-  return fmaf(-below, of_x.y, OFFSET ? sum * factor : sum);
-}
 #endif
 
 // d += a b, in what x is in.
