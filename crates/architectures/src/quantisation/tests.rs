@@ -194,6 +194,25 @@ fn bytes_are_those_of_experts() {
     }
 }
 
+/// llama.cpp has more bits for values than for queries and keys, which GPUs multiply in one pass.
+#[test]
+fn what_is_multiplied_with_rows_stored_otherwise_is_expanded() {
+    let name = |of: &str| format!("model.layers.0.self_attn.{of}_proj.weight");
+    for (values, kept) in [(Block::Q4K, true), (Block::Q4_0, true), (Block::Q6K, false)] {
+        let blocks = [("q", Block::Q4K), ("k", Block::Q4K), ("v", values), ("o", Block::Q4K)];
+        let types = blocks.iter().map(|(of, block)| (name(of), json!(block.name())));
+        let types = Value::Object(types.collect());
+        let quantised = json!({ "quant_method": "gguf", "types": types });
+        let config = shape("llama-mini").unwrap().with("hidden_size", 256.into());
+        let llama = Architecture::of(&config.with(KEY, quantised)).unwrap();
+        for (of, want) in [("q", kept), ("k", kept), ("v", kept), ("o", true)] {
+            let param = llama.params.iter().find(|param| param.name == name(of)).unwrap();
+            assert_eq!(param.is_kept(Keeps::Projections), want, "{of} beside {values:?}");
+            assert!(param.is_kept(Keeps::Integers));
+        }
+    }
+}
+
 /// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor, and on GPUs where something
 /// is; bfloat16 there for what their kernels do not take, and for an embedding.
 #[test]
