@@ -151,9 +151,8 @@ fn four_bits_by_hand() {
 
 #[test]
 fn wrong_offsets_are_named() {
-    let offset = |shape: &[usize], dtype| {
-        Tensor::new(shape, vec![0f64; shape.iter().product()]).cast(dtype)
-    };
+    let offset =
+        |shape: &[usize], dtype| Tensor::new(shape, vec![0f64; shape.iter().product()]).cast(dtype);
     let refused = |added: &[(&str, Tensor)], expect: &str| {
         let added = added.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone()));
         let tensors: TensorMap = four_bits().into_iter().chain(added).collect();

@@ -88,15 +88,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
   const int pair = has_blocks ? lane % 4 * 2 : 0, own_block = warp * BATCHED_BLOCKS + pair;
   int fed_block = own_block, fed_row = 0, fed_other = 0;
-#if WEIGHT_BITS == 4
-  const bool offsets = TOKENS == 1 ? OFFSET : w_offset != nullptr;
-  const unsigned char* const w_below = offsets ? (const unsigned char*)w_offset : w_zero;
-#endif
 #endif
   const Weight *low = w, *high = w;
   bool low_there = false, high_there = false;
 #if WEIGHT_BITS == 4
   const unsigned char *low_zero = w_zero, *high_zero = w_zero;
+  const bool offsets = TOKENS == 1 ? OFFSET : w_offset != nullptr;
+  const unsigned char* const w_below = offsets ? (const unsigned char*)w_offset : w_zero;
 #endif
   const auto point = [&](int tile) {
     // Behind the last tile factors are of no use, but read.
@@ -126,9 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       batch.factor[b] = load_factor(w_scale, at + fed_row, factor_bits), batch.factor[2 + b] = load_factor(w_scale, at + fed_other, factor_bits);
 #if WEIGHT_BITS == 4
       batch.below[b] = batch.below[2 + b] = 8;
-      if (OFFSET || w_below != nullptr) {
-        batch.below[b] = load_below(w_below, at + fed_row, offsets), batch.below[2 + b] = load_below(w_below, at + fed_other, offsets);
-      }
+      if (OFFSET || w_below != nullptr) batch.below[b] = load_below(w_below, at + fed_row, offsets), batch.below[2 + b] = load_below(w_below, at + fed_other, offsets);
 #endif
     }
     fed_block += ROUND / BLOCK;
@@ -286,9 +282,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if WEIGHT_BITS == 4
     float below[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      below[i] = offsets ? __uint_as_float(batch.below[i]) : (float)batch.below[i] * (TOKENS == 1 ? 1.0f : factor[i]);
-    }
+    for (int i = 0; i < 4; i++) below[i] = below_of(batch.below[i], offsets, TOKENS == 1 ? 1.0f : factor[i]);
 #endif
     const int segment = round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
 #if TOKENS == 1

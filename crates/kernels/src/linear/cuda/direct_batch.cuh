@@ -44,6 +44,7 @@ DEVICE u32 load_below(const unsigned char* from, i64 index, bool offset) {
   from += index * (offset ? 4 : 1);
   return offset ? __ldg((const u32*)from) : __ldg(from);
 }
+DEVICE float below_of(u32 stored, bool offset, float factor) { return offset ? __uint_as_float(stored) : (float)stored * factor; }
 
 // What a column's product meets, and what its row of w was divided by.
 struct Around {
