@@ -61,9 +61,10 @@ impl Param {
     }
 
     /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
-    /// points, where the processor keeps them and in experts, and elsewhere have 16 bits, and 8.
+    /// points, where the processor keeps them, in experts and where these are no whole numbers, and elsewhere have 16 bits, and 8.
     pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
-        let wide = keeps == Keeps::Integers || self.of_experts;
+        let offsets = matches!(self.stored, Stored::Int(int) if int.has_offsets());
+        let wide = keeps == Keeps::Integers || self.of_experts || offsets;
         let factors = if wide { [4, 4] } else { [2, 1] };
         let narrow = if self.is_kept(keeps) { self.narrow_bytes(factors) } else { None };
         narrow.unwrap_or_else(|| (self.len() as u64).saturating_mul(value_bytes as u64))

@@ -7,7 +7,7 @@ pub use gguf::Block;
 pub use integers::{Int, Packing, in_integers};
 
 use crate::layers::GatedMlp;
-use crate::params::Expanded;
+use crate::params::{Expanded, Projection};
 use crate::{Architecture, Config, ConfigError, Mixer};
 use fancy_regex::Regex;
 use serde_json::{Map, Value, json};
@@ -22,6 +22,19 @@ pub enum Stored {
     Fp8(Fp8),
     /// Integers of 4 or 8 bits beside scales in another tensor.
     Int(Int),
+}
+
+impl Stored {
+    /// Whether rows of one and of the other can stand under each other as they are stored.
+    fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Int(one), Self::Int(other)) => {
+                (one.bits, one.group) == (other.bits, other.group)
+            }
+            (Self::Wide, Self::Wide) | (Self::Fp8(_), Self::Fp8(_)) => true,
+            _ => false,
+        }
+    }
 }
 
 impl From<Int> for Stored {
@@ -278,8 +291,8 @@ impl Fp8Scales {
 }
 
 impl Architecture {
-    /// Notes which parameters engines expand though they are stored narrower: matrices of heads, and experts in groups that kernels for
-    /// experts do not read. And which are multiplied as experts are: these, and what is stored like them and can be cut into such.
+    /// Notes which parameters engines expand though they are stored narrower: matrices of heads, experts in groups that kernels for
+    /// experts do not read, and what is multiplied in one pass with rows that are stored otherwise, as GGUF's values among queries and keys. And which are multiplied as experts are: these, and what is stored like them and can be cut into such.
     pub(crate) fn note_expanded(&mut self) {
         let (mut heads, mut expanded, mut of_experts) = (Vec::new(), Vec::new(), Vec::new());
         for layer in &self.layers {
@@ -296,6 +309,13 @@ impl Architecture {
                 let shared = layer.mlp.iter().filter(like);
                 of_experts.extend(experts.experts.iter().chain(shared).flat_map(params));
             }
+            for of in layer.mlp.iter().map(|of| &of.gate_up).chain(stacked(&layer.mixer)) {
+                let params = || of.rows.iter().map(|rows| rows.param);
+                let stored = || params().map(|param| self.params.get(param).stored);
+                if !stored().zip(stored().skip(1)).all(|(one, next)| one.is_like(next)) {
+                    expanded.extend(params());
+                }
+            }
             let experts = layer.experts.iter().flat_map(|experts| &experts.experts);
             for of in experts.flat_map(|of| [&of.gate_up, &of.down]) {
                 let params = of.rows.iter().map(|rows| rows.param);
@@ -311,6 +331,18 @@ impl Architecture {
         of_experts.into_iter().for_each(|param| self.params.of_experts(param, true));
         expanded.into_iter().for_each(|param| self.params.expand(param, Expanded::OnGpus));
         heads.into_iter().for_each(|param| self.params.expand(param, Expanded::Everywhere));
+    }
+}
+
+/// What a mixer multiplies by rows of several parameters.
+fn stacked(mixer: &Mixer) -> Option<&Projection> {
+    match mixer {
+        Mixer::Attention(of) => Some(&of.qkv),
+        Mixer::Parallel(of) => Some(&of.attention.qkv),
+        Mixer::Kda(of) => Some(&of.project),
+        Mixer::Latent(of) => Some(&of.project),
+        Mixer::GatedDelta(of) => Some(&of.project),
+        Mixer::Mamba1(_) | Mixer::Mamba2(_) | Mixer::ShortConv(_) | Mixer::None => None,
     }
 }
 

@@ -168,6 +168,24 @@ pub(crate) fn factors(
     })
 }
 
+/// Scales and offsets of some rows `[rows, groups]` as the file has them: a value is `scale (number + middle) - offset`.
+pub(crate) fn offsets(
+    placed: &Placed,
+    from: (&[Shard], &AtomicU64),
+    rows: Range<usize>,
+    (scales, offsets): (&mut [f32], &mut [f32]),
+) -> Result<(), ModelError> {
+    let mut both = scales.iter_mut().zip(offsets);
+    placed.blocks(from, rows, |block, bytes| {
+        let middle = if block.int().symmetric { 8.0 } else { 0.0 };
+        blocks::factors(block, bytes, |_, [scale, least]| {
+            if let Some((scales, offsets)) = both.next() {
+                (*scales, *offsets) = (scale, scale * middle + least);
+            }
+        });
+    })
+}
+
 /// All values of a tensor.
 fn fill(header: &Header, tensor: &Tensor, into: &mut [f32]) -> Result<(), ModelError> {
     let placed = Placed { lie: Lie::Rows(tensor.clone(), 0), columns: 1, exponential: false };

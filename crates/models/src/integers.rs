@@ -78,6 +78,11 @@ impl Integers {
         form(self) == form(other) && self.order == other.order
     }
 
+    /// Whether what is taken from its numbers is no whole one.
+    pub(crate) fn has_offsets(&self) -> bool {
+        self.zeros && matches!(self.held, Held::Blocks(_))
+    }
+
     /// Whether rows can be read with their columns sorted by groups of one size.
     pub(crate) fn is_sortable(&self) -> bool {
         self.groups_of.is_none() || self.order.is_some()
@@ -247,6 +252,18 @@ impl IntegerValues<'_> {
         scales: &mut [f32],
         zeros: &mut [f32],
     ) -> Result<(), ModelError> {
+        self.of_groups(rows, [scales, zeros], |rows, scales, zeros| {
+            self.factors_of_run(rows, scales, zeros)
+        })
+    }
+
+    /// Two lists `[rows, groups]` of some rows, as they are read of neighbouring rows of the whole weight, of all of its columns.
+    fn of_groups(
+        &self,
+        rows: Range<usize>,
+        [scales, zeros]: [&mut [f32]; 2],
+        read: impl Fn(Range<usize>, &mut [f32], &mut [f32]) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
         let (groups, all) = (self.groups(), self.of.groups());
         let first = self.own().start / self.of.group;
         let (mut scales, mut zeros) = (scales, zeros);
@@ -257,11 +274,11 @@ impl IntegerValues<'_> {
                 (scales.split_off_mut(..count), zeros.split_off_mut(..own_zeros));
             let (Some(own_scales), Some(own_zeros)) = (own_scales, own_zeros) else { break };
             if groups == all {
-                self.factors_of_run(rows, own_scales, own_zeros)?;
+                read(rows, own_scales, own_zeros)?;
                 continue;
             }
             let [mut of_rows, mut zeros_of_rows] = [(); 2].map(|()| vec![0f32; rows.len() * all]);
-            self.factors_of_run(rows, &mut of_rows, &mut zeros_of_rows)?;
+            read(rows, &mut of_rows, &mut zeros_of_rows)?;
             some_columns(&of_rows, all, first..first + groups, own_scales);
             some_columns(&zeros_of_rows, all, first..first + groups, own_zeros);
         }
@@ -287,10 +304,7 @@ impl IntegerValues<'_> {
             }
             Held::Blocks(placed) => {
                 gguf::factors(placed, (self.shards, self.read), rows, (scales, zeros))?;
-                return match scales.iter().all(|scale| scale.is_finite()) {
-                    true => Ok(()),
-                    false => Err(self.wrong(self.path(), "has a scale that is not finite")),
-                };
+                return self.finite(scales, self.path());
             }
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
@@ -311,9 +325,7 @@ impl IntegerValues<'_> {
                 into.zip(&column).for_each(|(into, scale)| *into = *scale);
             }
         }
-        if !scales.iter().all(|scale| scale.is_finite()) {
-            return Err(self.wrong(&found.path, "has a scale that is not finite"));
-        }
+        self.finite(scales, &found.path)?;
         let (Some(of_zeros), false) = (of_zeros, zeros.is_empty()) else {
             zeros.fill(0.0);
             return Ok(());
@@ -359,6 +371,39 @@ impl IntegerValues<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The same with offsets in the place of zero points: a value is `scale (number + middle) - offset`, in float32 exactly as GGUF files
+    /// have it.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::factors`], and when an offset is none.
+    pub(crate) fn offsets(
+        &self,
+        rows: Range<usize>,
+        scales: &mut [f32],
+        offsets: &mut [f32],
+    ) -> Result<(), ModelError> {
+        let Held::Blocks(placed) = &self.of.held else {
+            self.factors(rows, scales, offsets)?;
+            let middle = self.of.middle() as f32;
+            let both = offsets.iter_mut().zip(&*scales);
+            both.for_each(|(offset, scale)| *offset = scale * (*offset + middle));
+            return Ok(());
+        };
+        let read = |rows, scales: &mut [f32], offsets: &mut [f32]| {
+            gguf::offsets(placed, (self.shards, self.read), rows, (scales, offsets))
+        };
+        self.of_groups(rows, [scales, offsets], read)?;
+        self.finite(scales, self.path())?;
+        self.finite(offsets, self.path())
+    }
+
+    fn finite(&self, scales: &[f32], path: &Path) -> Result<(), ModelError> {
+        match scales.iter().all(|scale| scale.is_finite()) {
+            true => Ok(()),
+            false => Err(self.wrong(path, "has a scale that is not finite")),
+        }
     }
 
     /// Values of the whole weight, or of a part of one that can be [`Self::filled_by_part`], from `first` on, as floats.

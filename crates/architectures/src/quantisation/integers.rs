@@ -70,16 +70,20 @@ impl Int {
         }
     }
 
-    /// Whether GPUs multiply such weights of so many columns: by 16 bytes of a row, with the groups and whole zero points that
+    /// Whether GPUs multiply such weights of so many columns: by 16 bytes of a row, with the groups and what is taken from numbers that
     /// `linear` takes.
     pub(crate) fn is_multiplied(self, columns: usize) -> bool {
         let group = self.group.is_none_or(|group| group.is_multiple_of(32));
         if self.packing == Packing::LookedUp {
             return false;
         }
-        let whole = self.symmetric || !matches!(self.packing, Packing::Gguf(_));
-        let zeros = (self.bits == 4 && whole) || self.symmetric;
+        let zeros = self.bits == 4 || self.symmetric;
         columns.is_multiple_of(32) && group && !self.ordered && zeros
+    }
+
+    /// Whether what is taken from a group's numbers is no whole one, as in GGUF's K blocks.
+    pub fn has_offsets(self) -> bool {
+        !self.symmetric && matches!(self.packing, Packing::Gguf(_))
     }
 
     /// Whether kernels for experts on GPUs do: a warp's 16 bytes a lane of a row have one factor.

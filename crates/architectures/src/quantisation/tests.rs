@@ -194,8 +194,27 @@ fn bytes_are_those_of_experts() {
     }
 }
 
-/// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor; bfloat16 on GPUs for what their
-/// kernels do not take, and for an embedding.
+/// llama.cpp has more bits for values than for queries and keys, which GPUs multiply in one pass.
+#[test]
+fn what_is_multiplied_with_rows_stored_otherwise_is_expanded() {
+    let name = |of: &str| format!("model.layers.0.self_attn.{of}_proj.weight");
+    for (values, kept) in [(Block::Q4K, true), (Block::Q4_0, true), (Block::Q6K, false)] {
+        let blocks = [("q", Block::Q4K), ("k", Block::Q4K), ("v", values), ("o", Block::Q4K)];
+        let types = blocks.iter().map(|(of, block)| (name(of), json!(block.name())));
+        let types = Value::Object(types.collect());
+        let quantised = json!({ "quant_method": "gguf", "types": types });
+        let config = shape("llama-mini").unwrap().with("hidden_size", 256.into());
+        let llama = Architecture::of(&config.with(KEY, quantised)).unwrap();
+        for (of, want) in [("q", kept), ("k", kept), ("v", kept), ("o", true)] {
+            let param = llama.params.iter().find(|param| param.name == name(of)).unwrap();
+            assert_eq!(param.is_kept(Keeps::Projections), want, "{of} beside {values:?}");
+            assert!(param.is_kept(Keeps::Integers));
+        }
+    }
+}
+
+/// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor, and on GPUs where something
+/// is; bfloat16 there for what their kernels do not take, and for an embedding.
 #[test]
 fn bytes_are_those_of_blocks() {
     let name = "model.layers.0.mamba.in_proj.weight";
@@ -204,7 +223,7 @@ fn bytes_are_those_of_blocks() {
     for (block, host, gpu) in [
         (Block::Q8_0, 8.0 + 1.0, 8.0 + 0.5),
         (Block::Q4_0, 4.0 + 1.0, 4.0 + 0.5),
-        (Block::Q4K, 4.0 + 2.0, 16.0),
+        (Block::Q4K, 4.0 + 2.0, 4.0 + 2.0),
         (Block::Q5K, 8.0 + 2.0, 16.0),
         (Block::Q6K, 8.0 + 2.0, 16.0),
     ] {

@@ -159,6 +159,8 @@ pub struct LinearCall<'a> {
     pub w_scale: Option<&'a Tensor>,
     /// Zero points of w in u4, shaped as its factors.
     pub w_zero: Option<&'a Tensor>,
+    /// What is subtracted from w in u4 times its factors, in the place of zero points, shaped as these.
+    pub w_offset: Option<&'a Tensor>,
     /// Columns of w with a factor of their own, where a row has several.
     pub w_group: usize,
     /// Which column of x each of w in u4 or i8 is multiplied with, `[K]`.
@@ -188,6 +190,7 @@ impl<'a> LinearCall<'a> {
             w,
             w_scale: None,
             w_zero: None,
+            w_offset: None,
             w_group: SCALED,
             x_order: None,
             bias: None,
@@ -247,6 +250,7 @@ impl Typed for LinearCall<'_> {
             "w": self.w,
             "w_scale": self.w_scale,
             "w_zero": self.w_zero,
+            "w_offset": self.w_offset,
             "x_order": self.x_order,
             "bias": self.bias,
             "norm": self.norm.map(|norm| norm.weight),

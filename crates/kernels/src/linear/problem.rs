@@ -36,6 +36,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "u8 zero points, beside w in u4: a weight is w_scale * (w - w_zero); 8 without it",
         ),
         tensor(
+            "w_offset",
+            "[G, N]",
+            false,
+            "f32, beside w in u4 and in the place of w_zero: a weight is w_scale * w - w_offset",
+        ),
+        tensor(
             "x_order",
             "[K]",
             false,
@@ -143,6 +149,8 @@ pub struct LinearProblem {
     pub w_group: usize,
     /// Whether weights have zero points.
     pub zeros: bool,
+    /// Whether offsets are subtracted from weights times their factors.
+    pub offsets: bool,
     /// Whether columns of x are multiplied in another order.
     pub ordered: bool,
     /// Type of x: `dtype` or f32.
@@ -239,6 +247,7 @@ impl LinearProblem {
             scales,
             w_group: options.w_group,
             zeros: inputs.get("w_zero").is_some(),
+            offsets: inputs.get("w_offset").is_some(),
             ordered: ordered(inputs, w_dtype, depth)?,
             x_dtype,
             tokens,
@@ -268,10 +277,15 @@ fn scales(
     if group == 0 || !group.is_multiple_of(GROUPED) {
         return Err(refused(SPEC.name, "w_group", group, format!("a multiple of {GROUPED}")));
     }
-    let zero = inputs.get("w_zero");
-    if zero.is_some() && narrow != Some(DType::U4) {
-        return Err(inputs.value_error("w_zero", "is for weights in u4"));
-    }
+    const BELOW: [(&str, DType); 2] = [("w_zero", DType::U8), ("w_offset", DType::F32)];
+    let mut below = BELOW.iter().filter(|(name, _)| inputs.get(name).is_some());
+    let below = match [below.next(), below.next()] {
+        [Some((name, _)), _] if narrow != Some(DType::U4) => {
+            return Err(inputs.value_error(name, "is for weights in u4"));
+        }
+        [_, Some((name, _))] => return Err(inputs.value_error(name, "stands beside `w_zero`")),
+        [below, None] => below,
+    };
     let Some(narrow) = narrow else {
         return match inputs.get("w_scale") {
             Some(_) => Err(inputs.value_error("w_scale", "is for weights in e4m3, i8 or u4")),
@@ -289,10 +303,10 @@ fn scales(
     }
     let groups = depth.div_ceil(group);
     let sizes = inputs.dims("w_scale", [Dim::free("G"), Dim::fixed("N", outputs)])?;
-    if let Some(zero) = zero {
-        inputs.dims("w_zero", [Dim::fixed("G", sizes[0]), Dim::fixed("N", outputs)])?;
-        if zero.dtype() != DType::U8 {
-            return Err(inputs.dtype_error("w_zero", "u8"));
+    if let Some((name, wanted)) = below {
+        inputs.dims(name, [Dim::fixed("G", sizes[0]), Dim::fixed("N", outputs)])?;
+        if inputs.tensor(name).dtype() != *wanted {
+            return Err(inputs.dtype_error(name, &wanted.to_string()));
         }
     }
     match sizes {

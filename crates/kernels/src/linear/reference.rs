@@ -15,13 +15,16 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
     let mut w = inputs.tensor("w").to_f64(); // [N, K]
     if let Some(scale) = inputs.get("w_scale") {
         let (groups, scale) = (scale.shape()[0], scale.to_f64()); // [G, N]
-        let zero = inputs.get("w_zero").map(Tensor::to_f64); // [G, N]
-        let middle = if inputs.tensor("w").dtype() == DType::U4 { 8.0 } else { 0.0 };
+        let [zero, offset] =
+            ["w_zero", "w_offset"].map(|name| inputs.get(name).map(Tensor::to_f64)); // [G, N]
+        let u4 = inputs.tensor("w").dtype() == DType::U4;
+        let middle = if u4 && offset.is_none() { 8.0 } else { 0.0 };
         for (n, row) in w.chunks_mut(depth).enumerate() {
             for (k, w) in row.iter_mut().enumerate() {
                 let group = if groups == 1 { 0 } else { k / problem.w_group };
                 let at = group * problem.outputs + n;
-                *w = scale[at] * (*w - zero.as_ref().map_or(middle, |zero| zero[at]));
+                *w = scale[at] * (*w - zero.as_ref().map_or(middle, |zero| zero[at]))
+                    - offset.as_ref().map_or(0.0, |offset| offset[at]);
             }
         }
     }

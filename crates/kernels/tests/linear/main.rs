@@ -119,6 +119,60 @@ fn the_formula_by_hand() {
     close(of(&tensors, &tiny), &[100.5 + alone[0], 199.0 + alone[1]]);
 }
 
+/// Numbers of four bits: times a factor, less 8 of it, a zero point of it or an offset.
+fn four_bits() -> TensorMap {
+    let row = |name: &str, values: &[f64], shape: &[usize], dtype| {
+        (name.to_owned(), Tensor::new(shape, values.to_vec()).cast(dtype))
+    };
+    TensorMap::from([
+        row("x", &[1.0, 2.0], &[1, 2], DType::Bf16),
+        row("w", &[1.0, 2.0, 3.0, 15.0], &[2, 2], DType::U4),
+        row("w_scale", &[2.0, 0.5], &[1, 2], DType::F32),
+    ])
+}
+
+#[test]
+fn four_bits_by_hand() {
+    let below = [
+        (None, [2.0 * (-7.0 - 12.0), 0.5 * (-5.0 + 14.0)]),
+        (Some(("w_zero", DType::U8)), [2.0 * (0.0 + 2.0), 0.5 * (0.0 + 24.0)]),
+        (Some(("w_offset", DType::F32)), [(2.0 - 1.0) + 2.0 * (4.0 - 1.0), -1.5 + 2.0 * 4.5]),
+    ];
+    for (below, want) in below {
+        let mut tensors = four_bits();
+        if let Some((name, dtype)) = below {
+            tensors.insert(name.to_owned(), Tensor::new(&[1, 2], vec![1.0, 3.0]).cast(dtype));
+        }
+        check("by hand", &LinearOp, &tensors, &Settings::new());
+        let found = LinearOp.bind(&tensors, &Settings::new()).unwrap().reference();
+        assert_eq!(found["o"].to_f64(), want, "{below:?}");
+    }
+}
+
+#[test]
+fn wrong_offsets_are_named() {
+    let offset =
+        |shape: &[usize], dtype| Tensor::new(shape, vec![0f64; shape.iter().product()]).cast(dtype);
+    let refused = |added: &[(&str, Tensor)], expect: &str| {
+        let added = added.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone()));
+        let tensors: TensorMap = four_bits().into_iter().chain(added).collect();
+        let error = LinearOp.bind(&tensors, &Settings::new()).err().unwrap();
+        assert_eq!(error.to_string(), format!("linear: {expect}"));
+    };
+    let good = || ("w_offset", offset(&[1, 2], DType::F32));
+    let w = |dtype| ("w", offset(&[2, 2], dtype));
+    refused(&[good(), w(DType::I8)], "tensor `w_offset` is for weights in u4");
+    refused(&[good(), w(DType::Bf16)], "tensor `w_offset` is for weights in u4");
+    refused(
+        &[good(), ("w_zero", offset(&[1, 2], DType::U8))],
+        "tensor `w_offset` stands beside `w_zero`",
+    );
+    let half = offset(&[1, 2], DType::F16);
+    refused(&[("w_offset", half)], "tensor `w_offset` is f16, wanted f32");
+    let wide = offset(&[1, 3], DType::F32);
+    refused(&[("w_offset", wide)], "tensor `w_offset` has shape [1, 3], wanted [G=1, N=2]");
+}
+
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let tensors = tensors([5, 700, 330], DType::Bf16);

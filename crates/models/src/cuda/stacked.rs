@@ -165,12 +165,12 @@ impl Stacked {
                 Scheme::Integers { .. } => {
                     let values = weights.alike(&of.rows).unwrap_or_default();
                     weights.integers_into(&of.rows, &values, columns, &to)?;
-                    let factors = integers::Factors::read(&of.rows, &values)?;
+                    let factors = integers::Factors::read(&of.rows, &values, false)?;
                     let group = values.first().map_or(1, |values| values.of.group);
                     let first = columns.of.start / group * rows;
                     let own = first..first + groups * rows;
                     let (own_scales, own_zeros) =
-                        (&factors.scales[own.clone()], &factors.zeros[own]);
+                        (&factors.scales[own.clone()], &factors.below[own]);
                     // Exactly where files hold scales in 16 bits; from others in float32 this is rounded once.
                     let below = own_scales.iter().zip(own_zeros);
                     offsets.extend(below.map(|(scale, zero)| scale * (zero + 8.0)));

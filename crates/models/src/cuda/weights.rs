@@ -320,6 +320,8 @@ pub(crate) struct CudaProjection {
     w_scale: Option<Tensor>,
     /// Of w in integers of 4 bits.
     w_zero: Option<Tensor>,
+    /// Of those whose zero points are no whole numbers, in their place.
+    w_offset: Option<Tensor>,
     /// Columns that have a scale of their own.
     w_group: usize,
     bias: Option<Tensor>,
@@ -328,7 +330,7 @@ pub(crate) struct CudaProjection {
 impl CudaProjection {
     /// By weights as they are multiplied, without a bias.
     fn wide(w: Tensor) -> Self {
-        Self { w, w_scale: None, w_zero: None, w_group: SCALED, bias: None }
+        Self { w, w_scale: None, w_zero: None, w_offset: None, w_group: SCALED, bias: None }
     }
 
     /// By weights as files hold them, in so large groups.
@@ -342,8 +344,11 @@ impl CudaProjection {
 
     /// A call that projects x.
     pub(super) fn of<'a>(&'a self, x: &'a Tensor) -> LinearCall<'a> {
-        let [w_scale, w_zero, bias] = [&self.w_scale, &self.w_zero, &self.bias].map(Option::as_ref);
-        LinearCall { w_scale, w_zero, w_group: self.w_group, bias, ..LinearCall::new(x, &self.w) }
+        let Self { w, w_scale, w_zero, w_offset, w_group, bias } = self;
+        let [w_scale, w_zero] = [w_scale, w_zero].map(Option::as_ref);
+        let [w_offset, bias] = [w_offset, bias].map(Option::as_ref);
+        let w_group = *w_group;
+        LinearCall { w_scale, w_zero, w_offset, w_group, bias, ..LinearCall::new(x, w) }
     }
 
     /// Width of y.

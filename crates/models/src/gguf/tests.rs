@@ -43,6 +43,17 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
         let rounded = scale.abs() * (zero.abs() + 64.0) * 2.4e-7;
         assert!((stands - f64::from(*want)).abs() <= rounded, "{name} {at}: {stands} {want}");
     }
+    // And beside offsets, as GPUs keep it, for just the same.
+    if !integers.of.has_offsets() || integers.of.bits != 4 {
+        return;
+    }
+    integers.offsets(0..rows, scales, zeros).unwrap();
+    for (at, (number, want)) in numbers.iter().zip(want).enumerate() {
+        let (row, column) = (at / integers.of.columns, at % integers.of.columns);
+        let of = row * groups + column / integers.of.group;
+        let stands = scales[of] * f32::from(number + 8) - zeros[of];
+        assert_eq!(stands.to_bits(), want.to_bits(), "{name} {at}: {stands} {want}");
+    }
 }
 
 /// With gguf-py, which `cargo xtask test` gets; without it this says so.

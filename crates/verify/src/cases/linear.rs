@@ -21,6 +21,7 @@ const LAYOUT: Layout = Layout {
         ("w", &[Whole, Whole]),
         ("w_scale", &[Whole, Whole]),
         ("w_zero", &[Whole, Whole]),
+        ("w_offset", &[Whole, Whole]),
         ("x_order", &[Whole]),
         ("norm", &[Whole]),
         ("bias", &[Whole]),

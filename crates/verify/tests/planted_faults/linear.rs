@@ -10,6 +10,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "eps left at its default", plant: |given| given.unset(&["eps"]) },
     Fault { name: "one mean over all groups", plant: |given| given.unset(&["norm_groups"]) },
     Fault { name: "zero points left out", plant: |given| given.without("w_zero") },
+    Fault { name: "offsets left out", plant: |given| given.without("w_offset") },
     Fault { name: "order of columns left out", plant: |given| given.without("x_order") },
     Fault { name: "groups of 128 columns", plant: |given| given.unset(&["w_group"]) },
     Fault { name: "columns below 0 squared too", plant: below_zero },

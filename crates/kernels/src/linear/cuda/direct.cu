@@ -12,10 +12,11 @@
 //
 // x [tokens, inputs], f32 (X_F32) or bf16; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
 // first of a byte in its lower half, less their zeros: w_zero u8 [G, N], or 8 where that is null; factors of w w_scale [G, N], f32
-// (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or of each 128 columns of a row with GROUPED, or each BLOCKS; norm [inputs] (NORMED), bias [N]
+// (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or of each 128 columns of a row with GROUPED, or each BLOCKS; with w_offset
+// (f32 [G, N] or null, of four bits in BLOCKS of 32) numbers have no zeros, and from them times their factors that is subtracted; norm [inputs] (NORMED), bias [N]
 // or null, f32 or bf16; residual f32 [tokens, columns] (RESIDUAL); N = columns, or 2 columns with SWIGLU. The columns from start1 on go
 // to o1, those from start2 on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or bf16.
-// o0 may be the residual. inputs is a multiple of 16, of 32 for four bits; all tensors but factors and zeros 16-byte aligned.
+// o0 may be the residual. inputs is a multiple of 16, of 32 for four bits; all tensors but factors, zeros and offsets 16-byte aligned.
 //
 // With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
 // a sequence of its own (convolution.cuh).
@@ -31,7 +32,7 @@
 // without zeros, for which there are no registers left.
 //
 // Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, or 128 of four bits for one
-// row), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
+// row), OFFSET (for one row: whether w_offset is given), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
 // X_F32, THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                   const void* conv_weight, const void* conv_bias, const float* initial_state, float* final_state,
                   const int* state_indices, int conv_weight_f32, int conv_bias_f32, int conv_silu, int conv_first,
                   int conv_channels, const void* __restrict__ w_scale, const unsigned char* __restrict__ w_zero,
-                  int factor_bits) {
+                  const float* __restrict__ w_offset, int factor_bits) {
 #if TOKENS == 1
   tokens = 1;
 #endif
@@ -92,9 +93,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   bool low_there = false, high_there = false;
 #if WEIGHT_BITS == 4
   const unsigned char *low_zero = w_zero, *high_zero = w_zero;
+  const bool offsets = TOKENS == 1 ? OFFSET : w_offset != nullptr;
+  const unsigned char* const w_below = offsets ? (const unsigned char*)w_offset : w_zero;
 #endif
   const auto point = [&](int tile) {
-    const int start = first + tile * TILE, here = count - tile * TILE, row = lane / 4;
+    // Behind the last tile factors are of no use, but read.
+    const int start = min(first + tile * TILE, columns - 1), here = count - tile * TILE, row = lane / 4;
     low_there = row < here;
     high_there = SWIGLU ? low_there : row + 8 < here;
     const int low_row = start + (low_there ? row : 0), high_row = start + (high_there ? row + (SWIGLU ? columns : 8) : 0);
@@ -119,8 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const i64 at = (i64)min(fed_block + b, all_blocks - 1) * w_rows;
       batch.factor[b] = load_factor(w_scale, at + fed_row, factor_bits), batch.factor[2 + b] = load_factor(w_scale, at + fed_other, factor_bits);
 #if WEIGHT_BITS == 4
-      batch.zero[b] = batch.zero[2 + b] = 8;
-      if (w_zero != nullptr) batch.zero[b] = __ldg(w_zero + at + fed_row), batch.zero[2 + b] = __ldg(w_zero + at + fed_other);
+      batch.below[b] = batch.below[2 + b] = 8;
+      if (OFFSET || w_below != nullptr) batch.below[b] = load_below(w_below, at + fed_row, offsets), batch.below[2 + b] = load_below(w_below, at + fed_other, offsets);
 #endif
     }
     fed_block += ROUND / BLOCK;
@@ -270,11 +274,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
   };
 #if BLOCKS
-  // Of the batch's blocks the factors of the lane's two rows, and of four bits their zeros, stand in the lanes of these rows.
+  // Of the batch's blocks the factors of the lane's two rows, and of four bits their zeros or offsets, stand in the lanes of these rows.
   const auto multiply_blocks = [&](const Batch& batch) {
     float factor[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) factor[i] = has_blocks ? factor_of(batch.factor[i], factor_bits) : 0.0f;
+#if WEIGHT_BITS == 4
+    float below[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) below[i] = below_of(batch.below[i], offsets, TOKENS == 1 ? 1.0f : factor[i]);
+#endif
     const int segment = round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
 #if TOKENS == 1
 #pragma unroll
@@ -292,10 +301,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < 4; i++) {
       float value = all_of(0, i);
 #if WEIGHT_BITS == 4
+      // Less its zero it is still to meet its factor.
       const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
-      value = fmaf(-(float)batch.zero[i], of_x.y, value - of_x.x);
+      value = fmaf(-below[i], of_x.y, (value - of_x.x) * (OFFSET ? factor[i] : 1.0f));
 #endif
-      total[0][i / 2 * 2] = fmaf(value, factor[i] * backs[segment], total[0][i / 2 * 2]);
+      total[0][i / 2 * 2] = fmaf(value, (OFFSET ? 1.0f : factor[i]) * backs[segment], total[0][i / 2 * 2]);
     }
     clear();
 #else
@@ -322,16 +332,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int block = s * LOADED_BLOCKS + b, from = lane / 4 * 4 + block / 2;
         const float low = __shfl_sync(0xffffffff, factor[block % 2], from), high = __shfl_sync(0xffffffff, factor[2 + block % 2], from);
 #if WEIGHT_BITS == 4
-        const float low_zero = __shfl_sync(0xffffffff, batch.zero[block % 2], from), high_zero = __shfl_sync(0xffffffff, batch.zero[2 + block % 2], from);
+        const float low_below = __shfl_sync(0xffffffff, below[block % 2], from), high_below = __shfl_sync(0xffffffff, below[2 + block % 2], from);
         const float2 of_x[2] = {x_rows.sums[of_token * BATCHED_BLOCKS + block], x_rows.sums[(of_token + next) * BATCHED_BLOCKS + block]};
 #endif
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           float value = part[b][i];
+          const float factor = i < 2 ? low : high;
 #if WEIGHT_BITS == 4
-          value = fmaf(i < 2 ? -low_zero : -high_zero, of_x[i % 2].y, value - of_x[i % 2].x);
+          value = fmaf(i < 2 ? -low_below : -high_below, of_x[i % 2].y, (value - of_x[i % 2].x) * factor);
+          total[0][i] = fmaf(value, back[i % 2], total[0][i]);
+#else
+          total[0][i] = fmaf(value, factor * back[i % 2], total[0][i]);
 #endif
-          total[0][i] = fmaf(value, (i < 2 ? low : high) * back[i % 2], total[0][i]);
         }
       }
     }

@@ -88,6 +88,8 @@ struct Form {
     grouped: bool,
     /// Columns of a row that have a factor of their own otherwise, 0 for none.
     blocks: usize,
+    /// Whether each of these has an offset too, of one row of x; kernels for more ask when they run, which costs these nothing.
+    offset: bool,
     /// Most rows of x.
     tokens: usize,
     normed: bool,
@@ -109,6 +111,7 @@ impl Form {
             weights,
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
             blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
+            offset: problem.offsets && tokens <= 1,
             tokens: ROWS_OF_X.into_iter().find(|most| tokens <= *most).unwrap_or(MOST),
             normed: few && problem.norm.is_some(),
             x_f32: few && problem.x_dtype == DType::F32,
@@ -125,6 +128,7 @@ impl Form {
             weights, grouped, blocks, tokens, normed, x_f32, through, residual, swiglu, ..
         } = self;
         let flags = [
+            ("OFFSET", self.offset),
             ("INTEGERS", weights.integers()),
             ("GROUPED", grouped),
             ("NORMED", normed),
@@ -172,6 +176,9 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
             BLOCK => return Some(format!("needs groups of {SCALED} columns, got {group}")),
             _ => return Some(format!("needs groups of {SCALED} or {BLOCK} columns, got {group}")),
         }
+    }
+    if problem.offsets && !by_groups(problem, BLOCK) {
+        return Some(format!("subtracts offsets of groups of {BLOCK} columns alone"));
     }
     if problem.ordered {
         return Some("multiplies columns of x as they come, not in an order".to_owned());
@@ -277,6 +284,7 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         weights: Weights::E4m3,
         grouped: false,
         blocks: 0,
+        offset: false,
         tokens: 1,
         normed: true,
         x_f32: true,
@@ -313,11 +321,16 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         };
         forms.extend(integers.iter().map(form));
     }
-    // GGUF's Q8_0 and Q4_0: what layers and heads come to.
+    // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to.
     let blocks = [from, gated(from), convolved, rows, onto(rows), onto(normed_rows)];
-    for weights in [Weights::I8, Weights::U4] {
-        let blocks = of(&blocks, &[1, FEW]).into_iter();
-        forms.extend(blocks.map(|form| Form { weights, blocks: BLOCK, ..form }));
+    let sizes: [(_, _, &[usize]); 3] = [
+        (Weights::I8, false, &[1, FEW]),
+        (Weights::U4, false, &[1, FEW]),
+        (Weights::U4, true, &[1]),
+    ];
+    for (weights, offset, sizes) in sizes {
+        let blocks = of(&blocks, sizes).into_iter();
+        forms.extend(blocks.map(|form| Form { weights, blocks: BLOCK, offset, ..form }));
     }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     forms.into_iter().map(|form| form.source(arch())).collect()
@@ -330,7 +343,7 @@ arguments! {
         inputs: i32, columns: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, scale: f32, eps: f32, held: i32,
         conv_weight: Nullable, conv_bias: Nullable, initial_state: Nullable, final_state: Nullable, state_indices: Nullable,
         conv_weight_f32: i32, conv_bias_f32: i32, conv_silu: i32, conv_first: i32, conv_channels: i32, w_scale: Pointer,
-        w_zero: Nullable, factor_bits: i32,
+        w_zero: Nullable, w_offset: Nullable, factor_bits: i32,
     }
 }
 
@@ -345,6 +358,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let residual = planner.input("residual")?;
     let factor_bits = factor_bits(planner);
     let (w_scale, w_zero) = (planner.required("w_scale")?, planner.input("w_zero")?);
+    let w_offset = planner.input("w_offset")?;
     let mut outputs = Vec::new();
     for (name, width) in OUTPUTS.into_iter().zip(&problem.widths) {
         outputs.push((planner.output(name)?, width * problem.out.bytes()));
@@ -406,6 +420,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             conv_channels: int(convolution.map_or(0, |of| of.channels))?,
             w_scale: &w_scale,
             w_zero: w_zero.as_deref(),
+            w_offset: w_offset.as_deref(),
             factor_bits,
         };
         let mut launch = Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, share.bytes as u32);
@@ -418,80 +433,4 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::linear::cuda::stream::tests::gpu;
-    use crate::linear::{LinearOp, LinearOptions};
-    use crate::{Family, Inputs, Tensor, TensorMap};
-    use device::cuda::BundledArch;
-
-    fn tensor(name: &str, shape: &[usize], dtype: DType) -> (String, Tensor) {
-        (name.to_owned(), Tensor::poisoned(shape, dtype))
-    }
-
-    fn weights(w: DType, [inputs, outputs]: [usize; 2], groups: usize) -> TensorMap {
-        TensorMap::from([
-            tensor("w", &[outputs, inputs], w),
-            tensor("w_scale", &[groups, outputs], DType::F32),
-        ])
-    }
-
-    fn call(tensors: &mut TensorMap, [tokens, inputs]: [usize; 2]) -> LinearProblem {
-        tensors.extend([tensor("x", &[tokens, inputs], DType::Bf16)]);
-        LinearOp::parse(Inputs::of_map(LinearOp::SPEC, tensors), &LinearOptions::default()).unwrap()
-    }
-
-    #[test]
-    fn tiles_that_do_not_fit_at_once_come_in_whole_rings() {
-        for w in [DType::E4m3, DType::I8, DType::U4] {
-            for inputs in [16, 2048, 4096, 8192_usize] {
-                let inputs = if w == DType::U4 { inputs.max(32) } else { inputs };
-                for (outputs, tiles) in [(2048, 1), (8512, 5), (100_352, 48)] {
-                    for groups in [1, inputs.div_ceil(SCALED)] {
-                        // Of up to 800 MB: once for all numbers of tokens.
-                        let mut tensors = weights(w, [inputs, outputs], groups);
-                        for tokens in 0..=MOST {
-                            let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
-                            let problem = call(&mut tensors, [tokens, inputs]);
-                            in_whole_rings(&problem, [tokens, groups, tiles], &what);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], what: &str) {
-        let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        let weights = Weights::of(problem).unwrap();
-        let Some(share) = Share::of(problem, weights, &gpu(hopper)) else {
-            // A head's factors alone are more than a block has room for.
-            assert!(groups > 32 && tiles > 5, "{what}");
-            return;
-        };
-        assert_eq!(why_not(problem, &gpu(hopper)), None, "{what}");
-        assert!(share.bytes + (10 << 10) <= hopper.shared_bytes as usize);
-        assert!(!share.through || tokens > FEW && tiles <= AGAIN);
-        let whole = share.tokens == tokens || [FEW, 16].contains(&share.tokens);
-        assert!(whole && share.tokens <= tokens, "{what}: {share:?}");
-        let batches = share.held * problem.inputs.div_ceil(weights.round(false));
-        if tokens > 0 {
-            let rings = batches.is_multiple_of(weights.ring(false)) && share.held < tiles;
-            assert!(share.held == tiles || rings, "{what}: {share:?}");
-        }
-    }
-
-    #[test]
-    fn one_sentence_says_why_not() {
-        let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        let refusal = |w: DType, [tokens, inputs, outputs]: [usize; 3]| {
-            let problem = call(&mut weights(w, [inputs, outputs], 1), [tokens, inputs]);
-            why_not(&problem, &gpu(hopper)).unwrap()
-        };
-        assert_eq!(refusal(DType::E4m3, [33, 2048, 64]), "is for up to 32 rows of x, got 33");
-        assert_eq!(refusal(DType::E4m3, [1, 24, 64]), "needs K a multiple of 16, got 24");
-        assert_eq!(refusal(DType::U4, [1, 48, 64]), "needs K a multiple of 32, got 48");
-        let wide = refusal(DType::I8, [8, 32_768, 64]);
-        assert_eq!(wide, "has no room in shared memory for 8 rows of x");
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4;
 constexpr float X_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p56f;
 static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
 static_assert(!BLOCKS || HALVED && INTEGERS && !GROUPED && COLUMNS == 1, "blocks are of integers, and of few rows of x");
+static_assert(!OFFSET || BLOCKS == 32 && WEIGHT_BITS == 4 && TOKENS == 1, "offsets are of blocks of four bits; several rows ask for them");
 static_assert(!BLOCKS || BLOCK == 32 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
 static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
 
@@ -37,6 +38,13 @@ DEVICE float factor_of(u32 stored, int bits) {
   return bits == 32 ? __uint_as_float(stored) : bits == 17 ? __uint_as_float(stored << 16) : value;
 }
 DEVICE float factor_at(const void* from, i64 index, int bits) { return factor_of(load_factor(from, index, bits), bits); }
+
+// A zero of a byte or an offset of four.
+DEVICE u32 load_below(const unsigned char* from, i64 index, bool offset) {
+  from += index * (offset ? 4 : 1);
+  return offset ? __ldg((const u32*)from) : __ldg(from);
+}
+DEVICE float below_of(u32 stored, bool offset, float factor) { return offset ? __uint_as_float(stored) : (float)stored * factor; }
 
 // What a column's product meets, and what its row of w was divided by.
 struct Around {
@@ -52,7 +60,7 @@ struct Batch {
 #if BLOCKS
   u32 factor[4];  // as they are stored, of two blocks of each of the two rows
 #if WEIGHT_BITS == 4
-  u32 zero[4];
+  u32 below[4];  // zeros, or the bits of offsets
 #endif
 #elif WEIGHT_BITS == 4
   u32 low_zero[FACTORS], high_zero[FACTORS];

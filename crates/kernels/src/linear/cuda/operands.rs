@@ -226,6 +226,7 @@ pub(super) fn factor_bits(planner: &mut Planner<'_>) -> i32 {
     };
     planner.widest("w_scale", bits / 8);
     planner.widest("w_zero", 1);
+    planner.widest("w_offset", 4);
     bits as i32
 }
 
@@ -235,14 +236,15 @@ fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buf
     let Some(scales) = problem.scales else { return Ok(w) };
     let factor_bits = factor_bits(planner);
     let w_scale = planner.required("w_scale")?;
-    let (w_zero, order) = (planner.input("w_zero")?, planner.input("x_order")?);
+    let (w_zero, w_offset) = (planner.input("w_zero")?, planner.input("w_offset")?);
+    let order = planner.input("x_order")?;
     Expand {
         dtype: problem.w_dtype,
         w: &w,
         scale: &w_scale,
         factor_bits,
         zero: w_zero.as_deref(),
-        offset: None,
+        offset: w_offset.as_deref(),
         order: order.as_deref(),
         shape: [1, problem.outputs, problem.inputs],
         group: if scales == Scales::Rows { problem.inputs } else { problem.w_group },

@@ -10,7 +10,9 @@ pub(super) struct Factors<'a> {
     scales: Cow<'a, [f32]>,
     /// `[G, N]`.
     zeros: Option<&'a [u8]>,
-    /// The zero point where none is given.
+    /// What is subtracted behind the scale, `[G, N]`.
+    offsets: Option<&'a [f32]>,
+    /// The zero point where nothing is given.
     middle: f32,
     /// Columns of a group.
     size: usize,
@@ -28,7 +30,8 @@ impl<'a> Factors<'a> {
         Some(Self {
             scales: floats(inputs.tensor("w_scale")),
             zeros: inputs.get("w_zero").map(elements),
-            middle: if problem.w_dtype == DType::U4 { 8.0 } else { 0.0 },
+            offsets: inputs.get("w_offset").map(elements),
+            middle: if problem.w_dtype == DType::U4 && !problem.offsets { 8.0 } else { 0.0 },
             size,
             outputs: problem.outputs,
         })
@@ -44,7 +47,9 @@ impl<'a> Factors<'a> {
             let place = group * self.outputs + output;
             let factor = self.scales[place];
             let zero = self.zeros.map_or(self.middle, |zeros| f32::from(zeros[place]));
-            numbers[at..end].iter_mut().for_each(|number| *number = (*number - zero) * factor);
+            let offset = self.offsets.map_or(0.0, |offsets| offsets[place]);
+            let weigh = |number: &mut f32| *number = (*number - zero) * factor - offset;
+            numbers[at..end].iter_mut().for_each(weigh);
             at = end;
         }
     }

@@ -11,7 +11,7 @@ use kernels::{DType, Tensor};
 use std::ops::Range;
 
 impl<'w> Weights<'_, 'w> {
-    /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points; none where some rows are
+    /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points or offsets; none where some rows are
     /// otherwise, or are to be expanded.
     pub(super) fn integers(
         &self,
@@ -23,13 +23,20 @@ impl<'w> Weights<'_, 'w> {
         let count = rows.iter().map(|rows| rows.count).sum();
         let w = self.allocate(&[count, width], type_of(first.of))?;
         self.integers_into(rows, &values, &Columns::all(width), &w)?;
-        let factors = Factors::read(rows, &values)?;
-        let zeros = values.iter().any(|values| values.of.zeros);
+        let any = |of: fn(&Integers) -> bool| values.iter().any(|values| of(values.of));
+        let offsets = any(Integers::has_offsets);
+        let Factors { scales, below } = Factors::read(rows, &values, offsets)?;
         let shape = [first.groups(), count];
-        let zeros = zeros.then(|| factors.zeros.iter().map(|zero| (zero + 8.0) as u8).collect());
-        let zeros =
-            zeros.map(|zeros: Vec<u8>| self.give(Tensor::new(&shape, zeros))).transpose()?;
-        let scales = factors.scales;
+        let below = match (offsets, any(|of| of.zeros)) {
+            (true, _) => Some(Tensor::new(&shape, below)),
+            (false, true) => {
+                let zero = |zero: f32| (zero + 8.0) as u8;
+                Some(Tensor::new(&shape, below.into_iter().map(zero).collect::<Vec<_>>()))
+            }
+            (false, false) => None,
+        };
+        let below = below.map(|below| self.give(below)).transpose()?;
+        let (w_zero, w_offset) = if offsets { (None, below) } else { (below, None) };
         let mut types = values.iter().map(|values| values.of.scale_type);
         let one = types.next().filter(|one| types.all(|other| other == *one));
         let scales = match one {
@@ -42,7 +49,7 @@ impl<'w> Weights<'_, 'w> {
             _ => Tensor::new(&shape, scales),
         };
         let w_scale = Some(self.give(scales)?);
-        let made = CudaProjection { w_scale, w_zero: zeros, ..CudaProjection::wide(w) };
+        let made = CudaProjection { w_scale, w_zero, w_offset, ..CudaProjection::wide(w) };
         let w_group = if first.groups() == 1 { made.w_group } else { first.of.group };
         Ok(Some(CudaProjection { w_group, ..made }))
     }
@@ -89,34 +96,39 @@ pub(in crate::cuda) fn type_of(of: &Integers) -> DType {
     if of.bits == 4 { DType::U4 } else { DType::I8 }
 }
 
-/// What numbers of rows under each other are multiplied with, and what is taken from them before `[groups, rows]`.
+/// What numbers of rows under each other are multiplied with, and what is taken from them `[groups, rows]`.
 pub(in crate::cuda) struct Factors {
     pub(in crate::cuda) scales: Vec<f32>,
-    /// Counted from the middle of what a number can be.
-    pub(in crate::cuda) zeros: Vec<f32>,
+    /// Zero points, counted from the middle of what a number can be, or offsets.
+    pub(in crate::cuda) below: Vec<f32>,
 }
 
 impl Factors {
     pub(in crate::cuda) fn read(
         rows: &[Rows],
         values: &[IntegerValues<'_>],
+        offsets: bool,
     ) -> Result<Self, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
         let groups = values.first().map_or(1, IntegerValues::groups);
-        let [mut scales, mut zeros] = [(); 2].map(|()| vec![0f32; groups * count]);
+        let [mut scales, mut below] = [(); 2].map(|()| vec![0f32; groups * count]);
         let mut start = 0;
         for (rows, values) in rows.iter().zip(values) {
             let mut own = vec![0f32; 2 * rows.count * groups];
-            let (own_scales, own_zeros) = own.split_at_mut(rows.count * groups);
-            values.factors(rows.first..rows.first + rows.count, own_scales, own_zeros)?;
-            for (at, (scale, zero)) in own_scales.iter().zip(&*own_zeros).enumerate() {
+            let (own_scales, own_below) = own.split_at_mut(rows.count * groups);
+            let wanted = rows.first..rows.first + rows.count;
+            match offsets {
+                true => values.offsets(wanted, own_scales, own_below)?,
+                false => values.factors(wanted, own_scales, own_below)?,
+            }
+            for (at, (scale, taken)) in own_scales.iter().zip(&*own_below).enumerate() {
                 let place = at % groups * count + start + at / groups;
                 scales[place] = *scale;
-                zeros[place] = *zero;
+                below[place] = *taken;
             }
             start += rows.count;
         }
-        Ok(Self { scales, zeros })
+        Ok(Self { scales, below })
     }
 }
 

@@ -15,11 +15,18 @@ pub(super) struct Form {
     /// Columns of a group; none: whole rows.
     group: Option<usize>,
     zeros: bool,
+    offsets: bool,
     ordered: bool,
 }
 
-const U4: Form =
-    Form { w: DType::U4, scale: DType::F32, group: None, zeros: false, ordered: false };
+const U4: Form = Form {
+    w: DType::U4,
+    scale: DType::F32,
+    group: None,
+    zeros: false,
+    offsets: false,
+    ordered: false,
+};
 const I8: Form = Form { w: DType::I8, ..U4 };
 
 /// Every kind of factors and zero points, each projection of a layer, and sizes that are no multiples.
@@ -30,6 +37,7 @@ pub(super) fn list(list: &mut List) {
         ("u4-g128", Form { scale: DType::Bf16, ..groups(128) }),
         ("u4-g128-zeros", Form { scale: DType::F16, zeros: true, ..groups(128) }),
         ("u4-g32-zeros", Form { scale: DType::F16, zeros: true, ..groups(32) }),
+        ("u4-g32-offsets", Form { offsets: true, ..groups(32) }),
         ("u4-g96-ordered", Form { zeros: true, ordered: true, ..groups(96) }),
         ("i8-rows", Form { scale: DType::Bf16, ..I8 }),
         ("i8-g128", Form { group: Some(128), ..I8 }),
@@ -92,6 +100,11 @@ impl Form {
         if self.zeros {
             let zero = |draw: &mut Draw| draw.below(16) as f64;
             put("w_zero", draw.tensor(&[groups, outputs], DType::U8, zero));
+        }
+        if self.offsets {
+            // What zero points from -2 to 13 come to, about as many below numbers as above.
+            let offset = |draw: &mut Draw| draw.uniform(-6.0, 39.0) * scale;
+            put("w_offset", draw.tensor(&[groups, outputs], DType::F32, offset));
         }
         if self.ordered {
             let mut order: Vec<i32> = (0..inputs as i32).collect();

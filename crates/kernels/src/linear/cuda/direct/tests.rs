@@ -1,0 +1,75 @@
+use super::*;
+use crate::linear::cuda::stream::tests::gpu;
+use crate::linear::{LinearOp, LinearOptions};
+use crate::{Family, Inputs, Tensor, TensorMap};
+use device::cuda::BundledArch;
+
+fn tensor(name: &str, shape: &[usize], dtype: DType) -> (String, Tensor) {
+    (name.to_owned(), Tensor::poisoned(shape, dtype))
+}
+
+fn weights(w: DType, [inputs, outputs]: [usize; 2], groups: usize) -> TensorMap {
+    TensorMap::from([
+        tensor("w", &[outputs, inputs], w),
+        tensor("w_scale", &[groups, outputs], DType::F32),
+    ])
+}
+
+fn call(tensors: &mut TensorMap, [tokens, inputs]: [usize; 2]) -> LinearProblem {
+    tensors.extend([tensor("x", &[tokens, inputs], DType::Bf16)]);
+    LinearOp::parse(Inputs::of_map(LinearOp::SPEC, tensors), &LinearOptions::default()).unwrap()
+}
+
+#[test]
+fn tiles_that_do_not_fit_at_once_come_in_whole_rings() {
+    for w in [DType::E4m3, DType::I8, DType::U4] {
+        for inputs in [16, 2048, 4096, 8192_usize] {
+            let inputs = if w == DType::U4 { inputs.max(32) } else { inputs };
+            for (outputs, tiles) in [(2048, 1), (8512, 5), (100_352, 48)] {
+                for groups in [1, inputs.div_ceil(SCALED)] {
+                    // Of up to 800 MB: once for all numbers of tokens.
+                    let mut tensors = weights(w, [inputs, outputs], groups);
+                    for tokens in 0..=MOST {
+                        let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
+                        let problem = call(&mut tensors, [tokens, inputs]);
+                        in_whole_rings(&problem, [tokens, groups, tiles], &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], what: &str) {
+    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    let weights = Weights::of(problem).unwrap();
+    let Some(share) = Share::of(problem, weights, &gpu(hopper)) else {
+        // A head's factors alone are more than a block has room for.
+        assert!(groups > 32 && tiles > 5, "{what}");
+        return;
+    };
+    assert_eq!(why_not(problem, &gpu(hopper)), None, "{what}");
+    assert!(share.bytes + (10 << 10) <= hopper.shared_bytes as usize);
+    assert!(!share.through || tokens > FEW && tiles <= AGAIN);
+    let whole = share.tokens == tokens || [FEW, 16].contains(&share.tokens);
+    assert!(whole && share.tokens <= tokens, "{what}: {share:?}");
+    let batches = share.held * problem.inputs.div_ceil(weights.round(false));
+    if tokens > 0 {
+        let rings = batches.is_multiple_of(weights.ring(false)) && share.held < tiles;
+        assert!(share.held == tiles || rings, "{what}: {share:?}");
+    }
+}
+
+#[test]
+fn one_sentence_says_why_not() {
+    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    let refusal = |w: DType, [tokens, inputs, outputs]: [usize; 3]| {
+        let problem = call(&mut weights(w, [inputs, outputs], 1), [tokens, inputs]);
+        why_not(&problem, &gpu(hopper)).unwrap()
+    };
+    assert_eq!(refusal(DType::E4m3, [33, 2048, 64]), "is for up to 32 rows of x, got 33");
+    assert_eq!(refusal(DType::E4m3, [1, 24, 64]), "needs K a multiple of 16, got 24");
+    assert_eq!(refusal(DType::U4, [1, 48, 64]), "needs K a multiple of 32, got 48");
+    let wide = refusal(DType::I8, [8, 32_768, 64]);
+    assert_eq!(wide, "has no room in shared memory for 8 rows of x");
+}
