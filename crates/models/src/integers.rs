@@ -10,8 +10,10 @@ use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::DrawnIntegers;
 use crate::gguf::{self, Placed};
+use crate::mxfp4;
 use crate::values::{Of, Value, Values};
 use architectures::Packing;
+use architectures::params::Lie;
 use kernels::DType;
 use std::ops::Range;
 use std::path::Path;
@@ -23,6 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Integers {
     /// 4 or 8.
     pub(crate) bits: usize,
+    /// Whether they are no integers but twice what E2M1 has (`mxfp4`), from -12 to 12: 4 bits that count from no middle.
+    pub(crate) float: bool,
     /// Of the weight that they stand for.
     pub(crate) shape: Vec<usize>,
     /// Rows of all its matrices, and columns.
@@ -73,7 +77,7 @@ impl Integers {
 
     /// Whether what the numbers are packed in is the same for another's: then rows of both can stand under each other.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let form = |of: &Self| (of.bits, of.columns, of.group);
+        let form = |of: &Self| (of.bits, of.float, of.columns, of.group);
         form(self) == form(other) && self.order == other.order
     }
 
@@ -94,6 +98,8 @@ pub(crate) struct IntegerValues<'a> {
     pub(crate) name: &'a str,
     pub(crate) of: &'a Integers,
     pub(crate) shards: &'a [Shard],
+    /// How the rows of each matrix lie.
+    pub(crate) lie: Lie,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -108,6 +114,11 @@ impl IntegerValues<'_> {
     pub(crate) fn numbers(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
         let Integers { columns, .. } = *self.of;
         self.hold(&rows)?;
+        if self.lie.turns {
+            let mut own = rows.zip(into.chunks_exact_mut(columns));
+            return own
+                .try_for_each(|(row, into)| self.in_turn(row, |of, row| of.numbers(row, into)));
+        }
         let (numbers, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
                 drawn.numbers(rows.start * columns, into);
@@ -151,6 +162,13 @@ impl IntegerValues<'_> {
             }
             // Such numbers are no tensor of their own.
             Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Mxfp4 => {
+                let of_row = columns / 2;
+                let bytes = self.raw(numbers, rows.start * of_row, rows.len() * of_row)?;
+                for (into, byte) in into.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+                    *into = [byte & 15, byte >> 4].map(|bits| mxfp4::TWICE[usize::from(bits)]);
+                }
+            }
             Packing::Awq => {
                 for column in 0..columns {
                     let read = self.interleaved(numbers, column, &rows)?;
@@ -192,6 +210,13 @@ impl IntegerValues<'_> {
     ) -> Result<(), ModelError> {
         self.hold(&rows)?;
         let groups = self.of.groups();
+        if self.lie.turns {
+            for (row, scales) in rows.zip(scales.chunks_exact_mut(groups)) {
+                self.in_turn(row, |of, row| of.factors(row, scales, &mut []))?;
+            }
+            zeros.fill(0.0);
+            return Ok(());
+        }
         let (of_scales, of_zeros, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
                 let places = rows.start * groups..;
@@ -211,13 +236,11 @@ impl IntegerValues<'_> {
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
         let found = &self.shards[of_scales.shard];
-        let values = Values {
-            name: self.name,
-            of: Of::File(found, of_scales, None),
-            cut: None,
-            read: self.read,
-        };
-        if packing == Packing::Rows {
+        let values = Values::whole(self.name, Of::File(found, of_scales, None), self.read);
+        if packing == Packing::Mxfp4 {
+            let bytes = self.raw(of_scales, rows.start * groups, rows.len() * groups)?;
+            scales.iter_mut().zip(bytes).for_each(|(into, bits)| *into = mxfp4::scale(*bits));
+        } else if packing == Packing::Rows {
             values.fill(rows.start * groups, scales)?;
         } else {
             let mut column = vec![0f32; rows.len()];
@@ -264,7 +287,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Gguf(_) | Packing::LookedUp | Packing::Mxfp4 => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;
@@ -277,7 +300,7 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
-    /// Values from `first` on, as floats.
+    /// Values from `first` on, as floats, in the order of the file.
     ///
     /// # Errors
     /// As [`IntegerValues::factors`].
@@ -288,6 +311,9 @@ impl IntegerValues<'_> {
         }
         if into.is_empty() {
             return Ok(());
+        }
+        if let Held::File { numbers, scales, packing: Packing::Mxfp4, .. } = &self.of.held {
+            return self.fill_mxfp4([numbers, scales], first, into);
         }
         let rows = first / columns..(first + into.len()).div_ceil(columns);
         let mut numbers = vec![0i8; rows.len() * columns];
@@ -308,6 +334,36 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
+    /// The same of MXFP4, whose zeros have signs.
+    fn fill_mxfp4<V: Value>(
+        &self,
+        [numbers, scales]: [&Located; 2],
+        first: usize,
+        into: &mut [V],
+    ) -> Result<(), ModelError> {
+        let (columns, groups) = (self.of.columns, self.of.groups());
+        let bytes = first / 2..(first + into.len()).div_ceil(2);
+        let bytes = self.raw(numbers, bytes.start, bytes.len())?;
+        let scales = self.raw(scales, 0, self.of.rows * groups)?;
+        for (at, into) in (first..).zip(into) {
+            let of = at / columns * groups + at % columns / self.of.group;
+            let bits = bytes[at / 2 - first / 2] >> (at % 2 * 4) & 15;
+            *into = V::of_f32(mxfp4::value(bits, mxfp4::scale(scales[of])));
+        }
+        Ok(())
+    }
+
+    /// Reads a row where it lies.
+    fn in_turn(
+        &self,
+        row: usize,
+        read: impl FnOnce(&Self, Range<usize>) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let of_matrix = self.of.shape[self.of.shape.len() - 2];
+        let place = row / of_matrix * of_matrix + self.lie.place(row % of_matrix, of_matrix);
+        read(&Self { lie: Lie::default(), ..*self }, place..place + 1)
+    }
+
     /// Bits of some rows at one place along the other dimension, where eight of them are interleaved in a word.
     fn interleaved(
         &self,
@@ -324,10 +380,15 @@ impl IntegerValues<'_> {
 
     /// The bytes of `count` words of a tensor from `first` on, as the file's mapping has them: many short pieces that lie apart.
     fn bytes(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+        self.raw(of, 4 * first, 4 * count)
+    }
+
+    /// So many bytes of a tensor from one on.
+    fn raw(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
         let shard = &self.shards[of.shard];
-        let start = of.bytes.start + 4 * first;
-        let bytes = shard.file.get(start..start + 4 * count);
-        self.count(4 * count);
+        let start = of.bytes.start + first;
+        let bytes = shard.file.get(start..start + count);
+        self.count(count);
         bytes.ok_or_else(|| self.wrong(&shard.path, "ends before its last number"))
     }
 

@@ -65,7 +65,7 @@ impl<'a> Weights<'a> {
     fn integers(&self, rows: &[Rows], width: usize) -> Result<Option<Linear>, ModelError> {
         let values = |rows: &Rows| {
             let param = self.architecture.params.get(rows.param);
-            self.checkpoint.integers(&param.name).filter(|_| param.is_kept(Keeps::Integers))
+            self.checkpoint.integers_of(param).filter(|_| param.is_kept(Keeps::Integers))
         };
         if self.storage == Storage::F32 {
             return Ok(None);
@@ -76,7 +76,10 @@ impl<'a> Weights<'a> {
         let all = || values.iter().map(|values| values.of);
         let Some(first) = all().next() else { return Ok(None) };
         // Where rows differ, as some of GGUF's do, the most bits and the smallest groups hold all of them.
-        let bits = all().map(|of| of.bits).max().unwrap_or(first.bits);
+        let float = all().all(|of| of.float);
+        // Twice what E2M1 has, which is no integer of 4 bits, is one of 8.
+        let bits = |of: &crate::integers::Integers| if of.float && !float { 8 } else { of.bits };
+        let bits = all().map(bits).max().unwrap_or(first.bits);
         let group = all().map(|of| of.group).min().unwrap_or(first.group);
         let alike = |of: &crate::integers::Integers| {
             let [shared, whole] = [of.group.is_multiple_of(group), width.is_multiple_of(of.group)];
@@ -88,7 +91,7 @@ impl<'a> Weights<'a> {
         if !whole || !all().all(alike) {
             return Ok(None);
         }
-        let form = Integers { bits, group, zeros: all().any(|of| of.zeros) };
+        let form = Integers { bits, float, group, zeros: all().any(|of| of.zeros) };
         let groups = form.groups(width);
         let read = |wanted: Range<usize>, into: &mut IntegerRows<'_>| {
             let mut start = 0;

@@ -372,6 +372,13 @@ impl Executor<Cuda> for Run<'_> {
             (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
             (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
         };
+        // Of one token a sequence is a batch of its own.
+        let of_lse = match pass.offsets() {
+            _ if pass.one_token => vec![pass.tokens, heads, 1],
+            None => vec![1, heads, pass.tokens],
+            Some(_) => vec![heads, pass.tokens],
+        };
+        let lse = call.sinks.map(|_| self.tensor(&of_lse, DType::F32)).transpose()?;
         self.call(&AttentionCall {
             q: call.queries,
             offsets: pass.offsets(),
@@ -382,8 +389,21 @@ impl Executor<Cuda> for Run<'_> {
             scale: Some(call.scale),
             softcap: None,
             o: Some(&o),
-            lse: None,
+            lse: lse.as_ref(),
         })?;
+        if let (Some(sinks), Some(lse)) = (call.sinks, &lse) {
+            let sinks = decoder::Sinks {
+                dtype: DType::Bf16,
+                o: o.on()?,
+                lse: lse.on()?,
+                sinks: sinks.on()?,
+                count: pass.tokens,
+                heads,
+                dim: *value_dim,
+                tokens_first: pass.one_token,
+            };
+            self.push(decoder::sinks(self.device, &sinks)?)?;
+        }
         self.by_token(&o, &[heads, *value_dim])
     }
 

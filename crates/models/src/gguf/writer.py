@@ -70,7 +70,7 @@ def write(name, kind_of):
     writer.close()
 
 
-KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.MXFP4]
 for kind in KINDS:
     write(kind.name, lambda at, kind=kind: kind)
 write("mixed", lambda at: KINDS[at % len(KINDS)])
