@@ -28,8 +28,8 @@ pub(crate) fn scale(bits: u8) -> f32 {
 
 /// What 4 bits stand for with such a scale. There is a zero below 0.
 pub(crate) fn value(bits: u8, scale: f32) -> f32 {
-    let zero = if bits == 8 { -0.0 } else { 0.0 };
-    (zero + f32::from(TWICE[usize::from(bits)])) * scale
+    let size = f32::from(TWICE[usize::from(bits & 7)]);
+    (if bits & 8 == 0 { size } else { -size }) * scale
 }
 
 /// A weight in two tensors, `[.., rows, groups, 16]` with `[.., rows, groups]` as transformers writes them, or `[.., rows, columns / 2]`
