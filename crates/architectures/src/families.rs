@@ -5,6 +5,7 @@ use crate::{Architecture, Config, ConfigError};
 
 mod bamba;
 mod falcon_h1;
+mod gpt_oss;
 mod granite_hybrid;
 mod jamba;
 mod kimi_linear;
@@ -23,6 +24,7 @@ pub const FAMILIES: &[Family] = &[
     nemotron_h::FAMILY,
     falcon_h1::FAMILY,
     lfm2::FAMILY,
+    gpt_oss::FAMILY,
     bamba::FAMILY,
     jamba::FAMILY,
     mamba2::FAMILY,

@@ -13,7 +13,7 @@ mod short_conv;
 pub use attention::Attention;
 pub(crate) use attention::AttentionShape;
 pub(crate) use experts::stacked;
-pub use experts::{Expert, Experts, Score};
+pub use experts::{Clamped, Expert, Experts, Score};
 pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};

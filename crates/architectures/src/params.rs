@@ -1,9 +1,11 @@
 //! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
 
 mod cut;
+mod lie;
 
 use crate::{Fp8, Int, Keeps, Packing, Stored};
 pub use cut::Cut;
+pub use lie::Lie;
 
 /// A parameter of an [`crate::Architecture`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +20,8 @@ pub struct Param {
     pub shape: Vec<usize>,
     /// Which part of the checkpoint's tensor it is; none: all of it.
     pub cut: Option<Cut>,
+    /// How its checkpoint lays it.
+    pub lie: Lie,
     /// How a random model draws it.
     pub draw: Draw,
     /// How its checkpoint stores it, as far as the config says.
@@ -61,12 +65,18 @@ impl Param {
     }
 
     /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
-    /// points, where the processor keeps them, in experts and where these are no whole numbers, and elsewhere have 16 bits, and 8.
+    /// points, where the processor keeps them, in experts and where these are no whole numbers, and elsewhere have 16 bits, and 8. GPUs
+    /// keep numbers of MXFP4 in float8, with a scale a row.
     pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
         let offsets = matches!(self.stored, Stored::Int(int) if int.has_offsets());
         let wide = keeps == Keeps::Integers || self.of_experts || offsets;
-        let factors = if wide { [4, 4] } else { [2, 1] };
-        let narrow = if self.is_kept(keeps) { self.narrow_bytes(factors) } else { None };
+        let narrow = match (self.is_kept(keeps), keeps, self.stored) {
+            (false, ..) => None,
+            (_, Keeps::Projections, Stored::Int(int)) if int.is_float() => {
+                Some(int.float8_bytes(self.sides()))
+            }
+            _ => self.narrow_bytes(if wide { [4, 4] } else { [2, 1] }),
+        };
         narrow.unwrap_or_else(|| (self.len() as u64).saturating_mul(value_bytes as u64))
     }
 
@@ -108,7 +118,7 @@ impl Param {
 
     /// Whether it is a matrix that tokens are multiplied by. Engines keep all else in float32: norms, convolutions, rates.
     pub fn is_matrix(&self) -> bool {
-        self.shape.len() > 1 && self.shape[1] > 1 && !self.draw.keeps_float32()
+        self.shape.len() > 1 && self.shape[1] > 1 && matches!(self.draw, Draw::Normal(_))
     }
 
     /// Whether it has no values.
@@ -149,10 +159,15 @@ pub struct Params {
 impl Params {
     /// Adds a parameter.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
-        let (shape, stored) = (shape.to_vec(), Stored::Wide);
+        let (shape, stored, lie) = (shape.to_vec(), Stored::Wide, Lie::default());
         let (expanded, of_experts) = (Expanded::Nowhere, false);
-        self.all.push(Param { name, shape, cut: None, draw, stored, expanded, of_experts });
+        self.all.push(Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts });
         ParamId(self.all.len() - 1)
+    }
+
+    /// Says how the checkpoint lays a parameter.
+    pub(crate) fn lay(&mut self, id: ParamId, lie: Lie) {
+        self.all[id.0].lie = lie;
     }
 
     /// The weight of a norm.
@@ -178,6 +193,11 @@ impl Params {
     /// The bias of a projection.
     pub(crate) fn bias(&mut self, name: String, width: usize) -> ParamId {
         self.add(name, &[width], Draw::Uniform(-0.2, 0.2))
+    }
+
+    /// The biases of projections that are stacked, `[count, width]`.
+    pub(crate) fn biases(&mut self, name: String, shape: [usize; 2]) -> ParamId {
+        self.add(name, &shape, Draw::Uniform(-0.2, 0.2))
     }
 
     /// A head of its own, drawn as transformers initialises it, whatever the width: a reduced model's logits are then

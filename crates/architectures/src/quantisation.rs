@@ -80,6 +80,14 @@ struct Scheme {
     targets: Vec<Pattern>,
 }
 
+/// What compressed-tensors packs weights in.
+#[derive(Clone, Copy)]
+enum Format {
+    Float8,
+    Integers,
+    Mxfp4,
+}
+
 /// A name of modules, or `re:` and an expression.
 enum Pattern {
     /// Every linear module.
@@ -137,8 +145,10 @@ impl Quantised {
             Some("awq") => integers::awq(&part)?,
             Some("gguf") => gguf::gguf(&part)?,
             Some("bitsandbytes") => integers::bitsandbytes(&part)?,
+            Some("mxfp4") => Box::new(|module: &str| is_fused(module).then_some(Int::MXFP4.into())),
             _ => {
-                let read = "compressed-tensors, fp8, gptq, awq or bitsandbytes, which are read";
+                let read =
+                    "compressed-tensors, fp8, gptq, awq, bitsandbytes or mxfp4, which are read";
                 return Err(part.wrong("quant_method", read));
             }
         };
@@ -177,17 +187,18 @@ pub(crate) fn apply(config: &Config, architecture: &mut Architecture) -> Result<
 
 /// By compressed-tensors' keys: groups of targets with a scheme each, and what is ignored.
 fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
-    // Whether a group's weights are packed integers; none where this does not say.
-    let packed = |config: &Config| match config.text("format")? {
+    // What a group's weights are in; none where this does not say.
+    let format = |config: &Config| match config.text("format")? {
         None | Some("mixed-precision") => Ok(None),
-        Some("float-quantized") => Ok(Some(false)),
-        Some("pack-quantized") => Ok(Some(true)),
+        Some("float-quantized") => Ok(Some(Format::Float8)),
+        Some("pack-quantized") => Ok(Some(Format::Integers)),
+        Some("mxfp4-pack-quantized") => Ok(Some(Format::Mxfp4)),
         Some(_) => {
-            let read = "float-quantized or pack-quantized, the formats that are read";
+            let read = "float-quantized, pack-quantized or mxfp4-pack-quantized, the formats that are read";
             Err(config.wrong("format", read))
         }
     };
-    let all_packed = packed(part)?;
+    let of_all = format(part)?;
     if part.has("kv_cache_scheme") {
         return Err(part.wrong("kv_cache_scheme", "null: caches are kept in bfloat16"));
     }
@@ -201,7 +212,7 @@ fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
         let Some(group) = group else {
             return Err(part.wrong("config_groups", "objects with targets and weights"));
         };
-        let packed = packed(&group)?.or(all_packed);
+        let format = format(&group)?.or(of_all);
         let targets = group.words(&["targets"])?.map(|(_, words)| words);
         let targets = targets.unwrap_or_else(|| vec!["Linear".to_owned()]);
         let targets = targets.iter().map(|word| Pattern::of(&group, "targets", word));
@@ -210,8 +221,13 @@ fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
             return Err(group.missing("weights", "how weights are stored"));
         };
         let is_int = weights.text("type")? == Some("int");
-        if packed.unwrap_or(is_int) {
-            return Ok(Scheme { stored: integers::packed(&weights)?.into(), targets });
+        let otherwise = if is_int { Format::Integers } else { Format::Float8 };
+        match format.unwrap_or(otherwise) {
+            Format::Float8 => {}
+            Format::Integers => {
+                return Ok(Scheme { stored: integers::packed(&weights)?.into(), targets });
+            }
+            Format::Mxfp4 => return Ok(Scheme { stored: mxfp4(&weights)?.into(), targets }),
         }
         if weights.count("num_bits")? != 8 {
             return Err(weights.wrong("num_bits", "8, of a float"));
@@ -245,6 +261,28 @@ fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
         // Of equals the first.
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, stored)| stored)
     }))
+}
+
+/// By the `weights` of a group of compressed-tensors.
+fn mxfp4(weights: &Config) -> Result<Int, ConfigError> {
+    if weights.count("num_bits")? != 4 {
+        return Err(weights.wrong("num_bits", "4, of MXFP4"));
+    }
+    if weights.text("type")? != Some("float") {
+        return Err(weights.wrong("type", "float"));
+    }
+    if weights.count("group_size")? != 32 {
+        return Err(weights.wrong("group_size", "32, of MXFP4"));
+    }
+    if !matches!(weights.text("scale_dtype")?, None | Some("torch.uint8")) {
+        return Err(weights.wrong("scale_dtype", "torch.uint8, of MXFP4"));
+    }
+    Ok(Int::MXFP4)
+}
+
+/// Weights of all experts as transformers' gpt-oss has them, the only ones that it packs in MXFP4.
+fn is_fused(module: &str) -> bool {
+    [".experts.gate_up_proj", ".experts.down_proj"].iter().any(|end| module.ends_with(end))
 }
 
 /// By the keys of DeepSeek's and Qwen's own checkpoints: every linear module but the head, and those that are listed.

@@ -42,6 +42,10 @@ pub const SHAPES: &[Shape] = &[
         "32 billion parameters, Mamba-2, squares in the place of gates, 128 experts"
     ),
     shape!("falcon-h1-0.5b", "0.5 billion parameters, attention and Mamba-2 side by side"),
+    shape!(
+        "gpt-oss-20b",
+        "21 billion parameters, sinks, a window in every other layer, 32 experts in MXFP4"
+    ),
     shape!("lfm2-350m", "0.4 billion parameters, short convolutions between products"),
     shape!("lfm2-8b-a1b", "8.3 billion parameters, the same with 32 experts"),
     shape!("granite-hybrid-mini", "reduced: dense"),
@@ -58,6 +62,7 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
     shape!("falcon-h1-mini", "reduced: attention and Mamba-2 side by side, every factor"),
+    shape!("gpt-oss-mini", "reduced: sinks, a window, YaRN, 8 experts with biases"),
     shape!("lfm2-mini", "reduced: short convolutions between products, norms of queries and keys"),
     shape!("lfm2-moe-mini", "reduced: the same with 8 experts"),
     shape!("nemotron-mini", "reduced: a part a layer, two groups, 8 experts without gates"),

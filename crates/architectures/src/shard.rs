@@ -8,7 +8,7 @@ mod cutter;
 mod narrow;
 
 use crate::layers::{
-    Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
+    Attention, Clamped, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
     MambaFactors,
 };
 use crate::{Architecture, Layer, Mixer};
@@ -212,6 +212,9 @@ fn attention(of: &mut Attention, place: Place, cutter: &mut Cutter) -> Result<()
     made.extend([keys, keys + kv_heads * head_dim].map(|from| wide(&own_kv, head_dim, from)));
     of.qkv = cutter.outputs(&of.qkv, &made);
     of.out = cutter.inputs(&of.out, wide(&own, head_dim, 0), place);
+    if let Some(sinks) = of.sinks {
+        cutter.values(sinks, 1, std::slice::from_ref(&own));
+    }
     (of.heads, of.kv_heads) = (own.len(), own_kv.len());
     Ok(())
 }
@@ -265,6 +268,12 @@ fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), St
                 true => cutter.keep(rows),
                 false => cutter.leave(rows.param),
             }
+        }
+    }
+    if let Some(Clamped { gate_up_bias, down_bias, .. }) = of.clamped {
+        for bias in [gate_up_bias, down_bias] {
+            let width = cutter.params.get(bias).sides()[1];
+            cutter.values(bias, width, std::slice::from_ref(&own));
         }
     }
     of.first = own.start;

@@ -1,6 +1,6 @@
 //! Tensors by the names and shapes of the checkpoints that each family was published with.
 
-use crate::{Architecture, Config};
+use crate::{Architecture, Config, Keeps};
 
 fn describe(text: &str) -> Architecture {
     Architecture::describe(&Config::parse("config.json", text).unwrap()).unwrap()
@@ -128,6 +128,33 @@ fn what_nemotron_or_falcon_would_do_otherwise_is_refused_by_name() {
         let error = Architecture::of(&config).unwrap_err().to_string();
         assert_eq!(error, format!("{shape}: {words}"));
     }
+}
+
+#[test]
+fn gpt_oss_has_its_experts_in_mxfp4_or_as_transposes() {
+    let config = crate::shape("gpt-oss-mini").unwrap();
+    let experts = |config: &Config| {
+        let described = Architecture::describe(config).unwrap();
+        assert_eq!(described.refused, None);
+        let mut named = described.params.iter();
+        let param = named.find(|param| param.name.ends_with("1.mlp.experts.gate_up_proj")).unwrap();
+        let bytes = [Keeps::Integers, Keeps::Projections].map(|keeps| param.bytes(2, keeps));
+        (param.laid_shape(), param.stored_bytes(2), bytes)
+    };
+    let values = 8 * 64 * 128;
+    assert_eq!(experts(&config), (vec![8, 64, 128], 2 * values, [2 * values; 2]));
+    let quantised = |method: &str| {
+        config.clone().with("quantization_config", serde_json::json!({ "quant_method": method }))
+    };
+    // 4 bits and 8 for each 32; on the processor 32 bits for these, on GPUs float8 and 32 bits a row.
+    let kept = [values * 5 / 8, values + 4 * 8 * 128];
+    assert_eq!(experts(&quantised("mxfp4")), (vec![8, 128, 64], values / 32 * 17, kept));
+    let error = Architecture::of(&quantised("gptq")).unwrap_err().to_string();
+    let wanted =
+        "`quantization_config.quant_method` is \"gptq\", wanted mxfp4, or no quantization_config";
+    assert!(error.ends_with(wanted), "{error}");
+    let large = Architecture::of(&crate::shape("gpt-oss-20b").unwrap()).unwrap();
+    assert_eq!(large.params.count() / 10_000_000, 2091);
 }
 
 #[test]

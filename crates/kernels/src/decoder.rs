@@ -9,6 +9,7 @@ mod heads;
 mod next;
 mod own;
 mod ranks;
+mod sinks;
 mod take;
 
 pub use cache::{Append, Turns, append};
@@ -18,6 +19,7 @@ pub use heads::{Heads, heads};
 pub use next::{Next, next};
 pub use own::{JoinOwn, Mark, join_own, meet, narrow};
 pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
+pub use sinks::{Sinks, sinks};
 pub use take::take;
 
 use crate::cuda::{Plan, Planned};
@@ -48,6 +50,8 @@ pub fn bundled() -> Vec<KernelSource> {
             gate::plain_source(DType::Bf16, arch.clone()),
             gate::rows_source(DType::Bf16, arch.clone()),
             heads::source(DType::Bf16, arch.clone()),
+            sinks::source(DType::Bf16, false, arch.clone()),
+            sinks::source(DType::Bf16, true, arch.clone()),
             ranks::spread_source(DType::Bf16, arch.clone()),
             ranks::join_source(arch.clone()),
             ranks::join_peers_source(arch.clone()),

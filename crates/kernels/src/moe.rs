@@ -11,7 +11,7 @@ mod variants;
 
 pub use call::{MoeCall, MoeOptions, SUM_EPS};
 pub use check::SCORE_MARGIN;
-pub use problem::{MoeProblem, NarrowExperts, Score};
+pub use problem::{Clamp, MoeProblem, NarrowExperts, Score};
 
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, DType, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};

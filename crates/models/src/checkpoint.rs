@@ -10,7 +10,8 @@ use crate::float8::{Scales, ScalesOf};
 use crate::gguf::{self, is_gguf};
 use crate::integers::{self, IntegerValues, Integers};
 use crate::looked_up::{self, LookedUp};
-use crate::params::Param;
+use crate::mxfp4::{self, BLOCKS, SCALES};
+use crate::params::{Lie, Param};
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored};
@@ -110,8 +111,12 @@ impl Checkpoint {
     pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
         match &self.source {
             Source::Files(files) => {
-                let wanted = architecture.params.iter().map(|param| (&*param.name, &*param.shape));
-                files.hold(wanted, architecture.unused)
+                let shapes: Vec<_> = architecture.params.iter().map(Param::laid_shape).collect();
+                let wanted = architecture.params.iter().zip(&shapes);
+                files.hold(
+                    wanted.map(|(param, shape)| (&*param.name, &**shape)),
+                    architecture.unused,
+                )
             }
             // They were made from one, and found by one.
             Source::Drawn(_) | Source::Gguf(_) => Ok(()),
@@ -141,16 +146,10 @@ impl Checkpoint {
         let of = match &self.source {
             Source::Files(files) => {
                 if let Some(integers) = self.integers(name) {
-                    return Ok(Values {
-                        name,
-                        of: Of::Integers(integers),
-                        cut: None,
-                        read: &self.read,
-                    });
+                    return Ok(Values::whole(name, Of::Integers(integers), &self.read));
                 }
                 if let Some(of) = files.looked_up.get(name) {
-                    let of = Of::LookedUp(&files.shards, of);
-                    return Ok(Values { name, of, cut: None, read: &self.read });
+                    return Ok(Values::whole(name, Of::LookedUp(&files.shards, of), &self.read));
                 }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))
@@ -169,7 +168,7 @@ impl Checkpoint {
                 }
             },
         };
-        Ok(Values { name, of, cut: None, read: &self.read })
+        Ok(Values::whole(name, of, &self.read))
     }
 
     /// The values of a parameter: of a rank's, those that are its own.
@@ -178,12 +177,18 @@ impl Checkpoint {
     /// As [`Checkpoint::values`].
     pub(crate) fn param<'a>(&'a self, param: &'a Param) -> Result<Values<'a>, ModelError> {
         let (cut, values) = (param.cut.as_ref(), self.values(&param.name)?);
+        let laid = self.is_laid(param).then_some(param);
         match values.of {
-            Of::Integers(of) if of.filled_by_part() => {
+            Of::Integers(of) if of.filled_by_part() && laid.is_none() => {
                 Ok(Values { of: Of::Integers(IntegerValues { cut, ..of }), ..values })
             }
-            _ => Ok(Values { cut, ..values }),
+            _ => Ok(Values { cut, laid, ..values }),
         }
+    }
+
+    /// Whether the files lay a parameter as checkpoints do, where that is otherwise than row by row: GGUF files do not.
+    fn is_laid(&self, param: &Param) -> bool {
+        param.lie != Lie::default() && !matches!(self.source, Source::Gguf(_))
     }
 
     /// The scales of a parameter in float8; none of one in another type.
@@ -196,19 +201,20 @@ impl Checkpoint {
         Some(ScalesOf { all, cut: param.cut.as_ref() })
     }
 
-    /// A weight in integers; none of one in another type.
+    /// A parameter in integers: of a rank's, those that are its own; none of one in another type.
+    pub(crate) fn integers_of<'a>(&'a self, param: &'a Param) -> Option<IntegerValues<'a>> {
+        let lie = if self.is_laid(param) { param.lie } else { Lie::default() };
+        Some(IntegerValues { cut: param.cut.as_ref(), lie, ..self.integers(&param.name)? })
+    }
+
+    /// A weight in integers as it lies; none of one in another type.
     pub(crate) fn integers<'a>(&'a self, name: &'a str) -> Option<IntegerValues<'a>> {
         let (of, shards) = match &self.source {
             Source::Files(files) => (files.integers.get(name)?, &files.shards[..]),
             Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
             Source::Gguf(weights) => (weights.integers(name)?, &weights.shards[..]),
         };
-        Some(IntegerValues { name, of, shards, cut: None, read: &self.read })
-    }
-
-    /// A parameter in integers: of a rank's, those that are its own; none of one in another type.
-    pub(crate) fn integers_of<'a>(&'a self, param: &'a Param) -> Option<IntegerValues<'a>> {
-        Some(IntegerValues { cut: param.cut.as_ref(), ..self.integers(&param.name)? })
+        Some(IntegerValues { name, of, shards, cut: None, lie: Lie::default(), read: &self.read })
     }
 
     /// Bytes of a parameter; 0 where it is not there.
@@ -217,8 +223,8 @@ impl Checkpoint {
         let (bytes, len) = match &self.source {
             Source::Files(files) => {
                 let module = name.strip_suffix(".weight").unwrap_or(name);
-                let packed =
-                    PACKED.iter().find_map(|end| files.tensors.get(&format!("{module}{end}")));
+                let mut packed = PACKED.iter().chain([&BLOCKS]);
+                let packed = packed.find_map(|end| files.tensors.get(&format!("{module}{end}")));
                 let found = files.tensors.get(name).or(packed);
                 // Words have several numbers of what they stand for.
                 let stands_for = files.integers.get(name).map(|of| &of.shape);
@@ -341,8 +347,7 @@ impl Files {
             let mut values = vec![0f32; scale.shape.iter().product()];
             let of = Of::File(shard, scale, None);
             // Scales are small, and no weights that are waited for.
-            Values { name: scale_name, of, cut: None, read: &AtomicU64::new(0) }
-                .fill(0, &mut values)?;
+            Values::whole(scale_name, of, &AtomicU64::new(0)).fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
                 let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
                 ModelError::weights(&shard.path, what)
@@ -360,7 +365,7 @@ impl Files {
     /// Finds the tensors of weights in integers, whose packing the config tells. One that is not read is the architecture's to refuse.
     fn find_integers(&mut self) -> Result<(), ModelError> {
         let packed = |name: &String| {
-            let module = PACKED.iter().find_map(|end| name.strip_suffix(end))?;
+            let module = PACKED.iter().chain([&BLOCKS]).find_map(|end| name.strip_suffix(end))?;
             Some((name.clone(), module.to_owned()))
         };
         let packed: Vec<_> = self.tensors.keys().filter_map(packed).collect();
@@ -376,9 +381,21 @@ impl Files {
                     what,
                 ));
             };
-            let (found, names) = integers::find(&module, int, &self.tensors, &self.shards)?;
+            let fused = name.ends_with(BLOCKS);
+            let weight = if fused { module.clone() } else { format!("{module}.weight") };
+            let (found, names) = match int.is_float() {
+                true => {
+                    let scales = match fused {
+                        true => format!("{module}{SCALES}"),
+                        false => format!("{module}.weight_scale"),
+                    };
+                    let found = mxfp4::find([&name, &scales], &self.tensors, &self.shards)?;
+                    (found, vec![name, scales])
+                }
+                false => integers::find(&module, int, &self.tensors, &self.shards)?,
+            };
             self.beside.extend(names);
-            self.integers.insert(format!("{module}.weight"), found);
+            self.integers.insert(weight, found);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::Architecture;
 use crate::float8::Scales;
 use crate::integers::{self, Held, Integers};
+use crate::mxfp4::TWICE;
 use crate::params::{Draw, Param};
 use crate::random::mix;
 use crate::values::Value;
@@ -20,7 +21,8 @@ const SUMS: usize = 4 << 16;
 /// weights, so that drawing is a look-up.
 type Normals = Arc<[bf16]>;
 
-/// The tables of the normal draws so far, by the bits of their deviation; that of float8; and those of integers, by their bits.
+/// The tables of the normal draws so far, by the bits of their deviation; that of float8; and those of integers, by their bits, with that
+/// of E2M1 at 0.
 #[derive(Debug, Default)]
 pub(crate) struct Tables(HashMap<u64, Normals>, Option<Arc<[E4m3]>>, HashMap<usize, Arc<[i8]>>);
 
@@ -38,6 +40,16 @@ impl Tables {
         self.1.get_or_insert_with(|| (0..SUMS).map(number).collect()).clone()
     }
 
+    /// Twice what E2M1 has nearest to each draw.
+    fn e2m1(&mut self) -> Arc<[i8]> {
+        let number = |sum| {
+            let drawn = normal(sum, DEVIATION_OF_12);
+            let off = |of: &&i8| (drawn - f64::from(**of)).abs();
+            TWICE.iter().min_by(|a, b| off(a).total_cmp(&off(b))).copied().unwrap_or(0)
+        };
+        self.2.entry(0).or_insert_with(|| (0..SUMS).map(number).collect()).clone()
+    }
+
     fn integers(&mut self, bits: usize) -> Arc<[i8]> {
         let (low, high) = (-f64::from(1 << (bits - 1)), f64::from((1 << (bits - 1)) - 1));
         let number =
@@ -45,6 +57,9 @@ impl Tables {
         self.2.entry(bits).or_insert_with(|| (0..SUMS).map(number).collect()).clone()
     }
 }
+
+/// The deviation of which the largest draw is 12.
+const DEVIATION_OF_12: f64 = 3.46;
 
 /// The deviation of whole numbers of so many bits: hardly any has to be cut off.
 fn whole_deviation(bits: usize) -> f64 {
@@ -59,6 +74,8 @@ pub(crate) struct DrawnIntegers {
     /// The mean of the scales.
     scale: f64,
     zeros: bool,
+    /// Of scales that are powers of two, the exponent of the middle one.
+    power: Option<i32>,
 }
 
 impl DrawnIntegers {
@@ -68,8 +85,11 @@ impl DrawnIntegers {
         into.iter_mut().zip(drawn).for_each(|(to, bits)| *to = self.table[sum(bits)]);
     }
 
-    /// A scale, which bfloat16 holds. They differ by two thirds.
+    /// A scale, which bfloat16 holds. They differ by two thirds; powers of two by a factor of four.
     pub(crate) fn scale(&self, at: usize) -> f32 {
+        if let Some(power) = self.power {
+            return 2f32.powi(power + (mix(!self.seed ^ at as u64) % 3) as i32 - 1);
+        }
         let part = mix(!self.seed ^ at as u64) as f64 / u64::MAX as f64;
         bf16::from_f64((0.75 + 0.5 * part) * self.scale).to_f32()
     }
@@ -135,8 +155,12 @@ impl Drawn {
         }
     }
 
-    /// Its size in a checkpoint, without scales of float8, and with all that belongs to integers, as compressed-tensors keeps them.
+    /// Its size in a checkpoint, without scales of float8, and with all that belongs to integers, as compressed-tensors keeps
+    /// them.
     pub(crate) fn bytes(&self) -> usize {
+        if let Some(of) = self.integers.as_ref().filter(|of| of.float) {
+            return self.len / 2 + of.rows * of.groups();
+        }
         if let Some(of) = &self.integers {
             return integers::packed(of)
                 .iter()
@@ -203,10 +227,20 @@ fn draw_integers(
     (tables, deviation): (&mut Tables, f64),
 ) -> Integers {
     let ([rows, columns], zeros) = (param.sides(), !int.symmetric);
-    let scale = deviation / whole_deviation(int.bits);
-    let drawn = DrawnIntegers { seed, table: tables.integers(int.bits), scale, zeros };
+    let drawn = match int.is_float() {
+        true => {
+            let scale = deviation / (DEVIATION_OF_12 * 1.1);
+            let power = Some(scale.log2().round() as i32);
+            DrawnIntegers { seed, table: tables.e2m1(), scale, zeros, power }
+        }
+        false => {
+            let (table, scale) = (tables.integers(int.bits), deviation / whole_deviation(int.bits));
+            DrawnIntegers { seed, table, scale, zeros, power: None }
+        }
+    };
     Integers {
         bits: int.bits,
+        float: int.is_float(),
         shape: param.shape.clone(),
         rows,
         columns,
@@ -277,7 +311,7 @@ fn value(draw: Draw, bits: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Expanded;
+    use crate::params::{Expanded, Lie};
     use crate::{Architecture, Checkpoint, SynthOptions, shape, synth};
 
     /// A normal draw as it is defined: four uniform values, added up.
@@ -291,8 +325,8 @@ mod tests {
         for deviation in [0.02, (2304f64).powf(-0.5), 1.0] {
             let draw = Draw::Normal(deviation);
             let (name, shape, stored) = ("w".to_owned(), vec![300, 400], Stored::Wide);
-            let (expanded, of_experts) = (Expanded::Nowhere, false);
-            let param = Param { name, shape, cut: None, draw, stored, expanded, of_experts };
+            let (lie, expanded, of_experts) = (Lie::default(), Expanded::Nowhere, false);
+            let param = Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts };
             let drawn = Drawn::new(&param, 5, &mut Tables::default());
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =
@@ -311,8 +345,11 @@ mod tests {
 
     #[test]
     fn a_model_that_is_drawn_is_the_one_that_is_written() {
-        for name in ["granite-moe-mini", "kimi-linear-mini"] {
-            let config = shape(name).unwrap();
+        let quantised = serde_json::json!({ "quant_method": "mxfp4" });
+        let packed = shape("gpt-oss-mini").unwrap().with("quantization_config", quantised);
+        let wide =
+            ["granite-moe-mini", "kimi-linear-mini", "gpt-oss-mini"].map(|of| shape(of).unwrap());
+        for config in wide.into_iter().chain([packed]) {
             let architecture = Architecture::of(&config).unwrap();
             let folder = tempfile::tempdir().unwrap();
             let options = SynthOptions { seed: 11, ..SynthOptions::default() };

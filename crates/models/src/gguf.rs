@@ -109,6 +109,7 @@ fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
     let columns = placed.columns;
     Some(Integers {
         bits: int.bits,
+        float: int.is_float(),
         shape: shape.to_vec(),
         rows: shape.iter().product::<usize>() / columns,
         columns,
@@ -116,8 +117,12 @@ fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
         zeros: !int.symmetric,
         order: None,
         groups_of: None,
-        // What is multiplied of a K block's scales has more bits than float16.
-        scale_type: if int.symmetric && int.group == Some(32) { DType::F16 } else { DType::F32 },
+        // What is multiplied of a K block's scales has more bits than float16, and MXFP4's leave its range.
+        scale_type: match int.symmetric && int.group == Some(32) {
+            true if int.is_float() => DType::Bf16,
+            true => DType::F16,
+            false => DType::F32,
+        },
         held: Held::Blocks(placed.clone()),
     })
 }
@@ -154,7 +159,7 @@ pub(crate) fn factors(
     let mut first = 0;
     placed.blocks(from, rows, |block, bytes| {
         let int = block.int();
-        let middle = if int.bits == 4 { 8.0 } else { 0.0 };
+        let middle = if int.bits == 4 && !int.is_float() { 8.0 } else { 0.0 };
         blocks::factors(block, bytes, |group, [scale, least]| {
             let (scale, zero) = match scale {
                 0.0 => (1.0, least),

@@ -10,9 +10,10 @@ use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::DrawnIntegers;
 use crate::gguf::{self, Placed};
+use crate::mxfp4;
 use crate::values::{Of, Value, Values};
 use architectures::Packing;
-use architectures::params::Cut;
+use architectures::params::{Cut, Lie};
 use kernels::DType;
 use std::ops::Range;
 use std::path::Path;
@@ -24,6 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Integers {
     /// 4 or 8.
     pub(crate) bits: usize,
+    /// Whether they are no integers but twice what E2M1 has (`mxfp4`), from -12 to 12: 4 bits that count from no middle.
+    pub(crate) float: bool,
     /// Of the weight that they stand for.
     pub(crate) shape: Vec<usize>,
     /// Rows of all its matrices, and columns.
@@ -74,7 +77,7 @@ impl Integers {
 
     /// Whether what the numbers are packed in is the same for another's: then rows of both can stand under each other.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let form = |of: &Self| (of.bits, of.columns, of.group);
+        let form = |of: &Self| (of.bits, of.float, of.columns, of.group);
         form(self) == form(other) && self.order == other.order
     }
 
@@ -102,6 +105,8 @@ pub(crate) struct IntegerValues<'a> {
     pub(crate) shards: &'a [Shard],
     /// Which part of it a rank has; none: all. Rows and columns are those of the part.
     pub(crate) cut: Option<&'a Cut>,
+    /// How the rows of each matrix lie.
+    pub(crate) lie: Lie,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -154,6 +159,10 @@ impl IntegerValues<'_> {
     /// The same of neighbouring rows of the whole weight.
     fn run(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
         let (own, columns) = (self.own(), self.columns());
+        if self.lie.turns {
+            let mut rows = rows.zip(into.chunks_exact_mut(columns));
+            return rows.try_for_each(|(row, into)| self.in_turn(row, |of, row| of.run(row, into)));
+        }
         let (numbers, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
                 for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
@@ -213,6 +222,15 @@ impl IntegerValues<'_> {
             }
             // Such numbers are no tensor of their own.
             Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Mxfp4 => {
+                for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
+                    let first = (row * self.of.columns + own.start) / 2;
+                    let bytes = self.raw(numbers, first, columns / 2)?;
+                    for (into, byte) in into.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+                        *into = [byte & 15, byte >> 4].map(|bits| mxfp4::TWICE[usize::from(bits)]);
+                    }
+                }
+            }
             Packing::Awq => {
                 for column in 0..columns {
                     let read = self.interleaved(numbers, own.start + column, &rows)?;
@@ -293,6 +311,13 @@ impl IntegerValues<'_> {
         zeros: &mut [f32],
     ) -> Result<(), ModelError> {
         let groups = self.of.groups();
+        if self.lie.turns {
+            for (row, scales) in rows.zip(scales.chunks_exact_mut(groups)) {
+                self.in_turn(row, |of, row| of.factors_of_run(row, scales, &mut []))?;
+            }
+            zeros.fill(0.0);
+            return Ok(());
+        }
         let (of_scales, of_zeros, packing) = match &self.of.held {
             Held::Drawn(drawn) => {
                 let places = rows.start * groups..;
@@ -309,13 +334,11 @@ impl IntegerValues<'_> {
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
         let found = &self.shards[of_scales.shard];
-        let values = Values {
-            name: self.name,
-            of: Of::File(found, of_scales, None),
-            cut: None,
-            read: self.read,
-        };
-        if packing == Packing::Rows {
+        let values = Values::whole(self.name, Of::File(found, of_scales, None), self.read);
+        if packing == Packing::Mxfp4 {
+            let bytes = self.raw(of_scales, rows.start * groups, rows.len() * groups)?;
+            scales.iter_mut().zip(bytes).for_each(|(into, bits)| *into = mxfp4::scale(*bits));
+        } else if packing == Packing::Rows {
             values.fill(rows.start * groups, scales)?;
         } else {
             let mut column = vec![0f32; rows.len()];
@@ -360,7 +383,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Gguf(_) | Packing::LookedUp | Packing::Mxfp4 => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;
@@ -418,6 +441,9 @@ impl IntegerValues<'_> {
         if into.is_empty() {
             return Ok(());
         }
+        if let Held::File { numbers, scales, packing: Packing::Mxfp4, .. } = &self.of.held {
+            return self.fill_mxfp4([numbers, scales], first, into);
+        }
         let rows = first / columns..(first + into.len()).div_ceil(columns);
         let mut numbers = vec![0i8; rows.len() * columns];
         let mut factors = vec![0f32; 2 * rows.len() * groups];
@@ -439,7 +465,42 @@ impl IntegerValues<'_> {
 
     /// Whether values of a part are read by the part's own places, which reads a row once whatever its columns are.
     pub(crate) fn filled_by_part(&self) -> bool {
-        !matches!(self.of.held, Held::Blocks(_)) && self.of.groups_of.is_none()
+        let by_place = match &self.of.held {
+            Held::Blocks(_) => false,
+            Held::File { packing, .. } => *packing != Packing::Mxfp4,
+            Held::Drawn(_) => true,
+        };
+        by_place && self.of.groups_of.is_none()
+    }
+
+    /// The same of MXFP4, whose zeros have signs.
+    fn fill_mxfp4<V: Value>(
+        &self,
+        [numbers, scales]: [&Located; 2],
+        first: usize,
+        into: &mut [V],
+    ) -> Result<(), ModelError> {
+        let (columns, groups) = (self.of.columns, self.of.groups());
+        let bytes = first / 2..(first + into.len()).div_ceil(2);
+        let bytes = self.raw(numbers, bytes.start, bytes.len())?;
+        let scales = self.raw(scales, 0, self.of.rows * groups)?;
+        for (at, into) in (first..).zip(into) {
+            let of = at / columns * groups + at % columns / self.of.group;
+            let bits = bytes[at / 2 - first / 2] >> (at % 2 * 4) & 15;
+            *into = V::of_f32(mxfp4::value(bits, mxfp4::scale(scales[of])));
+        }
+        Ok(())
+    }
+
+    /// Reads a row where it lies.
+    fn in_turn(
+        &self,
+        row: usize,
+        read: impl FnOnce(&Self, Range<usize>) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let of_matrix = self.of.shape[self.of.shape.len() - 2];
+        let place = row / of_matrix * of_matrix + self.lie.place(row % of_matrix, of_matrix);
+        read(&Self { lie: Lie::default(), ..*self }, place..place + 1)
     }
 
     /// Bits of some rows at one place along the other dimension, where eight of them are interleaved in a word.
@@ -464,9 +525,19 @@ impl IntegerValues<'_> {
 
     /// The same without counting what is read of them.
     fn mapped(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+        self.unread(of, 4 * first, 4 * count)
+    }
+
+    /// So many bytes of a tensor from one on.
+    fn raw(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+        self.count(count);
+        self.unread(of, first, count)
+    }
+
+    fn unread(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
         let shard = &self.shards[of.shard];
-        let start = of.bytes.start + 4 * first;
-        let bytes = shard.file.get(start..start + 4 * count);
+        let start = of.bytes.start + first;
+        let bytes = shard.file.get(start..start + count);
         bytes.ok_or_else(|| self.wrong(&shard.path, "ends before its last number"))
     }
 

@@ -18,6 +18,7 @@ mod gguf;
 mod hub;
 mod integers;
 mod looked_up;
+mod mxfp4;
 mod pages;
 mod program;
 mod quantize;

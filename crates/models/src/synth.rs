@@ -5,7 +5,8 @@ use crate::convert::shard::written_header;
 use crate::drawn::{Drawn, Tables};
 use crate::files::{Made, Watched, room, whole, write_text};
 use crate::integers::{self, IntegerValues, Integers};
-use crate::params::Param;
+use crate::mxfp4;
+use crate::params::{Lie, Param};
 use crate::text::tiktoken;
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, Config, ModelError};
@@ -99,8 +100,7 @@ pub fn synth_bytes(config: &Config, options: &SynthOptions) -> Result<u64, Model
 
 /// Holds that weights in integers are to be packed as they are here.
 fn packing(architecture: &Architecture) -> Result<(), ModelError> {
-    let other =
-        |stored| matches!(stored, Stored::Int(Int { packing, .. }) if packing != Packing::Rows);
+    let other = |stored| matches!(stored, Stored::Int(Int { packing, .. }) if !matches!(packing, Packing::Rows | Packing::Mxfp4));
     if architecture.params.iter().any(|param| other(param.stored)) {
         let what = "random weights in integers are packed as compressed-tensors does it".to_owned();
         return Err(ModelError::convert(what, "take the config of a model that is not quantised"));
@@ -134,7 +134,10 @@ impl Written {
     /// A parameter, and its scales where it has any.
     fn of(param: &Param, drawn: Drawn) -> Vec<Self> {
         if let Some(integers) = drawn.integers() {
-            let mut tensors = Self::packed(&param.name, integers);
+            let mut tensors = match integers.float {
+                true => Self::mxfp4(&param.name, integers),
+                false => Self::packed(&param.name, integers),
+            };
             if let Some(numbers) = tensors.first_mut() {
                 numbers.values = Values::Packed(drawn);
             }
@@ -149,7 +152,7 @@ impl Written {
             }
             _ => None,
         };
-        let (name, shape) = (param.name.clone(), param.shape.clone());
+        let (name, shape) = (param.name.clone(), param.laid_shape());
         [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales).collect()
     }
 
@@ -178,9 +181,23 @@ impl Written {
         tensors.map(tensor).collect()
     }
 
+    /// The tensors of a weight in MXFP4, the numbers left out.
+    fn mxfp4(name: &str, of: &Integers) -> Vec<Self> {
+        let mut scales = vec![0f32; of.rows * of.groups()];
+        // As above.
+        let _ = reader(name, of, &AtomicU64::new(0)).factors(0..of.rows, &mut scales, &mut []);
+        let scales = scales.into_iter().map(mxfp4::scale_bits).collect();
+        let bytes = [Vec::new(), scales];
+        let tensors = mxfp4::packed(name, &of.shape).into_iter().zip(bytes);
+        let tensor =
+            |((name, shape), bytes)| Self { name, shape, values: Values::Bytes(Dtype::U8, bytes) };
+        tensors.map(tensor).collect()
+    }
+
     fn dtype(&self) -> Dtype {
         match &self.values {
             Values::Drawn(drawn) => drawn.dtype(),
+            Values::Packed(drawn) if drawn.integers().is_some_and(|of| of.float) => Dtype::U8,
             Values::Packed(_) => Dtype::I32,
             Values::Bytes(dtype, _) => *dtype,
         }
@@ -189,7 +206,7 @@ impl Written {
     fn bytes(&self) -> usize {
         match &self.values {
             Values::Drawn(drawn) => drawn.bytes(),
-            Values::Packed(_) => self.shape.iter().product::<usize>() * 4,
+            Values::Packed(_) => self.shape.iter().product::<usize>() * self.dtype().bitsize() / 8,
             Values::Bytes(_, bytes) => bytes.len(),
         }
     }
@@ -275,10 +292,10 @@ fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelE
 
 /// Reads a weight in integers that is drawn.
 fn reader<'a>(name: &'a str, of: &'a Integers, read: &'a AtomicU64) -> IntegerValues<'a> {
-    IntegerValues { name, of, shards: &[], cut: None, read }
+    IntegerValues { name, of, shards: &[], cut: None, lie: Lie::default(), read }
 }
 
-/// Numbers as compressed-tensors packs them, drawn on all cores.
+/// Numbers as they are packed, drawn on all cores.
 fn write_packed(
     name: &str,
     drawn: &Drawn,
@@ -293,7 +310,10 @@ fn write_packed(
             let mut numbers = vec![0; of.columns];
             // As above.
             let _ = values.numbers(row..row + 1, &mut numbers);
-            integers::pack_rows(&numbers, of.columns, of.bits)
+            match of.float {
+                true => mxfp4::pack(&numbers),
+                false => integers::pack_rows(&numbers, of.columns, of.bits),
+            }
         };
         write(&rows.into_par_iter().map(row).collect::<Vec<_>>().concat())?;
     }

@@ -1,5 +1,7 @@
 //! The values of a tensor, from a file or drawn: in the type and at the place where they are wanted.
 
+mod laid;
+
 use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::Drawn;
@@ -7,7 +9,7 @@ use crate::float8::Scales;
 use crate::gguf::Placed;
 use crate::integers::IntegerValues;
 use crate::looked_up::LookedUp;
-use architectures::params::Cut;
+use crate::params::{Cut, Param};
 use half::{bf16, f16};
 use kernels::E4m3;
 use safetensors::tensor::Dtype;
@@ -93,6 +95,8 @@ pub(crate) struct Values<'a> {
     pub(crate) of: Of<'a>,
     /// Which of them a rank has; none: all. Places and lengths are those of what it has.
     pub(crate) cut: Option<&'a Cut>,
+    /// The parameter that they are of, where its file lays them otherwise.
+    pub(crate) laid: Option<&'a Param>,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -109,9 +113,19 @@ pub(crate) enum Of<'a> {
     Placed(&'a [Shard], &'a Placed),
 }
 
+/// Fewer bytes are copied from where a file is mapped: they may be one of many pieces that lie apart.
+const FEW: usize = 4096;
+
 thread_local! {
     /// Bytes of a file, where they are not read to where they are wanted.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<'a> Values<'a> {
+    /// All of a tensor, as it lies.
+    pub(crate) fn whole(name: &'a str, of: Of<'a>, read: &'a AtomicU64) -> Self {
+        Self { name, of, cut: None, laid: None, read }
+    }
 }
 
 impl Values<'_> {
@@ -121,7 +135,24 @@ impl Values<'_> {
     /// [`ModelError::Weights`] when a value is NaN, there are not so many, or they are of a type that is not read;
     /// [`ModelError::File`] when the file cannot be read.
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
-        self.by_runs(first, into, 1, |first, into| self.fill_run(first, into))
+        self.by_runs(first, into, 1, |first, into| match self.laid {
+            None => self.fill_run(first, into),
+            Some(param) => {
+                let beside = laid::fill(param, first, into, |at, into| self.fill_run(at, into))?;
+                // Of halves that lie in turns the other one comes along, and is read when it is wanted.
+                self.read.fetch_sub((beside * self.stored_width()) as u64, Ordering::Relaxed);
+                Ok(())
+            }
+        })
+    }
+
+    /// Bytes of a value that is counted alone.
+    fn stored_width(&self) -> usize {
+        match self.of {
+            Of::File(_, found, _) => width(found.dtype),
+            Of::Drawn(drawn) => width(drawn.dtype()),
+            Of::Integers(_) | Of::LookedUp(..) | Of::Placed(..) => 0,
+        }
     }
 
     /// Values from `first` on.
@@ -219,6 +250,10 @@ impl Values<'_> {
         first: usize,
         into: &mut [u8],
     ) -> Result<(), ModelError> {
+        if self.laid.is_some() {
+            V::put(&self.read::<V>(first, into.len() / V::BYTES)?, into);
+            return Ok(());
+        }
         self.by_runs(first, into, V::BYTES, |first, into| self.fill_run_bytes::<V>(first, into))
     }
 
@@ -266,8 +301,15 @@ impl Values<'_> {
         if first + len > found.bytes.len() / width {
             return Err(self.wrong(&shard.path, &format!("has shape {:?}", found.shape)));
         }
-        let read = shard.file.read_at(found.bytes.start + first * width, into);
-        read.map_err(|error| ModelError::file(&shard.path, error))?;
+        let start = found.bytes.start + first * width;
+        let mapped = shard.file.get(start..start + into.len());
+        match mapped.filter(|_| into.len() < FEW) {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => {
+                let read = shard.file.read_at(start, into);
+                read.map_err(|error| ModelError::file(&shard.path, error))?;
+            }
+        }
         self.count(into.len());
         Ok(())
     }

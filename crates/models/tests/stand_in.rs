@@ -35,7 +35,13 @@ fn layers_are_planned_and_launched() {
 }
 
 fn run_all() {
-    for name in ["granite-hybrid-mini", "llama-mini", "granite-moe-mini", "kimi-linear-mini"] {
+    for name in [
+        "granite-hybrid-mini",
+        "llama-mini",
+        "granite-moe-mini",
+        "kimi-linear-mini",
+        "gpt-oss-mini",
+    ] {
         split_in_two(name, shape(name).unwrap());
     }
     // Numbers of a half of the columns, with whole groups of them.
@@ -64,6 +70,14 @@ fn run_all() {
         let capacity = Capacity { sequences: 1, tokens: 64 };
         open(model, device, Storage::Bf16, capacity).unwrap();
     }
+    // MXFP4 to float8.
+    let quantised = serde_json::json!({ "quant_method": "mxfp4" });
+    let config = shape("gpt-oss-mini").unwrap().with("quantization_config", quantised);
+    let model = Model::random(&config, 1).unwrap();
+    let device = device::open(BackendKind::Cuda).unwrap();
+    let capacity = Capacity { sequences: 10, tokens: 300 };
+    let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
+    run(&mut *engine).unwrap();
     run_files();
 }
 
@@ -71,11 +85,12 @@ fn run_all() {
 fn run_files() {
     use gguf::Kind;
     let keys = ["hidden_size", "shared_intermediate_size", "moe_intermediate_size"];
-    let all = [Kind::F32, Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K];
+    let all = [Kind::F32, Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
     for (name, kinds) in [
         ("granite-hybrid-mini", &all[..]),
         ("granite-moe-mini", &[Kind::Q8_0]),
         ("kimi-linear-mini", &[Kind::Q8_0]),
+        ("gpt-oss-mini", &[Kind::Mxfp4]),
     ] {
         for kind in kinds.iter().copied() {
             let config = shape(name).unwrap().with("mamba_d_head", 64.into());

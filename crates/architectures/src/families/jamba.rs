@@ -76,6 +76,7 @@ fn layer(
                     score: Score::SoftmaxOfChosen,
                     per_token,
                     latent: None,
+                    clamped: None,
                     experts,
                     first: 0,
                 }),

@@ -182,5 +182,8 @@ fn experts(
             Some(GatedMlp::usual(&mut draft.params, &prefix, widths))
         }
     };
-    Ok((Experts { router, score, per_token, latent: None, experts, first: 0 }, shared))
+    Ok((
+        Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 },
+        shared,
+    ))
 }

@@ -107,5 +107,5 @@ fn experts(
     };
     let expert = |e: usize| mlp(draft, &format!("{prefix}.experts.{e}"), widths);
     let experts = (0..count).map(expert).collect();
-    Ok(Experts { router, score, per_token, latent: None, experts, first: 0 })
+    Ok(Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 })
 }

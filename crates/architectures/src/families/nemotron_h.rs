@@ -180,5 +180,5 @@ fn experts(
         0 => None,
         shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),
     };
-    Ok((Experts { router, score, per_token, latent, experts, first: 0 }, shared))
+    Ok((Experts { router, score, per_token, latent, clamped: None, experts, first: 0 }, shared))
 }

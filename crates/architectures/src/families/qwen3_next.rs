@@ -117,6 +117,7 @@ fn experts(
             score: Score::SoftmaxOfChosen,
             per_token,
             latent: None,
+            clamped: None,
             experts,
             first: 0,
         },

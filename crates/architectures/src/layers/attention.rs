@@ -1,4 +1,4 @@
-use crate::params::{ParamId, Params, Projection};
+use crate::params::{Draw, ParamId, Params, Projection};
 use crate::{Config, ConfigError, Rope};
 
 /// Grouped-query attention, with rotated queries and keys or without.
@@ -18,6 +18,8 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Norms of each head of the queries and of the keys, before they are rotated.
     pub norms: Option<[ParamId; 2]>,
+    /// A logit of each head that takes part in its softmax, and has no value.
+    pub sinks: Option<ParamId>,
     /// Whether the projection makes gates of the output too, as many as queries.
     pub gated: bool,
     /// Queries, gates of the output where there are any, keys and values, stacked.
@@ -38,6 +40,8 @@ pub(crate) struct AttentionShape {
     pub(crate) scale: f64,
     pub(crate) rope: Option<Rope>,
     pub(crate) window: Option<usize>,
+    /// Whether each head has a sink.
+    pub(crate) sinks: bool,
     /// Factors on what is read and on what is added.
     pub(crate) factors: [f64; 2],
     /// Whether the query projection makes gates of the output as well.
@@ -76,6 +80,7 @@ impl AttentionShape {
             scale: (head_dim as f64).powf(-0.5),
             rope: None,
             window: None,
+            sinks: false,
             factors: [1.0; 2],
             gated: false,
             normed: false,
@@ -118,7 +123,23 @@ impl Attention {
         let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
         let norms = shape.normed.then(|| norms.map(&mut norm));
+        // As large as the logits of a window's keys together, so that a forward pass without them is a wrong one.
+        let sink = || params.add(format!("{prefix}.sinks"), &[heads], Draw::Uniform(-1.0, 3.0));
+        let sinks = shape.sinks.then(sink);
         let AttentionShape { rope, window, gated, factors, .. } = shape;
-        Self { heads, kv_heads, head_dim, scale, rope, window, norms, gated, qkv, out, factors }
+        Self {
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            rope,
+            window,
+            norms,
+            sinks,
+            gated,
+            qkv,
+            out,
+            factors,
+        }
     }
 }

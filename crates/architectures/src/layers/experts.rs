@@ -13,10 +13,26 @@ pub struct Experts {
     /// Projections to a narrower vector that the experts work on, and back from the sum of what they make; none: they work on
     /// what the router reads.
     pub latent: Option<[Projection; 2]>,
+    /// Biases and limits of experts that have them.
+    pub clamped: Option<Clamped>,
     /// The experts that this rank has.
     pub experts: Vec<Expert>,
     /// The first of them among all.
     pub first: usize,
+}
+
+/// Experts with biases, and limits on what they make: `down(g sigmoid(alpha g) (u + 1)) + bias`, `g = min(gate, limit)` and u the up
+/// between `-limit` and `limit`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clamped {
+    /// Of all experts, `[experts, 2 inner]`: the gates' first.
+    pub gate_up_bias: ParamId,
+    /// `[experts, hidden]`.
+    pub down_bias: ParamId,
+    /// The limit.
+    pub limit: f64,
+    /// In the sigmoid.
+    pub alpha: f64,
 }
 
 /// One expert.
@@ -34,6 +50,7 @@ impl Experts {
             && shared.gate_up.outputs() == count * expert.gate_up.outputs()
             && widths(shared) == widths(expert);
         let plain = shared.token_gate.is_none()
+            && self.clamped.is_none()
             && shared.factors == [1.0; 2]
             && [&shared.gate_up, &shared.down].iter().all(|of| of.bias.is_empty());
         let whole = self.latent.is_none() && self.experts.len() == self.router.outputs();
@@ -106,6 +123,16 @@ mod tests {
             let ups = shared.ups(piece * inner..(piece + 1) * inner);
             assert_eq!(ups.outputs(), experts.experts[0].gate_up.outputs(), "{name}");
             assert_eq!(ups.rows[0].first, piece * inner, "{name}");
+        }
+    }
+
+    #[test]
+    fn beside_experts_with_biases_nothing_is_one() {
+        for (name, expect) in [("gpt-oss-mini", None), ("granite-moe-mini", Some(1))] {
+            let architecture = Architecture::of(&shape(name).unwrap()).unwrap();
+            let experts = architecture.layers.iter().find_map(|layer| layer.experts.as_ref());
+            let experts = experts.unwrap();
+            assert_eq!(experts.experts_in(&experts.experts[0]), expect, "{name}");
         }
     }
 

@@ -17,11 +17,14 @@ pub enum Block {
     Q5K,
     /// 256 numbers of 6 bits in groups of 16: `d sc (q - 32)`.
     Q6K,
+    /// 32 numbers of E2M1 beside a power of two.
+    Mxfp4,
 }
 
 impl Block {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Q4_0, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K];
+    pub const ALL: [Self; 6] =
+        [Self::Q4_0, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K, Self::Mxfp4];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -31,13 +34,14 @@ impl Block {
             Self::Q4K => "Q4_K",
             Self::Q5K => "Q5_K",
             Self::Q6K => "Q6_K",
+            Self::Mxfp4 => "MXFP4",
         }
     }
 
     /// Values of a block.
     pub fn values(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Q8_0 => 32,
+            Self::Q4_0 | Self::Q8_0 | Self::Mxfp4 => 32,
             Self::Q4K | Self::Q5K | Self::Q6K => 256,
         }
     }
@@ -50,6 +54,7 @@ impl Block {
             Self::Q4K => 144,
             Self::Q5K => 176,
             Self::Q6K => 210,
+            Self::Mxfp4 => 17,
         }
     }
 
@@ -57,7 +62,7 @@ impl Block {
     /// is a zero point, and no whole number.
     pub fn int(self) -> Int {
         let (bits, group, symmetric) = match self {
-            Self::Q4_0 => (4, 32, true),
+            Self::Q4_0 | Self::Mxfp4 => (4, 32, true),
             Self::Q8_0 => (8, 32, true),
             Self::Q4K => (4, 32, false),
             Self::Q5K => (8, 32, false),

@@ -37,12 +37,28 @@ pub enum Packing {
     LookedUp,
     /// In blocks of a row beside their scales, as GGUF files have them.
     Gguf(Block),
+    /// No integers: numbers of 4 bits (E2M1), two a byte, the first in the lower half, and powers of two (E8M0).
+    Mxfp4,
 }
 
 impl Int {
     /// Scales of a row of so many columns.
     pub fn groups(self, columns: usize) -> usize {
         self.group.map_or(1, |group| columns.div_ceil(group))
+    }
+
+    /// Numbers in MXFP4: E2M1 beside a power of two for each 32 of them.
+    pub const MXFP4: Self =
+        Self { bits: 4, group: Some(32), symmetric: true, ordered: false, packing: Packing::Mxfp4 };
+
+    /// Whether its numbers are no integers but E2M1. Twice as large they are integers, from -12 to 12.
+    pub fn is_float(self) -> bool {
+        matches!(self.packing, Packing::Mxfp4 | Packing::Gguf(Block::Mxfp4))
+    }
+
+    /// Bytes of such numbers in float8 with a scale a row, in which they are exact.
+    pub(crate) fn float8_bytes(self, [rows, columns]: [usize; 2]) -> u64 {
+        (rows as u64).saturating_mul(columns as u64 + 4)
     }
 
     /// Bytes of a weight's numbers, and of what belongs to them, where a scale and a zero point take so many.
@@ -66,6 +82,7 @@ impl Int {
                 let scale = if self.bits == 4 { 1 } else { 4 };
                 self.bytes([rows, columns], [scale, 0])
             }
+            Packing::Mxfp4 => self.bytes([rows, columns], [1, 0]),
             _ => self.bytes([rows, columns], [2, 1]),
         }
     }
@@ -88,6 +105,9 @@ impl Int {
 
     /// Whether kernels for experts on GPUs do: a warp's 16 bytes a lane of a row have one factor.
     pub(crate) fn is_read_by_experts(self, columns: usize) -> bool {
+        if self.is_float() {
+            return self.is_multiplied(columns);
+        }
         let step = 512 / self.bits;
         let whole = |group: usize| {
             group >= columns || (group.is_multiple_of(step) && (group / step).is_power_of_two())

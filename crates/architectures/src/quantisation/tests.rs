@@ -77,6 +77,8 @@ fn integers_are_read_of_each_method_that_packs_them() {
         "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["mamba"]}"#;
     let gguf = r#"{"quant_method": "gguf", "types": {"model.layers.1.self_attn.q_proj.weight": "Q4_K",
         "model.embed_tokens.weight": "Q6_K"}}"#;
+    let four = r#""num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8""#;
+    let mxfp4 = group(four, "").replace("float-quantized", "mxfp4-pack-quantized");
     let fp8 = Stored::Fp8(Fp8 { scales: Fp8Scales::Row, suffix: SCALE });
     for (config, name, wanted) in [
         (&*packed(FOUR), "mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
@@ -85,6 +87,8 @@ fn integers_are_read_of_each_method_that_packs_them() {
         (&mixed, "layers.0.mamba.in_proj.weight", int(8, None, true, false, rows)),
         (&mixed, "layers.2.mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
         (&mixed, "mamba.out_proj.weight", fp8),
+        (&mxfp4, "block_sparse_moe.input_linear.weight", Int::MXFP4.into()),
+        (&mxfp4, "embed_tokens.weight", Stored::Wide),
         (gptq, "mamba.out_proj.weight", Stored::Wide),
         (gptq, "layers.0.mamba.in_proj.weight", int(8, Some(32), false, true, first)),
         (gptq, "layers.2.mamba.in_proj.weight", int(4, None, false, true, first)),
@@ -127,6 +131,16 @@ fn what_is_not_read_is_refused_by_its_name() {
         (r#"{"quant_method": "gptq", "bits": 4, "dynamic": {".*": {"bits": 2}}}"#, "bits` is 2"),
         (r#"{"quant_method": "awq", "bits": 4, "version": "gemv"}"#, "version` is \"gemv\""),
         (&*group(r#""num_bits": 4, "type": "float", "strategy": "group""#, ""), "num_bits` is 4"),
+        (
+            &group(ROWS, "").replace("float-q", "nvfp4-pack-q"),
+            "format` is \"nvfp4-pack-quantized\"",
+        ),
+        (&group(ROWS, "").replace("float-q", "mxfp4-pack-q"), "weights.num_bits` is 8, wanted 4"),
+        (
+            &group(r#""num_bits": 4, "type": "float", "group_size": 16"#, "")
+                .replace("float-q", "mxfp4-pack-q"),
+            "weights.group_size` is 16, wanted 32",
+        ),
         (&packed(&FOUR.replace('4', "3")), "weights.num_bits` is 3"),
         (&packed(ROWS), "weights.type` is \"float\""),
         (&packed(&FOUR.replace("group", "tensor")), "weights.strategy` is \"tensor\""),
@@ -226,6 +240,7 @@ fn bytes_are_those_of_blocks() {
         (Block::Q4K, 4.0 + 2.0, 4.0 + 2.0),
         (Block::Q5K, 8.0 + 2.0, 16.0),
         (Block::Q6K, 8.0 + 2.0, 16.0),
+        (Block::Mxfp4, 4.0 + 1.0, 8.0 + 32.0 / 2048.0),
     ] {
         let types = json!({ name: block.name(), table: block.name() });
         let quantised = json!({ "quant_method": "gguf", "types": types });

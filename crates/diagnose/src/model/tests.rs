@@ -64,6 +64,7 @@ fn parameter_counts_are_the_published_ones() {
         (FALCON_H1_05B, 0.5214),
         (NEMOTRON_H_8B, 8.10),
         (QWEN3_NEXT, 79.67),
+        (GPT_OSS_20B, 20.91),
     ] {
         let counted = parameters(config) as f64 / 1e9;
         assert!((counted / billions - 1.0).abs() < 0.005, "{counted} of {billions}: {config}");
@@ -89,6 +90,7 @@ fn layers_are_read_from_the_config() {
     check(JAMBA, "jamba", &[("mamba", 28), ("attention", 4)]);
     check(MAMBA_28B, "mamba", &[("mamba", 64)]);
     check(MAMBA2_27B, "mamba2", &[("mamba2", 64)]);
+    check(GPT_OSS_20B, "gpt-oss", &[("attention", 24)]);
     check(LLAMA_8B, "plain-attention", &[("attention", 32)]);
     let (report, _) = read(GRANITE_MICRO, &machines::a10(), &[]);
     assert_eq!(report.layers[1].indices, [5, 15, 25, 35]);
@@ -111,6 +113,12 @@ fn state_and_cache_are_the_published_bytes() {
     assert_eq!(kimi.state_bytes_per_sequence, (40 << 20) + 20 * 3 * 4096 * 3 * 2);
     assert_eq!(kimi.cache_bytes_per_token, 8064);
     assert_eq!(kimi.weights_bytes.expect("bytes").value, 2 * 49_122_681_728);
+    // 17 bytes for each 32 values of the experts' matrices, two for each other one; 2 KiB of keys and values a token and layer.
+    let oss = memory(GPT_OSS_20B);
+    let experts = 24 * 32 * (5760 + 2880) * 2880_u64;
+    let others = parameters(GPT_OSS_20B) - experts;
+    assert_eq!(oss.weights_bytes.expect("bytes").value, experts / 32 * 17 + 2 * others);
+    assert_eq!((oss.cache_bytes_per_token, oss.state_bytes_per_sequence), (24 * 2 * 8 * 64 * 2, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A call of `moe` in its own words.
 
 use super::problem::{ACTIVATIONS, SCORES};
-use super::{MoeOp, Score};
+use super::{Clamp, MoeOp, Score};
 use crate::linear::SCALED;
 use crate::op::given;
 use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
@@ -18,6 +18,8 @@ pub struct MoeOptions {
     pub top_k: Option<usize>,
     /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
     pub gated: bool,
+    /// Limits of experts with biases, which they need.
+    pub clamp: Option<Clamp>,
     /// How they are chosen and weighed.
     pub score: Score,
     /// Added to the sum that sigmoids are divided by: [`SUM_EPS`] in most models.
@@ -37,9 +39,13 @@ pub struct MoeOptions {
 impl Options for MoeOptions {
     fn read(settings: &Settings) -> Result<Self, OpError> {
         let renormalise = settings.bool(OP, "renormalise")?.unwrap_or(true);
+        let activation = settings.choice(OP, "activation", ACTIVATIONS)?;
+        let [limit, alpha] = [settings.number(OP, "limit")?, settings.number(OP, "alpha")?];
         Ok(Self {
             top_k: settings.count(OP, "top_k")?,
-            gated: settings.choice(OP, "activation", ACTIVATIONS)? != Some("relu_squared"),
+            gated: activation != Some("relu_squared"),
+            clamp: (activation == Some("clamped_swiglu"))
+                .then(|| Clamp { limit: limit.unwrap_or(7.0), alpha: alpha.unwrap_or(1.702) }),
             score: match settings.choice(OP, "score", SCORES)? {
                 Some("sigmoid") => Score::Sigmoid { renormalise },
                 _ => Score::SoftmaxOfChosen,
@@ -60,6 +66,10 @@ impl Options for MoeOptions {
             Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
         });
         key.word(u64::from(self.gated));
+        key.word(u64::from(self.clamp.is_some()));
+        let Clamp { limit, alpha } = self.clamp.unwrap_or(Clamp { limit: 0.0, alpha: 0.0 });
+        key.number(limit);
+        key.number(alpha);
         key.number(self.sum_eps);
         key.number(self.weight_scale);
         key.number(self.scale);
@@ -87,6 +97,8 @@ pub struct MoeCall<'a> {
     pub scales: Option<[&'a Tensor; 2]>,
     /// What is subtracted from such weights in u4 behind the factor, shaped like `scales`.
     pub offsets: Option<[&'a Tensor; 2]>,
+    /// Of gates and ups `[L, 2I]` and of what experts make `[L, H]`, f32: with [`MoeOptions::clamp`].
+    pub biases: Option<[&'a Tensor; 2]>,
     /// `[T, H]`, f32.
     pub residual: Option<&'a Tensor>,
     /// Options.
@@ -109,6 +121,8 @@ impl Typed for MoeCall<'_> {
             "down_scale": self.scales.map(|[_, scale]| scale),
             "gate_up_offset": self.offsets.map(|[offset, _]| offset),
             "down_offset": self.offsets.map(|[_, offset]| offset),
+            "gate_up_bias": self.biases.map(|[bias, _]| bias),
+            "down_bias": self.biases.map(|[_, bias]| bias),
             "residual": self.residual,
         } -> { "o": self.o })
     }

@@ -1,6 +1,7 @@
 //! Routed experts on NVIDIA GPUs from compute capability 8.0 on. `cuda/README.md` has the design and the figures.
 
 mod choice;
+mod clamp;
 mod decode;
 mod grouped;
 mod hopper;
@@ -36,8 +37,13 @@ pub(super) fn bundled() -> Vec<KernelSource> {
                 let narrow = NarrowExperts { factors, ..narrow };
                 sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
                 sources.extend(narrow::bundled(narrow, &arch.arch()));
+                if dtype == DType::E4m3 {
+                    // In which experts with limits are, that are published in MXFP4.
+                    sources.push(clamp::source(DType::Bf16, Some(narrow), &arch.arch()));
+                }
             }
             sources.extend(hopper::bundled(DType::Bf16, &arch.arch()));
+            sources.push(clamp::source(DType::Bf16, None, &arch.arch()));
         }
     }
     sources

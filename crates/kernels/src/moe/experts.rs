@@ -2,9 +2,9 @@
 //! with those tokens, first gates and ups, then the way down; the sum over a token's experts comes last, in their order.
 #![allow(unsafe_code)] // Blocks write disjoint strips and rows of shared buffers.
 
-use super::MoeProblem;
 use super::problem::around;
-use super::route::{Groups, route};
+use super::route::{Groups, Routes, route};
+use super::{Clamp, MoeProblem};
 use crate::cpu::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
 use crate::floats::{elements, elements_mut, floats};
 use crate::{DType, E4m3, Element, Inputs, TensorMap, U4Pair};
@@ -53,6 +53,7 @@ fn launch<E: Element, W: Element>(
     let mut activated = vec![0f32; problem.pairs() * inner]; // [pairs by expert, I]
     let gate_up = Weights::<W>::new(problem, inputs, "w_gate_up"); // [E, 2I, H], or [E, I, H] without gates
     let halves: &[usize] = if problem.gated { &[0, inner] } else { &[0] };
+    let bias = inputs.get("gate_up_bias").map(elements::<f32>);
     let to = SharedMut::new(&mut activated);
     strips(device, kernel, (&groups, inner), |scratch, expert, pairs, rows| {
         let first = expert * problem.ups();
@@ -75,6 +76,14 @@ fn launch<E: Element, W: Element>(
             for ((gates, ups), pair) in gates.chunks(STRIP).zip(ups.chunks(STRIP)).zip(tile) {
                 // SAFETY: this block alone has these channels of these pairs.
                 let into = unsafe { to.slice(pair * inner + rows.start..pair * inner + rows.end) };
+                if let (Some(bias), Some(clamp)) = (bias, problem.clamp) {
+                    let bias = &bias[first + rows.start..];
+                    let of = into.iter_mut().zip(gates.iter().zip(ups)).enumerate();
+                    of.for_each(|(at, (into, (gate, up)))| {
+                        *into = clamped(clamp, gate + bias[at], up + bias[inner + at]);
+                    });
+                    continue;
+                }
                 for ((into, gate), up) in into.iter_mut().zip(gates).zip(ups) {
                     *into = up
                         * if problem.gated { gate / (1.0 + (-gate).exp()) } else { gate.max(0.0) };
@@ -106,7 +115,8 @@ fn launch<E: Element, W: Element>(
         }
     });
 
-    let sum = Sum { problem, pairs: &groups.pairs, made: &made, weights: &routes.weights };
+    let bias = inputs.get("down_bias").map(elements::<f32>);
+    let sum = Sum { problem, pairs: &groups.pairs, made: &made, routes: &routes, bias };
     let residual = inputs.get("residual").map(elements::<f32>);
     let kernel = format!("{kernel}.sum");
     match problem.out_dtype() {
@@ -115,6 +125,13 @@ fn launch<E: Element, W: Element>(
     }
     elements_mut(outputs.get_mut("chosen")).copy_from_slice(&routes.chosen);
     elements_mut(outputs.get_mut("weights")).copy_from_slice(&routes.weights);
+}
+
+/// What an expert with limits makes of a gate and its up. NaN stays NaN.
+fn clamped(Clamp { limit, alpha }: Clamp, gate: f32, up: f32) -> f32 {
+    let (limit, alpha) = (limit as f32, alpha as f32);
+    let gate = if gate > limit { limit } else { gate };
+    gate / (1.0 + (-alpha * gate).exp()) * (up.clamp(-limit, limit) + 1.0)
 }
 
 /// Buffers of one thread.
@@ -223,7 +240,9 @@ struct Sum<'a> {
     pairs: &'a [usize],
     /// `[pairs by expert, H]`.
     made: &'a [f32],
-    weights: &'a [f32],
+    routes: &'a Routes,
+    /// `[L, H]`.
+    bias: Option<&'a [f32]>,
 }
 
 impl Sum<'_> {
@@ -249,7 +268,13 @@ impl Sum<'_> {
                 for pair in token * k..(token + 1) * k {
                     let Some(place) = place[pair] else { continue };
                     let made = &self.made[place * hidden..][..hidden];
-                    sum.iter_mut().zip(made).for_each(|(sum, y)| *sum += self.weights[pair] * y);
+                    let weight = self.routes.weights[pair];
+                    sum.iter_mut().zip(made).for_each(|(sum, y)| *sum += weight * y);
+                    let expert = self.routes.chosen[pair] as usize;
+                    if let (Some(bias), Some(own)) = (self.bias, self.problem.place_of(expert)) {
+                        let own = &bias[own * hidden..][..hidden];
+                        sum.iter_mut().zip(own).for_each(|(sum, y)| *sum += weight * y);
+                    }
                 }
                 let row = token * hidden..(token + 1) * hidden;
                 let scale = self.problem.scale as f32;

@@ -6,7 +6,7 @@ use crate::op::{setting, tensor};
 use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
-pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared"];
+pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared", "clamped_swiglu"];
 pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
 
 /// The op's table.
@@ -38,6 +38,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
         ),
         tensor("down_offset", "[L, G, H]", false, "the same of w_down; both or neither"),
+        tensor(
+            "gate_up_bias",
+            "[L, 2I]",
+            false,
+            "f32, added to gates and ups; with down_bias, for clamped_swiglu, which needs them",
+        ),
+        tensor("down_bias", "[L, H]", false, "f32, added to what an expert makes"),
         tensor("residual", "[T, H]", false, "f32; none: 0"),
     ],
     outputs: &[
@@ -56,8 +63,10 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "activation",
             SettingKind::Choice(ACTIVATIONS),
             "swiglu",
-            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2, without gates (Nemotron)",
+            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2, without gates (Nemotron); clamped_swiglu: g sigmoid(alpha g) (u + 1), g = min(gate, limit) and u the up between -limit and limit (gpt-oss)",
         ),
+        setting("limit", SettingKind::Number, "7", "of clamped_swiglu, above 0"),
+        setting("alpha", SettingKind::Number, "1.702", "of clamped_swiglu"),
         setting(
             "score",
             SettingKind::Choice(SCORES),
@@ -114,6 +123,16 @@ pub enum Score {
         /// Whether weights are divided by their sum + `sum_eps`.
         renormalise: bool,
     },
+}
+
+/// Limits on gates and ups of experts with biases: `g sigmoid(alpha g) (u + 1)`, `g = min(gate, limit)`, u the up between `-limit` and
+/// `limit`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clamp {
+    /// Above 0.
+    pub limit: f64,
+    /// In the sigmoid.
+    pub alpha: f64,
 }
 
 /// Experts' weights that are narrower than what they are multiplied as.
@@ -239,6 +258,8 @@ pub struct MoeProblem {
     pub top_k: usize,
     /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
     pub gated: bool,
+    /// Limits of experts with biases.
+    pub clamp: Option<Clamp>,
     /// How they are chosen and weighed.
     pub score: Score,
     /// Added to the sum that sigmoids are divided by.
@@ -293,6 +314,7 @@ impl MoeProblem {
         let MoeOptions {
             top_k,
             gated,
+            clamp,
             score,
             sum_eps,
             weight_scale,
@@ -317,6 +339,20 @@ impl MoeProblem {
             false => Dim::fixed("I", intermediate),
         };
         inputs.dims("w_gate_up", [here, ups, h])?;
+        for (name, of) in [("gate_up_bias", ups), ("down_bias", h)] {
+            match (clamp, inputs.get(name).is_some()) {
+                (Some(_), true) => drop(inputs.dims(name, [here, of])?),
+                (None, false) => {}
+                (Some(_), false) => {
+                    let shape = "[L, rows], for clamped_swiglu";
+                    return Err(OpError::MissingTensor { op: SPEC.name, tensor: name, shape });
+                }
+                (None, true) => return Err(inputs.value_error(name, "is for clamped_swiglu")),
+            }
+        }
+        if let Some(Clamp { limit, .. }) = clamp.filter(|clamp| clamp.limit <= 0.0) {
+            return Err(refused(SPEC.name, "limit", limit.to_string(), "a number above 0"));
+        }
         let narrow = NarrowExperts::parse(inputs, options, [held, hidden, intermediate])?;
         match narrow {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
@@ -332,7 +368,7 @@ impl MoeProblem {
             let wanted = format!("such that {held} of the {experts} experts come from there on");
             return Err(refused(SPEC.name, "experts_first", first.to_string(), wanted));
         }
-        for name in ["logits", "correction", "residual"] {
+        for name in ["logits", "correction", "residual", "gate_up_bias", "down_bias"] {
             if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
                 return Err(inputs.dtype_error(name, "f32"));
             }
@@ -365,6 +401,7 @@ impl MoeProblem {
             intermediate,
             top_k,
             gated,
+            clamp,
             score,
             sum_eps,
             weight_scale,
@@ -420,6 +457,8 @@ impl Problem for MoeProblem {
                 dtype.bytes_of(rows * h) + (self.ups() * up + h * down) * each
             }
         };
+        let biases = if self.clamp.is_some() { self.ups() + h } else { 0 };
+        let of_expert = of_expert + biases * DType::F32.bytes();
         let x = self.tokens * h;
         let wide = self.tokens * self.experts + if self.residual { x } else { 0 };
         (self.experts_read * of_expert + x * self.dtype.bytes() + wide * DType::F32.bytes()) as f64

@@ -2,7 +2,7 @@
 
 use super::check::{Wanted, check_choice};
 use super::problem::around;
-use super::{MoeProblem, Score};
+use super::{Clamp, MoeProblem, Score};
 use crate::{DType, Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
@@ -67,9 +67,15 @@ fn solve(
         }
         let gate_up = one(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H], or [I, H] without gates
         let down = one(problem, inputs, "w_down", expert - problem.first); // [H, I]
+        let place = expert - problem.first;
+        let bias = |name: &str| match inputs.get(name) {
+            Some(bias) => bias.part(&[place..place + 1, 0..bias.shape()[1]]).to_f64(),
+            None => vec![0.0; problem.ups().max(hidden)],
+        };
+        let biases = ["gate_up_bias", "down_bias"].map(bias); // [2I], [H]
         let apply = |pair: usize| {
             let x = &x[pair / k * hidden..][..hidden];
-            (pair, mlp(problem, x, &gate_up, &down))
+            (pair, mlp(problem, x, [&gate_up, &down], &biases))
         };
         pairs.into_iter().map(apply).collect()
     };
@@ -146,8 +152,14 @@ fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     scores.iter().map(|score| score / sum * problem.weight_scale).collect()
 }
 
-/// W_down (silu(gate) * up), with [gate | up] = W_gate_up x; without gates W_down max(0, W_gate_up x)^2.
-fn mlp(problem: &MoeProblem, x: &[f64], gate_up: &[f64], down: &[f64]) -> Vec<f64> {
+/// W_down (silu(gate) * up), with [gate | up] = W_gate_up x; without gates W_down max(0, W_gate_up x)^2; clamped
+/// W_down (g sigmoid(alpha g) (u + 1)) + bias, of g and u with biases of their own.
+fn mlp(
+    problem: &MoeProblem,
+    x: &[f64],
+    [gate_up, down]: [&[f64]; 2],
+    [first_bias, bias]: &[Vec<f64>; 2],
+) -> Vec<f64> {
     let (hidden, intermediate) = (problem.hidden, problem.intermediate);
     let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
     let inner: Vec<f64> = (0..intermediate)
@@ -157,8 +169,14 @@ fn mlp(problem: &MoeProblem, x: &[f64], gate_up: &[f64], down: &[f64]) -> Vec<f6
                 return gate.max(0.0).powi(2);
             }
             let up = dot(&gate_up[(intermediate + channel) * hidden..][..hidden], x);
-            gate / (1.0 + (-gate).exp()) * up
+            let Some(Clamp { limit, alpha }) = problem.clamp else {
+                return gate / (1.0 + (-gate).exp()) * up;
+            };
+            let g = (gate + first_bias[channel]).min(limit);
+            let u = (up + first_bias[intermediate + channel]).clamp(-limit, limit);
+            g / (1.0 + (-alpha * g).exp()) * (u + 1.0)
         })
         .collect(); // [I]
-    (0..hidden).map(|row| dot(&down[row * intermediate..][..intermediate], &inner)).collect()
+    let made = |row: usize| dot(&down[row * intermediate..][..intermediate], &inner) + bias[row];
+    (0..hidden).map(made).collect()
 }

@@ -75,6 +75,10 @@ fn sizes_scores_and_types() {
             let given = with(given, "residual", &[tokens, hidden]);
             let sigmoid = sigmoid.with("scale", 0.22).with("renormalise", false);
             check(&case, &given, &sigmoid);
+            let biased = with(given.clone(), "gate_up_bias", &[experts, 2 * inner]);
+            let biased = with(biased, "down_bias", &[experts, hidden]);
+            let clamped = sigmoid.clone().with("activation", "clamped_swiglu").with("limit", 0.5);
+            check(&case, &biased, &clamped);
             let ungated = with_ups_alone(given, [experts, inner, hidden], dtype);
             check(&case, &ungated, &sigmoid.with("activation", "relu_squared"));
         }
@@ -186,6 +190,28 @@ fn ups_alone_are_squared_above_0() {
     let got = MoeOp.bind(&tensors, &settings).unwrap().reference();
     // Each expert has half: 1.5 x and 0.5 x are above 0.
     assert_eq!(got["o"].to_f64(), [0.5 * (9.0 + 1000.0)]);
+}
+
+/// Both experts have x alone for gate and up, 2 and -3 with their biases: one is below the limit of both, one above that of the up.
+#[test]
+fn gates_have_a_limit_above_and_ups_two() {
+    let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
+    let tensors = TensorMap::from([
+        ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
+        ("logits".to_owned(), tensor(&[1, 2], vec![0.0, 0.0])),
+        ("w_gate_up".to_owned(), tensor(&[2, 2, 1], vec![1.0; 4])),
+        ("w_down".to_owned(), tensor(&[2, 1, 1], vec![1.0, 10.0])),
+        ("gate_up_bias".to_owned(), tensor(&[2, 2], vec![1.0, -5.0, -9.0, 0.0])),
+        ("down_bias".to_owned(), tensor(&[2, 1], vec![0.5, 4.0])),
+    ]);
+    let settings =
+        top(2).with("activation", "clamped_swiglu").with("limit", 2.5).with("alpha", 1.5);
+    check("by hand", &tensors, &settings);
+    let got = MoeOp.bind(&tensors, &settings).unwrap().reference();
+    let swish = |g: f64| g / (1.0 + (-1.5 * g).exp());
+    // 3 and -3 become 2.5 and -2.5; -7 and 2 stay.
+    let want = 0.5 * (swish(2.5) * (1.0 - 2.5) + 0.5) + 0.5 * (10.0 * swish(-7.0) * 3.0 + 4.0);
+    assert!((got["o"].to_f64()[0] - want).abs() < 1e-9, "{got:?} {want}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Keys and values of all sequences in blocks, and attention over them.
 
+use super::rows::{scale, sigmoid};
 use super::step::{Step, in_f32};
 use crate::pages::{BLOCK, Pages};
 use crate::program::{Append, Attend, Rotation, Values};
@@ -57,7 +58,7 @@ impl Cache {
 
     /// Attends; gives `[tokens, heads, value dim]`.
     pub(super) fn attend(&self, step: &Step, call: Attend<'_>) -> Result<Tensor, OpError> {
-        let mask = call.mask();
+        let (mask, sinks) = (call.mask(), call.sinks);
         let narrowed = (self.keys.dtype() == DType::Bf16).then(|| {
             let queries = call.queries.view::<f32>().unwrap_or_default();
             let mut narrow = HostBuffer::filled(bf16::ZERO, queries.len());
@@ -81,7 +82,23 @@ impl Cache {
         };
         let mut outputs = TensorMap::new();
         step.run(&call, &mut outputs)?;
-        Ok(in_f32(&mut outputs, "o"))
+        let mut o = in_f32(&mut outputs, "o");
+        if let Some(sinks) = sinks {
+            sink(&mut o, &in_f32(&mut outputs, "lse"), sinks);
+        }
+        Ok(o)
+    }
+}
+
+/// What is left of rows `[tokens, heads, dim]` beside sinks: `o * sigmoid(lse - sink)`, lse `[heads, tokens]`.
+fn sink(o: &mut Tensor, lse: &Tensor, sinks: &Tensor) {
+    let [lse, sinks] = [lse, sinks].map(|of| of.view::<f32>().unwrap_or_default());
+    let (heads, tokens) = (sinks.len(), lse.len() / sinks.len());
+    let dim = o.len() / lse.len();
+    let rows = o.view_mut::<f32>().unwrap_or_default().chunks_exact_mut(dim).enumerate();
+    for (at, row) in rows {
+        let (token, head) = (at / heads, at % heads);
+        scale(row, sigmoid(lse[head * tokens + token] - sinks[head]));
     }
 }
 

@@ -2,10 +2,11 @@ use super::Cpu;
 use super::rows::{add_scaled, sigmoid};
 use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Experts, GatedMlp, Score};
+use crate::layers::{Clamped, Experts, GatedMlp, Score};
 use crate::program::Loader;
-use device::Device;
+use device::{Device, HostBuffer};
 use kernels::Tensor;
+use rayon::prelude::*;
 
 /// Routed experts. Each reads its weights once for all tokens that chose it.
 pub(crate) struct CpuExperts {
@@ -16,14 +17,24 @@ pub(crate) struct CpuExperts {
     first: usize,
     /// Whether an expert has gates beside its ups.
     gated: bool,
+    /// Biases of gates and ups and of results, `[experts, outputs]`, with limit and alpha.
+    clamped: Option<([Vec<f32>; 2], [f32; 2])>,
     /// Gates and ups, and the way down, of each.
     experts: Vec<[CpuProjection; 2]>,
 }
 
 impl CpuExperts {
     pub(super) fn new(of: &Experts, weights: &Weights<'_>) -> Result<Self, ModelError> {
+        let clamped = match of.clamped {
+            None => None,
+            Some(Clamped { gate_up_bias, down_bias, limit, alpha }) => {
+                let read = |id| Loader::<Cpu>::read(weights, id);
+                let biases = [read(gate_up_bias)?, read(down_bias)?];
+                Some((biases, [limit as f32, alpha as f32]))
+            }
+        };
         let expert = |of: &GatedMlp| {
-            let gate_up = match of.gated {
+            let gate_up = match of.gated && clamped.is_none() {
                 true => Loader::<Cpu>::gated(weights, &of.gate_up)?,
                 false => Loader::<Cpu>::projection(weights, &of.gate_up)?,
             };
@@ -41,6 +52,7 @@ impl CpuExperts {
             first: of.first,
             gated: of.experts.first().is_none_or(|expert| expert.gated),
             experts: of.experts.iter().map(expert).collect::<Result<_, ModelError>>()?,
+            clamped,
         })
     }
 
@@ -63,7 +75,7 @@ impl CpuExperts {
             }
         }
         let mut y = vec![0f32; x.len()];
-        for ([gate_up, down], tokens) in self.experts.iter().zip(&tokens_of) {
+        for (expert, ([gate_up, down], tokens)) in self.experts.iter().zip(&tokens_of).enumerate() {
             if tokens.is_empty() {
                 continue;
             }
@@ -71,18 +83,45 @@ impl CpuExperts {
             let row = |token: usize| token * hidden..(token + 1) * hidden;
             let own = |at: usize, to: &mut [f32]| to.copy_from_slice(&x[row(tokens[at].0)]);
             let inner = match self.gated {
+                _ if self.clamped.is_some() => {
+                    let both = gate_up.apply_whole(device, tokens.len(), own);
+                    self.clamp(expert, &both, gate_up.outputs())
+                }
                 true => gate_up.apply_gated(device, tokens.len(), own),
                 false => gate_up.apply_squared(device, tokens.len(), own),
             };
             let width = inner.len() / tokens.len();
             let inner =
                 |at: usize, to: &mut [f32]| to.copy_from_slice(&inner[at * width..][..width]);
-            let made = down.apply_whole(device, tokens.len(), inner);
+            let mut made = down.apply_whole(device, tokens.len(), inner);
+            if let Some(([_, bias], _)) = &self.clamped {
+                let bias = &bias[expert * hidden..][..hidden];
+                made.chunks_exact_mut(hidden).for_each(|made| add_scaled(made, bias, 1.0));
+            }
             for ((token, weight), made) in tokens.iter().zip(made.chunks_exact(hidden)) {
                 add_scaled(&mut y[row(*token)], made, *weight);
             }
         }
         y
+    }
+
+    /// What an expert makes of rows of gates, then ups, so many in all. NaN stays NaN.
+    fn clamp(&self, expert: usize, both: &[f32], ups: usize) -> HostBuffer<f32> {
+        let mut made = HostBuffer::filled(0f32, both.len() / 2);
+        let Some(([bias, _], [limit, alpha])) = &self.clamped else { return made };
+        let (gate_bias, up_bias) = bias[expert * ups..][..ups].split_at(ups / 2);
+        let rows = made.par_chunks_exact_mut(ups / 2).zip(both.par_chunks_exact(ups));
+        rows.for_each(|(made, both)| {
+            let (gates, ups) = both.split_at(made.len());
+            let of = gates.iter().zip(gate_bias).zip(ups.iter().zip(up_bias));
+            made.iter_mut().zip(of).for_each(|(made, ((gate, gate_bias), (up, up_bias)))| {
+                let gate = gate + gate_bias;
+                let gate = if gate > *limit { *limit } else { gate };
+                let up = (up + up_bias).clamp(-limit, *limit);
+                *made = gate * sigmoid(alpha * gate) * (up + 1.0);
+            });
+        });
+        made
     }
 
     /// The experts of one token with their weights. Of equal scores the lower index is taken.

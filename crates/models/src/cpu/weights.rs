@@ -76,7 +76,10 @@ impl<'a> Weights<'a> {
         let all = || values.iter().map(|values| values.of);
         let Some(first) = all().next() else { return Ok(None) };
         // Where rows differ, as some of GGUF's do, the most bits and the smallest groups hold all of them.
-        let bits = all().map(|of| of.bits).max().unwrap_or(first.bits);
+        let float = all().all(|of| of.float);
+        // Twice what E2M1 has, which is no integer of 4 bits, is one of 8.
+        let bits = |of: &crate::integers::Integers| if of.float && !float { 8 } else { of.bits };
+        let bits = all().map(bits).max().unwrap_or(first.bits);
         // A rank may have fewer columns than share a scale.
         let group_of = |of: &crate::integers::Integers| of.group.min(width);
         let group = all().map(group_of).min().unwrap_or(width);
@@ -92,7 +95,7 @@ impl<'a> Weights<'a> {
         if !whole || !values.iter().all(alike) {
             return Ok(None);
         }
-        let form = Integers { bits, group, zeros: all().any(|of| of.zeros) };
+        let form = Integers { bits, float, group, zeros: all().any(|of| of.zeros) };
         let groups = form.groups(width);
         let read = |wanted: Range<usize>, into: &mut IntegerRows<'_>| {
             let mut start = 0;

@@ -171,6 +171,15 @@ impl Run<'_> {
             (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
             (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
         };
+        let (count, heads) = (group.rows.len(), of_token(call.queries)[0]);
+        // Of one token a sequence is a batch of its own.
+        let of_lse = match group.offsets() {
+            _ if group.one_token => vec![count, heads, 1],
+            None => vec![1, heads, count],
+            Some(_) => vec![heads, count],
+        };
+        let lse = call.sinks.map(|_| self.tensor(&of_lse, DType::F32)).transpose()?;
+        let o = o.rows(group.rows.start, count)?;
         self.call(&AttentionCall {
             q: &of_group(call.queries)?,
             offsets: group.offsets(),
@@ -180,9 +189,21 @@ impl Run<'_> {
             mask: call.mask(),
             scale: Some(call.scale),
             softcap: None,
-            o: Some(&o.rows(group.rows.start, group.rows.len())?),
-            lse: None,
-        })
+            o: Some(&o),
+            lse: lse.as_ref(),
+        })?;
+        let (Some(sinks), Some(lse)) = (call.sinks, &lse) else { return Ok(()) };
+        let sinks = decoder::Sinks {
+            dtype: DType::Bf16,
+            o: o.on()?,
+            lse: lse.on()?,
+            sinks: sinks.on()?,
+            count,
+            heads,
+            dim: *value_dim,
+            tokens_first: group.one_token,
+        };
+        self.push(decoder::sinks(self.device, &sinks)?)
     }
 
     /// Convolves one token of each sequence behind or, where there is a kernel for so many sequences, within its projection.

@@ -5,9 +5,9 @@ use super::failed;
 use super::stacked::{Both, Matrix, Scheme, Stacked};
 use super::weights::{CudaProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Experts, GatedMlp, Score};
+use crate::layers::{Clamped, Experts, GatedMlp, Score};
 use crate::program::Loader;
-use kernels::moe::{self, MoeCall, MoeOptions};
+use kernels::moe::{self, Clamp, MoeCall, MoeOptions};
 use kernels::{OpError, Tensor};
 
 /// Tokens up to which what every token passes is multiplied with the experts that they choose: so few read their weights and wait, and
@@ -29,6 +29,8 @@ pub(crate) struct CudaExperts {
     all: [Stacked; 2],
     /// Where every token takes the last of them.
     always: Option<Always>,
+    /// Biases of gates and ups `[experts, 2 inner]` and of results `[experts, hidden]`, and what goes with them.
+    clamped: Option<([Tensor; 2], Clamp)>,
 }
 
 /// What stands beside the experts that a token chooses, cut into pieces of their size: experts that every token takes.
@@ -46,12 +48,12 @@ impl CudaExperts {
         shared: Option<&GatedMlp>,
         weights: &Weights<'_, '_>,
     ) -> Result<(Self, bool), ModelError> {
-        let whole =
-            |one: fn(&GatedMlp) -> &_| of.experts.iter().map(move |of| Matrix::whole(one(of)));
-        let [mut up, mut down] =
-            [whole(|of| &of.gate_up), whole(|of| &of.down)].map(Iterator::collect::<Vec<_>>);
+        let whole = |one: fn(&GatedMlp) -> &_| -> Result<Vec<_>, _> {
+            of.experts.iter().map(|of| Matrix::whole(one(of), weights)).collect()
+        };
+        let (mut up, mut down) = (whole(|of| &of.gate_up)?, whole(|of| &of.down)?);
         let scheme = Scheme::of(weights, [&up, &down]);
-        let pieces = shared.and_then(|shared| pieces(of, shared));
+        let pieces = shared.map(|shared| pieces(of, shared, weights)).transpose()?.flatten();
         let pieces = pieces.filter(|[up, down]| scheme.is_of(weights, [up, down]));
         let [more_up, more_down] = pieces.unwrap_or_default();
         let count = more_up.len();
@@ -62,6 +64,11 @@ impl CudaExperts {
             Stacked::new(scheme, (&down, true), count, weights)?,
         ];
         let always = (count > 0).then(|| Always::new(&all, count)).transpose().map_err(failed)?;
+        let clamped = of.clamped.map(|Clamped { gate_up_bias, down_bias, limit, alpha }| {
+            let bias = |id, of: &Stacked| weights.vectors(&[id], &of.matrices.shape()[..2]);
+            let biases = [bias(gate_up_bias, &all[0])?, bias(down_bias, &all[1])?];
+            Ok::<_, ModelError>((biases, Clamp { limit, alpha }))
+        });
         let made = Self {
             score: of.score,
             correction: match of.score {
@@ -74,6 +81,7 @@ impl CudaExperts {
             group: scheme.group(),
             all,
             always,
+            clamped: clamped.transpose()?,
         };
         Ok((made, count > 0))
     }
@@ -119,10 +127,12 @@ impl CudaExperts {
             w_down: &down.matrices,
             scales: both([&up.scales, &down.scales]),
             offsets: both([&up.offsets, &down.offsets]),
+            biases: self.clamped.as_ref().map(|([up, down], _)| [up, down]),
             residual,
             options: MoeOptions {
                 top_k: Some(self.per_token),
                 gated: self.gated,
+                clamp: self.clamped.as_ref().map(|(_, clamp)| *clamp),
                 score,
                 sum_eps,
                 weight_scale,
@@ -147,12 +157,18 @@ impl Always {
 }
 
 /// What stands beside experts as more of them; none where it cannot be that.
-fn pieces(of: &Experts, shared: &GatedMlp) -> Option<Both> {
-    let count = of.experts_in(shared)?;
+fn pieces(
+    of: &Experts,
+    shared: &GatedMlp,
+    weights: &Weights<'_, '_>,
+) -> Result<Option<Both>, ModelError> {
+    let taken = |count: &usize| moe::takes(of.experts.len() + count, of.per_token + count);
+    let Some(count) = of.experts_in(shared).filter(taken) else { return Ok(None) };
     let inner = shared.down.inputs / count;
     let channels = |piece: usize| piece * inner..(piece + 1) * inner;
-    let up = |piece| Matrix::whole(&shared.ups(channels(piece)));
-    let down = |piece| Matrix::part(&shared.down, channels(piece));
-    let taken = moe::takes(of.experts.len() + count, of.per_token + count);
-    taken.then(|| [(0..count).map(up).collect(), (0..count).map(down).collect()])
+    let up = |piece| Matrix::whole(&shared.ups(channels(piece)), weights);
+    let down = |piece| Matrix::part(&shared.down, channels(piece), weights);
+    let up = (0..count).map(up).collect::<Result<_, _>>()?;
+    let down = (0..count).map(down).collect::<Result<_, _>>()?;
+    Ok(Some([up, down]))
 }

@@ -13,17 +13,25 @@ use std::ops::Range;
 pub(super) struct Matrix {
     of: Projection,
     columns: Columns,
+    /// Where files hold its rows in MXFP4, the scale of each with which all of its numbers are float8 exactly.
+    float8_scales: Option<Vec<f32>>,
 }
 
 impl Matrix {
     /// All of a projection.
-    pub(super) fn whole(of: &Projection) -> Self {
-        Self::part(of, 0..of.inputs)
+    pub(super) fn whole(of: &Projection, weights: &Weights<'_, '_>) -> Result<Self, ModelError> {
+        Self::part(of, 0..of.inputs, weights)
     }
 
     /// Some of its columns.
-    pub(super) fn part(of: &Projection, columns: Range<usize>) -> Self {
-        Self { of: of.clone(), columns: Columns { of: columns, width: of.inputs } }
+    pub(super) fn part(
+        of: &Projection,
+        columns: Range<usize>,
+        weights: &Weights<'_, '_>,
+    ) -> Result<Self, ModelError> {
+        let float8_scales = weights.mxfp4_scales(&of.rows)?;
+        let columns = Columns { of: columns, width: of.inputs };
+        Ok(Self { of: of.clone(), columns, float8_scales })
     }
 
     /// Scales of a row, where groups of so many columns have one each, or whole rows do; none where groups are cut through.
@@ -45,6 +53,8 @@ pub(super) enum Scheme {
     Wide,
     /// In float8.
     Float8 { groups: [usize; 2] },
+    /// In MXFP4, which becomes float8 with a scale a row: `moe` reads no groups of 32.
+    Mxfp4,
     /// In integers.
     Integers {
         dtype: DType,
@@ -59,8 +69,8 @@ pub(super) enum Scheme {
 impl Scheme {
     /// That of files where `moe` reads it of all matrices alike, and bfloat16 otherwise.
     pub(super) fn of(weights: &Weights<'_, '_>, both: [&[Matrix]; 2]) -> Self {
-        let narrow = Self::integers(weights, both).or_else(|| Self::float8(weights, both));
-        narrow.unwrap_or(Self::Wide)
+        let narrow = Self::mxfp4(both).or_else(|| Self::integers(weights, both));
+        narrow.or_else(|| Self::float8(weights, both)).unwrap_or(Self::Wide)
     }
 
     /// Whether files hold all of these as it says, so that they lie so without being expanded.
@@ -70,6 +80,14 @@ impl Scheme {
         };
         self == Self::of(weights, both)
             && (self != Self::Wide || both.into_iter().flatten().all(wide))
+    }
+
+    /// Of rows that are float8 exactly: others become bfloat16.
+    fn mxfp4(both: [&[Matrix]; 2]) -> Option<Self> {
+        let read = |of: &Matrix| {
+            of.float8_scales.is_some() && moe::reads_once(DType::E4m3, of.columns.of.len(), None)
+        };
+        both.into_iter().flatten().all(read).then_some(Self::Mxfp4)
     }
 
     fn float8(weights: &Weights<'_, '_>, [up, down]: [&[Matrix]; 2]) -> Option<Self> {
@@ -147,13 +165,14 @@ impl Stacked {
         let (dtype, groups, zeros) = match scheme {
             Scheme::Wide => (DType::Bf16, [1; 2], false),
             Scheme::Float8 { groups } => (DType::E4m3, groups, false),
+            Scheme::Mxfp4 => (DType::E4m3, [1; 2], false),
             Scheme::Integers { dtype, groups, zeros, .. } => (dtype, groups, zeros),
         };
         let groups = groups[usize::from(down)];
         let matrices = weights.allocate(&[of.len(), rows, columns], dtype)?;
         let [mut scales, mut offsets] = [(); 2].map(|()| Vec::new());
         let mut zero_points = Vec::new();
-        for (index, Matrix { of, columns }) in of.iter().enumerate() {
+        for (index, Matrix { of, columns, float8_scales }) in of.iter().enumerate() {
             let to = own(&matrices, index).map_err(failed)?;
             match scheme {
                 Scheme::Wide => weights.matrix_into(&of.rows, columns, &to)?,
@@ -161,6 +180,11 @@ impl Stacked {
                     weights.float8_into(&of.rows, columns, &to)?;
                     let own = weights.scales(&of.rows).unwrap_or_default();
                     scales.extend(float8_factors(&of.rows, &own, groups, columns.of.start));
+                }
+                Scheme::Mxfp4 => {
+                    let own = float8_scales.as_deref().unwrap_or_default();
+                    weights.mxfp4_into(&of.rows, own, columns, &to)?;
+                    scales.extend_from_slice(own);
                 }
                 Scheme::Integers { .. } => {
                     let values = weights.alike(&of.rows).unwrap_or_default();

@@ -57,7 +57,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         rows: Range<usize>,
         columns: &Columns,
         to: &Tensor,
-        fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), ModelError> + Copy + Send + 'w,
+        fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), ModelError> + Clone + Send + 'w,
     ) -> Result<(), ModelError> {
         let bytes = |values| to.dtype().bytes_of(values);
         let (whole, own) = (bytes(columns.width), bytes(columns.of.start)..bytes(columns.of.end));
@@ -66,7 +66,7 @@ impl<'a, 'w> Weights<'a, 'w> {
             let some = first..rows.end.min(first + at_once);
             let start = (first - rows.start) * own.len();
             let part = to.on().map_err(failed)?.part(start, some.len() * own.len())?;
-            let own = own.clone();
+            let (own, fill) = (own.clone(), fill.clone());
             self.uploads.give(part, move |into| {
                 if own.len() == whole {
                     return fill(some, into);
@@ -212,13 +212,15 @@ impl Loader<Cuda> for Weights<'_, '_> {
             [] => None,
             bias => Some(self.vectors(bias, &[of.outputs()])?),
         };
-        let narrow = match self.integers(&of.rows, of.inputs)? {
-            Some(integers) => Some(integers),
-            None => self.float8(&of.rows, of.inputs)?,
-        };
-        let made = match narrow {
-            Some(narrow) => narrow,
-            None => CudaProjection::wide(self.matrix(&of.rows, of.inputs)?),
+        let (rows, width) = (&of.rows, of.inputs);
+        let made = if let Some(float8) = self.mxfp4(rows, width)? {
+            float8
+        } else if let Some(integers) = self.integers(rows, width)? {
+            integers
+        } else if let Some(float8) = self.float8(rows, width)? {
+            float8
+        } else {
+            CudaProjection::wide(self.matrix(rows, width)?)
         };
         Ok(CudaProjection { bias, ..made })
     }

@@ -1,6 +1,7 @@
 //! The types of a GGUF file's values, and what their bits stand for: the float32 that ggml's `dequantize_row_*` and gguf-py give, bit
 //! by bit.
 
+use crate::mxfp4::{self, TWICE};
 use architectures::Block;
 use half::{bf16, f16};
 
@@ -61,7 +62,7 @@ const NAMES: [&str; 42] = [
 
 impl Kind {
     /// Those that are read, in words.
-    pub(crate) const READ: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K";
+    pub(crate) const READ: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K and MXFP4";
 
     /// By its number; otherwise what it is called.
     pub(crate) fn of(number: u32) -> Result<Self, String> {
@@ -104,7 +105,7 @@ fn half(bytes: &[u8], at: usize) -> f32 {
 }
 
 /// Numbers of a block as engines keep them: from the middle of their range where they have 4 bits or 6, as they are where they have 5
-/// or 8.
+/// or 8, and twice as large in MXFP4.
 pub(crate) fn numbers(block: Block, bytes: &[u8], into: &mut [i8]) {
     match block {
         Block::Q8_0 => {
@@ -115,6 +116,13 @@ pub(crate) fn numbers(block: Block, bytes: &[u8], into: &mut [i8]) {
             for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[2..]) {
                 *low = (byte & 15) as i8 - 8;
                 *high = (byte >> 4) as i8 - 8;
+            }
+        }
+        Block::Mxfp4 => {
+            let (low, high) = into.split_at_mut(16);
+            for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[1..]) {
+                *low = TWICE[usize::from(byte & 15)];
+                *high = TWICE[usize::from(byte >> 4)];
             }
         }
         Block::Q4K => nibbles(&bytes[16..], into, |number, _| number as i8 - 8),
@@ -143,6 +151,7 @@ fn nibbles(bytes: &[u8], into: &mut [i8], number: impl Fn(u8, usize) -> i8) {
 pub(crate) fn factors(block: Block, bytes: &[u8], mut give: impl FnMut(usize, [f32; 2])) {
     match block {
         Block::Q8_0 | Block::Q4_0 => give(0, [half(bytes, 0), 0.0]),
+        Block::Mxfp4 => give(0, [mxfp4::scale(bytes[0]), 0.0]),
         Block::Q4K | Block::Q5K => {
             let (d, least, packed) = (half(bytes, 0), half(bytes, 2), &bytes[4..16]);
             for group in 0..8 {

@@ -18,6 +18,7 @@ const READ: &[(&str, &str, &str)] = &[
     ("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"),
     ("kimi-linear", "kimi_linear", "KimiLinearForCausalLM"),
     ("mamba2", "mamba2", "Mamba2ForCausalLM"),
+    ("gpt-oss", "gpt_oss", "GptOssForCausalLM"),
 ];
 
 /// A count under a key; of a list, which has one for each layer, the largest.
@@ -208,7 +209,10 @@ impl<'a> Reader<'a> {
         if let Some(scaling) = self.scaling(rotated)? {
             self.put("rope_scaling", scaling);
         }
-        if self.optional("attention.sliding_window").is_some_and(|window| window > 0) {
+        let window = self.optional("attention.sliding_window").filter(|window| *window > 0);
+        if let (Some(window), "gpt-oss") = (window, self.arch) {
+            self.put("sliding_window", window);
+        } else if window.is_some() {
             return Err(self.refused("attention.sliding_window", "no window"));
         }
         Ok(())
@@ -236,6 +240,10 @@ impl<'a> Reader<'a> {
                     "rope_type": "yarn", "factor": factor,
                     "original_max_position_embeddings": self.count(context)?,
                 });
+                if self.arch == "gpt-oss" {
+                    // As its published config has it, for which the metadata have no word.
+                    keys["truncate"] = json!(false);
+                }
                 for (key, name) in [
                     ("yarn_attn_factor", "attention_factor"),
                     ("yarn_beta_fast", "beta_fast"),

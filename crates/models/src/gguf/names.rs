@@ -44,6 +44,7 @@ const ALIKE: &[(&str, &str)] = &[
     ("self_attn.A_log", "ssm_a"),
     ("self_attn.dt_bias", "ssm_dt.bias"),
     ("self_attn.o_norm.weight", "ssm_norm.weight"),
+    ("self_attn.sinks", "attn_sinks.weight"),
     ("mamba.in_proj.weight", "ssm_in.weight"),
     ("mamba.in_proj.bias", "ssm_in.bias"),
     ("mamba.conv1d.weight", "ssm_conv1d.weight"),
@@ -58,6 +59,10 @@ const ALIKE: &[(&str, &str)] = &[
     ("mlp.up_proj.weight", "ffn_up.weight"),
     ("mlp.down_proj.weight", "ffn_down.weight"),
     ("mlp.gate.weight", "ffn_gate_inp.weight"),
+    ("mlp.router.weight", "ffn_gate_inp.weight"),
+    ("mlp.router.bias", "ffn_gate_inp.bias"),
+    ("mlp.experts.down_proj", "ffn_down_exps.weight"),
+    ("mlp.experts.down_proj_bias", "ffn_down_exps.bias"),
     ("block_sparse_moe.gate.weight", "ffn_gate_inp.weight"),
     ("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"),
     ("block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias"),
@@ -137,6 +142,11 @@ impl Finder<'_> {
         // Mamba-2 alone has another name for its mixer.
         let part = part.replace("mixer.", "mamba.");
         let of_layer = |tensor: &str| format!("blk.{layer}.{tensor}");
+        // gpt-oss alone has another name for what stands before its experts.
+        let post = of_layer("post_attention_norm.weight");
+        if part == "post_attention_layernorm.weight" && self.has(&post) {
+            return self.whole(&post);
+        }
         if let Some((_, tensor)) = ALIKE.iter().find(|(end, _)| *end == part) {
             return self.whole(&of_layer(tensor));
         }
@@ -144,6 +154,12 @@ impl Finder<'_> {
             "block_sparse_moe.input_linear.weight" => {
                 let names = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
                 return self.turns(names.map(of_layer));
+            }
+            "mlp.experts.gate_up_proj" => {
+                return self.turns(["ffn_gate_exps.weight", "ffn_up_exps.weight"].map(of_layer));
+            }
+            "mlp.experts.gate_up_proj_bias" => {
+                return self.biases(["ffn_gate_exps.bias", "ffn_up_exps.bias"].map(of_layer));
             }
             // Where there are no others, those that every token passes are no shared ones.
             "shared_mlp.input_linear.weight" => {
@@ -244,6 +260,17 @@ impl Finder<'_> {
         // Of each matrix.
         let rows = self.param.shape[self.param.shape.len() - 2] / 2;
         Ok(self.placed(Lie::Turns(tensors, rows)))
+    }
+
+    /// The biases of all experts, of two tensors in turns.
+    fn biases(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
+        let [gates, ups] = names;
+        let tensors = [self.take(&gates)?, self.take(&ups)?];
+        let [experts, width] = self.param.shape[..] else { return Err(self.unknown()) };
+        if tensors.iter().any(|tensor| tensor.shape != [experts, width / 2]) {
+            return Err(self.unknown());
+        }
+        Ok(Placed { columns: 1, ..self.placed(Lie::Turns(tensors.to_vec(), width / 2)) })
     }
 
     /// One expert's part of a tensor.

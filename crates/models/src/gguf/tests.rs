@@ -33,8 +33,9 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
     integers.numbers(0..rows, &mut numbers).unwrap();
     integers.factors(0..rows, scales, zeros).unwrap();
     let middle = 1i32 << (integers.of.bits - 1);
+    let held = if integers.of.float { -12..13 } else { -middle..middle };
     for (at, (number, want)) in numbers.iter().zip(want).enumerate() {
-        assert!((-middle..middle).contains(&i32::from(*number)), "{name} {number}");
+        assert!(held.contains(&i32::from(*number)), "{name} {number}");
         let (row, column) = (at / integers.of.columns, at % integers.of.columns);
         let of = row * groups + column / integers.of.group;
         let (scale, zero) = (f64::from(scales[of]), f64::from(zeros[of]));
@@ -82,7 +83,7 @@ fn packed_weights_of_gguf_are_what_gguf_py_says() {
                 bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
             let name = format!("{name}.weight");
             check(&model.checkpoint, &name, &want);
-            let in_blocks = kind.starts_with('Q');
+            let in_blocks = kind.starts_with('Q') || kind == "MXFP4";
             let kept = model.checkpoint.integers(&name).is_some();
             assert!(kind == "mixed" || kept == in_blocks, "{kind} {name}");
         }
@@ -90,6 +91,6 @@ fn packed_weights_of_gguf_are_what_gguf_py_says() {
         kinds.push(kind);
     }
     kinds.sort();
-    let all = ["BF16", "F16", "F32", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "mixed"];
+    let all = ["BF16", "F16", "F32", "MXFP4", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "mixed"];
     assert_eq!(kinds, all);
 }

@@ -29,12 +29,18 @@ SHAPES = {
 }
 
 
+# Where blocks have scales in float16 that are drawn.
+HALVES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208], Type.MXFP4: []}
+
+
 def blocks(kind, shape):
-    """Any bits, but for scales: those are numbers in float16, of both signs, some of them 0 or too small to be normal."""
+    """Any bits, but for scales: those are numbers in float16, of both signs, some of them 0 or too small to be normal, or powers of two."""
     values, size = GGML_QUANT_SIZES[kind]
     rows, columns = shape
     data = rng.integers(0, 256, (rows, columns // values, size), dtype=np.uint8)
-    for at in {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}[kind]:
+    if kind == Type.MXFP4:
+        data[..., 0] = rng.choice([0, 1, 2, 100, 127, 200], (rows, columns // values))
+    for at in HALVES[kind]:
         scales = rng.choice([0.0, -0.0, 1e-7, 1e-3, -2e-3, 0.7], (rows, columns // values)).astype(np.float16)
         data[..., at : at + 2] = scales.view(np.uint8).reshape(rows, columns // values, 2)
     return data.reshape(rows, -1)
@@ -61,7 +67,7 @@ def write(name, kind_of):
         kind = kind_of(at)
         values = rng.standard_normal(shape).astype(np.float32)
         values[0] = 0
-        data = blocks(kind, shape) if kind in (Type.Q4_K, Type.Q5_K, Type.Q6_K) else quantize(values, kind)
+        data = blocks(kind, shape) if kind in HALVES else quantize(values, kind)
         writer.add_tensor(f"{tensor}.weight", data, raw_dtype=kind)
         dequantize(data, kind).astype("<f4").tofile(folder / f"{tensor}.f32")
     writer.write_header_to_file()
@@ -70,7 +76,7 @@ def write(name, kind_of):
     writer.close()
 
 
-KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.MXFP4]
 for kind in KINDS:
     write(kind.name, lambda at, kind=kind: kind)
 write("mixed", lambda at: KINDS[at % len(KINDS)])

@@ -109,6 +109,7 @@ impl<'a> Finder<'a> {
         let is_middle = zeros.is_none_or(|zeros| self.are_middle(zeros));
         let of = Integers {
             bits,
+            float: false,
             rows,
             columns,
             group,

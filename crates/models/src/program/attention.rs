@@ -3,8 +3,8 @@ use super::{
 };
 use crate::ModelError;
 use crate::layers::Attention;
-use kernels::OpError;
 use kernels::rmsnorm::Activation;
+use kernels::{OpError, Tensor};
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct GroupedAttention<B: Backend> {
@@ -13,6 +13,8 @@ pub(super) struct GroupedAttention<B: Backend> {
     /// Of queries and keys, each head by itself.
     norms: Option<[RmsNorm; 2]>,
     rotation: Option<Rotation>,
+    /// `[heads]`.
+    sinks: Option<Tensor>,
     cache: CacheId,
     out: B::Projection,
 }
@@ -27,6 +29,7 @@ impl<B: Backend> GroupedAttention<B> {
         Ok(Self {
             qkv: load.projection(&of.qkv)?,
             norms,
+            sinks: of.sinks.map(|sinks| load.vector(sinks)).transpose()?,
             rotation: of.rope.as_ref().map(|rope| load.rotation(rope)).transpose()?,
             cache: load.cache(kv, Values::Apart(kv))?,
             out: load.projection(&of.out)?,
@@ -56,7 +59,8 @@ impl<B: Backend> Mix<B> for GroupedAttention<B> {
         let rotated = self.rotation.as_ref().map(|rotation| (&mut q, rotation));
         let new = Append { keys: &mut k, more: None, values: Some(&v), rotated };
         run.append(self.cache, new)?;
-        let call = Attend { queries: &q, new: Some([&k, &v]), scale, window };
+        let (new, sinks) = (Some([&k, &v]), self.sinks.as_ref());
+        let call = Attend { queries: &q, new, scale, window, sinks };
         let o = run.attend(self.cache, call)?;
         let gate = gate.as_ref().map(|gate| (gate, Activation::Sigmoid));
         run.add(&self.out, Input { gate, ..Input::rows(&o) }.times(on_output))

@@ -256,6 +256,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) scale: f64,
     /// Tokens that a query sees, its own the last of them; none: all before it.
     pub(crate) window: Option<usize>,
+    /// Logits of each head that take part in its softmax and have no value `[heads]`.
+    pub(crate) sinks: Option<&'a Tensor>,
 }
 
 impl Attend<'_> {

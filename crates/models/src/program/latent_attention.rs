@@ -48,7 +48,8 @@ impl<B: Backend> Mix<B> for LatentAttention<B> {
         let more = Some(&shared_key);
         run.append(self.cache, Append { keys: &mut keys, more, values: None, rotated: None })?;
         let queries = run.multiply_heads(&self.key_up, &q, shared)?;
-        let call = Attend { queries: &queries, new: None, scale: self.shape.scale(), window: None };
+        let (scale, window, sinks) = (self.shape.scale(), None, None);
+        let call = Attend { queries: &queries, new: None, scale, window, sinks };
         let sums = run.attend(self.cache, call)?;
         let values = run.multiply_heads(&self.value_up, &sums, 0)?;
         run.add(&self.out, Input::rows(&values))

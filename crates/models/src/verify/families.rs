@@ -4,7 +4,7 @@ use facts::{BackendKind, ParityRow};
 use std::collections::BTreeMap;
 
 /// Reduced shapes, which have layers of every kind between them.
-const REDUCED: [&str; 9] = [
+const REDUCED: [&str; 10] = [
     "granite-hybrid-mini",
     "granite-moe-mini",
     "kimi-linear-mini",
@@ -13,6 +13,7 @@ const REDUCED: [&str; 9] = [
     "nemotron-mini",
     "falcon-h1-mini",
     "lfm2-moe-mini",
+    "gpt-oss-mini",
     "qwen2-mini",
 ];
 

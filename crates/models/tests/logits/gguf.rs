@@ -29,6 +29,7 @@ const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-moe-mini", &[]),
     ("kimi-linear-mini", &[]),
     ("mamba2-mini", &[]),
+    ("gpt-oss-mini", &[("swiglu_limit", "7.0")]),
 ];
 
 fn written(subject: &Subject, kind: impl Fn(&str) -> Kind) -> PathBuf {
@@ -69,7 +70,7 @@ const WIDE: &[(&str, &str)] = &[
 
 #[test]
 fn blocks_are_multiplied_as_they_are() {
-    let all = [Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K];
+    let all = [Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
     // As llama.cpp mixes them, and all of one type.
     let mixed = |name: &str| match name {
         name if name.contains("attn_v") || name.contains("ffn_down") => Kind::Q6K,

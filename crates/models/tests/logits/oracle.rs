@@ -4,6 +4,7 @@
 
 mod bamba;
 mod falcon;
+mod gpt;
 mod granite;
 mod integers;
 mod kimi;
@@ -72,6 +73,7 @@ impl Oracle {
             "mamba2" => mamba2::logits(self, tokens),
             "bamba" => bamba::logits(self, tokens),
             "lfm2" | "lfm2_moe" => lfm::logits(self, tokens),
+            "gpt_oss" => gpt::logits(self, tokens),
             "falcon_h1" => falcon::logits(self, tokens),
             "nemotron_h" => nemotron::logits(self, tokens),
             _ => plain::logits(self, tokens),
@@ -113,6 +115,7 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
             let widen = |x: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
             bytes.as_chunks().0.iter().map(|x| f64::from(widen(x))).collect()
         }
+        Dtype::U8 => bytes.iter().map(|x| f64::from(*x)).collect(),
         Dtype::F8_E4M3 => bytes.iter().map(|x| float8(*x)).collect(),
         Dtype::I32 => {
             bytes.as_chunks().0.iter().map(|x| f64::from(i32::from_le_bytes(*x))).collect()

@@ -21,6 +21,7 @@ const SPLIT: &[(Drawn<'static>, &[usize])] = &[
     (("kimi-linear-mini", &[]), &[2, 4]),
     (("qwen2-mini", &[]), &[2]),
     (("qwen3-moe-mini", &[]), &[2]),
+    (("gpt-oss-mini", &[]), &[2]),
 ];
 
 fn cpu() -> Device {

@@ -33,6 +33,8 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("falcon-h1-mini", &[]),
     ("falcon-h1-mini", FALCON_NORMED),
     ("falcon-h1-mini", &[("mamba_rms_norm", "true"), ("tie_word_embeddings", "true")]),
+    ("gpt-oss-mini", &[]),
+    ("gpt-oss-mini", MXFP4),
     ("lfm2-mini", &[]),
     ("lfm2-mini", &[("conv_bias", "true"), ("tie_embedding", "false"), ("conv_L_cache", "4")]),
     ("lfm2-moe-mini", &[]),
@@ -116,6 +118,13 @@ const PHI3: &[(&str, &str)] = &[
     ("partial_rotary_factor", "0.5"),
     ("rope_scaling", "null"),
 ];
+
+/// As gpt-oss is published.
+const MXFP4: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+        "model.embed_tokens", "lm_head"]}"#,
+)];
 
 /// A gate behind the norm, and step sizes whose factor is the gate's.
 const FALCON_NORMED: &[(&str, &str)] = &[

@@ -23,6 +23,8 @@ const MODELS: &[(&str, &[(&str, &str)])] = &[
     ("lfm2-mini", &[]),
     ("lfm2-mini", &[("conv_bias", "true"), ("tie_embedding", "false")]),
     ("lfm2-moe-mini", &[("tie_embedding", "false")]),
+    // Its limits are in no config that transformers reads.
+    ("gpt-oss-mini", &[("swiglu_limit", "7.0")]),
     ("granite-hybrid-mini", &[]),
     ("granite-moe-mini", &[("mamba_n_groups", "1")]),
     ("granite-dense-mini", &[]),

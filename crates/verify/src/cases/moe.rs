@@ -24,6 +24,8 @@ const LAYOUT: Layout = Layout {
         ("down_scale", &[Whole, Whole, Whole]),
         ("gate_up_offset", &[Whole, Whole, Whole]),
         ("down_offset", &[Whole, Whole, Whole]),
+        ("gate_up_bias", &[Whole, Whole]),
+        ("down_bias", &[Whole, Whole]),
         ("residual", &[QueryTokens, Whole]),
         ("o", &[QueryTokens, Whole]),
         ("chosen", &[QueryTokens, Whole]),
@@ -64,6 +66,14 @@ fn models(list: &mut List) {
     list.add(Quick, "nemotron/router-t9", F32_BF16, &nano(9));
     list.add(Standard, "nemotron/router-t20", F32_BF16, &nano(20));
     list.add(Quick, "nemotron/router-t150", F32_BF16, &nano(150));
+    let oss = |tokens| Moe::oss([tokens, 96, 32, 40], 4);
+    list.add(Quick, "gpt-oss/router-t1", ALL, &oss(1));
+    list.add(Quick, "gpt-oss/router-t9", F32_BF16, &oss(9));
+    list.add(Standard, "gpt-oss/router-t20", F32_BF16, &oss(20));
+    list.add(Quick, "gpt-oss/router-t150", F32_BF16, &oss(150));
+    list.add(Standard, "gpt-oss/default-limits-t5", F32_BF16, &oss(5).with_default_limits());
+    list.add(Standard, "gpt-oss/h2880-i2880-t2", BF16, &Moe::oss([2, 2880, 2, 2880], 1));
+    list.add(Full, "gpt-oss/h2880-i192-t70", BF16, &Moe::oss([70, 2880, 8, 192], 4));
     // Rows as long as they are in the models.
     list.add(Standard, "nemotron/h2688-i1856-t3", BF16, &Moe::nemotron([3, 2688, 2, 1856], 1));
     list.add(Standard, "nemotron/h2688-i232-t70", BF16, &Moe::nemotron([70, 2688, 8, 232], 3));
@@ -201,6 +211,11 @@ fn narrow(list: &mut List) {
         // Of one rank.
         add(list, Quick, "share-t1", Moe::kimi([1, 128, 16, 64], 6).of_experts(4..12));
         add(list, Standard, "share-t80", Moe::kimi([80, 128, 16, 64], 6).of_experts(8..16));
+        for tokens in [1, 5, 80] {
+            let oss = Moe::oss([tokens, 192, 8, 128], 3);
+            add(list, Quick, &format!("limits-t{tokens}"), oss.clone());
+            add(list, Standard, &format!("limits-share-t{tokens}"), oss.of_experts(2..6));
+        }
         // Rows that are no whole pieces: of few tokens too these are made bf16 first.
         add(list, Standard, "h136-i72-t3", Moe::granite([3, 136, 5, 72], 2));
         add(list, Standard, "no-tokens", Moe::granite([0, 256, 4, 128], 2));
@@ -271,6 +286,8 @@ struct Moe {
     logits: Logits,
     /// Whether experts have gates.
     gated: bool,
+    /// Whether they have biases.
+    biased: bool,
     correction: bool,
     residual: bool,
     narrow: Option<Narrow>,
@@ -292,6 +309,7 @@ impl Moe {
             top_k,
             logits: Logits::Spread(1.5),
             gated: true,
+            biased: false,
             correction: false,
             residual: false,
             narrow: None,
@@ -312,6 +330,18 @@ impl Moe {
     fn nemotron(sizes: [usize; 4], top_k: usize) -> Self {
         let call = Self::kimi(sizes, top_k).set("activation", "relu_squared");
         Self { gated: false, ..call }
+    }
+
+    /// Granite's router, with biases, gates and ups that reach their limits, and a residual.
+    fn oss(sizes: [usize; 4], top_k: usize) -> Self {
+        let call = Self::granite(sizes, top_k).set("activation", "clamped_swiglu");
+        Self { biased: true, residual: true, ..call.set("limit", 1.5).set("alpha", 1.3) }
+    }
+
+    /// As no call says otherwise: nothing reaches them.
+    fn with_default_limits(self) -> Self {
+        let settings = Settings::new().with("score", "softmax_of_chosen");
+        Self { settings: settings.with("activation", "clamped_swiglu"), ..self }
     }
 
     fn of_tokens(&self, tokens: usize) -> Self {
@@ -378,6 +408,10 @@ impl Call for Moe {
                 Some(narrow) => narrow.draw(draw, of, size, &mut put),
                 None => put(of.1[0], draw.normals(&of.0, dtype, size)),
             }
+        }
+        if self.biased {
+            put("gate_up_bias", draw.normals(&[held, ups], DType::F32, 0.7));
+            put("down_bias", draw.normals(&[held, hidden], DType::F32, 0.7));
         }
         if self.residual {
             put("residual", draw.normals(&[tokens, hidden], DType::F32, 0.5));

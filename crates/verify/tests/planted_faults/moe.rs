@@ -12,6 +12,14 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "weight_scale left out", plant: |given| given.unset(&["weight_scale"]) },
     Fault { name: "scale left out", plant: |given| given.unset(&["scale"]) },
     Fault { name: "residual left out", plant: without_residual },
+    Fault {
+        name: "biases of gates and ups left out",
+        plant: |given| without_bias(given, "gate_up_bias"),
+    },
+    Fault { name: "biases of results left out", plant: |given| without_bias(given, "down_bias") },
+    // 7, which no gate and no up of these cases reaches.
+    Fault { name: "limit left at its default", plant: |given| given.unset(&["limit"]) },
+    Fault { name: "alpha left at its default", plant: |given| given.unset(&["alpha"]) },
     Fault { name: "correction left out", plant: |given| given.without("correction") },
     Fault { name: "biased scores as weights", plant: biased },
     Fault { name: "softmax over all experts", plant: softmax_of_all },
@@ -51,6 +59,11 @@ fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
             *o += other[at] - before.as_ref().map_or(0.0, |before| before[at]);
         }
     }))
+}
+
+fn without_bias(given: &Given<'_>, name: &str) -> Option<TensorMap> {
+    let zeros = |tensor: &Tensor| Tensor::new(tensor.shape(), vec![0f32; tensor.len()]);
+    given.with(&[name], zeros)
 }
 
 fn without_residual(given: &Given<'_>) -> Option<TensorMap> {

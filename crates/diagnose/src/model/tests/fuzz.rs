@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
-const CONFIGS: [&str; 11] = [
+const CONFIGS: [&str; 12] = [
     GRANITE_MICRO,
     KIMI_LINEAR,
     LLAMA_8B,
@@ -18,6 +18,7 @@ const CONFIGS: [&str; 11] = [
     FALCON_H1_05B,
     NEMOTRON_H_8B,
     QWEN3_NEXT,
+    GPT_OSS_20B,
 ];
 
 /// What a key can hold that nobody meant.

@@ -1,4 +1,4 @@
-//! Products with integers of 4 and 8 bits, which become floats in registers: `y = x W^T`, a weight being `scale * (number - zero)`.
+//! Products with integers of 4 and 8 bits, and with numbers of E2M1, which become floats in registers: `y = x W^T`, a weight being `scale * (number - zero)`.
 //!
 //! Sums over a group of columns are multiplied with its scale, so that every weight is what its file says, whatever x is rounded to.
 
@@ -13,11 +13,16 @@ pub(in crate::cpu) const PANEL: usize = 32;
 /// Columns that are made floats at once where the processor multiplies those: with 64 outputs they stay in the second cache.
 const DEPTH: usize = 512;
 
+/// Sizes of E2M1, twice as large.
+const E2M1: [u8; 8] = [0, 1, 2, 3, 4, 6, 8, 12];
+
 /// How integers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Integers {
     /// Bits of a number: 4 or 8.
     pub bits: usize,
+    /// Whether 4 bits are E2M1, counted twice as large: 0, 1, 2, 3, 4, 6, 8, 12 and as many below 0.
+    pub float: bool,
     /// Columns of W with a scale of their own, as many as whole words of 32 bits have; at least all of them where a row has one.
     pub group: usize,
     /// Whether numbers have zero points other than 0.
@@ -27,7 +32,7 @@ pub struct Integers {
 /// Some rows of W, as they are read.
 #[derive(Debug)]
 pub struct IntegerRows<'a> {
-    /// `[rows, inputs]`, from -8 to 7 where they have 4 bits.
+    /// `[rows, inputs]`, from -8 to 7 where they have 4 bits, or those of E2M1.
     pub numbers: &'a mut [i8],
     /// `[rows, groups]`.
     pub scales: &'a mut [f32],
@@ -90,6 +95,11 @@ impl Integers {
     /// product takes pairs. Of 8 bits, halves are looked up one after the other.
     fn place(self, at: usize, number: i8) -> u32 {
         let bits = match self.bits {
+            4 if self.float => {
+                let size = number.unsigned_abs();
+                let bits = E2M1.iter().position(|of| *of == size).unwrap_or(0) as u8;
+                bits | u8::from(number < 0) << 3
+            }
             4 => (number + 8).cast_unsigned() & 15,
             _ => number.cast_unsigned(),
         };
@@ -101,6 +111,13 @@ impl Integers {
     fn number(self, word: u32, at: usize) -> f32 {
         let shifted = word >> (16 * (at % 2) + self.bits * (at / 2));
         match self.bits {
+            4 if self.float => {
+                // 1 and what is behind it, or that alone, times a power of two.
+                let (exponent, last) = (shifted >> 1 & 3, shifted & 1);
+                let whole = u32::from(exponent > 0);
+                let size = ((2 * whole + last) << (exponent - whole)) as i32;
+                (if shifted & 8 == 0 { size } else { -size }) as f32
+            }
             4 => (shifted & 15) as f32 - 8.0,
             _ => f32::from((shifted & 255) as u8 as i8),
         }
@@ -261,6 +278,20 @@ mod x86 {
         table
     }
 
+    /// The same of E2M1, whose zeros have no sign here.
+    const fn e2m1() -> [u16; 32] {
+        let mut table = [0; 32];
+        let mut at = 0;
+        while at < 32 {
+            let size = super::E2M1[at % 8] as f32;
+            let number = if at % 16 < 8 { size } else { -size };
+            table[at] = (number.to_bits() >> 16) as u16;
+            at += 1;
+        }
+        table
+    }
+
+    const FLOAT: [u16; 32] = e2m1();
     const FOUR: [u16; 32] = table(-8, 1, false);
     const LOW: [u16; 32] = table(0, 1, false);
     const HIGH: [u16; 32] = table(0, 16, true);
@@ -291,8 +322,9 @@ mod x86 {
         unsafe fn run<const ROWS: usize, const BITS: usize>(&self) {
             // SAFETY: the caller's contract; words are read in the order in which they were packed.
             unsafe {
+                let four = if self.form.float { FLOAT } else { FOUR };
                 let [four, low, high] =
-                    [FOUR, LOW, HIGH].map(|table| _mm512_loadu_epi16(table.as_ptr().cast()));
+                    [four, LOW, HIGH].map(|table| _mm512_loadu_epi16(table.as_ptr().cast()));
                 let groups = self.form.groups(self.inputs);
                 let mut words = self.words;
                 let mut total = [[_mm512_setzero_ps(); 2]; ROWS];

@@ -92,8 +92,13 @@ impl Whole {
     fn new(form: Integers, [outputs, inputs]: [usize; 2]) -> Self {
         let groups = form.groups(inputs);
         let drawn = |at: usize, size: usize| (at * 7919 + at / 13 * 31) % size;
+        const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
         let (size, low) = if form.bits == 4 { (16, -8) } else { (256, -128) };
-        let numbers = (0..outputs * inputs).map(|at| (drawn(at, size) as i32 + low) as i8);
+        let number = |at: usize| match form.float {
+            true => E2M1[drawn(at, 16)],
+            false => (drawn(at, size) as i32 + low) as i8,
+        };
+        let numbers = (0..outputs * inputs).map(number);
         let numbers: Vec<i8> = numbers.collect();
         let scale = |at: usize| 2f32.powi(-(drawn(at, 3) as i32) - form.bits as i32);
         let scales: Vec<f32> = (0..outputs * groups).map(scale).collect();
@@ -121,8 +126,9 @@ impl Whole {
 fn integers_are_what_their_scales_and_zero_points_make_of_them() {
     let all = usize::MAX;
     let forms = [(4, all, false), (4, 32, false), (4, 64, true), (8, all, false), (8, 96, true)];
-    for (bits, group, zeros) in forms {
-        let form = Integers { bits, group, zeros };
+    let forms = forms.map(|(bits, group, zeros)| Integers { bits, float: false, group, zeros });
+    let float = Integers { float: true, ..forms[1] };
+    for form in forms.into_iter().chain([float]) {
         for [outputs, inputs] in [[2, 1], [64, 32], [65, 33], [130, 200], [34, 1030]] {
             let whole = Whole::new(form, [outputs, inputs]);
             let reversed: Vec<u32> = (0..inputs as u32).rev().collect();

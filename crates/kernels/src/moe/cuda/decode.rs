@@ -1,8 +1,8 @@
 //! `decode`: few tokens, each weight read once. The contracts stand in `decode_gate_up.cu` and `decode_down.cu`.
 
 use super::operands::{
-    self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, group_shift, overlapping,
-    weighing, words,
+    self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, clamping, group_shift,
+    overlapping, weighing, words,
 };
 use super::route::{self, CHUNK, List};
 use crate::DType;
@@ -241,6 +241,7 @@ arguments! {
     GateUp: moe_decode_gate_up {
         x: Pointer, w_gate_up: Pointer, logits: Nullable, correction: Nullable, chosen: Nullable, weights: Pointer,
         tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing), factors: (Factors),
+        bias: Nullable, limit: f32, alpha: f32,
     }
 }
 
@@ -248,7 +249,7 @@ arguments! {
     WayDown: moe_decode_down {
         made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
         residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, first_held: i32, held: i32, top_k: i32,
-        always: i32, sigmoid: i32, scale: f32, factors: (Factors),
+        always: i32, sigmoid: i32, scale: f32, factors: (Factors), bias: Nullable, chosen: Pointer, weights: Pointer,
     }
 }
 
@@ -270,7 +271,8 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let own = |buffer| if form.one() { Some(buffer) } else { None };
     let logits = planner.required("logits")?;
     let correction = planner.input("correction")?.filter(|_| form.one());
-    let chosen = planner.output("chosen")?;
+    let (chosen, weights) = (planner.output("chosen")?, planner.output("weights")?);
+    let [limit, alpha] = clamping(problem);
 
     let factors_up = Held::new(problem, planner, "w_gate_up", form.depth())?;
     let factors_down = Held::new(problem, planner, "w_down", form.depth())?;
@@ -280,7 +282,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         logits: own(&*logits),
         correction: correction.as_deref(),
         chosen: own(&*chosen),
-        weights: &*planner.output("weights")?,
+        weights: &weights,
         tiles: tiles.as_deref(),
         pairs: pairs.as_deref(),
         made: &made,
@@ -288,6 +290,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         inner: int(inner)?,
         weighing: weighing(problem)?,
         factors: factors_up.args()?,
+        bias: planner.input("gate_up_bias")?.as_deref(),
+        limit,
+        alpha,
     });
     // Blocks walk the list: as many start as can be resident.
     let (across, most) =
@@ -319,6 +324,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         sigmoid,
         scale: problem.scale as f32,
         factors: factors_down.args()?,
+        bias: planner.input("down_bias")?.as_deref(),
+        chosen: &chosen,
+        weights: &weights,
     });
     // Without tokens there are no tiles to read.
     let rows = 8 * form.of_down().octets;

@@ -1,4 +1,5 @@
-// Few tokens, the way down: o = residual + scale * sum over a token's pairs of W_down made, where `made` has their weights.
+// Few tokens, the way down: o = residual + scale * sum over a token's pairs of W_down made + weight * bias, where `made` has
+// their weights.
 //
 // A block has 8 OCTETS rows of every expert's W_down, each read once for the pairs of a tile (up to 8, list.cuh); its warps
 // share the depth of all tiles and add their parts in shared memory, always in the same order.
@@ -7,6 +8,7 @@
 //
 // made [pairs as listed, inner]; w_down [experts, hidden, inner] and its factors [experts, groups, hidden] as in decode_gate_up.cu; residual f32 [tokens, hidden] or null, o [tokens, hidden]
 // f32 with a residual, otherwise storage. hidden is a multiple of 8, inner of PER_LANE (decode.cuh).
+// bias f32 [experts, hidden], or null; chosen i32 and weights f32 [tokens, top_k], which the kernels ahead have written.
 // ONE: there is one token. Weights are asked for before the kernel ahead has ended, by the experts that this one finds itself
 //   (logits and correction as in decode_gate_up.cu): that kernel has let this one start once the logits were there.
 // Otherwise tiles and pairs are read; logits and correction are null.
@@ -17,6 +19,13 @@
 // Macros: DTYPE, SPAN (steps that are worked on at once), AHEAD (spans that are under way), OCTETS, and the others of decode.cuh.
 
 constexpr int ROWS = 8 * OCTETS;
+
+// As load_float.
+DEVICE int load_int(const int* at) {
+  int value;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
 
 extern __shared__ __align__(16) unsigned char shared[];
 
@@ -45,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const float* __restrict__ correction, const int* tiles, const int* pairs, const float* residual,
                     void* o, int tokens, int hidden, int inner, int experts, int first_held, int held, int top_k, int always, int sigmoid,
                     float scale, const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups,
-                    int group_shift) {
+                    int group_shift, const float* __restrict__ bias, const int* chosen, const float* weights) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
   const int first_row = blockIdx.x * ROWS, spans = ceil_div(inner, SPAN * DEPTH);
   // [WARPS][tokens][ROWS]
@@ -176,6 +185,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) sum += sums[w * tokens * ROWS + i];
+    if (bias != nullptr) {
+      const int pair = i / ROWS * top_k;
+      for (int k = pair; k < pair + top_k; k++) {
+        const int place = place_of(load_int(chosen + k), first_held, held);
+        if (place >= 0) sum = fmaf(load_float(weights + k), bias[(i64)place * hidden + first_row + i % ROWS], sum);
+      }
+    }
     const i64 at = (i64)(i / ROWS) * hidden + first_row + i % ROWS;
     if (residual != nullptr) {
       ((float*)o)[at] = load_float(residual + at) + scale * sum;

@@ -1,5 +1,6 @@
 // Few tokens, the way up: made = weight * silu(gate) * up of every pair of a token and an expert it chose; without gates
-// (GATED 0) weight * max(0, up)^2.
+// (GATED 0) weight * max(0, up)^2; with a bias weight * g sigmoid(alpha g) (u + 1), g = min(gate, limit), u the up between -limit
+// and limit.
 //
 // A block has 8 channels, that is 8 rows of gates, where there are some, and 8 of ups, of every gridDim.y-th tile of up to 8 pairs of one expert
 // (list.cuh): rows are read once for all tokens of a tile. Its warps share the depth and add their parts in shared memory,
@@ -9,7 +10,7 @@
 //
 // x [tokens, hidden], made [pairs as listed, inner], storage type; w_gate_up [experts, 2 inner, hidden] (GATED 0: [experts, inner,
 // hidden]), in storage, or in 8 or 4 bits beside factors and offsets f32 [experts, groups, its rows], of 2^group_shift steps of DEPTH
-// channels each. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
+// channels each. bias f32 [experts, 2 inner], or null. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
 // ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
 //   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among its experts that are here (`held` from
 //   `first_held` on); tiles and pairs are null. top_k and always as choose.cuh says.
@@ -43,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                        const int* pairs, u16* made, int hidden, int inner, int experts, int first_held, int held,
                        int top_k, int always, int sigmoid, int renormalise, float sum_eps, float weight_scale,
                        const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups,
-                       int group_shift) {
+                       int group_shift, const float* __restrict__ bias, float limit, float alpha) {
   __shared__ float2 parts[2][WARPS][2][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
   const int channel = blockIdx.x * 8, steps = ceil_div(hidden, DEPTH);
@@ -156,8 +157,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       ups[1] += of_up.y;
     }
     float results[2];
+    const float* const own_bias = bias + (i64)tile.x * 2 * inner + channel + 2 * quad;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
+      if (GATED && bias != nullptr) {
+        // Not by fminf: NaN stays NaN.
+        const float wide = gates[c] + own_bias[c], other = ups[c] + own_bias[inner + c];
+        const float gate = wide > limit ? limit : wide;
+        const float up = other > limit ? limit : other < -limit ? -limit : other;
+        results[c] = weight * gate / (1.0f + exp2_approximate(gate * alpha * -1.44269504f)) * (up + 1.0f);
+        continue;
+      }
       results[c] = GATED ? weight * gates[c] / (1.0f + exp2_approximate(gates[c] * -1.44269504f)) * ups[c]
                          : weight * gates[c] * fmaxf(gates[c], 0.0f);
     }

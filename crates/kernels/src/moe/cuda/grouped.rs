@@ -2,7 +2,7 @@
 
 use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
 use super::route::{self, List};
-use super::sum;
+use super::{clamp, hopper, sum};
 use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
@@ -66,7 +66,16 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
     let w_down = operands::expanded(problem, planner, "w_down")?;
     let (up, down) = ([&*x, &*w_gate_up, &*activated], [&*activated, &*w_down, &*made]);
-    product(problem, planner, (&list, tile), up, (inner, hidden, way_up(problem)))?;
+    if let Some(clamp) = problem.clamp {
+        let gathered = planner.scratch(words(problem.pairs() * hidden))?;
+        hopper::gather(problem, planner, &list, &gathered)?;
+        let both = planner.scratch(words(problem.pairs() * 2 * inner))?;
+        let up = [&*gathered, &*w_gate_up, &*both];
+        product(problem, planner, (&list, tile), up, (2 * inner, hidden, 0))?;
+        clamp::plan((problem, clamp), planner, &list, None, [&both, &activated])?;
+    } else {
+        product(problem, planner, (&list, tile), up, (inner, hidden, way_up(problem)))?;
+    }
     product(problem, planner, (&list, tile), down, (hidden, inner, 0))?;
     sum::plan(problem, planner, &made, &places)
 }

@@ -2,7 +2,7 @@
 
 use super::operands::{self, AMPERE, HOPPER, overlapping, way_up, words};
 use super::route::{self, List};
-use super::sum;
+use super::{clamp, sum};
 use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
@@ -79,23 +79,18 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let activated = planner.scratch(words(rows * inner))?;
     let made = planner.scratch(words(rows * hidden))?;
 
-    let kernel = planner.kernel(&gather_source(&planner.arch()))?;
-    let args = Args::from(Gather {
-        x: &*planner.required("x")?,
-        tiles: &list.tiles,
-        pairs: &list.pairs,
-        to: &gathered,
-        hidden: int(problem.hidden)?,
-        top_k: int(problem.of_token())?,
-    });
-    let blocks = (pairs * hidden).div_ceil(8 * GATHER_THREADS) as u32;
-    let launch = overlapping(planner, Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0));
-    planner.launch(kernel, launch, args);
-
+    gather(problem, planner, &list, &gathered)?;
     let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
     let w_down = operands::expanded(problem, planner, "w_down")?;
-    let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
-    up.plan(problem, planner, &list, (inner, hidden, way_up(problem)))?;
+    if let Some(clamp) = problem.clamp {
+        let both = planner.scratch(words(rows * 2 * inner))?;
+        let up = Product { from: &gathered, weights: &w_gate_up, to: &both };
+        up.plan(problem, planner, &list, (2 * inner, hidden, 0))?;
+        clamp::plan((problem, clamp), planner, &list, None, [&both, &activated])?;
+    } else {
+        let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
+        up.plan(problem, planner, &list, (inner, hidden, way_up(problem)))?;
+    }
     let down = Product { from: &activated, weights: &w_down, to: &made };
     down.plan(problem, planner, &list, (hidden, inner, 0))?;
     sum::plan(problem, planner, &made, &places)
@@ -105,6 +100,28 @@ arguments! {
     Hopper: moe_hopper {
         map_from: Map, map_w: Map, tiles: Pointer, made: Pointer, columns: i32, channels: i32,
     }
+}
+
+/// Adds the launch that lays tokens in the order of the list.
+pub(super) fn gather(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    list: &List,
+    to: &Buffer,
+) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&gather_source(&planner.arch()))?;
+    let args = Args::from(Gather {
+        x: &*planner.required("x")?,
+        tiles: &list.tiles,
+        pairs: &list.pairs,
+        to,
+        hidden: int(problem.hidden)?,
+        top_k: int(problem.of_token())?,
+    });
+    let blocks = (problem.pairs() * problem.hidden).div_ceil(8 * GATHER_THREADS) as u32;
+    let launch = overlapping(planner, Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0));
+    planner.launch(kernel, launch, args);
+    Ok(())
 }
 
 struct Product<'a> {

@@ -4,7 +4,7 @@
 use super::hopper::{self, GATHER_THREADS, TILE, WORK, tokens_map};
 use super::operands::{self, AMPERE, Factors, Held, NARROW, group_shift, overlapping, words};
 use super::route::{self, List};
-use super::sum;
+use super::{clamp, sum};
 use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::{MoeProblem, NarrowExperts};
@@ -18,6 +18,9 @@ pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "narrow"
 const ORDER: Part = source!("order.cuh");
 const PRODUCT: &[Part] = &[hopper::COMMON, NARROW, WORK, ORDER, source!("hopper_narrow.cu")];
 const GATHER: &[Part] = &[AMPERE, NARROW, ORDER, source!("gather_narrow.cu")];
+
+const GATE_UP: &str = "w_gate_up";
+const DOWN: &str = "w_down";
 
 /// As in `hopper_work.cuh`: channels that are multiplied at once, and rows of weights of a half.
 const BLOCK_K: usize = 64;
@@ -58,8 +61,8 @@ fn shared_bytes(narrow: NarrowExperts) -> usize {
     STAGES * stage + 2 * TILE * 128 + 16 * STAGES + 1024
 }
 
-fn product_source(narrow: NarrowExperts, up: bool, arch: &GpuArch) -> KernelSource {
-    let grouped = narrow.factors[usize::from(!up)] > 1;
+fn product_source(narrow: NarrowExperts, w: &str, up: bool, arch: &GpuArch) -> KernelSource {
+    let grouped = narrow.factors[usize::from(w == DOWN)] > 1;
     let source = KernelSource::new("moe_hopper_narrow", PRODUCT, arch.clone())
         .define("DTYPE", crate::DType::Bf16)
         .define("UP", u8::from(up))
@@ -78,8 +81,8 @@ fn gather_source(narrow: NarrowExperts, arch: &GpuArch) -> KernelSource {
 pub(super) fn bundled(narrow: NarrowExperts, arch: &GpuArch) -> Vec<KernelSource> {
     vec![
         gather_source(narrow, arch),
-        product_source(narrow, true, arch),
-        product_source(narrow, false, arch),
+        product_source(narrow, GATE_UP, true, arch),
+        product_source(narrow, DOWN, false, arch),
     ]
 }
 
@@ -114,9 +117,16 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let launch = Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0);
     planner.launch(kernel, overlapping(planner, launch), args);
 
-    let up = Product { w: "w_gate_up", from: &gathered, to: &activated };
-    up.plan((problem, narrow), planner, &list, (inner, hidden, true))?;
-    let down = Product { w: "w_down", from: &activated, to: &made };
+    if let Some(clamp) = problem.clamp {
+        let both = planner.scratch(words(rows * 2 * inner))?;
+        let up = Product { w: GATE_UP, from: &gathered, to: &both };
+        up.plan((problem, narrow), planner, &list, (2 * inner, hidden, false))?;
+        clamp::plan((problem, clamp), planner, &list, Some(narrow), [&both, &activated])?;
+    } else {
+        let up = Product { w: GATE_UP, from: &gathered, to: &activated };
+        up.plan((problem, narrow), planner, &list, (inner, hidden, true))?;
+    }
+    let down = Product { w: DOWN, from: &activated, to: &made };
     down.plan((problem, narrow), planner, &list, (hidden, inner, false))?;
     sum::plan(problem, planner, &made, &places)
 }
@@ -135,7 +145,7 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Of `channels` of each pair, `columns`; on the way up gates and ups.
+    /// Of `channels` of each pair, `columns`; with `up` each of a gate and an up.
     fn plan(
         &self,
         (problem, narrow): (&MoeProblem, NarrowExperts),
@@ -143,7 +153,7 @@ impl Product<'_> {
         list: &List,
         (columns, channels, up): (usize, usize, bool),
     ) -> Result<(), CudaError> {
-        let kernel = planner.kernel(&product_source(narrow, up, &planner.arch()))?;
+        let kernel = planner.kernel(&product_source(narrow, self.w, up, &planner.arch()))?;
         let factors = Held::new(problem, planner, self.w, BLOCK_K)?;
         let rows = if up { 2 * columns } else { columns };
         let map_from = tokens_map(planner, problem, self.from, channels)?;

@@ -4,7 +4,7 @@ use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{Expand, Planner, arguments, int};
 use crate::moe::problem::around;
-use crate::moe::{MoeProblem, NarrowExperts, Score};
+use crate::moe::{Clamp, MoeProblem, NarrowExperts, Score};
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource, Launch, Part,
 };
@@ -52,6 +52,11 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
 /// `UP` of kernels of many tokens on the way up.
 pub(super) fn way_up(problem: &MoeProblem) -> u8 {
     if problem.gated { 1 } else { 2 }
+}
+
+/// The limit and alpha of experts that have them.
+pub(super) fn clamping(problem: &MoeProblem) -> [f32; 2] {
+    problem.clamp.map_or([0.0; 2], |Clamp { limit, alpha }| [limit as f32, alpha as f32])
 }
 
 arguments! {

@@ -20,7 +20,7 @@ pub(super) fn source(dtype: DType, arch: &GpuArch) -> KernelSource {
 arguments! {
     Sum: moe_sum {
         made: Pointer, weights: Pointer, places: Pointer, residual: Nullable, o: Pointer, tokens: i32, hidden: i32, top_k: i32,
-        scale: f32,
+        scale: f32, bias: Nullable, chosen: Pointer, first_held: i32,
     }
 }
 
@@ -42,6 +42,9 @@ pub(super) fn plan(
         hidden: int(problem.hidden)?,
         top_k: int(problem.of_token())?,
         scale: problem.scale as f32,
+        bias: planner.input("down_bias")?.as_deref(),
+        chosen: &*planner.output("chosen")?,
+        first_held: int(problem.first)?,
     });
     let blocks = (problem.tokens * problem.hidden).div_ceil(THREADS * OF_THREAD) as u32;
     let launch = overlapping(planner, Launch::new([blocks, 1, 1], THREADS as u32, 0));

@@ -24,6 +24,16 @@ fn with_zeros(config: Config) -> Config {
     config.with("quantization_config", quantised)
 }
 
+/// Experts and what stands beside them.
+fn in_mxfp4(config: Config) -> Config {
+    let weights = json!({ "num_bits": 4, "type": "float", "strategy": "group", "group_size": 32 });
+    let group = json!({ "targets": ["re:.*(block_sparse_moe|shared_mlp)..*put_linear"],
+        "weights": weights });
+    let quantised = json!({ "quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
+        "config_groups": { "group_0": group }, "ignore": [] });
+    config.with("quantization_config", quantised)
+}
+
 fn with(name: &str, keys: &[(&str, usize)]) -> Config {
     let config = shape(name).unwrap();
     keys.iter().fold(config, |config, (key, size)| config.with(key, Value::from(*size)))
@@ -50,6 +60,7 @@ fn what_every_token_passes_lies_behind_the_experts() {
                 (Narrow::Int8.of(wide()).unwrap(), 2),
                 (Narrow::Int4.of(wide()).unwrap(), 2),
                 (with_zeros(wide()), 2),
+                (in_mxfp4(wide()), 2),
                 (with("kimi-linear-mini", &[]), 1),
                 (nemotron(80), 2),
                 (nemotron(48), 0),

@@ -9,6 +9,7 @@ use architectures::Keeps;
 use half::{bf16, f16};
 use kernels::{DType, Tensor};
 use std::ops::Range;
+use std::sync::Arc;
 
 impl<'w> Weights<'_, 'w> {
     /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points or offsets; none where some rows are
@@ -54,6 +55,62 @@ impl<'w> Weights<'_, 'w> {
         Ok(Some(CudaProjection { w_group, ..made }))
     }
 
+    /// Rows of parameters under each other that are in MXFP4, in float8 with a scale a row; none where some are in something else, are to
+    /// be expanded, or have numbers that are too far apart.
+    pub(super) fn mxfp4(
+        &self,
+        rows: &[Rows],
+        width: usize,
+    ) -> Result<Option<CudaProjection>, ModelError> {
+        let Some(scales) = self.mxfp4_scales(rows)? else { return Ok(None) };
+        let to = self.allocate(&[scales.len(), width], DType::E4m3)?;
+        self.mxfp4_into(rows, &scales, &Columns::all(width), &to)?;
+        let scales = self.give(Tensor::new(&[1, scales.len()], scales))?;
+        Ok(Some(CudaProjection { w_scale: Some(scales), ..CudaProjection::wide(to) }))
+    }
+
+    /// The scales of such rows.
+    pub(in crate::cuda) fn mxfp4_scales(
+        &self,
+        rows: &[Rows],
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        let Some(values) = self.alike(rows) else { return Ok(None) };
+        if !values.iter().all(|values| values.of.float) {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        for (rows, values) in rows.iter().zip(values) {
+            match values.float8_scales(rows.first..rows.first + rows.count)? {
+                Some(scales) => all.extend(scales),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Columns of such rows in float8, to be times these scales, to the start of a tensor that is there.
+    pub(in crate::cuda) fn mxfp4_into(
+        &self,
+        rows: &[Rows],
+        scales: &[f32],
+        columns: &Columns,
+        to: &Tensor,
+    ) -> Result<(), ModelError> {
+        let mut start = 0;
+        for (rows, values) in rows.iter().zip(self.alike(rows).unwrap_or_default()) {
+            let part = to.rows(start, rows.count).map_err(failed)?;
+            let first = rows.first;
+            let scales: Arc<[f32]> = Arc::from(&scales[start..][..rows.count]);
+            let fill = move |rows: Range<usize>, into: &mut [u8]| {
+                let own = &scales[rows.start - first..rows.end - first];
+                values.float8(rows, own, into)
+            };
+            self.upload(first..first + rows.count, columns, &part, fill)?;
+            start += rows.count;
+        }
+        Ok(())
+    }
+
     /// Each parameter of which there are rows, all packed alike; none where some are otherwise, or are to be expanded.
     pub(in crate::cuda) fn alike(&self, rows: &[Rows]) -> Option<Vec<IntegerValues<'w>>> {
         let values = |rows: &Rows| {
@@ -81,7 +138,7 @@ impl<'w> Weights<'_, 'w> {
             let fill = move |rows: Range<usize>, into: &mut [u8]| {
                 let mut numbers = vec![0i8; rows.len() * values.columns()];
                 values.numbers(rows, &mut numbers)?;
-                put(&numbers, values.of.bits, into);
+                put(&numbers, type_of(values.of), into);
                 Ok(())
             };
             self.upload(rows.first..rows.first + rows.count, columns, &part, fill)?;
@@ -93,7 +150,7 @@ impl<'w> Weights<'_, 'w> {
 
 /// What the op calls such numbers.
 pub(in crate::cuda) fn type_of(of: &Integers) -> DType {
-    if of.bits == 4 { DType::U4 } else { DType::I8 }
+    if of.bits == 4 && !of.float { DType::U4 } else { DType::I8 }
 }
 
 /// What numbers of rows under each other are multiplied with, and what is taken from them `[groups, rows]`.
@@ -143,8 +200,8 @@ fn is_multiplied(values: &IntegerValues<'_>) -> bool {
 }
 
 /// Numbers as a tensor in u4 or i8 holds them.
-fn put(numbers: &[i8], bits: usize, into: &mut [u8]) {
-    if bits == 8 {
+fn put(numbers: &[i8], dtype: DType, into: &mut [u8]) {
+    if dtype == DType::I8 {
         into.iter_mut().zip(numbers).for_each(|(into, number)| *into = number.cast_unsigned());
         return;
     }
@@ -163,11 +220,11 @@ mod tests {
     fn numbers_lie_as_the_op_reads_them() {
         let numbers: Vec<i8> = (-8..8).collect();
         let mut four = [0; 8];
-        put(&numbers, 4, &mut four);
+        put(&numbers, DType::U4, &mut four);
         let both = four.map(|bits| U4Pair::from_bits(bits).both()).concat();
         assert!(both.into_iter().eq(0..16));
         let mut eight = [0; 16];
-        put(&numbers, 8, &mut eight);
+        put(&numbers, DType::I8, &mut eight);
         assert!(eight.into_iter().map(u8::cast_signed).eq(-8..8));
     }
 }

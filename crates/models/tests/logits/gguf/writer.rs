@@ -1,11 +1,15 @@
 //! What llama.cpp's converter makes of a model's folder, by its own formulas, as a GGUF file.
 
-use half::{bf16, f16};
+use half::bf16;
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+// Named, since other tests take this file by its path.
+#[path = "stored.rs"]
+mod stored;
 
 /// A type of values, of which the float ones are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +20,7 @@ pub(crate) enum Kind {
     Q4K,
     Q5K,
     Q6K,
+    Mxfp4,
 }
 
 impl Kind {
@@ -28,6 +33,7 @@ impl Kind {
             Self::Q4K => (12, 256, 144),
             Self::Q5K => (13, 256, 176),
             Self::Q6K => (14, 256, 210),
+            Self::Mxfp4 => (39, 32, 17),
         }
     }
 }
@@ -90,6 +96,23 @@ fn part((shape, values): &Tensor, from: usize, to: usize) -> Tensor {
     (cut, parts.collect())
 }
 
+/// `tensor.transpose(1, 2)`
+fn turned((shape, values): Tensor) -> Tensor {
+    let [matrices, rows, columns] = shape[..] else { panic!("{shape:?}") };
+    let matrix = |matrix: &[f32]| -> Vec<f32> {
+        (0..rows * columns).map(|at| matrix[at % rows * columns + at / rows]).collect()
+    };
+    (vec![matrices, columns, rows], values.chunks(rows * columns).flat_map(matrix).collect())
+}
+
+/// `tensor[:, from::2, :]`
+fn every_other((shape, values): &Tensor, from: usize) -> Tensor {
+    let [matrices, rows, columns] = shape[..] else { panic!("{shape:?}") };
+    let rows_of = values.chunks(columns).enumerate();
+    let own = rows_of.filter(|(row, _)| row % rows % 2 == from).flat_map(|(_, row)| row.to_vec());
+    (vec![matrices, rows / 2, columns], own.collect())
+}
+
 /// Writes the file; `kind` says what a matrix is stored in.
 pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
     let (config, tensors) = folder(from);
@@ -104,6 +127,7 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
         "mixtral" => "llama",
         "qwen3_moe" => "qwen3moe",
         "kimi_linear" => "kimi-linear",
+        "gpt_oss" => "gpt-oss",
         other => other,
     };
     let [heads, kv_heads] = ["num_attention_heads", "num_key_value_heads"].map(number);
@@ -131,6 +155,9 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
         let last = words[words.len() - 1];
         match words[3] {
             "input_layernorm" | "norm" => put("attn_norm.weight", tensor),
+            "post_attention_layernorm" if arch == "gpt-oss" => {
+                put("post_attention_norm.weight", tensor)
+            }
             "post_attention_layernorm" => put("ffn_norm.weight", tensor),
             "self_attn" => match words[4] {
                 "q_proj" if interleaved => {
@@ -158,6 +185,7 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
                 ),
                 "dt_bias" => put("ssm_dt.bias", tensor),
                 "o_norm" => put("ssm_norm.weight", tensor),
+                "sinks" => put("attn_sinks.weight", tensor),
                 "kv_a_proj_with_mqa" => put("attn_kv_a_mqa.weight", tensor),
                 "kv_a_layernorm" => put("attn_kv_a_norm.weight", tensor),
                 "kv_b_proj" => {
@@ -212,6 +240,25 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
                 }
             }
             "mlp" | "block_sparse_moe" => match words[4] {
+                "experts" if arch == "gpt-oss" => match words[5] {
+                    "gate_up_proj" => {
+                        let turned = turned(tensor);
+                        put("ffn_gate_exps.weight", every_other(&turned, 0));
+                        put("ffn_up_exps.weight", every_other(&turned, 1));
+                    }
+                    "gate_up_proj_bias" => {
+                        let [experts, width] = tensor.0[..] else { panic!() };
+                        let column = (vec![experts, width, 1], tensor.1);
+                        for (at, name) in
+                            ["ffn_gate_exps.bias", "ffn_up_exps.bias"].iter().enumerate()
+                        {
+                            put(name, (vec![experts, width / 2], every_other(&column, at).1));
+                        }
+                    }
+                    "down_proj" => put("ffn_down_exps.weight", turned(tensor)),
+                    _ => put("ffn_down_exps.bias", tensor),
+                },
+                "router" if last == "bias" => put("ffn_gate_inp.bias", tensor),
                 "experts" => {
                     let matrix = match words[6] {
                         "gate_proj" | "w1" => "gate",
@@ -262,6 +309,9 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
     if let Some(dim) = config["head_dim"].as_u64().filter(|_| arch != "mamba2") {
         pairs.whole("attention.key_length", dim);
         pairs.whole("attention.value_length", dim);
+    }
+    if arch == "gpt-oss" {
+        pairs.whole("attention.sliding_window", number("sliding_window"));
     }
     if let Some(theta) = config["rope_theta"].as_f64() {
         pairs.float("rope.freq_base", theta);
@@ -414,7 +464,8 @@ fn file(
         let small = shape.len() == 1
             || name.contains("ssm_conv1d")
             || name.contains("norm")
-            || name.contains("gate_inp");
+            || name.contains("gate_inp")
+            || name.ends_with("bias");
         let (_, size, _) = kind(name).sizes();
         let kind = if small || shape[shape.len() - 1] % size != 0 { Kind::F32 } else { kind(name) };
         head.extend(text(name));
@@ -422,57 +473,11 @@ fn file(
         shape.iter().rev().for_each(|side| head.extend((*side as u64).to_le_bytes()));
         head.extend(kind.sizes().0.to_le_bytes());
         head.extend((data.len() as u64).to_le_bytes());
-        data.extend(stored(kind, values));
+        data.extend(stored::stored(kind, values));
         data.resize(data.len().next_multiple_of(32), 0);
     }
     // The last tensor ends where it ends.
     head.resize(head.len().next_multiple_of(32), 0);
     head.extend(data);
     head
-}
-
-/// Values as they are stored; of K blocks only their size is the values': which numbers they have is drawn from these.
-fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
-    let (_, size, bytes) = kind.sizes();
-    if kind == Kind::F32 {
-        return values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    }
-    let block = |block: &[f32]| {
-        let most = block.iter().fold(0f32, |most, value| most.max(value.abs()));
-        let half = |scale: f32| f16::from_f32(scale).to_le_bytes();
-        let mut out = vec![0u8; bytes];
-        match kind {
-            Kind::Q8_0 => {
-                let scale = most / 127.0;
-                out[..2].copy_from_slice(&half(scale));
-                for (out, value) in out[2..].iter_mut().zip(block) {
-                    *out = ((value / scale).round() as i8).cast_unsigned();
-                }
-            }
-            Kind::Q4_0 => {
-                let scale = most / 7.0;
-                out[..2].copy_from_slice(&half(scale));
-                let number = |value: f32| ((value / scale).round() as i32 + 8).clamp(0, 15) as u8;
-                for at in 0..16 {
-                    out[2 + at] = number(block[at]) | number(block[at + 16]) << 4;
-                }
-            }
-            _ => {
-                for (at, out) in out.iter_mut().enumerate() {
-                    *out = block[at].to_bits().wrapping_mul(2_654_435_761).to_be_bytes()[0];
-                }
-                // As large as the values, whatever the scales of groups.
-                match kind {
-                    Kind::Q6K => out[208..].copy_from_slice(&half(most / 32.0 / 128.0)),
-                    _ => {
-                        let numbers = if kind == Kind::Q4K { 16.0 } else { 32.0 };
-                        out[..2].copy_from_slice(&half(2.0 * most / 64.0 / numbers));
-                        out[2..4].copy_from_slice(&half(most / 64.0));
-                    }
-                }
-            }
-        }
-        out
-    };
-    values.chunks(size).flat_map(block).collect()
 }

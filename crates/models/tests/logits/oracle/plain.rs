@@ -132,6 +132,7 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
         }
         parts
     };
+    let nothing = vec![0.0; dim];
     let all: Vec<[Vec<f64>; 3]> = (0..xs.len()).map(made).collect();
     let token = |t: usize| {
         let mut o = Vec::new();
@@ -139,9 +140,14 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
         for head in 0..heads {
             let q = &all[t][0][head * dim..][..dim];
             let kv = head / (heads / kv_heads) * dim;
-            let scores: Vec<f64> =
+            let mut scores: Vec<f64> =
                 seen.iter().map(|j| scale * dot(q, &all[*j][1][kv..][..dim])).collect();
-            let values: Vec<&[f64]> = seen.iter().map(|j| &all[*j][2][kv..][..dim]).collect();
+            let mut values: Vec<&[f64]> = seen.iter().map(|j| &all[*j][2][kv..][..dim]).collect();
+            // A sink is a key of its own that has no value.
+            if let Some(sinks) = m.tensors.get(&format!("{p}.sinks")) {
+                scores.push(sinks[head]);
+                values.push(&nothing);
+            }
             o.extend(attend(&scores, &values));
         }
         let out = ["o_proj", "out_proj"].map(|out| format!("{p}.{out}.weight"));
@@ -203,8 +209,11 @@ fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
             let context = number("original_max_position_embeddings");
             let pair =
                 |turns: f64| dim as f64 * (context / (turns * TAU)).ln() / (2.0 * theta.ln());
-            let low = pair(32.0).floor().max(0.0);
-            let high = pair(1.0).ceil().min(dim as f64 - 1.0);
+            let (low, high) = match scaling["truncate"].as_bool().unwrap_or(true) {
+                true => (pair(32.0).floor(), pair(1.0).ceil()),
+                false => (pair(32.0), pair(1.0)),
+            };
+            let (low, high) = (low.max(0.0), high.min(dim as f64 - 1.0));
             let scaled = |(i, f): (usize, &f64)| {
                 let kept = 1.0 - ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
                 f / number("factor") * (1.0 - kept) + f * kept

@@ -1,0 +1,129 @@
+//! gpt-oss: attention with sinks, a window in every other layer, and experts whose gates and ups take turns.
+
+use super::{Family, only_silu};
+use crate::draft::{Around, Draft};
+use crate::layers::{Attention, AttentionShape, Clamped, Experts, Score, stacked};
+use crate::params::{Lie, Projection};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+
+pub(super) const FAMILY: Family = Family {
+    name: "gpt-oss",
+    known_by: &["gpt_oss", "GptOssForCausalLM"],
+    runs: true,
+    inside: false,
+    demands: None,
+    recognises: |_| false,
+    read,
+};
+
+/// In the experts' sigmoid, and what bounds what goes into it: transformers has both in its code.
+const ALPHA: f64 = 1.702;
+const LIMIT: f64 = 7.0;
+
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    let packed = draft.need(is_packed(config), true);
+    for key in ["hidden_size", "intermediate_size"] {
+        if packed && !config.count(key)?.is_multiple_of(32) {
+            draft.refuse(config.wrong(key, "a multiple of 32, as MXFP4 has it"));
+        }
+    }
+    draft.model(config, Around::model(), |draft| {
+        let slides = slides(config)?.into_iter().enumerate();
+        slides.map(|(index, slides)| layer(config, draft, index, (slides, packed))).collect()
+    })
+}
+
+/// Whether experts' weights are in MXFP4 or blocks of GGUF, row by row: in 16 bits they lie as their transposes.
+fn is_packed(config: &Config) -> Result<bool, ConfigError> {
+    const METHOD: &str = "quant_method";
+    let Some(part) = config.part("quantization_config")? else { return Ok(false) };
+    match part.text(METHOD)? {
+        Some("mxfp4" | "gguf") => Ok(true),
+        _ => Err(part.wrong(METHOD, "mxfp4, or no quantization_config")),
+    }
+}
+
+/// Which layers see a window alone: every other one from the first on, where no list says it.
+fn slides(config: &Config) -> Result<Vec<bool>, ConfigError> {
+    let Some((key, words)) = config.layer_words(&["layer_types"])? else {
+        return Ok((0..config.layer_count()?).map(|index| index % 2 == 0).collect());
+    };
+    let slides = |word: &String| match word.as_str() {
+        "sliding_attention" => Ok(true),
+        "full_attention" => Ok(false),
+        _ => Err(config.wrong(key, "sliding_attention or full_attention")),
+    };
+    words.iter().map(slides).collect()
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    (slides, packed): (bool, bool),
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("model.layers.{index}");
+    let hidden = config.count("hidden_size")?;
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let shape = AttentionShape::of(config)?;
+    let window =
+        if slides { draft.need(config.count("sliding_window").map(Some), None) } else { None };
+    let shape = AttentionShape {
+        rope: draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None),
+        window,
+        sinks: true,
+        biases: [config.flag_or("attention_bias", true)?; 2],
+        ..shape
+    };
+    let attention = Attention::declare(&mut draft.params, &format!("{prefix}.self_attn"), shape);
+    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let experts = experts(config, draft, &format!("{prefix}.mlp"), packed)?;
+    let mixer = Mixer::Attention(attention);
+    Ok(Layer { input_norm, mixer, post_norm, experts: Some(experts), mlp: None })
+}
+
+fn experts(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    packed: bool,
+) -> Result<Experts, ConfigError> {
+    let [hidden, inner] = [config.count("hidden_size")?, config.count("intermediate_size")?];
+    const COUNT: &[&str] = &["num_local_experts", "num_experts"];
+    let count = match config.expert_count(COUNT, 0)? {
+        0 => return Err(config.missing(COUNT[0], "the number of experts")),
+        count => count,
+    };
+    let per_token = draft.per_token(config, &["num_experts_per_tok", "experts_per_token"], count);
+    const LIMITED: &str = "swiglu_limit";
+    let limit = draft.need(config.number_or(LIMITED, LIMIT), LIMIT);
+    if limit <= 0.0 {
+        draft.refuse(config.wrong(LIMITED, "a number above 0"));
+    }
+    let params = &mut draft.params;
+    let router = params.projection(format!("{prefix}.router.weight"), count, hidden);
+    let bias = params.bias(format!("{prefix}.router.bias"), count);
+    let router = Projection { bias: vec![bias], ..router };
+    let names = ["gate_up_proj", "down_proj"].map(|name| format!("{prefix}.experts.{name}"));
+    let biases = names.clone().map(|name| format!("{name}_bias"));
+    let experts = stacked(params, names, count, [hidden, inner]);
+    let first = &experts[0];
+    for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
+        params.lay(of.rows[0].param, Lie { turns, transposed: !packed });
+    }
+    let [gate_up_bias, down_bias] = biases;
+    let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
+    params.lay(gate_up_bias, Lie { turns: true, transposed: false });
+    let down_bias = params.biases(down_bias, [count, hidden]);
+    let clamped = Clamped { gate_up_bias, down_bias, limit, alpha: ALPHA };
+    Ok(Experts {
+        router,
+        score: Score::SoftmaxOfChosen,
+        per_token,
+        latent: None,
+        clamped: Some(clamped),
+        experts,
+        first: 0,
+    })
+}

@@ -1,0 +1,199 @@
+//! MXFP4: numbers of 4 bits (E2M1) and a power of two (E8M0) for each 32 of them. Twice as large the numbers are integers, from -12 to 12.
+
+use crate::ModelError;
+use crate::checkpoint::{Located, Shard};
+use crate::integers::{Held, IntegerValues, Integers};
+use architectures::Packing;
+use kernels::{DType, E4m3};
+use rayon::prelude::*;
+use safetensors::tensor::Dtype;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Numbers of a group.
+pub(crate) const GROUP: usize = 32;
+
+/// Twice what 4 bits stand for.
+pub(crate) const TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// What numbers twice as large are times, by the bits of a scale; these have a NaN.
+pub(crate) fn scale(bits: u8) -> f32 {
+    match bits {
+        // Below the smallest exponent of float32.
+        0 | 1 => f32::from_bits(1 << (21 + bits)),
+        u8::MAX => f32::NAN,
+        _ => f32::from_bits(u32::from(bits - 1) << 23),
+    }
+}
+
+/// What 4 bits stand for with such a scale. There is a zero below 0.
+pub(crate) fn value(bits: u8, scale: f32) -> f32 {
+    let size = f32::from(TWICE[usize::from(bits & 7)]);
+    (if bits & 8 == 0 { size } else { -size }) * scale
+}
+
+/// A weight in two tensors, `[.., rows, groups, 16]` with `[.., rows, groups]` as transformers writes them, or `[.., rows, columns / 2]`
+/// with `[.., rows, groups]` as compressed-tensors does.
+///
+/// # Errors
+/// [`ModelError::Weights`] naming a tensor that is missing or misshaped.
+pub(crate) fn find(
+    [numbers, scales]: [&str; 2],
+    tensors: &BTreeMap<String, Located>,
+    shards: &[Shard],
+) -> Result<Integers, ModelError> {
+    let packed = &tensors[numbers];
+    let wrong = |what: String| Err(ModelError::weights(&shards[packed.shard].path, what));
+    let Some(of_scales) = tensors.get(scales) else {
+        return wrong(format!("tensor `{numbers}` is packed without `{scales}`"));
+    };
+    let shape = match &packed.shape[..] {
+        [outer @ .., groups, bytes] if numbers.ends_with(BLOCKS) && *bytes == GROUP / 2 => {
+            [outer, &[groups * GROUP]].concat()
+        }
+        [outer @ .., bytes] if !numbers.ends_with(BLOCKS) => [outer, &[2 * bytes]].concat(),
+        _ => Vec::new(),
+    };
+    let columns = shape.last().copied().unwrap_or(0);
+    let rows = shape.iter().rev().skip(1).product();
+    let is_empty = shape.iter().product::<usize>() == 0;
+    if shape.len() < 2 || is_empty || packed.dtype != Dtype::U8 {
+        let wanted = "numbers of a matrix in MXFP4, U8";
+        return wrong(format!(
+            "tensor `{numbers}` is {:?} {:?}, wanted {wanted}",
+            packed.dtype, packed.shape
+        ));
+    }
+    let wanted = [&shape[..shape.len() - 1], &[columns.div_ceil(GROUP)]].concat();
+    if of_scales.shape != wanted || of_scales.dtype != Dtype::U8 {
+        let (dtype, shape) = (of_scales.dtype, &of_scales.shape);
+        return wrong(format!("tensor `{scales}` is {dtype:?} {shape:?}, wanted {wanted:?} in U8"));
+    }
+    Ok(Integers {
+        bits: 4,
+        float: true,
+        rows,
+        columns,
+        shape,
+        group: GROUP,
+        zeros: false,
+        order: None,
+        groups_of: None,
+        // Which holds every one of them.
+        scale_type: DType::Bf16,
+        held: Held::File {
+            numbers: packed.clone(),
+            scales: of_scales.clone(),
+            zeros: None,
+            packing: Packing::Mxfp4,
+        },
+    })
+}
+
+/// What names of tensors have behind that of the weight where transformers writes them.
+pub(crate) const BLOCKS: &str = "_blocks";
+pub(crate) const SCALES: &str = "_scales";
+
+/// The tensors that a weight is kept in: names, shapes, and bytes of the shapes' last dimension together.
+pub(crate) fn packed(name: &str, shape: &[usize]) -> [(String, Vec<usize>); 2] {
+    let (outer, columns) = shape.split_at(shape.len() - 1);
+    let groups = columns[0].div_ceil(GROUP);
+    match name.strip_suffix(".weight") {
+        Some(module) => [
+            (format!("{module}.weight_packed"), [outer, &[columns[0] / 2]].concat()),
+            (format!("{module}.weight_scale"), [outer, &[groups]].concat()),
+        ],
+        None => [
+            (format!("{name}{BLOCKS}"), [outer, &[groups, GROUP / 2]].concat()),
+            (format!("{name}{SCALES}"), [outer, &[groups]].concat()),
+        ],
+    }
+}
+
+/// Two numbers a byte, the first in the lower half.
+pub(crate) fn pack(numbers: &[i8]) -> Vec<u8> {
+    let bits = |number: i8| TWICE.iter().position(|of| *of == number).unwrap_or(0) as u8;
+    let pairs = numbers.as_chunks::<2>().0.iter();
+    pairs.map(|[low, high]| bits(*low) | bits(*high) << 4).collect()
+}
+
+/// The bits of a scale that is a power of two.
+pub(crate) fn scale_bits(of: f32) -> u8 {
+    (0..u8::MAX).find(|bits| scale(*bits) == of).unwrap_or(u8::MAX)
+}
+
+/// The exponents that a row's scales may be apart from one another in float8, where E2M1 has one bit behind the first: from that of the
+/// smallest subnormal, which stands for 0.5, to that in which 6 is 384.
+const APART: f32 = 16_384.0;
+
+impl IntegerValues<'_> {
+    /// For each of some rows a scale with which all of its numbers are float8 exactly; none where a row has numbers that are too far
+    /// apart.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::factors`].
+    pub(crate) fn float8_scales(&self, rows: Range<usize>) -> Result<Option<Vec<f32>>, ModelError> {
+        let buffers = || (vec![0f32; self.of.groups()], vec![0i8; self.of.columns]);
+        let of_rows = rows.into_par_iter().map_init(buffers, |(scales, numbers), row| {
+            self.factors(row..row + 1, scales, &mut [])?;
+            let (mut least, mut most) = ends(scales.iter());
+            if least * APART < most {
+                // What is a zero in every scale does not count.
+                self.numbers(row..row + 1, numbers)?;
+                let there = numbers.chunks(self.of.group).zip(scales.iter());
+                let there = there.filter(|(numbers, _)| numbers.iter().any(|number| *number != 0));
+                (least, most) = ends(there.map(|(_, scale)| scale));
+            }
+            // A row of zeros has any.
+            Ok((least * APART >= most).then(|| if most > 0.0 { most / TOP } else { 1.0 }))
+        });
+        Ok(of_rows.collect::<Result<Vec<_>, ModelError>>()?.into_iter().collect())
+    }
+
+    /// Some rows in float8, to be times these scales.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::numbers`].
+    pub(crate) fn float8(
+        &self,
+        rows: Range<usize>,
+        of_rows: &[f32],
+        into: &mut [u8],
+    ) -> Result<(), ModelError> {
+        let (groups, columns, group) = (self.of.groups(), self.of.columns, self.of.group);
+        // By how often a group's scale is half of the largest one's, and the number.
+        let table: Vec<[u8; 25]> = (0..15)
+            .map(|halved| {
+                let number = |at: usize| (at as f32 - 12.0) * TOP / (1 << halved) as f32;
+                std::array::from_fn(|at| E4m3::from_f32(number(at)).to_bits())
+            })
+            .collect();
+        let mut numbers = vec![0i8; columns];
+        let mut scales = vec![0f32; groups];
+        for ((row, of_row), into) in rows.zip(of_rows).zip(into.chunks_exact_mut(columns)) {
+            self.numbers(row..row + 1, &mut numbers)?;
+            self.factors(row..row + 1, &mut scales, &mut [])?;
+            let own = numbers.chunks(group).zip(into.chunks_mut(group)).zip(&scales);
+            for ((numbers, into), scale) in own {
+                // A power of two; beyond the table only of zeros.
+                let halved = (of_row * TOP / scale).log2() as usize;
+                let table = &table[halved.min(14)];
+                for (into, number) in into.iter_mut().zip(numbers) {
+                    *into = table[(i32::from(*number) + 12) as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The smallest scale and the largest.
+fn ends<'a>(scales: impl Iterator<Item = &'a f32>) -> (f32, f32) {
+    scales.fold((f32::INFINITY, 0.0), |(least, most), scale| (least.min(*scale), most.max(*scale)))
+}
+
+/// What numbers twice as large are times in float8 where they have a row's largest scale: 12 becomes 384.
+const TOP: f32 = 32.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Values of a parameter that its file lays otherwise than one row behind the other.
+
+use crate::ModelError;
+use crate::params::Param;
+
+/// Writes values of a parameter from `first` on over those of a slice; `read` gives neighbours of the file. Gives how
+/// many values were read beside those that were wanted.
+///
+/// # Errors
+/// Those of `read`.
+pub(super) fn fill<V: Copy + Default>(
+    param: &Param,
+    first: usize,
+    into: &mut [V],
+    read: impl Fn(usize, &mut [V]) -> Result<(), ModelError>,
+) -> Result<usize, ModelError> {
+    // Vectors are matrices of one column, which lie as their transposes.
+    let (rows, columns, transposed) = match param.shape[..] {
+        [_, rows, columns] => (rows, columns, param.lie.transposed),
+        _ => (param.sides()[1], 1, true),
+    };
+    let (half, size) = (if param.lie.turns { rows / 2 } else { rows }, rows * columns);
+    let mut rest = into;
+    let (mut at, mut beside) = (first, 0);
+    while !rest.is_empty() {
+        // Neighbouring rows of one half of one matrix, of the first and the last maybe a part.
+        let (matrix, inside) = (at / size, at % size);
+        let row = inside / columns;
+        let end = (row / half + 1) * half;
+        // Of those that are no transposes one row.
+        let end = if transposed { end } else { row + 1 };
+        let count = rest.len().min(end * columns - inside);
+        let (own, behind) = std::mem::take(&mut rest).split_at_mut(count);
+        if transposed {
+            beside += turned(param, [matrix, rows, columns], inside, own, &read)?;
+        } else {
+            let place = param.lie.place(row, rows);
+            read((matrix * rows + place) * columns + inside % columns, own)?;
+        }
+        (rest, at) = (behind, at + count);
+    }
+    Ok(beside)
+}
+
+/// Neighbouring values of one half of a matrix `[rows, columns]` that lies as its transpose, from one of them on.
+fn turned<V: Copy + Default>(
+    param: &Param,
+    [matrix, rows, columns]: [usize; 3],
+    first: usize,
+    into: &mut [V],
+    read: impl Fn(usize, &mut [V]) -> Result<(), ModelError>,
+) -> Result<usize, ModelError> {
+    let own = first / columns..(first + into.len()).div_ceil(columns);
+    let place = |row: usize| param.lie.place(row, rows);
+    let low = place(own.start);
+    let mut along = vec![V::default(); place(own.end - 1) + 1 - low];
+    for column in 0..columns {
+        read((matrix * columns + column) * rows + low, &mut along)?;
+        for row in own.clone() {
+            let to = (row * columns + column).checked_sub(first).and_then(|at| into.get_mut(at));
+            if let Some(to) = to {
+                *to = along[place(row) - low];
+            }
+        }
+    }
+    Ok(columns * along.len() - into.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Draw, Expanded, Lie};
+    use architectures::Stored;
+
+    fn param(shape: &[usize], lie: Lie) -> Param {
+        Param {
+            name: "w".to_owned(),
+            shape: shape.to_vec(),
+            cut: None,
+            lie,
+            draw: Draw::Normal(1.0),
+            stored: Stored::Wide,
+            expanded: Expanded::Nowhere,
+            of_experts: false,
+        }
+    }
+
+    #[test]
+    fn values_are_found_wherever_reading_begins_and_ends() {
+        for (shape, turns, transposed) in [
+            (&[3, 6, 5][..], true, true),
+            (&[3, 6, 5], true, false),
+            (&[3, 7, 5], false, true),
+            (&[3, 6], true, false),
+        ] {
+            let param = param(shape, Lie { turns, transposed });
+            let [rows, columns] = [shape[1], shape.get(2).copied().unwrap_or(1)];
+            // Where each value lies in the file is its value.
+            let want = |at: usize| {
+                let (matrix, row, column) =
+                    (at / (rows * columns), at / columns % rows, at % columns);
+                let place = match turns {
+                    true => row % (rows / 2) * 2 + row / (rows / 2),
+                    false => row,
+                };
+                let inside = match transposed {
+                    true => column * rows + place,
+                    false => place * columns + column,
+                };
+                matrix * rows * columns + inside
+            };
+            let len: usize = shape.iter().product();
+            for first in 0..len {
+                for end in first..=len {
+                    let mut into = vec![usize::MAX; end - first];
+                    let read = |at: usize, into: &mut [usize]| {
+                        into.iter_mut().enumerate().for_each(|(nth, into)| *into = at + nth);
+                        Ok(())
+                    };
+                    let all = std::cell::Cell::new(0);
+                    let counted = |at: usize, into: &mut [usize]| {
+                        all.set(all.get() + into.len());
+                        read(at, into)
+                    };
+                    let beside = fill(&param, first, &mut into, counted).unwrap();
+                    assert_eq!(all.get(), end - first + beside);
+                    let want: Vec<usize> = (first..end).map(want).collect();
+                    assert_eq!(into, want, "{shape:?} {turns} {transposed} {first}..{end}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Values as a GGUF file has them.
+
+use super::Kind;
+use half::f16;
+
+/// Values as they are stored; of K blocks only their size is the values': which numbers they have is drawn from these.
+pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
+    let (_, size, bytes) = kind.sizes();
+    if kind == Kind::F32 {
+        return values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    }
+    let block = |block: &[f32]| {
+        let most = block.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let half = |scale: f32| f16::from_f32(scale).to_le_bytes();
+        let mut out = vec![0u8; bytes];
+        match kind {
+            Kind::Q8_0 => {
+                let scale = most / 127.0;
+                out[..2].copy_from_slice(&half(scale));
+                for (out, value) in out[2..].iter_mut().zip(block) {
+                    *out = ((value / scale).round() as i8).cast_unsigned();
+                }
+            }
+            Kind::Q4_0 => {
+                let scale = most / 7.0;
+                out[..2].copy_from_slice(&half(scale));
+                let number = |value: f32| ((value / scale).round() as i32 + 8).clamp(0, 15) as u8;
+                for at in 0..16 {
+                    out[2 + at] = number(block[at]) | number(block[at + 16]) << 4;
+                }
+            }
+            Kind::Mxfp4 => {
+                let exponent = (most / 6.0).log2().ceil() as i32;
+                out[0] = (exponent + 127) as u8;
+                let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+                let number = |value: f32| {
+                    let off = |at: &u8| {
+                        (numbers[usize::from(*at)] - value.abs() / 2f32.powi(exponent)).abs()
+                    };
+                    let at = (0..8).min_by(|a, b| off(a).total_cmp(&off(b))).unwrap();
+                    if value < 0.0 { at | 8 } else { at }
+                };
+                for at in 0..16 {
+                    out[1 + at] = number(block[at]) | number(block[at + 16]) << 4;
+                }
+            }
+            _ => {
+                for (at, out) in out.iter_mut().enumerate() {
+                    *out = block[at].to_bits().wrapping_mul(2_654_435_761).to_be_bytes()[0];
+                }
+                // As large as the values, whatever the scales of groups.
+                match kind {
+                    Kind::Q6K => out[208..].copy_from_slice(&half(most / 32.0 / 128.0)),
+                    _ => {
+                        let numbers = if kind == Kind::Q4K { 16.0 } else { 32.0 };
+                        out[..2].copy_from_slice(&half(2.0 * most / 64.0 / numbers));
+                        out[2..4].copy_from_slice(&half(most / 64.0));
+                    }
+                }
+            }
+        }
+        out
+    };
+    values.chunks(size).flat_map(block).collect()
+}
