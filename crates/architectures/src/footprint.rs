@@ -135,9 +135,9 @@ impl Footprint {
         }
     }
 
-    /// The same with so many bytes by which ranks of a split model hand things to one another.
+    /// The same with so many bytes more that an engine works with.
     #[must_use]
-    pub fn between_ranks(mut self, bytes: u64) -> Self {
+    pub fn with_extra(mut self, bytes: u64) -> Self {
         self.workspace = self.workspace.saturating_add(bytes);
         self
     }

@@ -40,7 +40,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     storages: &[Storage::F32, Storage::Bf16],
     ahead: 1,
     // Sums go over sockets.
-    between_ranks: |_, _| 0,
+    extra: |_, _| 0,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

@@ -1,6 +1,7 @@
 //! The engine on NVIDIA GPUs: weights, states and caches stay there, every layer is a list of planned launches, and a step
 //! of one token a sequence is one recorded graph.
 
+mod attend;
 mod calls;
 mod choose;
 mod decode;
@@ -46,7 +47,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
-    between_ranks: |of, capacity| share::bytes(of, longest(capacity)),
+    extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 

@@ -382,8 +382,8 @@ pub struct EngineKind {
     pub storages: &'static [Storage],
     /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
     pub ahead: usize,
-    /// Bytes by which the ranks of a split model hand things to one another.
-    pub(crate) between_ranks: fn(&Architecture, Capacity) -> u64,
+    /// Bytes beside weights, states, caches and activations: what ranks of a split model hand to one another, and keys brought together.
+    pub(crate) extra: fn(&Architecture, Capacity) -> u64,
     pub(crate) open: Open,
 }
 
@@ -407,8 +407,7 @@ impl EngineKind {
         capacity: Capacity,
         step: LargestStep,
     ) -> Footprint {
-        let between = (self.between_ranks)(of, capacity);
-        Footprint::new(of, holding, capacity, step).between_ranks(between)
+        Footprint::new(of, holding, capacity, step).with_extra((self.extra)(of, capacity))
     }
 }
 

@@ -8,20 +8,15 @@ use super::weights::CudaProjection;
 use super::{Cuda, failed, pass::device_error};
 use crate::ModelError;
 use crate::engine::Wanted;
-use crate::pages::BLOCK;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, convolve,
     exactly,
 };
 use device::cuda::CudaError;
-use kernels::attention::{AttentionCall, Keys, Values};
 use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use kernels::{DType, OpError, Over, PartOf, States, Tensor, Typed, decoder};
 use std::ops::Range;
-
-/// Tokens of a sequence from which on its keys are brought together before they are read.
-const MANY_QUERIES: usize = 128;
 
 fn width(part: &[usize]) -> usize {
     part.iter().product()
@@ -119,91 +114,6 @@ impl Run<'_> {
         let (offsets, states) = (group.offsets(), moving.states(0));
         self.call(&Over { call, offsets, states, o: Some(o) })?;
         pool.end(self, group, &moving)
-    }
-
-    /// Keys and values of one sequence, one behind the other, where many of its tokens are read: the kernels for many queries read
-    /// no pages, and are several times as fast as those that do.
-    fn brought_together(
-        &self,
-        group: &Group,
-        pools: [&Tensor; 2],
-    ) -> Result<Option<[Tensor; 2]>, OpError> {
-        let Some(keys) = group.keys_known.filter(|_| group.rows.len() >= MANY_QUERIES) else {
-            return Ok(None);
-        };
-        let bring = |pool: &Tensor| {
-            let (blocks, of_row) = (group.table_width(), &pool.shape()[2..]);
-            let own = self.tensor(&[&[blocks * BLOCK], of_row].concat(), pool.dtype())?;
-            // Moved as words of 32 bits.
-            let words = own.dtype().bytes_of(own.len()) / 4 / blocks.max(1);
-            let buffers = [pool.on()?, group.table.on()?, own.on()?];
-            self.push(decoder::take(self.device, buffers, blocks, words)?)?;
-            own.rows(0, keys)?.shaped(&[&[1, keys], of_row].concat())
-        };
-        Ok(Some([bring(pools[0])?, bring(pools[1])?]))
-    }
-
-    /// Attends from a group's tokens; `q` and `o` are over those of the pass.
-    fn attend_group(
-        &self,
-        group: &Group,
-        Cache { keys: pool, values, value_dim }: &Cache,
-        call: &Attend<'_>,
-        o: &Tensor,
-    ) -> Result<(), OpError> {
-        let of_token = |x: &Tensor| x.shape()[x.shape().len() - 2..].to_vec();
-        let of_group = |x: &Tensor| match &self.pass.groups[..] {
-            [_] => Ok(x.clone()),
-            _ => group.of(x, &of_token(x)),
-        };
-        // Where no sequence had a token before, all keys are at hand, one behind the other.
-        let new = call.new.filter(|_| group.fresh);
-        let new = match (new, values) {
-            (Some([k, v]), _) => Some([of_group(k)?, of_group(v)?]),
-            (None, Some(values)) if call.window.is_none() => {
-                self.brought_together(group, [pool, values])?
-            }
-            (None, _) => None,
-        };
-        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
-        let (k, v, keys) = match (&new, group.offsets()) {
-            (None, _) => (pool, pooled, group.cache()),
-            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
-            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
-        };
-        let (count, heads) = (group.rows.len(), of_token(call.queries)[0]);
-        // Of one token a sequence is a batch of its own.
-        let of_lse = match group.offsets() {
-            _ if group.one_token => vec![count, heads, 1],
-            None => vec![1, heads, count],
-            Some(_) => vec![heads, count],
-        };
-        let lse = call.sinks.map(|_| self.tensor(&of_lse, DType::F32)).transpose()?;
-        let o = o.rows(group.rows.start, count)?;
-        self.call(&AttentionCall {
-            q: &of_group(call.queries)?,
-            offsets: group.offsets(),
-            k,
-            v,
-            keys,
-            mask: call.mask(),
-            scale: Some(call.scale),
-            softcap: None,
-            o: Some(&o),
-            lse: lse.as_ref(),
-        })?;
-        let (Some(sinks), Some(lse)) = (call.sinks, &lse) else { return Ok(()) };
-        let sinks = decoder::Sinks {
-            dtype: DType::Bf16,
-            o: o.on()?,
-            lse: lse.on()?,
-            sinks: sinks.on()?,
-            count,
-            heads,
-            dim: *value_dim,
-            tokens_first: group.one_token,
-        };
-        self.push(decoder::sinks(self.device, &sinks)?)
     }
 
     /// Convolves one token of each sequence behind or, where there is a kernel for so many sequences, within its projection.

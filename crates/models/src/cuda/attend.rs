@@ -1,0 +1,115 @@
+//! Attention of a group of sequences: where their keys and values lie, and what sinks take of what came out.
+
+use super::group::Group;
+use super::run::{Cache, Run};
+use crate::Architecture;
+use crate::pages::BLOCK;
+use crate::program::Attend;
+use architectures::Mixer;
+use kernels::attention::{AttentionCall, Keys, Values};
+use kernels::{DType, OpError, Tensor, decoder};
+
+/// Tokens of a sequence from which on its keys are brought together before they are read.
+const MANY_QUERIES: usize = 128;
+
+/// Bytes of keys, and of values, that are brought together at most: longer sequences are read where they lie.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What keys and values that are brought together take of a GPU, for sequences of so many tokens of a model.
+pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
+    let attention = of.layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Attention(_)));
+    let widest = attention.map(|layer| layer.mixer.cached()).max().unwrap_or(0);
+    let all = tokens.next_multiple_of(BLOCK).saturating_mul(widest);
+    DType::Bf16.bytes_of(all).min(2 * MOST_BYTES) as u64
+}
+
+impl Run<'_> {
+    /// Keys and values of one sequence, one behind the other, where many of its tokens are read: the kernels for many queries read
+    /// no pages, and are several times as fast as those that do.
+    fn brought_together(
+        &self,
+        group: &Group,
+        pools: [&Tensor; 2],
+    ) -> Result<Option<[Tensor; 2]>, OpError> {
+        let bytes = |pool: &Tensor| {
+            let of_row = pool.shape()[2..].iter().product::<usize>();
+            pool.dtype().bytes_of(group.table_width() * BLOCK * of_row)
+        };
+        let fits = pools.into_iter().all(|pool| bytes(pool) <= MOST_BYTES);
+        let brings = fits && group.rows.len() >= MANY_QUERIES;
+        let Some(keys) = group.keys_known.filter(|_| brings) else { return Ok(None) };
+        let bring = |pool: &Tensor| {
+            let (blocks, of_row) = (group.table_width(), &pool.shape()[2..]);
+            let own = self.tensor(&[&[blocks * BLOCK], of_row].concat(), pool.dtype())?;
+            // Moved as words of 32 bits.
+            let words = own.dtype().bytes_of(own.len()) / 4 / blocks.max(1);
+            let buffers = [pool.on()?, group.table.on()?, own.on()?];
+            self.push(decoder::take(self.device, buffers, blocks, words)?)?;
+            own.rows(0, keys)?.shaped(&[&[1, keys], of_row].concat())
+        };
+        Ok(Some([bring(pools[0])?, bring(pools[1])?]))
+    }
+
+    /// Attends from a group's tokens; `q` and `o` are over those of the pass.
+    pub(super) fn attend_group(
+        &self,
+        group: &Group,
+        Cache { keys: pool, values, value_dim }: &Cache,
+        call: &Attend<'_>,
+        o: &Tensor,
+    ) -> Result<(), OpError> {
+        let of_token = |x: &Tensor| x.shape()[x.shape().len() - 2..].to_vec();
+        let of_group = |x: &Tensor| match &self.pass.groups[..] {
+            [_] => Ok(x.clone()),
+            _ => group.of(x, &of_token(x)),
+        };
+        // Where no sequence had a token before, all keys are at hand, one behind the other.
+        let new = call.new.filter(|_| group.fresh);
+        let new = match (new, values) {
+            (Some([k, v]), _) => Some([of_group(k)?, of_group(v)?]),
+            (None, Some(values)) if call.window.is_none() => {
+                self.brought_together(group, [pool, values])?
+            }
+            (None, _) => None,
+        };
+        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
+        let (k, v, keys) = match (&new, group.offsets()) {
+            (None, _) => (pool, pooled, group.cache()),
+            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
+            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
+        };
+        let (count, heads) = (group.rows.len(), of_token(call.queries)[0]);
+        // Of one token a sequence is a batch of its own.
+        let of_lse = match group.offsets() {
+            _ if group.one_token => vec![count, heads, 1],
+            None => vec![1, heads, count],
+            Some(_) => vec![heads, count],
+        };
+        let lse = call.sinks.map(|_| self.tensor(&of_lse, DType::F32)).transpose()?;
+        let o = o.rows(group.rows.start, count)?;
+        self.call(&AttentionCall {
+            q: &of_group(call.queries)?,
+            offsets: group.offsets(),
+            k,
+            v,
+            keys,
+            mask: call.mask(),
+            scale: Some(call.scale),
+            softcap: None,
+            o: Some(&o),
+            lse: lse.as_ref(),
+        })?;
+        let (Some(sinks), Some(lse)) = (call.sinks, &lse) else { return Ok(()) };
+        let sinks = decoder::Sinks {
+            dtype: DType::Bf16,
+            o: o.on()?,
+            lse: lse.on()?,
+            sinks: sinks.on()?,
+            count,
+            heads,
+            dim: *value_dim,
+            tokens_first: group.one_token,
+        };
+        self.push(decoder::sinks(self.device, &sinks)?)
+    }
+}
