@@ -87,7 +87,8 @@ impl Packed {
 fn groups(batch: &Batch) -> Vec<Range<usize>> {
     let all = batch.sequences.len();
     let single = batch.lengths().iter().take_while(|(_, tokens)| *tokens == 1).count();
-    if single == 0 || single == all { vec![0..all] } else { vec![0..single, single..all] }
+    let ends = if single == 0 || single == all { vec![0, all] } else { vec![0, single, all] };
+    ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
 /// The integers of a batch whose sequences have so many tokens before it, and of so many sequences of padding, which stand in the
