@@ -67,7 +67,7 @@ pub struct Footprint {
     pub states: u64,
     /// Keys and values, or their latent form.
     pub caches: u64,
-    /// Activations and logits of the largest step, and what ranks of a split model hand one another.
+    /// Activations and logits of the largest step, and what an engine works with beside them.
     pub workspace: u64,
     capacity: Capacity,
 }

@@ -102,8 +102,8 @@ impl Form {
             put("w_zero", draw.tensor(&[groups, outputs], DType::U8, zero));
         }
         if self.offsets {
-            // What zero points from 0 to 15 come to, about as many below numbers as above.
-            let offset = |draw: &mut Draw| draw.uniform(0.0, 45.0) * scale;
+            // What zero points from -2 to 13 come to, about as many below numbers as above.
+            let offset = |draw: &mut Draw| draw.uniform(-6.0, 39.0) * scale;
             put("w_offset", draw.tensor(&[groups, outputs], DType::F32, offset));
         }
         if self.ordered {
