@@ -47,7 +47,7 @@ pub const SHAPES: &[Shape] = &[
         "21 billion parameters, sinks, a window in every other layer, 32 experts in MXFP4"
     ),
     shape!("lfm2-350m", "0.4 billion parameters, short convolutions between products"),
-    shape!("lfm2-8b-a1b", "8.3 billion parameters, the same with 32 experts"),
+    shape!("lfm2-8b-a1b", "8.3 billion parameters, short convolutions, 32 experts"),
     shape!("granite-hybrid-mini", "reduced: dense"),
     shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
     shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
@@ -59,12 +59,12 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3-moe-mini", "reduced: 8 experts in two of three layers"),
     shape!("granite-dense-mini", "reduced: Granite 3's multipliers"),
     shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
-    shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
+    shape!("qwen3.5-moe-mini", "reduced: gated delta nets inside a model that sees"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
     shape!("falcon-h1-mini", "reduced: attention and Mamba-2 side by side, every factor"),
     shape!("gpt-oss-mini", "reduced: sinks, a window, YaRN, 8 experts with biases"),
     shape!("lfm2-mini", "reduced: short convolutions between products, norms of queries and keys"),
-    shape!("lfm2-moe-mini", "reduced: the same with 8 experts"),
+    shape!("lfm2-moe-mini", "reduced: short convolutions, 8 experts"),
     shape!("nemotron-mini", "reduced: a part a layer, two groups, 8 experts without gates"),
     shape!("bamba-mini", "reduced: Mamba-2 with two groups, half-rotated attention"),
 ];

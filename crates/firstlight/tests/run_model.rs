@@ -217,6 +217,17 @@ fn a_model_fits_or_does_not() {
     for words in ["does not fit", "model-memory", "; it does not fit, "] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
+    // Without any file: as wide as `synth` would write it, and as narrow as `quantize` would.
+    let shape = json(here, &["fit", "granite-moe-mini"], 0);
+    assert_eq!(shape["model"]["memory"]["parameters"]["value"], drawn["parameters"]);
+    expect(here, &["quantize", "m", "narrow", "--to", "int4"], 0);
+    let bytes = |model: &str, more: &[&str]| {
+        let fits = json(here, &[&["fit", model], more].concat(), 0);
+        fits["model"]["memory"]["weights_bytes"]["value"].as_u64().unwrap()
+    };
+    let narrow = bytes("granite-moe-mini", &["--weights", "int4"]);
+    assert!(narrow < bytes("granite-moe-mini", &[]));
+    assert_eq!([narrow, bytes("m", &["--weights", "int4"])], [bytes("narrow", &[]); 2]);
     refuses(here, &["fit", "n"], &["n does not exist"]);
     // A context beyond the model's own is refused with the limit, and not cut to it.
     let far = ["fit", "m", "--context", "100000000000"];

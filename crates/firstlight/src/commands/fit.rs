@@ -20,6 +20,10 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let named = hub::locate(&arguments.named)?;
     // A model that cannot be read is said at once, before a machine with GPUs is probed.
     let read = model::read(&named)?;
+    let read = match arguments.weights {
+        Some(weights) => read.rounded(weights)?,
+        None => read,
+    };
     let source = live(&arguments.waiting);
     let machine = probe::machine(&probe::Options { source, site_packages: Vec::new() });
     let mut report = DoctorReport::new(machine, Vec::new(), Vec::new());
