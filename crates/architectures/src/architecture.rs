@@ -208,7 +208,7 @@ impl Mixer {
                 shape.channels(),
                 shape.taps,
             ),
-            Self::ShortConv(ShortConv { hidden, taps, .. }) => of([0, 0, 0], *hidden, *taps),
+            Self::ShortConv(ShortConv { channels, taps, .. }) => of([0, 0, 0], *channels, *taps),
             Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
         }
     }
@@ -251,7 +251,7 @@ impl Mixer {
                 outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
             // The three, both products and the convolution.
-            Self::ShortConv(of) => 6 * of.hidden,
+            Self::ShortConv(of) => 6 * of.channels,
             Self::None => 0,
         }
     }

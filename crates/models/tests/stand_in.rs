@@ -41,6 +41,10 @@ fn run_all() {
         "granite-moe-mini",
         "kimi-linear-mini",
         "gpt-oss-mini",
+        "falcon-h1-mini",
+        "lfm2-mini",
+        "lfm2-moe-mini",
+        "qwen3-next-mini",
     ] {
         split_in_two(name, shape(name).unwrap());
     }
@@ -55,6 +59,8 @@ fn run_all() {
         let wide = widths.iter().fold(wide, |config, key| config.with(key, 256.into()));
         split_in_two(&format!("{name} in {narrow:?}"), narrow.of(wide).unwrap());
     }
+    let narrower = shape("nemotron-mini").unwrap().with("moe_latent_size", 32.into());
+    split_in_two("nemotron-mini, experts on a narrower vector", narrower);
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
@@ -147,12 +153,15 @@ fn split_in_two(name: &str, config: Config) {
     };
     let (calls, others) = (of("0 "), of("1 "));
     assert_eq!(calls, others, "{name}");
-    // It is warmed up, then takes a token of one sequence: a sum behind each mixer and each feed-forward part, and with it the
-    // square of the row of each norm that is spread. Where ranks write to one another's memory, a kernel sums so little.
+    // It is warmed up, then takes a token of one sequence: a sum behind each mixer, whatever is side by side in it, and each
+    // feed-forward part, and with it the square of the row of each norm that is spread. Where ranks write to one another's memory, a kernel sums so little.
     let by_kernel = std::env::var_os("FAKE_CUDA_SHARED").is_some();
     let sums = whole.layers.iter().flat_map(|layer| {
         let spread = matches!(&layer.mixer, Mixer::Mamba2(of) if of.shape.groups == 1);
-        [usize::from(spread), 0].map(|more| format!("all-reduce {}", whole.hidden + more))
+        let mixed = !matches!(layer.mixer, Mixer::None);
+        let forward = layer.experts.is_some() || layer.mlp.is_some();
+        let sums = [mixed.then_some(usize::from(spread)), forward.then_some(0)].into_iter();
+        sums.flatten().map(|more| format!("all-reduce {}", whole.hidden + more))
     });
     let first =
         ["init 2".to_owned(), "all-reduce 1024".to_owned(), "all-reduce 1048576".to_owned()];
