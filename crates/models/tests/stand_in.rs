@@ -49,14 +49,17 @@ fn run_all() {
         split_in_two(name, shape(name).unwrap());
     }
     // Numbers of a half of the columns, with whole groups of them.
-    for (name, narrow) in [
-        ("llama-mini", Narrow::Int4),
-        ("granite-moe-mini", Narrow::Int8),
-        ("granite-hybrid-mini", Narrow::Fp8),
+    for (name, narrow, more) in [
+        ("llama-mini", Narrow::Int4, &[][..]),
+        ("granite-moe-mini", Narrow::Int8, &[]),
+        ("granite-hybrid-mini", Narrow::Fp8, &[]),
+        ("falcon-h1-mini", Narrow::Fp8, &[("mamba_n_heads", 8), ("mamba_d_ssm", 512)]),
+        ("lfm2-moe-mini", Narrow::Fp8, &[]),
     ] {
         let widths = ["hidden_size", "intermediate_size", "shared_intermediate_size"];
         let wide = shape(name).unwrap().with("mamba_d_head", 64.into());
         let wide = widths.iter().fold(wide, |config, key| config.with(key, 256.into()));
+        let wide = more.iter().fold(wide, |config, (key, count)| config.with(key, (*count).into()));
         split_in_two(&format!("{name} in {narrow:?}"), narrow.of(wide).unwrap());
     }
     let narrower = shape("nemotron-mini").unwrap().with("moe_latent_size", 32.into());
