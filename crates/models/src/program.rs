@@ -61,11 +61,10 @@ pub(crate) struct Program<B: Backend> {
     end: Option<(RmsNorm, B::Projection)>,
 }
 
+/// Its parts, each behind a norm.
 struct Layer<B: Backend> {
-    input_norm: RmsNorm,
-    mixer: Option<Box<dyn Mix<B>>>,
-    post_norm: RmsNorm,
-    forward: Option<Forward<B>>,
+    mixer: Option<(RmsNorm, Box<dyn Mix<B>>)>,
+    forward: Option<(RmsNorm, Forward<B>)>,
 }
 
 /// The feed-forward part of a layer.
@@ -80,18 +79,22 @@ impl<B: Backend> Program<B> {
         let layer = |of: &crate::Layer| {
             // Gates' own factor is laid on all that a feed-forward part reads, and taken from what it adds.
             let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
-            Ok(Layer {
-                input_norm: load.norm(of.input_norm, 1)?,
-                mixer: mixer(&of.mixer, load)?,
-                post_norm: load.norm_times(of.post_norm, 1, on_gates)?,
-                forward: match (&of.experts, &of.mlp) {
-                    (Some(of), shared) => {
-                        Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
-                    }
-                    (None, Some(of)) => Some(Forward::Mlp(Mlp::new(of, load)?)),
-                    (None, None) => None,
-                },
-            })
+            let mixer = match mixer(&of.mixer, load)? {
+                Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
+                None => None,
+            };
+            let forward = match (&of.experts, &of.mlp) {
+                (Some(of), shared) => {
+                    Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
+                }
+                (None, Some(of)) => Some(Forward::Mlp(Mlp::new(of, load)?)),
+                (None, None) => None,
+            };
+            let forward = match forward {
+                Some(forward) => Some((load.norm_times(of.post_norm, 1, on_gates)?, forward)),
+                None => None,
+            };
+            Ok(Layer { mixer, forward })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
@@ -116,13 +119,13 @@ impl<B: Backend> Layer<B> {
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
-        if let Some(mixer) = &self.mixer {
-            mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
+        if let Some((norm, mixer)) = &self.mixer {
+            mixer.mix(run, Input::stream(norm)).map_err(&failed)?;
             run.sum_over_ranks()?;
         }
         let forward = match &self.forward {
-            Some(Forward::Experts(experts)) => experts.run(run, &self.post_norm),
-            Some(Forward::Mlp(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
+            Some((norm, Forward::Experts(experts))) => experts.run(run, norm),
+            Some((norm, Forward::Mlp(mlp))) => mlp.run(run, Input::stream(norm)),
             None => return run.end_layer().map_err(failed),
         };
         forward.map_err(&failed)?;
