@@ -117,6 +117,7 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     check(whole("qwen3-next-mini"), 2, "gated-delta-net layers have no rule", "leave --tp out");
+    check(whole("jamba-mini"), 2, "mamba layers have no rule", "leave --tp out");
     // 64 of 128 columns are half of a group.
     let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
