@@ -6,6 +6,7 @@ mod experts;
 mod gated_delta;
 mod kda;
 mod latent_attention;
+mod mamba1;
 mod mamba2;
 mod mlp;
 mod parallel;
@@ -23,6 +24,7 @@ use gated_delta::GatedDelta;
 use kda::Kda;
 use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
+use mamba1::Mamba1;
 use mamba2::Mamba2;
 use mlp::Mlp;
 use parallel::Parallel;
@@ -41,6 +43,7 @@ fn mixer<B: Backend>(
 ) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
     use architectures::Mixer;
     Ok(Some(match of {
+        Mixer::Mamba1(of) => Box::new(Mamba1::new(of, load)?),
         Mixer::Mamba2(of) => Box::new(Mamba2::new(of, load)?),
         Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
@@ -49,8 +52,6 @@ fn mixer<B: Backend>(
         Mixer::ShortConv(of) => Box::new(ShortConv::new(of, load)?),
         Mixer::Parallel(of) => Box::new(Parallel::new(of, load)?),
         Mixer::None => return Ok(None),
-        // Such a model was refused by its config.
-        _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
     }))
 }
 

@@ -106,6 +106,8 @@ pub(crate) fn stacked(
 pub enum Score {
     /// The k largest logits, softmax over these.
     SoftmaxOfChosen,
+    /// The k largest of a softmax over all logits, weighed as they are: their sum is below 1.
+    SoftmaxOfAll,
     /// Sigmoid scores. The choice is by score plus a correction bias; weights are the scores without it, as transformers
     /// has it (Moonshot's remote code adds the bias in place and so mixes biased scores).
     Sigmoid {

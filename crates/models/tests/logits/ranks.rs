@@ -45,6 +45,7 @@ fn cpu() -> Device {
 const STAGED: &[(Drawn<'static>, usize)] = &[
     (("granite-hybrid-mini", &[]), 2),
     (("kimi-linear-mini", &[]), 3),
+    (("jamba-mini", &[]), 2),
     (("qwen3-next-mini", &[]), 2),
 ];
 

@@ -30,6 +30,11 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
+    ("mamba-mini", &[]),
+    ("mamba-mini", &[("use_bias", "false"), ("use_conv_bias", "false"), ("state_size", "1")]),
+    ("falcon-mamba-mini", &[]),
+    ("jamba-mini", &[]),
+    ("jamba-mini", JAMBA),
     ("falcon-h1-mini", &[]),
     ("falcon-h1-mini", FALCON_NORMED),
     ("falcon-h1-mini", &[("mamba_rms_norm", "true"), ("tie_word_embeddings", "true")]),
@@ -144,6 +149,14 @@ pub(crate) const NEMOTRON_SUPER: &[(&str, &str)] = &[
     ("moe_latent_size", "32"),
     ("n_groups", "8"),
     ("norm_topk_prob", "false"),
+];
+
+/// Attention first, experts in no layer, and biases where there were none.
+const JAMBA: &[(&str, &str)] = &[
+    ("attn_layer_offset", "0"),
+    ("num_experts", "1"),
+    ("mamba_proj_bias", "true"),
+    ("mamba_conv_bias", "false"),
 ];
 
 /// Other names for experts, which are in every layer.
