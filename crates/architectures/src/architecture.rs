@@ -57,7 +57,7 @@ impl Architecture {
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
         let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
         let mut draft = Draft::default();
-        if !family.runs || (config.language_model().is_some() && !family.inside) {
+        if config.language_model().is_some() && !family.inside {
             draft.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
@@ -73,9 +73,6 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
-        if Family::of(config).is_some_and(|family| !family.runs) {
-            return Err(unknown(config, true));
-        }
         let described = Self::describe(config)?;
         match described.refused {
             Some(reason) => Err(reason),

@@ -41,9 +41,7 @@ pub struct Family {
     pub name: &'static str,
     /// The words of `model_type` and `architectures` it is known by.
     pub known_by: &'static [&'static str],
-    /// Whether engines have all of its layers.
-    pub runs: bool,
-    /// Whether they run it as the language model inside one that sees or hears too, which then is given text alone.
+    /// Whether engines run it as the language model inside one that sees or hears too, which then is given text alone.
     pub inside: bool,
     /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
     pub demands: Option<&'static str>,

@@ -8,7 +8,6 @@ use crate::{Architecture, Config, ConfigError};
 pub(super) const FAMILY: Family = Family {
     name: "falcon-mamba",
     known_by: &["falcon_mamba", "FalconMambaForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

@@ -8,7 +8,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "jamba",
     known_by: &["jamba", "JambaForCausalLM"],
-    runs: true,
     inside: false,
     demands: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \

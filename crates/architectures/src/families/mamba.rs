@@ -8,7 +8,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba",
     known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
-    runs: true,
     inside: false,
     demands: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.

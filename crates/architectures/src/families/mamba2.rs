@@ -11,7 +11,6 @@ use crate::{Architecture, Config, ConfigError, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba2",
     known_by: &["mamba2", "Mamba2ForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: is_second,
