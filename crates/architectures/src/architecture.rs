@@ -57,7 +57,7 @@ impl Architecture {
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
         let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
         let mut draft = Draft::default();
-        if !family.runs || (config.language_model().is_some() && !family.inside) {
+        if config.language_model().is_some() && !family.inside {
             draft.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
@@ -73,9 +73,6 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
-        if Family::of(config).is_some_and(|family| !family.runs) {
-            return Err(unknown(config, true));
-        }
         let described = Self::describe(config)?;
         match described.refused {
             Some(reason) => Err(reason),
@@ -91,26 +88,6 @@ impl Architecture {
     /// Whether the head is the embedding.
     pub fn is_tied(&self) -> bool {
         self.head.rows.iter().any(|rows| rows.param == self.embedding)
-    }
-
-    /// The same with the first layer of each kind alone: its mixer, and experts, a dense part or both behind it, with the
-    /// same weights. It takes every path that the whole model takes, in a fraction of the time.
-    ///
-    /// Experts stay in the last of them that has any. Where two experts are rated alike, rounding decides which of them a
-    /// token passes; what a later layer mixed of that would be told from an error no more.
-    #[must_use]
-    pub fn one_layer_of_each_kind(mut self) -> Self {
-        let mut seen = Vec::new();
-        self.layers.retain(|layer| {
-            let parts = (layer.experts.is_some(), layer.mlp.is_some());
-            let kind = (std::mem::discriminant(&layer.mixer), parts);
-            let new = !seen.contains(&kind);
-            seen.push(kind);
-            new
-        });
-        let routed = self.layers.iter_mut().filter(|layer| layer.experts.is_some());
-        routed.rev().skip(1).for_each(|layer| layer.experts = None);
-        self
     }
 }
 
@@ -208,7 +185,7 @@ impl Mixer {
                 shape.channels(),
                 shape.taps,
             ),
-            Self::ShortConv(ShortConv { hidden, taps, .. }) => of([0, 0, 0], *hidden, *taps),
+            Self::ShortConv(ShortConv { channels, taps, .. }) => of([0, 0, 0], *channels, *taps),
             Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
         }
     }
@@ -251,7 +228,7 @@ impl Mixer {
                 outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
             // The three, both products and the convolution.
-            Self::ShortConv(of) => 6 * of.hidden,
+            Self::ShortConv(of) => 6 * of.channels,
             Self::None => 0,
         }
     }

@@ -31,7 +31,7 @@ pub enum ConfigError {
         /// What it may be.
         wanted: String,
     },
-    /// A config of a family that no engine runs, or that is not known at all.
+    /// A config of no family that is known, or of a kind of one that no engine runs.
     #[error("{path}: {names} is no model family that firstlight {}", if *known { "runs" } else { "knows" })]
     Family {
         /// The file.
@@ -61,9 +61,8 @@ impl ConfigError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Family { known, .. } => {
-                let families = crate::FAMILIES.iter().filter(|family| family.runs || !known);
-                let names: Vec<&str> = families.map(|family| family.name).collect();
+            Self::Family { .. } => {
+                let names: Vec<&str> = crate::FAMILIES.iter().map(|family| family.name).collect();
                 format!("families: {}", names.join(", "))
             }
             Self::Shape { .. } => {

@@ -5,6 +5,7 @@ use crate::{Architecture, Config, ConfigError};
 
 mod bamba;
 mod falcon_h1;
+mod falcon_mamba;
 mod gpt_oss;
 mod granite_hybrid;
 mod jamba;
@@ -29,6 +30,7 @@ pub const FAMILIES: &[Family] = &[
     jamba::FAMILY,
     mamba2::FAMILY,
     mamba::FAMILY,
+    falcon_mamba::FAMILY,
     plain_attention::FAMILY,
 ];
 
@@ -39,9 +41,7 @@ pub struct Family {
     pub name: &'static str,
     /// The words of `model_type` and `architectures` it is known by.
     pub known_by: &'static [&'static str],
-    /// Whether engines have all of its layers.
-    pub runs: bool,
-    /// Whether they run it as the language model inside one that sees or hears too, which then is given text alone.
+    /// Whether engines run it as the language model inside one that sees or hears too, which then is given text alone.
     pub inside: bool,
     /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
     pub demands: Option<&'static str>,
@@ -74,6 +74,14 @@ fn only_without(config: &Config, flag: &str) -> Result<(), ConfigError> {
     match config.flag_or(flag, false)? {
         false => Ok(()),
         true => Err(config.wrong(flag, "false, the published models have it so")),
+    }
+}
+
+/// Refuses the want of a flag that all published models have.
+fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
+    match config.flag_or(flag, true)? {
+        true => Ok(()),
+        false => Err(config.wrong(flag, "true, the published models have it so")),
     }
 }
 

@@ -17,7 +17,7 @@ pub use experts::{Clamped, Expert, Experts, Score};
 pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};
-pub use mamba1::{Mamba1, Mamba1Shape};
+pub use mamba1::{Mamba1, Mamba1Shape, Norms};
 pub(crate) use mamba2::OPEN;
 pub use mamba2::{Mamba2, Mamba2Shape, MambaFactors, Parallel};
 pub use mlp::GatedMlp;

@@ -12,6 +12,7 @@
 mod architecture;
 mod config;
 mod draft;
+mod each_kind;
 mod error;
 mod families;
 mod footprint;

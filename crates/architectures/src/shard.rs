@@ -8,9 +8,10 @@ mod cutter;
 mod narrow;
 
 use crate::layers::{
-    Attention, Clamped, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
-    MambaFactors,
+    Attention, Clamped, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Kda, LatentAttention,
+    LatentShape, Mamba2, Mamba2Shape, ShortConv,
 };
+use crate::params::Projection;
 use crate::{Architecture, Layer, Mixer};
 pub(crate) use cutter::Cutter;
 use std::ops::Range;
@@ -39,6 +40,15 @@ impl Place {
         match of.is_multiple_of(self.ranks) {
             true => Ok(self.part(of)),
             false => Err(format!("{of} {what} do not split evenly over {} ranks", self.ranks)),
+        }
+    }
+
+    /// The same, or the one of fewer things that so many ranks have alike.
+    fn even_or_one(self, of: usize, what: &str) -> Result<Range<usize>, String> {
+        let one = self.rank * of / self.ranks;
+        match self.ranks.is_multiple_of(of) {
+            true => Ok(one..one + 1),
+            false => self.even(of, what),
         }
     }
 }
@@ -77,8 +87,8 @@ impl Architecture {
     /// What one rank has of a whole model.
     ///
     /// Heads of mixers, channels of feed-forward parts and rows of the head are shared out evenly; an expert lies whole on one
-    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, B and C of Mamba-2 where all heads share
-    /// one group, the latent vectors of latent attention and their cache.
+    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, B and C of Mamba-2 where several ranks have heads
+    /// of a group, the latent vectors of latent attention and their cache, what stands around experts on a narrower vector.
     ///
     /// # Errors
     /// [`CannotSplit`] naming what does not split so, a kind of layer without a rule, or a weight that is cut through numbers with one scale.
@@ -115,9 +125,18 @@ impl Architecture {
 
 /// Every stack of rows that a layer is made of.
 fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
+    fn of_mamba2(of: &mut Mamba2) -> impl Iterator<Item = &mut Projection> {
+        [&mut of.in_proj, &mut of.out_proj].into_iter().chain(&mut of.dt_proj)
+    }
     let (projections, heads): (Vec<_>, Vec<_>) = match &mut layer.mixer {
-        Mixer::Mamba2(of) => (vec![&mut of.in_proj, &mut of.out_proj], Vec::new()),
+        Mixer::Mamba2(of) => (of_mamba2(of).collect(), Vec::new()),
         Mixer::Attention(of) => (vec![&mut of.qkv, &mut of.out], Vec::new()),
+        Mixer::Parallel(of) => {
+            let attention = [&mut of.attention.qkv, &mut of.attention.out];
+            (of_mamba2(&mut of.mamba).chain(attention).collect(), Vec::new())
+        }
+        Mixer::GatedDelta(of) => (vec![&mut of.project, &mut of.out], Vec::new()),
+        Mixer::ShortConv(of) => (vec![&mut of.in_proj, &mut of.out_proj], Vec::new()),
         Mixer::Kda(of) => {
             (vec![&mut of.project, &mut of.decay, &mut of.gate, &mut of.out], Vec::new())
         }
@@ -125,11 +144,7 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
             vec![&mut of.project, &mut of.out],
             of.key_up.iter_mut().chain(&mut of.value_up).collect(),
         ),
-        Mixer::Mamba1(_)
-        | Mixer::GatedDelta(_)
-        | Mixer::ShortConv(_)
-        | Mixer::Parallel(_)
-        | Mixer::None => (Vec::new(), Vec::new()),
+        Mixer::Mamba1(_) | Mixer::None => (Vec::new(), Vec::new()),
     };
     let experts = layer.experts.iter_mut().flat_map(|experts| &mut experts.experts);
     let gated = experts.chain(&mut layer.mlp).flat_map(|of| [&mut of.gate_up, &mut of.down]);
@@ -139,12 +154,18 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
 
 fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     match &mut layer.mixer {
-        Mixer::Mamba2(of) => mamba2(of, place, cutter)?,
+        Mixer::Mamba2(of) => mamba2(of, place, true, cutter)?,
         Mixer::Attention(of) => attention(of, place, cutter)?,
         Mixer::Kda(of) => kda(of, place, cutter)?,
         Mixer::Latent(of) => latent(of, place, cutter)?,
+        Mixer::GatedDelta(of) => gated_delta(of, place, cutter)?,
+        Mixer::ShortConv(of) => short_conv(of, place, cutter)?,
+        Mixer::Parallel(of) => {
+            mamba2(&mut of.mamba, place, false, cutter)?;
+            attention(&mut of.attention, place, cutter)?;
+        }
         Mixer::None => {}
-        other => return Err(format!("{} layers have no rule", other.kind())),
+        other @ Mixer::Mamba1(_) => return Err(format!("{} layers have no rule", other.kind())),
     }
     if let Some(of) = &mut layer.experts {
         experts(of, place, cutter)?;
@@ -157,21 +178,20 @@ fn wide(range: &Range<usize>, width: usize, from: usize) -> Range<usize> {
     from + range.start * width..from + range.end * width
 }
 
-/// Heads are split with all that is theirs. With one group every rank has B and C whole, and the norm over all channels needs
-/// the squares of every rank; with more groups each goes with its heads.
-fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Heads are split with all that is theirs. Each group goes with its heads; where there are fewer of them than ranks, several ranks
+/// have the same B and C. Norms are of whole groups, but for one over all channels, which needs the squares of every rank: the sum of
+/// what is made of them finishes it, where nothing else is in that sum.
+fn mamba2(of: &mut Mamba2, place: Place, alone: bool, cutter: &mut Cutter) -> Result<(), String> {
     let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
     let own = place.even(heads, "heads of Mamba-2")?;
-    let own_groups = match groups {
-        1 => 0..1,
-        _ => place.even(groups, "groups of Mamba-2")?,
+    let own_groups = match of.norm.is_some() && groups > 1 {
+        true => place.even(groups, "groups of Mamba-2")?,
+        false => place.even_or_one(groups, "groups of Mamba-2")?,
     };
-    if of.factors != MambaFactors::default() || of.norm_before_gate {
-        return Err("Mamba-2 with factors or a gate behind its norm has no rule".to_owned());
-    }
     let spread = groups == 1 && of.norm.is_some();
-    if spread && !of.out_proj.bias.is_empty() {
-        return Err("Mamba-2's norm over all ranks stands before a bias".to_owned());
+    let others = [(!of.out_proj.bias.is_empty(), "before a bias"), (!alone, "beside attention")];
+    if let Some((_, what)) = others.into_iter().find(|(others, _)| spread && *others) {
+        return Err(format!("Mamba-2's norm over all ranks stands {what}"));
     }
     let (inner, width) = (shape.inner(), groups * state);
     let channels = wide(&own, head_dim, 0);
@@ -179,7 +199,10 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
     let convolved = [channels.clone(), b, c];
     let mut made = vec![channels.clone()];
     made.extend(convolved.iter().map(|range| inner + range.start..inner + range.end));
-    made.push(wide(&own, 1, inner + shape.channels()));
+    match &mut of.dt_proj {
+        Some(dt) => *dt = cutter.outputs(dt, std::slice::from_ref(&own)),
+        None => made.push(wide(&own, 1, inner + shape.channels())),
+    }
     of.in_proj = cutter.outputs(&of.in_proj, &made);
     cutter.values(of.conv_weight, taps, &convolved);
     if let Some(bias) = of.conv_bias {
@@ -201,10 +224,7 @@ fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), Stri
 fn attention(of: &mut Attention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     let Attention { heads, kv_heads, head_dim, gated, .. } = *of;
     let own = place.even(heads, "heads of attention")?;
-    let own_kv = match place.ranks.is_multiple_of(kv_heads) {
-        true => place.rank * kv_heads / place.ranks..place.rank * kv_heads / place.ranks + 1,
-        false => place.even(kv_heads, "key heads of attention")?,
-    };
+    let own_kv = place.even_or_one(kv_heads, "key heads of attention")?;
     let queries = heads * head_dim;
     let keys = if gated { 2 * queries } else { queries };
     let mut made = vec![wide(&own, head_dim, 0)];
@@ -241,6 +261,42 @@ fn kda(of: &mut Kda, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     Ok(())
 }
 
+/// Key heads are split, and with each its value heads.
+fn gated_delta(of: &mut GatedDelta, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let shape @ GatedDeltaShape { key_heads, value_heads, key_dim, value_dim, taps, .. } = of.shape;
+    let own_keys = place.even(key_heads, "key heads of a gated delta net")?;
+    let own = wide(&own_keys, value_heads / key_heads, 0);
+    let (keys, values) = (key_heads * key_dim, shape.values());
+    let by_key = [0, keys].map(|from| wide(&own_keys, key_dim, from));
+    let by_value = [2 * keys, 2 * keys + values].map(|from| wide(&own, value_dim, from));
+    let by_head = [0, value_heads].map(|from| wide(&own, 1, 2 * (keys + values) + from));
+    let [convolved, _] = &by_value;
+    let convolved = [&by_key[..], std::slice::from_ref(convolved)].concat();
+    of.project = cutter.outputs(&of.project, &[&by_key[..], &by_value, &by_head].concat());
+    cutter.values(of.conv_weight, taps, &convolved);
+    for by_head in [of.a_log, of.dt_bias] {
+        cutter.values(by_head, 1, std::slice::from_ref(&own));
+    }
+    of.out = cutter.inputs(&of.out, wide(&own, value_dim, 0), place);
+    of.shape = GatedDeltaShape { key_heads: own_keys.len(), value_heads: own.len(), ..shape };
+    Ok(())
+}
+
+/// Channels are split, of B, C and x alike.
+fn short_conv(of: &mut ShortConv, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let ShortConv { channels, taps, .. } = *of;
+    let own = place.even(channels, "channels of a short convolution")?;
+    let parts = [0, channels, 2 * channels].map(|from| wide(&own, 1, from));
+    of.in_proj = cutter.outputs(&of.in_proj, &parts);
+    cutter.values(of.conv_weight, taps, std::slice::from_ref(&own));
+    if let Some(bias) = of.conv_bias {
+        cutter.values(bias, 1, std::slice::from_ref(&own));
+    }
+    of.channels = own.len();
+    of.out_proj = cutter.inputs(&of.out_proj, own, place);
+    Ok(())
+}
+
 /// Heads are split; latent vectors and the shared part of keys are on every rank, and so is their cache.
 fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     let shape @ LatentShape { heads, nope, shared, value, .. } = of.shape;
@@ -257,10 +313,8 @@ fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result
     Ok(())
 }
 
+/// Experts are split. Each rank takes what its own make of a narrower vector back to the residual stream, of which that is a part.
 fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), String> {
-    if of.latent.is_some() {
-        return Err("experts on a narrower vector have no rule".to_owned());
-    }
     let own = place.even(of.experts.len(), "experts")?;
     for (index, expert) in of.experts.iter().enumerate() {
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {

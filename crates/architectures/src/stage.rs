@@ -41,7 +41,7 @@ impl Architecture {
     }
 
     /// The first parameter of a layer, or of what stands behind them: a layer's are declared with its first norm and behind that.
-    fn first_of_layer(&self, layer: usize) -> ParamId {
+    pub(crate) fn first_of_layer(&self, layer: usize) -> ParamId {
         self.layers.get(layer).map_or(self.norm, |layer| layer.input_norm)
     }
 

@@ -122,6 +122,15 @@ fn what_nemotron_or_falcon_would_do_otherwise_is_refused_by_name() {
             "`use_expert_bias` is false, wanted true, the published models have it so",
         ),
         ("lfm2-mini", "conv_L_cache", "5", "`conv_L_cache` is 5, wanted 2 to 4 taps"),
+        ("mamba-mini", "conv_kernel", "5", "`conv_kernel` is 5, wanted 2 to 4 taps"),
+        ("falcon-mamba-mini", "hidden_act", r#""gelu""#, "`hidden_act` is \"gelu\", wanted silu"),
+        ("jamba-mini", "mamba_d_conv", "1", "`mamba_d_conv` is 1, wanted 2 to 4 taps"),
+        (
+            "jamba-mini",
+            "mamba_inner_layernorms",
+            "false",
+            "`mamba_inner_layernorms` is false, wanted true, the published models have it so",
+        ),
     ] {
         let config = crate::shape(shape).unwrap();
         let config = config.with(key, serde_json::from_str(value).unwrap());
@@ -279,15 +288,38 @@ fn jambas_mixer_has_norms_and_its_experts_a_router() {
     check(config, "model.layers.1.feed_forward.router.", &[("weight", &[2, 8])]);
 }
 
+/// The larger one is state-spaces/mamba-130m-hf, with as many parameters as were published.
+#[test]
+fn mambas_states_are_of_each_channel_and_shared_by_none() {
+    let mini = Architecture::of(&crate::shape("mamba-mini").unwrap()).unwrap();
+    let states = mini.layers[0].mixer.states();
+    assert_eq!((states.recurrent, states.convolved), (112 * 17, 112 * 2));
+    let crate::Mixer::Mamba1(mixer) = &mini.layers[0].mixer else { panic!("no Mamba") };
+    // The bias of the way to step sizes is the scan's, those of the others are their own.
+    let biases = [&mixer.in_proj, &mixer.x_proj, &mixer.dt_proj, &mixer.out_proj];
+    assert_eq!(biases.map(|of| of.bias.len()), [1, 0, 0, 1]);
+    assert_eq!(mini.params.get(mixer.dt_bias).name, "backbone.layers.0.mixer.dt_proj.bias");
+    let small = describe(
+        r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24, "state_size": 16, "time_step_rank": 48,
+            "intermediate_size": 1536, "layer_norm_epsilon": 1e-5, "vocab_size": 50280}"#,
+    );
+    assert_eq!((small.refused.clone(), small.params.count()), (None, 129_135_360));
+    let jamba = Architecture::of(&crate::shape("jamba-mini").unwrap()).unwrap();
+    let kinds: Vec<_> =
+        jamba.layers.iter().map(|of| (of.mixer.kind(), of.experts.is_some())).collect();
+    let both = [("mamba", false), ("attention", true), ("mamba", false), ("mamba", true)];
+    assert_eq!(kinds, both);
+}
+
 #[test]
 fn what_no_engine_runs_is_described_with_the_reason() {
-    let jamba = describe(
-        r#"{"model_type": "jamba", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
-            "num_attention_heads": 2, "num_experts": 2, "num_experts_per_tok": 1, "vocab_size": 10}"#,
+    let gemma = describe(
+        r#"{"model_type": "gemma", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "vocab_size": 10}"#,
     );
-    assert_eq!(jamba.layers[0].mixer.kind(), "mamba");
-    let reason = jamba.refused.unwrap().to_string();
-    assert_eq!(reason, "config.json: jamba is no model family that firstlight runs");
+    assert_eq!(gemma.layers[0].mixer.kind(), "attention");
+    let reason = gemma.refused.unwrap().to_string();
+    assert_eq!(reason, "config.json: gemma is no model family that firstlight runs");
     // A config without what the arithmetic needs is described, and not run.
     let config = crate::shape("granite-hybrid-mini").unwrap();
     let whole = Architecture::of(&config).unwrap();

@@ -9,6 +9,7 @@ mod moe;
 mod nsa;
 pub(crate) mod rmsnorm;
 mod sampling;
+mod selective_scan;
 mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
@@ -83,6 +84,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     kda::OP,
     gated_delta::OP,
     ssd::OP,
+    selective_scan::OP,
     conv1d::OP,
     nsa::OP,
     rmsnorm::OP,

@@ -269,6 +269,9 @@ pub(crate) struct Explain {
 /// What the process that asks NVML is told.
 #[derive(Debug, Args)]
 pub(crate) struct AskNvml {
+    /// Tell what changes while programs run, and nothing else.
+    #[arg(long, conflicts_with = "every")]
+    pub(crate) moment: bool,
     /// Tell the state of the GPUs each time so many milliseconds have passed, as JSON, until nobody listens.
     #[arg(long)]
     pub(crate) every: Option<u64>,

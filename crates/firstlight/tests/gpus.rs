@@ -29,6 +29,24 @@ fn a_gpu_that_is_not_there_or_hidden_is_refused() {
     assert!(err.starts_with(words), "{err}");
 }
 
+/// Every process of a check asks for them, each of all GPUs: links, memory errors and pairs are not in them.
+#[test]
+fn moments_have_clocks_and_programs_alone() {
+    let folder = tempdir().unwrap();
+    let driver = [("FAKE_NVML_COUNT", "3"), ("FAKE_NVML_CRASH", "nvmlDeviceGetNvLinkState")];
+    let moment = with_gpus(folder.path(), &["ask-nvml", "--moment"], &driver).output().unwrap();
+    let told = String::from_utf8(moment.stdout).unwrap();
+    assert!(moment.status.success() && told.ends_with("complete = true\n"), "{told}");
+    assert_eq!(told.matches("GetClockInfo").count(), 3, "{told}");
+    assert_eq!(told.matches("GetComputeRunningProcesses").count(), 3, "{told}");
+
+    let bench = ["bench", "conv1d", "--quick", "--backend", "cuda", "--json"];
+    let output = with_gpus(folder.path(), &bench, &driver).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let before = &report["conditions"][0]["before"]["gpus"];
+    assert_eq!(before.as_array().unwrap().len(), 3, "{report}");
+}
+
 #[test]
 fn what_is_planted_on_one_gpu_is_named() {
     let folder = tempdir().unwrap();
@@ -83,6 +101,14 @@ fn what_is_planted_on_one_gpu_is_named() {
         let title = of_rule[0]["title"].as_str().unwrap();
         assert!(title.contains(words), "no {words} in {title}");
     }
+
+    // Before it is timed and after that, each process sees what all programs do on its GPU.
+    let conditions = summary["bench"]["conditions"].as_array().unwrap().iter();
+    let on_gpus = |at: &str| {
+        let of = |of: &serde_json::Value| of[at]["gpus"].as_array().unwrap().len();
+        conditions.clone().map(of).sum::<usize>()
+    };
+    assert_eq!([on_gpus("before"), on_gpus("after")], [3, 3], "{summary}");
 
     // Each GPU has its rows, and a run with several is read, written again and compared as others are.
     let run = folder.path().join("run");

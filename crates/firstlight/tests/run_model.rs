@@ -76,8 +76,8 @@ fn shapes_are_listed_and_mistakes_named() {
     refuses(here, &on("n", "1"), &["n/config.json"]);
     refuses(here, &on("org/n", "1"), &["the cache has no model org/n"]);
     refuses(here, &on("m", "1,512"), &["token 512 is beyond the model's vocabulary of 512"]);
-    std::fs::write(here.join("m/config.json"), r#"{"model_type": "jamba"}"#).unwrap();
-    refuses(here, &on("m", "1"), &["jamba is no model family"]);
+    std::fs::write(here.join("m/config.json"), r#"{"model_type": "rwkv"}"#).unwrap();
+    refuses(here, &on("m", "1"), &["rwkv is no model family"]);
     assert!(!here.join("o.safetensors").exists());
 }
 
@@ -217,6 +217,17 @@ fn a_model_fits_or_does_not() {
     for words in ["does not fit", "model-memory", "; it does not fit, "] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
+    // Without any file: as wide as `synth` would write it, and as narrow as `quantize` would.
+    let shape = json(here, &["fit", "granite-moe-mini"], 0);
+    assert_eq!(shape["model"]["memory"]["parameters"]["value"], drawn["parameters"]);
+    expect(here, &["quantize", "m", "narrow", "--to", "int4"], 0);
+    let bytes = |model: &str, more: &[&str]| {
+        let fits = json(here, &[&["fit", model], more].concat(), 0);
+        fits["model"]["memory"]["weights_bytes"]["value"].as_u64().unwrap()
+    };
+    let narrow = bytes("granite-moe-mini", &["--weights", "int4"]);
+    assert!(narrow < bytes("granite-moe-mini", &[]));
+    assert_eq!([narrow, bytes("m", &["--weights", "int4"])], [bytes("narrow", &[]); 2]);
     refuses(here, &["fit", "n"], &["n does not exist"]);
     // A context beyond the model's own is refused with the limit, and not cut to it.
     let far = ["fit", "m", "--context", "100000000000"];
@@ -250,6 +261,15 @@ fn weights_that_are_not_all_there_do_not_fit() {
     refuses(here, &["fit", "m"], &["m/model-1-of-2.safetensors is missing", "wanted 99 bytes"]);
     // The config alone may be asked about before anything is downloaded.
     json(here, &["fit", "m/config.json"], 0);
+    // What runs on the processor alone is counted for it, and why GPUs are left out is told.
+    expect(here, &["synth", "mamba-mini", "s"], 0);
+    let lack = "no engine runs this model on cuda: selective_scan, of its mamba layers, has no GPU kernels yet";
+    let (said, _) = expect(here, &["fit", "s"], 0);
+    assert!(said.contains("on the processor needs ") && !said.contains("a GPU needs"), "{said}");
+    assert!(said.contains(&format!("firstlight run: {lack}")), "{said}");
+    let fits = json(here, &["fit", "s"], 0);
+    assert!(fits["engine"].is_object() && fits["engine_on_gpus"].is_null(), "{fits}");
+    assert_eq!(fits["engine_lacks"], serde_json::json!([lack]));
     // What no engine runs is counted all the same, and the reason is told.
     let config = std::fs::read_to_string(here.join("m/config.json")).unwrap();
     std::fs::write(here.join("m/config.json"), config.replace("\"silu\"", "\"gelu\"")).unwrap();

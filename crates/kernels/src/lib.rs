@@ -19,6 +19,7 @@ mod settings;
 mod slots;
 mod stream;
 mod tensor;
+mod transpose;
 
 pub mod attention;
 pub mod conv1d;
@@ -32,6 +33,7 @@ pub mod moe;
 pub mod nsa;
 pub mod rmsnorm;
 pub mod sampling;
+pub mod selective_scan;
 pub mod ssd;
 
 pub use error::OpError;

@@ -328,6 +328,7 @@ ops! {
     crate::kda::KdaOp,
     crate::gated_delta::GatedDeltaOp,
     crate::ssd::SsdOp,
+    crate::selective_scan::SelectiveScanOp,
     crate::conv1d::Conv1dOp,
     crate::nsa::NsaOp,
     crate::rmsnorm::RmsNormOp,

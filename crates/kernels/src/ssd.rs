@@ -8,7 +8,6 @@ mod operands;
 mod problem;
 mod recurrent;
 mod reference;
-mod transpose;
 mod variants;
 
 pub use call::{SsdCall, SsdOptions};

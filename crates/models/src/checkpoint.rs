@@ -7,12 +7,12 @@ mod parts;
 pub(crate) use headers::header;
 
 use crate::drawn::DrawnModel;
-use crate::float8::{Scales, ScalesOf};
+use crate::float8::Scales;
 use crate::gguf::{self, is_gguf};
-use crate::integers::{self, IntegerValues, Integers};
+use crate::integers::{self, Integers};
 use crate::looked_up::{self, LookedUp};
 use crate::mxfp4::{self, BLOCKS, SCALES};
-use crate::params::{Lie, Param};
+use crate::params::Param;
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored};

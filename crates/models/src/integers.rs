@@ -12,7 +12,7 @@ use crate::checkpoint::{Located, Shard};
 use crate::drawn::DrawnIntegers;
 use crate::gguf::{self, Placed};
 use crate::mxfp4;
-use crate::values::{Of, Value, Values};
+use crate::values::Value;
 use architectures::Packing;
 use architectures::params::{Cut, Lie};
 use kernels::DType;

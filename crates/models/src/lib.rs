@@ -19,6 +19,8 @@ mod hub;
 mod integers;
 mod looked_up;
 mod mxfp4;
+#[cfg(test)]
+mod packers;
 mod pages;
 mod program;
 mod quantize;

@@ -6,6 +6,7 @@ mod experts;
 mod gated_delta;
 mod kda;
 mod latent_attention;
+mod mamba1;
 mod mamba2;
 mod mlp;
 mod parallel;
@@ -23,6 +24,7 @@ use gated_delta::GatedDelta;
 use kda::Kda;
 use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
+use mamba1::Mamba1;
 use mamba2::Mamba2;
 use mlp::Mlp;
 use parallel::Parallel;
@@ -41,6 +43,7 @@ fn mixer<B: Backend>(
 ) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
     use architectures::Mixer;
     Ok(Some(match of {
+        Mixer::Mamba1(of) => Box::new(Mamba1::new(of, load)?),
         Mixer::Mamba2(of) => Box::new(Mamba2::new(of, load)?),
         Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
@@ -49,8 +52,6 @@ fn mixer<B: Backend>(
         Mixer::ShortConv(of) => Box::new(ShortConv::new(of, load)?),
         Mixer::Parallel(of) => Box::new(Parallel::new(of, load)?),
         Mixer::None => return Ok(None),
-        // Such a model was refused by its config.
-        _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
     }))
 }
 
@@ -61,11 +62,10 @@ pub(crate) struct Program<B: Backend> {
     end: Option<(RmsNorm, B::Projection)>,
 }
 
+/// Its parts, each behind a norm.
 struct Layer<B: Backend> {
-    input_norm: RmsNorm,
-    mixer: Option<Box<dyn Mix<B>>>,
-    post_norm: RmsNorm,
-    forward: Option<Forward<B>>,
+    mixer: Option<(RmsNorm, Box<dyn Mix<B>>)>,
+    forward: Option<(RmsNorm, Forward<B>)>,
 }
 
 /// The feed-forward part of a layer.
@@ -80,18 +80,22 @@ impl<B: Backend> Program<B> {
         let layer = |of: &crate::Layer| {
             // Gates' own factor is laid on all that a feed-forward part reads, and taken from what it adds.
             let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
-            Ok(Layer {
-                input_norm: load.norm(of.input_norm, 1)?,
-                mixer: mixer(&of.mixer, load)?,
-                post_norm: load.norm_times(of.post_norm, 1, on_gates)?,
-                forward: match (&of.experts, &of.mlp) {
-                    (Some(of), shared) => {
-                        Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
-                    }
-                    (None, Some(of)) => Some(Forward::Mlp(Mlp::new(of, load)?)),
-                    (None, None) => None,
-                },
-            })
+            let mixer = match mixer(&of.mixer, load)? {
+                Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
+                None => None,
+            };
+            let forward = match (&of.experts, &of.mlp) {
+                (Some(of), shared) => {
+                    Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
+                }
+                (None, Some(of)) => Some(Forward::Mlp(Mlp::new(of, load)?)),
+                (None, None) => None,
+            };
+            let forward = match forward {
+                Some(forward) => Some((load.norm_times(of.post_norm, 1, on_gates)?, forward)),
+                None => None,
+            };
+            Ok(Layer { mixer, forward })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
@@ -116,13 +120,13 @@ impl<B: Backend> Layer<B> {
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
-        if let Some(mixer) = &self.mixer {
-            mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
+        if let Some((norm, mixer)) = &self.mixer {
+            mixer.mix(run, Input::stream(norm)).map_err(&failed)?;
             run.sum_over_ranks()?;
         }
         let forward = match &self.forward {
-            Some(Forward::Experts(experts)) => experts.run(run, &self.post_norm),
-            Some(Forward::Mlp(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
+            Some((norm, Forward::Experts(experts))) => experts.run(run, norm),
+            Some((norm, Forward::Mlp(mlp))) => mlp.run(run, Input::stream(norm)),
             None => return run.end_layer().map_err(failed),
         };
         forward.map_err(&failed)?;

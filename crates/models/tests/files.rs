@@ -313,15 +313,15 @@ fn configs_that_cannot_be_run_name_their_key() {
     let other = shape(granite)
         .unwrap()
         .with("architectures", Value::Null)
-        .with("model_type", json!("jamba"));
+        .with("model_type", json!("rwkv"));
     let error = Architecture::of(&other).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "granite-hybrid-mini: jamba is no model family that firstlight runs"
+        "granite-hybrid-mini: rwkv is no model family that firstlight knows"
     );
     assert_eq!(
         error.hint(),
-        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, gpt-oss, bamba, mamba2, plain-attention"
+        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, gpt-oss, bamba, jamba, mamba2, mamba, falcon-mamba, plain-attention"
     );
 }
 

@@ -150,7 +150,7 @@ fn own(source: &Source) -> u64 {
 }
 
 fn of_gpus(source: &Source) -> Vec<GpuMoment> {
-    let Nvml::Answered(snapshot) = source.ask_nvml() else { return Vec::new() };
+    let Nvml::Answered(snapshot) = source.ask_nvml_moment() else { return Vec::new() };
     (0..).zip(&snapshot.gpus).map(|(index, device)| of_gpu(source, index, device)).collect()
 }
 

@@ -10,7 +10,7 @@ mod health;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(target_os = "linux")]
-pub use ask::tell;
+pub use ask::{tell, tell_moment};
 pub use health::{Health, Pair};
 #[cfg(target_os = "linux")]
 pub use watch::watch;
@@ -18,6 +18,10 @@ pub use watch::watch;
 /// NVML exists for Linux (and Windows) only: elsewhere there is nothing to tell.
 #[cfg(not(target_os = "linux"))]
 pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
+
+/// As [`tell`].
+#[cfg(not(target_os = "linux"))]
+pub fn tell_moment(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
 /// As [`tell`].
 #[cfg(not(target_os = "linux"))]

@@ -52,6 +52,8 @@ pub(crate) struct About {
 
 /// What other programs may take together beyond the driver's own time: nvcc and the like need a few hundredths.
 const BESIDES: Duration = Duration::from_millis(300);
+/// What an NVML helper is told for a moment's state.
+const MOMENT: &str = "--moment";
 
 impl Source {
     /// How long a driver may take to answer. One that works needs a few hundredths of a second, or about one for each
@@ -100,8 +102,8 @@ impl Source {
         })
     }
 
-    /// The same source, which asks NVML through a program that calls [`nvml::tell`]: a call that never returns, or that
-    /// ends its process, then costs that program and not this one. Without it NVML is asked by this process, for as
+    /// The same source, which asks NVML through a program that calls [`nvml::tell`], or with `--moment` behind its arguments
+    /// [`nvml::tell_moment`]: a call that never returns, or that ends its process, then costs that program and not this one. Without it NVML is asked by this process, for as
     /// long as it takes.
     #[must_use]
     pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
@@ -317,16 +319,25 @@ impl Source {
 
     /// What NVML says: asked now, or recorded.
     pub fn ask_nvml(&self) -> Nvml {
+        self.asked_nvml(nvml::tell, None)
+    }
+
+    /// What NVML says of what changes while programs run ([`nvml::tell_moment`]).
+    pub(crate) fn ask_nvml_moment(&self) -> Nvml {
+        self.asked_nvml(nvml::tell_moment, Some(MOMENT))
+    }
+
+    fn asked_nvml(&self, tell: fn(&Self, &mut Vec<u8>), more: Option<&str>) -> Nvml {
         if let Some(folder) = &self.recording {
             return std::fs::read_to_string(folder.join("nvml"))
                 .map_or(Nvml::Absent, |text| Nvml::parse(&text));
         }
         let Some((program, arguments)) = &self.nvml_helper else {
             let mut record = Vec::new();
-            nvml::tell(self, &mut record);
+            tell(self, &mut record);
             return Nvml::parse(&String::from_utf8_lossy(&record));
         };
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(more).collect();
         let answer = self.run(&Command {
             record: "nvml",
             program: &program.display().to_string(),

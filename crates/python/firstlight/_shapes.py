@@ -36,6 +36,11 @@ def _ssd(t, settings):
     return {"o": (tuple(x.shape), x.dtype), "final_state": _state(t, x, (x.shape[-2], x.shape[-1], t["B"].shape[-1]))}
 
 
+def _selective_scan(t, settings):
+    u = t["u"]
+    return {"o": (tuple(u.shape), u.dtype), "final_state": _state(t, u, (u.shape[-1], t["B"].shape[-1]))}
+
+
 def _conv1d(t, settings):
     x, (channels, width) = t["x"], t["weight"].shape
     return {"o": (tuple(x.shape), x.dtype), "final_state": _state(t, x, (channels, width - 1))}
@@ -75,6 +80,7 @@ RULES = {
     "kda": _delta,
     "gated_delta": _delta,
     "ssd": _ssd,
+    "selective_scan": _selective_scan,
     "conv1d": _conv1d,
     "nsa": _nsa,
     "rmsnorm": _rmsnorm,

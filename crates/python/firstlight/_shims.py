@@ -14,6 +14,7 @@ from contextlib import contextmanager
 _FLASH = "from firstlight.compat.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache\n"
 _CONV = "from firstlight.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_update\n"
 _SCAN = "from firstlight.compat.mamba_ssm import mamba_chunk_scan_combined, mamba_split_conv1d_scan_combined\n"
+_FIRST = "from firstlight.compat.mamba_ssm import selective_scan_fn\n"
 _UPDATE = "from firstlight.compat.mamba_ssm import selective_state_update\n"
 _KDA = "from firstlight.compat.fla import chunk_kda, fused_recurrent_kda\n"
 
@@ -60,6 +61,7 @@ PACKAGES = {
             {
                 "mamba_ssm": "",
                 "mamba_ssm.ops": "",
+                "mamba_ssm.ops.selective_scan_interface": _FIRST,
                 "mamba_ssm.ops.triton": "",
                 "mamba_ssm.ops.triton.selective_state_update": _UPDATE,
                 "mamba_ssm.ops.triton.ssd_combined": _SCAN,

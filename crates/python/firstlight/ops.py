@@ -12,7 +12,7 @@ errors are those of the ops' READMEs in the project's sources; ``firstlight veri
 from ._library import FLOAT32
 from ._route import call
 
-__all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "ssd"]
+__all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "selective_scan", "ssd"]
 
 
 def _offsets(tokens, cu_seqlens, longest):
@@ -223,6 +223,41 @@ def ssd(
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
     shapes = _shapes(x.shape, initial_state, state_indices)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+
+
+def selective_scan(
+    u,
+    delta,
+    A,
+    B,
+    C,
+    *,
+    D=None,
+    z=None,
+    delta_bias=None,
+    delta_softplus=True,
+    cu_seqlens=None,
+    max_seqlen=None,
+    state=None,
+    initial_state=None,
+    state_indices=None,
+    return_state=False,
+    out=None,
+):
+    """Mamba's first scan, on processors alone so far: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
+    channel, times silu(z).
+
+    u and z ``[B, T, E]`` or packed ``[total, E]``; delta like u, dt after ``delta_bias`` ``[E]`` and softplus; A ``[E, N]``; B and C
+    ``[B, T, G, N]``; D ``[E]``. States ``[B, E, N]`` are float32, as of ``kda``.
+
+    Gives y like u, with ``return_state`` and the final state.
+    """
+    settings = (("delta_softplus", bool(delta_softplus)),)
+    inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
+    tensors = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": D, "z": z, "delta_bias": delta_bias, "cu_seqlens": cu_seqlens}
+    bounds = {"cu_seqlens": _offsets(_tokens(u, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
+    shapes = _shapes(u.shape, initial_state, state_indices)
+    return call("selective_scan", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
 def conv1d(

@@ -16,7 +16,7 @@ assert took < 1000, f"import took {took:.0f} ms"
 
 # The library answers: tables, handles, refusals in words.
 tables = firstlight.tables()
-assert {"attention", "kda", "gated_delta", "ssd", "conv1d", "nsa", "rmsnorm", "linear", "moe"} <= set(tables), tables.keys()
+assert {"attention", "kda", "gated_delta", "ssd", "selective_scan", "conv1d", "nsa", "rmsnorm", "linear", "moe"} <= set(tables), tables.keys()
 assert tables["ssd"]["inputs"][0]["name"] == "x" and tables["ssd"]["settings"]
 assert firstlight.launches() == {}
 

@@ -166,6 +166,49 @@ def ssd(frame):
         check(frame, "  its state", final, after)
 
 
+def selective_scan(frame):
+    """Mamba's first scan: a rate a channel and state."""
+    for batch, tokens, channels, groups in [(2, 40, 24, 1), (3, 1, 48, 1), (1, 90, 34, 2)]:
+        n = 17
+        (u, u64), (z, z64) = frame.draw(batch, tokens, channels), frame.draw(batch, tokens, channels)
+        delta, delta64 = frame.draw(batch, tokens, channels)
+        (b, b64), (c, c64) = frame.draw(batch, tokens, groups, n), frame.draw(batch, tokens, groups, n)
+        (bias, bias64), (d, d64) = frame.draw(channels, dtype="float32"), frame.draw(channels, dtype="float32")
+        a = frame.of(-np.exp(RNG.standard_normal((channels, n))), "float32")
+        state, state64 = frame.draw(batch, channels, n, dtype="float32")
+        steps, rates, after = np.logaddexp(0, delta64 + bias64), frame.back(a), state64.copy()
+        b64, c64 = (np.repeat(v, channels // groups, axis=2) for v in (b64, c64))
+        wanted = np.zeros_like(u64)
+        for t in range(tokens):
+            dt = steps[:, t, :, None]
+            after = np.exp(dt * rates) * after + dt * u64[:, t, :, None] * b64[:, t]
+            wanted[:, t] = ((after * c64[:, t]).sum(-1) + d64 * u64[:, t]) * z64[:, t] / (1 + np.exp(-z64[:, t]))
+        given = {"D": d, "z": z, "delta_bias": bias, "initial_state": state, "return_state": True}
+        y, final = ops.selective_scan(u, delta, a, b, c, **given)
+        check(frame, f"selective_scan {batch}x{tokens}x{channels}", y, wanted)
+        check(frame, "  its state", final, after)
+        if frame.where != "numpy":
+            as_mamba_ssm(frame, (u, delta, a, b, c, d, z, bias, state), (wanted, after))
+
+
+def as_mamba_ssm(frame, given, wanted):
+    """The same by mamba-ssm's functions: a prompt, of which there is no state before, and a token over its state."""
+    from firstlight.compat.mamba_ssm import selective_scan_fn, selective_state_update
+
+    u, delta, a, b, c, d, z, bias, state = given
+    first = {"initial_state": None, "D": d, "z": z, "delta_bias": bias, "return_state": True}
+    want, after = ops.selective_scan(u, delta, a, b, c, **first)
+    turned = [one.transpose(1, 2) for one in (u, delta, z)]
+    b4, c4 = b.permute(0, 2, 3, 1), c.permute(0, 2, 3, 1)
+    y, last = selective_scan_fn(*turned[:2], a, b4, c4, d, turned[2], bias, True, True)
+    check(frame, "  as selective_scan_fn", y.transpose(1, 2), frame.back(want))
+    check(frame, "  its last state", last, frame.back(after))
+    if u.shape[1] == 1 and b.shape[2] == 1:
+        y = selective_state_update(state, u[:, 0], delta[:, 0], a, b[:, 0, 0], c[:, 0, 0], d, z[:, 0], bias, True)
+        check(frame, "  as selective_state_update", y, wanted[0][:, 0])
+        check(frame, "  its state", state, wanted[1])
+
+
 def kda_by_token(q, k, v, g, beta, scale, state):
     batch, tokens, heads, _ = q.shape
     state, o = state.copy(), np.zeros_like(v)
@@ -290,7 +333,10 @@ def refusals(frame):
 def evidence(frame):
     """Every op that was called is counted, and so are the launches of its kernels."""
     status = firstlight.status(0 if frame.where == "cuda" else -1)
-    for name in ("attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rmsnorm", "ssd"):
+    for name in ("attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rmsnorm", "selective_scan", "ssd"):
+        # It has no kernels of GPUs.
+        if name == "selective_scan" and frame.where == "cuda":
+            continue
         launched = sum(count for kernel, count in status["launches"].items() if kernel.startswith(name + "."))
         fine = status["calls"].get(name, 0) > 0 and launched > 0
         if not fine:
@@ -302,9 +348,9 @@ def main(wheres):
     for where in wheres:
         for dtype in ("float32", "float16") if where == "numpy" else ("float32", "bfloat16", "float16"):
             frame = Frame(where, dtype)
-            for op in (attention, rms_norm, conv1d, ssd, kda, gated_delta, linear, moe, nsa):
+            for op in (attention, rms_norm, conv1d, ssd, selective_scan, kda, gated_delta, linear, moe, nsa):
                 # Matrix products of float32 have no kernel on a GPU, and say so.
-                if where == "cuda" and dtype == "float32" and op in (attention, linear, moe, nsa):
+                if where == "cuda" and (op is selective_scan or dtype == "float32" and op in (attention, linear, moe, nsa)):
                     continue
                 try:
                     op(frame)

@@ -51,9 +51,18 @@ fn ops_on_arrays_are_those_of_the_formulas() {
     let (said, good) = python(Path::new(&interpreter), &["ops.py", "numpy"]);
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
     // Every op has rows of its own.
-    for op in
-        ["attention", "rms_norm", "conv1d", "ssd", "kda", "gated_delta", "linear", "moe", "nsa"]
-    {
+    for op in [
+        "attention",
+        "rms_norm",
+        "conv1d",
+        "ssd",
+        "selective_scan",
+        "kda",
+        "gated_delta",
+        "linear",
+        "moe",
+        "nsa",
+    ] {
         let ran = |line: &str| {
             let name = line.split_whitespace().nth(3).unwrap_or_default();
             line.starts_with("ok ") && name.trim_end_matches(',') == op

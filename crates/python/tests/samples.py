@@ -67,6 +67,13 @@ def samples(dtype=torch.float32, device="cpu"):
     many = lambda x, dt, a, b, c: ops.ssd(x, dt, a, b, c, cu_seqlens=offsets, max_seqlen=30, return_state=True)
     yield "ssd, packed", many, (whole[0], whole[1], a, *whole[2:])
 
+    # It has no kernels of GPUs.
+    if device == "cpu":
+        u, delta, z = (draw(2, 9, 24) for _ in range(3))
+        given = u, delta, -draw(24, 16, of=full).exp(), draw(2, 9, 1, 16), draw(2, 9, 1, 16), draw(24), z
+        scan = lambda *t: ops.selective_scan(*t[:5], D=t[5], z=t[6], return_state=True)
+        yield "selective_scan, state", scan, given
+
     x, weight, bias = draw(2, 11, 24), draw(24, 4), draw(24)
     before = draw(2, 24, 3, of=full)
     yield "conv1d", lambda x, w, b: ops.conv1d(x, w, b, activation="silu"), (x, weight, bias)

@@ -13,6 +13,7 @@ mod moe;
 mod nsa;
 mod rmsnorm;
 mod sampling;
+mod selective_scan;
 mod ssd;
 
 use crate::Case;
@@ -34,6 +35,7 @@ pub const CASES: &[OpCases] = &[
     kda::OP,
     gated_delta::OP,
     ssd::OP,
+    selective_scan::OP,
     conv1d::OP,
     nsa::OP,
     rmsnorm::OP,

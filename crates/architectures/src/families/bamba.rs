@@ -8,7 +8,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "bamba",
     known_by: &["bamba", "BambaForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

@@ -10,7 +10,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "falcon-h1",
     known_by: &["falcon_h1", "FalconH1ForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

@@ -9,7 +9,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "gpt-oss",
     known_by: &["gpt_oss", "GptOssForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

@@ -13,7 +13,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "granite-hybrid",
     known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

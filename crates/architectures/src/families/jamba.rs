@@ -1,6 +1,6 @@
 //! Jamba: Mamba-1 with attention at every so many layers, experts at every other.
 
-use super::{Family, attends};
+use super::{Family, attends, only_silu, only_with};
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Mamba1, Mamba1Shape, Score};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
@@ -8,7 +8,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "jamba",
     known_by: &["jamba", "JambaForCausalLM"],
-    runs: false,
     inside: false,
     demands: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
@@ -18,7 +17,9 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_with(config, "mamba_inner_layernorms"), ());
     draft.model(config, Around::under("model", "final_layernorm"), |draft| {
         let count = config.layer_count()?;
         let attends = match attends(config, "mamba")? {
@@ -57,7 +58,11 @@ fn layer(
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
     } else {
         let (prefix, shape) = (format!("{prefix}.mamba"), mamba_shape(config)?);
-        Mixer::Mamba1(Mamba1::declare(&mut draft.params, &prefix, shape))
+        shape.check(config, "mamba_d_conv", draft);
+        let biases =
+            [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
+        let mixer = Mamba1::declare(&mut draft.params, &prefix, shape, biases);
+        Mixer::Mamba1(mixer.normed(&mut draft.params, &prefix))
     };
     let post_norm = draft.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
     let prefix = format!("{prefix}.feed_forward");
@@ -69,11 +74,10 @@ fn layer(
             let expert =
                 |e| GatedMlp::usual(&mut draft.params, &format!("{prefix}.experts.{e}"), widths);
             let experts = (0..count).map(expert).collect();
-            // Jamba's weights are a softmax over all experts, which no engine has; it does not run.
             (
                 Some(Experts {
                     router,
-                    score: Score::SoftmaxOfChosen,
+                    score: Score::SoftmaxOfAll,
                     per_token,
                     latent: None,
                     clamped: None,
@@ -95,11 +99,6 @@ fn mamba_shape(config: &Config) -> Result<Mamba1Shape, ConfigError> {
         inner: hidden * config.count_or("mamba_expand", 2)?,
         state: config.count_or("mamba_d_state", 16)?,
         taps: config.taps("mamba_d_conv")?,
-        rank: config.count_unless_auto("mamba_dt_rank")?.unwrap_or(hidden.div_ceil(16)),
-        normed: true,
-        biases: [
-            config.flag_or("mamba_conv_bias", true)?,
-            config.flag_or("mamba_proj_bias", false)?,
-        ],
+        rank: Mamba1Shape::rank(config, "mamba_dt_rank", hidden)?,
     })
 }

@@ -9,7 +9,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "kimi-linear",
     known_by: &["kimi_linear", "KimiLinearForCausalLM"],
-    runs: true,
     inside: false,
     demands: Some(
         "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \

@@ -9,7 +9,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "lfm2",
     known_by: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: |_| false,

@@ -1,20 +1,13 @@
 //! Mamba: selective scans alone, in transformers' config and in the one of state-spaces.
 
-use super::Family;
+use super::{Family, only_silu, only_with};
 use crate::draft::{Around, Draft};
-use crate::layers::{Mamba1, Mamba1Shape};
+use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: Family = Family {
     name: "mamba",
-    known_by: &[
-        "mamba",
-        "falcon_mamba",
-        "MambaForCausalLM",
-        "FalconMambaForCausalLM",
-        "MambaLMHeadModel",
-    ],
-    runs: false,
+    known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
     inside: false,
     demands: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
@@ -25,6 +18,17 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    read_with(config, draft, Norms::None)
+}
+
+/// The same with norms in its mixers.
+pub(super) fn read_with(
+    config: &Config,
+    mut draft: Draft,
+    norms: Norms,
+) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_with(config, "rms_norm"), ());
     draft.model(config, around(config, true), |draft| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let shape = Mamba1Shape {
@@ -35,12 +39,13 @@ fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
             },
             state: config.count_or("state_size", 16)?,
             taps: config.taps("conv_kernel")?,
-            rank: config.count_unless_auto("time_step_rank")?.unwrap_or(hidden.div_ceil(16)),
-            normed: false,
-            biases: [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?],
+            rank: Mamba1Shape::rank(config, "time_step_rank", hidden)?,
         };
+        shape.check(config, "conv_kernel", draft);
+        let biases = [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?];
         alone(config, draft, hidden, |draft, prefix| {
-            Mixer::Mamba1(Mamba1::declare(&mut draft.params, prefix, shape))
+            let mixer = Mamba1::declare(&mut draft.params, prefix, shape, biases);
+            Mixer::Mamba1(Mamba1 { norms, ..mixer })
         })
     })
 }

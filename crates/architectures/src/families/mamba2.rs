@@ -3,7 +3,7 @@
 //! With several groups transformers' code normalises all channels together, mamba_ssm and vLLM those of a group: here, too.
 
 use super::mamba::{alone, around};
-use super::{Family, only_silu, only_without};
+use super::{Family, only_silu, only_with, only_without};
 use crate::draft::Draft;
 use crate::layers::{Mamba2, Mamba2Shape, OPEN};
 use crate::{Architecture, Config, ConfigError, Mixer};
@@ -11,7 +11,6 @@ use crate::{Architecture, Config, ConfigError, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba2",
     known_by: &["mamba2", "Mamba2ForCausalLM"],
-    runs: true,
     inside: false,
     demands: None,
     recognises: is_second,
@@ -26,9 +25,7 @@ pub(super) fn is_second(config: &Config) -> bool {
 fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
     draft.need(only_silu(config), ());
     draft.need(only_without(config, "norm_before_gate"), ());
-    if !draft.need(config.flag_or("rms_norm", true), true) {
-        draft.refuse(config.wrong("rms_norm", "true, the published models have it so"));
-    }
+    draft.need(only_with(config, "rms_norm"), ());
     draft.model(config, around(config, false), |draft| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);

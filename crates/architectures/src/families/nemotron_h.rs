@@ -14,7 +14,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "nemotron-h",
     known_by: &["nemotron_h", "NemotronHForCausalLM"],
-    runs: true,
     inside: false,
     demands: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \

@@ -23,7 +23,6 @@ pub(super) const FAMILY: Family = Family {
         "phi3",
         "LlamaForCausalLM",
     ],
-    runs: true,
     inside: false,
     demands: None,
     // A config that mentions a recurrent layer and is of no family above is not taken for plain attention.

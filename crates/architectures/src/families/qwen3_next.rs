@@ -10,7 +10,6 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 pub(super) const FAMILY: Family = Family {
     name: "qwen3-next",
     known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    runs: true,
     inside: true,
     demands: None,
     recognises: |_| false,

@@ -56,6 +56,23 @@ impl Experts {
         let whole = self.latent.is_none() && self.experts.len() == self.router.outputs();
         (count > 0 && alike && plain && whole).then_some(count)
     }
+
+    /// Every parameter that it reads; some several times.
+    pub(crate) fn params(&self) -> Vec<ParamId> {
+        let Self { router, score, latent, clamped, experts, .. } = self;
+        let each = experts.iter().flat_map(|of| [&of.gate_up, &of.down]);
+        let all = each.chain([router]).chain(latent.iter().flatten());
+        let of = |of: &Projection| {
+            let rows = of.rows.iter().map(|rows| rows.param);
+            rows.chain(of.bias.iter().copied()).collect::<Vec<_>>()
+        };
+        let mut params: Vec<_> = all.flat_map(of).collect();
+        params.extend(clamped.iter().flat_map(|of| [of.gate_up_bias, of.down_bias]));
+        if let Score::Sigmoid { correction, .. } = score {
+            params.push(*correction);
+        }
+        params
+    }
 }
 
 /// Experts whose weights are stacked in two parameters: `[experts, 2 inner, hidden]`, the gate's rows first, and
@@ -89,6 +106,8 @@ pub(crate) fn stacked(
 pub enum Score {
     /// The k largest logits, softmax over these.
     SoftmaxOfChosen,
+    /// The k largest of a softmax over all logits, weighed as they are: their sum is below 1.
+    SoftmaxOfAll,
     /// Sigmoid scores. The choice is by score plus a correction bias; weights are the scores without it, as transformers
     /// has it (Moonshot's remote code adds the bias in place and so mixes biased scores).
     Sigmoid {

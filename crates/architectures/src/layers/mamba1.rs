@@ -1,21 +1,49 @@
-use crate::params::{Draw, Params, Projection, fan_in};
+use crate::draft::Draft;
+use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::{Config, ConfigError};
 
 /// A Mamba-1 mixer: a causal convolution and a selective scan whose step size goes through a low rank.
 #[derive(Debug, Clone)]
 pub struct Mamba1 {
     /// The shapes.
     pub shape: Mamba1Shape,
-    /// Makes x and gate.
+    /// Makes x, then gate.
     pub in_proj: Projection,
-    /// Makes the step size's low rank, B and C.
+    /// `[inner, 1, taps]`.
+    pub conv_weight: ParamId,
+    /// `[inner]`.
+    pub conv_bias: Option<ParamId>,
+    /// Makes the step size's low rank, B and C of what was convolved.
     pub x_proj: Projection,
-    /// From the low rank to the step sizes.
+    /// Of these three.
+    pub norms: Norms,
+    /// From the low rank to the step sizes, without its bias.
     pub dt_proj: Projection,
+    /// `[inner]`, its bias: it stands inside the softplus, where the scan adds it.
+    pub dt_bias: ParamId,
+    /// `[inner, state]`; the rate of a state is `-exp(A_log)`.
+    pub a_log: ParamId,
+    /// `[inner]`, the skip weight.
+    pub d: ParamId,
     /// Back to the residual stream.
     pub out_proj: Projection,
 }
 
-/// The shapes of a [`Mamba1`], and what it has besides.
+/// Norms of the step size's low rank, of B and of C.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Norms {
+    /// They go on as they are (Mamba).
+    None,
+    /// By weights and the model's epsilon (Jamba).
+    Weighted([ParamId; 3]),
+    /// Without weights, by an epsilon of their own (FalconMamba).
+    Plain {
+        /// Added to the mean of the squares.
+        eps: f64,
+    },
+}
+
+/// The shapes of a [`Mamba1`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mamba1Shape {
     /// Width of the residual stream.
@@ -28,17 +56,31 @@ pub struct Mamba1Shape {
     pub taps: usize,
     /// Low rank of the step size.
     pub rank: usize,
-    /// Whether step size, B and C have norms.
-    pub normed: bool,
-    /// Whether the convolution, and whether the projections, have biases.
-    pub biases: [bool; 2],
+}
+
+impl Mamba1Shape {
+    /// Notes taps that no engine has.
+    pub(crate) fn check(&self, config: &Config, taps: &str, draft: &mut Draft) {
+        if !(2..=4).contains(&self.taps) {
+            draft.refuse(config.wrong(taps, "2 to 4 taps"));
+        }
+    }
+
+    /// The low rank by its key, where that is not left to the width.
+    pub(crate) fn rank(config: &Config, key: &str, hidden: usize) -> Result<usize, ConfigError> {
+        Ok(config.count_unless_auto(key)?.unwrap_or(hidden.div_ceil(16)))
+    }
 }
 
 impl Mamba1 {
-    /// Declares the parameters under `prefix`.
-    pub(crate) fn declare(params: &mut Params, prefix: &str, shape: Mamba1Shape) -> Self {
-        let Mamba1Shape { hidden, inner, state, taps, rank, normed, biases } = shape;
-        let [conv_bias, proj_bias] = biases;
+    /// Declares the parameters under `prefix`; the biases are the convolution's and the projections'.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: Mamba1Shape,
+        [conv_bias, proj_bias]: [bool; 2],
+    ) -> Self {
+        let Mamba1Shape { hidden, inner, state, taps, rank } = shape;
         let name = |name: &str| format!("{prefix}.{name}");
         let mut project = |part: &str, outputs, inputs, bias: bool| {
             let made = params.projection(name(&format!("{part}.weight")), outputs, inputs);
@@ -47,19 +89,28 @@ impl Mamba1 {
         };
         let in_proj = project("in_proj", 2 * inner, hidden, proj_bias);
         let x_proj = project("x_proj", rank + 2 * state, inner, false);
-        let dt_proj = project("dt_proj", inner, rank, true);
+        let dt_proj = project("dt_proj", inner, rank, false);
         let out_proj = project("out_proj", hidden, inner, proj_bias);
-        params.add(name("conv1d.weight"), &[inner, 1, taps], fan_in(taps));
-        if conv_bias {
-            params.bias(name("conv1d.bias"), inner);
+        Self {
+            shape,
+            in_proj,
+            conv_weight: params.add(name("conv1d.weight"), &[inner, 1, taps], fan_in(taps)),
+            conv_bias: conv_bias.then(|| params.bias(name("conv1d.bias"), inner)),
+            x_proj,
+            norms: Norms::None,
+            dt_proj,
+            dt_bias: params.add(name("dt_proj.bias"), &[inner], Draw::StepBias),
+            a_log: params.add(name("A_log"), &[inner, state], Draw::DecayRate),
+            d: params.add(name("D"), &[inner], Draw::Uniform(0.5, 1.5)),
+            out_proj,
         }
-        params.add(name("A_log"), &[inner, state], Draw::DecayRate);
-        params.add(name("D"), &[inner], Draw::Uniform(0.5, 1.5));
-        if normed {
-            for (part, width) in [("dt", rank), ("b", state), ("c", state)] {
-                params.norm(name(&format!("{part}_layernorm.weight")), width);
-            }
-        }
-        Self { shape, in_proj, x_proj, dt_proj, out_proj }
+    }
+
+    /// The same with norms by weights.
+    pub(crate) fn normed(self, params: &mut Params, prefix: &str) -> Self {
+        let Mamba1Shape { rank, state, .. } = self.shape;
+        let of = [("dt", rank), ("b", state), ("c", state)];
+        let norm = |(part, width)| params.norm(format!("{prefix}.{part}_layernorm.weight"), width);
+        Self { norms: Norms::Weighted(of.map(norm)), ..self }
     }
 }

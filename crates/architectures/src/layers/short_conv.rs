@@ -5,15 +5,15 @@ use crate::{Config, ConfigError};
 /// A short convolution between two products: `out(C * conv(B * x))`, with `[B, C, x]` made of the input.
 #[derive(Debug, Clone)]
 pub struct ShortConv {
-    /// Width of the residual stream, and of each of the three.
-    pub hidden: usize,
+    /// Channels of each of the three: as many as the residual stream has, or a rank's part of them.
+    pub channels: usize,
     /// Taps of the convolution.
     pub taps: usize,
     /// Makes B, C and x, in this order.
     pub in_proj: Projection,
-    /// `[hidden, 1, taps]`.
+    /// `[channels, 1, taps]`.
     pub conv_weight: ParamId,
-    /// `[hidden]`.
+    /// `[channels]`.
     pub conv_bias: Option<ParamId>,
     /// Back to the residual stream.
     pub out_proj: Projection,
@@ -43,7 +43,7 @@ impl ShortConv {
         let weight = format!("{prefix}.conv.weight");
         let small = Draw::Uniform(-0.5, 0.5);
         Ok(Self {
-            hidden,
+            channels: hidden,
             taps,
             in_proj,
             conv_weight: params.add(weight, &[hidden, 1, taps], fan_in(taps)),

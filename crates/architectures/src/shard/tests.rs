@@ -1,13 +1,25 @@
 use crate::params::Param;
 use crate::{
-    Architecture, Capacity, Footprint, Holding, Keeps, LargestStep, Place, in_fp8, in_integers,
-    shape,
+    Architecture, Capacity, Config, Footprint, Holding, Keeps, LargestStep, Mixer, Place, in_fp8,
+    in_integers, shape,
 };
 use std::collections::BTreeMap;
 
 fn whole(name: &str) -> Architecture {
-    Architecture::of(&shape(name).unwrap()).unwrap()
+    with(name, &[])
 }
+
+/// A shape with other counts.
+fn with(name: &str, changes: &[(&str, usize)]) -> Architecture {
+    Architecture::of(&changed(shape(name).unwrap(), changes)).unwrap()
+}
+
+fn changed(config: Config, changes: &[(&str, usize)]) -> Config {
+    changes.iter().fold(config, |config, (key, count)| config.with(key, (*count).into()))
+}
+
+/// Falcon-H1 of heads that four ranks share, two of them each group.
+const EIGHT_HEADS: &[(&str, usize)] = &[("mamba_n_heads", 8), ("mamba_d_ssm", 128)];
 
 fn shards(of: &Architecture, ranks: usize) -> Vec<Architecture> {
     (0..ranks).map(|rank| of.shard(Place { rank, ranks }).unwrap()).collect()
@@ -36,37 +48,39 @@ fn covered(name: &str, len: usize, shards: &[Architecture]) -> Vec<u8> {
 /// Every value of every parameter is on one rank, or on all of those that read it alike.
 #[test]
 fn ranks_share_out_every_value_once() {
-    for (name, ranks) in [
-        ("granite-hybrid-mini", 2),
-        ("granite-hybrid-mini", 4),
-        ("granite-moe-mini", 2),
-        ("kimi-linear-mini", 4),
-        ("qwen3-moe-mini", 2),
+    for (name, changes, ranks) in [
+        ("granite-hybrid-mini", &[][..], 2),
+        ("granite-hybrid-mini", &[], 4),
+        ("granite-moe-mini", &[], 2),
+        ("kimi-linear-mini", &[], 4),
+        ("qwen3-moe-mini", &[], 2),
+        ("falcon-h1-mini", &[], 2),
+        ("falcon-h1-mini", EIGHT_HEADS, 4),
+        ("lfm2-mini", &[], 4),
+        ("lfm2-moe-mini", &[], 2),
+        ("nemotron-mini", &[("moe_latent_size", 32)], 2),
+        ("qwen3-next-mini", &[], 2),
     ] {
-        let whole = whole(name);
+        let whole = with(name, changes);
         let shards = shards(&whole, ranks);
         for param in whole.params.iter() {
             let times = covered(&param.name, param.len(), &shards);
-            let tied = whole.is_tied() && param.name.contains("embed");
+            let tied = whole.is_tied() && param.name.contains("embed_tokens");
             let head = u8::from(tied);
             let (least, most) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
-            let alike = ["norm.weight", "layernorm", "embed", "router", ".gate.", "f_a_", "g_a_"]
-                .iter()
-                .any(|part| param.name.contains(part));
+            let names = |parts: &[&str]| parts.iter().any(|part| param.name.contains(part));
+            let alike =
+                names(&["norm.weight", "layernorm", "embed", "router", ".gate.", "f_a_", "g_a_"])
+                    || names(&["norm_f", "expert_gate", "expert_bias", "latent_proj"]);
             let everywhere = ranks as u8 + head;
-            match (param.name.contains("mamba.norm"), alike) {
+            match (names(&["mamba.norm", "mixer.norm"]), alike) {
                 (false, true) => {
                     assert_eq!((least, most), (everywhere, everywhere), "{}", param.name)
                 }
                 // B and C, the latent vector, and keys of which there are fewer than ranks.
                 _ if most > 1 => {
-                    let replicated =
-                        ["mamba.in_proj", "conv1d", "kv_a_", "k_proj", "v_proj"].iter();
-                    assert!(
-                        replicated.clone().any(|part| param.name.contains(part)),
-                        "{}",
-                        param.name
-                    );
+                    let replicated = ["mamba.in_proj", "conv1d", "kv_a_", "k_proj", "v_proj"];
+                    assert!(names(&replicated), "{}", param.name);
                     assert!(least >= 1 && most <= ranks as u8, "{} {least} {most}", param.name);
                 }
                 _ => assert_eq!((least, most), (1, 1), "{}", param.name),
@@ -106,6 +120,39 @@ fn layers_have_their_shares_of_heads_and_widths() {
     );
 }
 
+/// Sections of one projection are cut each by itself, whatever stands behind which factor.
+#[test]
+fn sections_have_their_shares_each() {
+    let check = |of: &Architecture, name: &str, expect: &[(usize, usize)]| {
+        let param = of.params.iter().find(|param| param.name == name).unwrap();
+        let rows = param.cut.as_ref().unwrap().rows(0..usize::MAX);
+        let rows: Vec<_> = rows.map(|run| (run.start, run.end)).collect();
+        assert_eq!(rows, expect, "{name}");
+    };
+    // Gate and x of 128, B and C of two groups of 32, 8 step sizes; ranks 2 and 3 have the second group.
+    let falcon = &shards(&with("falcon-h1-mini", EIGHT_HEADS), 4)[2];
+    let sections = [(64, 96), (192, 224), (288, 320), (352, 384), (388, 390)];
+    check(falcon, "model.layers.0.mamba.in_proj.weight", &sections);
+    let convolved = [(64, 96), (160, 192), (224, 256)];
+    check(falcon, "model.layers.0.mamba.conv1d.weight", &convolved);
+    check(falcon, "model.layers.0.self_attn.k_proj.weight", &[(16, 32)]);
+    let Mixer::Parallel(of) = &falcon.layers[0].mixer else { panic!("{:?}", falcon.layers[0]) };
+    // Step sizes lie behind the rest of what is left.
+    let steps = &of.mamba.dt_proj.as_ref().unwrap().rows;
+    assert_eq!(steps.iter().map(|rows| (rows.first, rows.count)).collect::<Vec<_>>(), [(128, 2)]);
+    // B, C and x of 64 each.
+    let lfm2 = &shards(&whole("lfm2-mini"), 4)[1];
+    check(lfm2, "model.layers.0.conv.in_proj.weight", &[(16, 32), (80, 96), (144, 160)]);
+    check(lfm2, "model.layers.0.conv.conv.weight", &[(16, 32)]);
+    assert_eq!(lfm2.layers[0].mixer.states().convolved, 16 * 2);
+    // A key head's query, key, two values and two gates lie together, and behind them the scalars of both of its value heads.
+    let next = &shards(&whole("qwen3-next-mini"), 2)[1];
+    check(next, "model.layers.0.linear_attn.in_proj_qkvz.weight", &[(192, 384)]);
+    check(next, "model.layers.0.linear_attn.in_proj_ba.weight", &[(4, 8)]);
+    check(next, "model.layers.0.linear_attn.conv1d.weight", &[(32, 64), (96, 128), (192, 256)]);
+    check(next, "model.layers.0.linear_attn.A_log", &[(2, 4)]);
+}
+
 #[test]
 fn what_does_not_split_is_refused_in_a_sentence() {
     let check = |of: Architecture, ranks, what: &str, hint: &str| {
@@ -116,7 +163,16 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     let moe = || whole("granite-moe-mini");
     check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
-    check(whole("qwen3-next-mini"), 2, "gated-delta-net layers have no rule", "leave --tp out");
+    check(whole("jamba-mini"), 2, "mamba layers have no rule", "leave --tp out");
+    // The sum of all ranks finishes one norm, of all that is in it; parts of groups have no sum of their own.
+    let normed = |groups| {
+        let config = changed(shape("falcon-h1-mini").unwrap(), EIGHT_HEADS);
+        let config = config.with("mamba_rms_norm", true.into());
+        Architecture::of(&changed(config, &[("mamba_n_groups", groups)])).unwrap()
+    };
+    let beside = "Mamba-2's norm over all ranks stands beside attention";
+    check(normed(1), 2, beside, "leave --tp out");
+    check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     // 64 of 128 columns are half of a group.
     let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";

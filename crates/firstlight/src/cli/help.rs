@@ -108,7 +108,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight serve MODEL --max-num-seqs 32 --max-model-len 16384",
         ],
     ),
-    ("fit", &["firstlight fit MODEL", "firstlight fit MODEL --context 131072 --batch 8"]),
+    (
+        "fit",
+        &[
+            "firstlight fit MODEL",
+            "firstlight fit MODEL --context 131072 --batch 8",
+            "firstlight fit kimi-linear-48b-a3b --weights fp8 --tp 2",
+        ],
+    ),
     ("logits", &["firstlight logits MODEL --ids 1,2,3 -o logits.safetensors"]),
     (
         "synth",

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// A model's folder, a GGUF file, or org/name in the Hugging Face cache. `fit` also takes a config.json.
+    /// A model's folder, a GGUF file, or org/name in the Hugging Face cache. `fit` also takes a config.json, or a shape of `synth`.
     ///
     /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
     #[arg(value_name = "MODEL")]
@@ -46,6 +46,9 @@ pub(crate) struct Fit {
     /// Sequences at once.
     #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
     pub(crate) batch: u64,
+    /// Count the weights as `quantize` would store them.
+    #[arg(long, value_enum)]
+    pub(crate) weights: Option<NarrowWeights>,
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]

@@ -266,9 +266,10 @@ pub(super) fn measure(
     let progress = Progress::counted(&format!("bench {}", plan.backend), ::bench::count(plan));
     progress.say("ceilings".to_owned());
     let mut at = String::new();
-    let source = live(&Waiting { wait: None });
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
-    let (before, ticks) = probe::moment(&source, on_gpu);
+    // Each asks anew: the time that one source gives a driver is over long before the last kernel is timed.
+    let moment = || probe::moment(&live(&Waiting { wait: None }), on_gpu);
+    let (before, ticks) = moment();
     let mut report = ::bench::run(plan, standing, peers, |step| match step {
         Step::Begins { case, peer: None, .. } => {
             case.clone_into(&mut at);
@@ -284,7 +285,7 @@ pub(super) fn measure(
         Step::Done(report) => each(report, &at),
     })?;
     let seconds = began.elapsed().as_secs_f64();
-    let (after, later) = probe::moment(&source, on_gpu);
+    let (after, later) = moment();
     for conditions in &mut report.conditions {
         conditions.before = before.clone();
         conditions.after = after.clone();

@@ -48,7 +48,7 @@ pub(crate) fn open(own: &Architecture, opening: &Opening) -> anyhow::Result<Devi
     let device = open.map_err(|why| ModelError::Device(why.to_string()))?;
     // Of a host's memory rank 0 has looked for all, unless they may be on hosts of their own.
     let looks = opening.backend != BackendKind::Cpu || own.stage.ranks > 1;
-    if looks && !opening.is_of_each_kind() {
+    if looks {
         loading::fit(own, &device, opening.storage, (opening.capacity, opening.step))?;
     }
     Ok(device)

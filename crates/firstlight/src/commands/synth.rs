@@ -42,9 +42,10 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
 }
 
 fn list() -> String {
+    let widest = SHAPES.iter().map(|shape| shape.name.len()).max().unwrap_or_default();
     SHAPES.iter().fold(String::new(), |mut out, shape| {
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{:<22}{}", shape.name, shape.about);
+        let _ = writeln!(out, "{:<widest$}  {}", shape.name, shape.about);
         out
     })
 }

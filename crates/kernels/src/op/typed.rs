@@ -306,6 +306,7 @@ mod tests {
     use crate::conv1d::Conv1dOp;
     use crate::gated_delta::GatedDeltaOp;
     use crate::kda::KdaOp;
+    use crate::selective_scan::SelectiveScanOp;
     use crate::ssd::SsdOp;
 
     fn of_tokens<F: Family>() -> String {
@@ -316,6 +317,7 @@ mod tests {
     #[test]
     fn tensors_that_have_a_row_for_each_token_are_known_by_their_shapes() {
         assert_eq!(of_tokens::<SsdOp>(), "x dt B C z");
+        assert_eq!(of_tokens::<SelectiveScanOp>(), "u delta B C z");
         assert_eq!(of_tokens::<KdaOp>(), "q k v g beta");
         assert_eq!(of_tokens::<GatedDeltaOp>(), "q k v g beta");
         assert_eq!(of_tokens::<Conv1dOp>(), "x");

@@ -1,6 +1,11 @@
 //! Parameters of a model: of the whole of a weight, or of what a rank has of it.
 
-use super::*;
+use super::{Checkpoint, Source};
+use crate::ModelError;
+use crate::float8::ScalesOf;
+use crate::integers::IntegerValues;
+use crate::params::{Lie, Param};
+use crate::values::{Of, Values};
 
 impl Checkpoint {
     /// The values of a parameter: of a rank's, those that are its own.

@@ -43,7 +43,7 @@ impl CpuExperts {
         Ok(Self {
             score: of.score,
             correction: match of.score {
-                Score::SoftmaxOfChosen => None,
+                Score::SoftmaxOfChosen | Score::SoftmaxOfAll => None,
                 Score::Sigmoid { correction, .. } => {
                     Some(Loader::<Cpu>::vector(weights, correction)?)
                 }
@@ -127,7 +127,7 @@ impl CpuExperts {
     /// The experts of one token with their weights. Of equal scores the lower index is taken.
     fn route(&self, logits: &[f32]) -> Vec<(usize, f32)> {
         let scores: Vec<f32> = match self.score {
-            Score::SoftmaxOfChosen => logits.to_vec(),
+            Score::SoftmaxOfChosen | Score::SoftmaxOfAll => logits.to_vec(),
             Score::Sigmoid { .. } => logits.iter().map(|logit| sigmoid(*logit)).collect(),
         };
         let correction = self.correction.as_ref().and_then(|correction| correction.view::<f32>());
@@ -143,6 +143,11 @@ impl CpuExperts {
                 weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp());
                 let sum: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|weight| *weight /= sum);
+            }
+            Score::SoftmaxOfAll => {
+                let largest = weights.first().copied().unwrap_or(0.0);
+                let sum: f32 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+                weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp() / sum);
             }
             Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
                 let eps = sum_eps as f32;

@@ -305,6 +305,12 @@ impl Executor<Cuda> for Run<'_> {
         self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
     }
 
+    fn adds_more(&mut self) {
+        if let Some(share) = &mut self.share {
+            share.several = true;
+        }
+    }
+
     fn multiply_heads(&mut self, of: &Tensor, x: &Tensor, tail: usize) -> Result<Tensor, OpError> {
         let [heads, outputs, inputs] = *of.shape() else {
             let what = format!("matrices of heads {:?}", of.shape());

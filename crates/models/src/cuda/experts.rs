@@ -16,7 +16,10 @@ const TOGETHER: usize = 64;
 
 /// Routed experts.
 pub(crate) struct CudaExperts {
-    score: Score,
+    score: moe::Score,
+    /// Added to the sum of a token's sigmoids, and what weights are times.
+    sum_eps: f64,
+    weight_scale: f64,
     correction: Option<Tensor>,
     per_token: usize,
     /// The first of those that this rank has, where it has not all.
@@ -69,12 +72,19 @@ impl CudaExperts {
             let biases = [bias(gate_up_bias, &all[0])?, bias(down_bias, &all[1])?];
             Ok::<_, ModelError>((biases, Clamp { limit, alpha }))
         });
+        let (score, sum_eps, weight_scale, correction) = match of.score {
+            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0, None),
+            Score::Sigmoid { correction, renormalise, sum_eps, scale } => {
+                (moe::Score::Sigmoid { renormalise }, sum_eps, scale, Some(correction))
+            }
+            // The engine was not opened for such a model.
+            Score::SoftmaxOfAll => return Err(ModelError::fault("no GPU has this router")),
+        };
         let made = Self {
-            score: of.score,
-            correction: match of.score {
-                Score::SoftmaxOfChosen => None,
-                Score::Sigmoid { correction, .. } => Some(weights.vector(correction)?),
-            },
+            score,
+            sum_eps,
+            weight_scale,
+            correction: correction.map(|of| weights.vector(of)).transpose()?,
             per_token: of.per_token,
             first: (of.experts.len() < of.router.outputs()).then_some(of.first),
             gated: of.experts.iter().all(|expert| expert.gated),
@@ -105,12 +115,6 @@ impl CudaExperts {
         scale: f64,
         (residual, o): (Option<&'a Tensor>, &'a Tensor),
     ) -> MoeCall<'a> {
-        let (score, sum_eps, weight_scale) = match self.score {
-            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0),
-            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
-                (moe::Score::Sigmoid { renormalise }, sum_eps, scale)
-            }
-        };
         let ([up, down], always) = match &self.always {
             Some(always) if h.shape()[0] > TOGETHER => (&always.chosen, 0),
             always => (&self.all, always.as_ref().map_or(0, |always| always.pieces.len())),
@@ -133,9 +137,9 @@ impl CudaExperts {
                 top_k: Some(self.per_token),
                 gated: self.gated,
                 clamp: self.clamped.as_ref().map(|(_, clamp)| *clamp),
-                score,
-                sum_eps,
-                weight_scale,
+                score: self.score,
+                sum_eps: self.sum_eps,
+                weight_scale: self.weight_scale,
                 scale,
                 w_group: self.group,
                 experts_first: self.first,

@@ -19,7 +19,6 @@ use super::run::Run;
 use super::weights::CudaProjection;
 use crate::Architecture;
 use crate::program::{Input, RmsNorm};
-use architectures::Mixer;
 use device::cuda::{Buffer, Cuda, CudaError, Event, Stream};
 use kernels::decoder::{JoinOwn, Mark};
 use kernels::linear::{Finish, LinearCall, Out};
@@ -87,15 +86,10 @@ pub(super) struct Halves {
     tokens: usize,
 }
 
-/// Tokens of a pass for which such memory is kept, and its bytes on each GPU, where each sum of a model is of one projection, or of experts
-/// and what stands beside them.
+/// Tokens of a pass for which such memory is kept, and its bytes on each GPU.
 pub(super) fn room(of: &Architecture, tokens: usize) -> Option<(usize, usize)> {
-    let fit = |layer: &crate::Layer| {
-        let latent = layer.experts.as_ref().is_some_and(|experts| experts.latent.is_some());
-        !latent && !matches!(layer.mixer, Mixer::Parallel(_))
-    };
     let fits = of.hidden.is_multiple_of(8) && of.hidden <= JoinOwn::WIDEST;
-    let fits = fits && of.place.ranks == 2 && tokens >= LEAST && of.layers.iter().all(fit);
+    let fits = fits && of.place.ranks == 2 && tokens >= LEAST;
     let size = [tokens, of.hidden];
     fits.then(|| (tokens, 2 * APART + parts_bytes(size) + 2 * tokens * of.hidden))
 }

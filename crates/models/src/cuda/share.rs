@@ -150,6 +150,8 @@ pub(super) struct Share {
     /// What goes between them.
     parts: Option<Parts>,
     added: Option<Added>,
+    /// Whether more projections than one are added before the next sum.
+    pub(super) several: bool,
     /// What the first of a sum is added to in float32 `[tokens, hidden]`.
     zeros: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
@@ -180,7 +182,20 @@ impl Share {
         let halves = together.halves.as_ref().filter(|_| narrow);
         let halved = halves.and_then(|halves| Halved::new(halves, [pass.tokens, of.hidden]));
         let (parts, added, zeros, norm, rows) = (None, None, None, None, None);
-        Self { together, narrow, halved, parts, added, zeros, norm, rows, ranks, vocabulary }
+        let several = false;
+        Self {
+            together,
+            narrow,
+            halved,
+            parts,
+            added,
+            several,
+            zeros,
+            norm,
+            rows,
+            ranks,
+            vocabulary,
+        }
     }
 }
 
@@ -218,11 +233,13 @@ impl Run<'_> {
         x: Input<'_>,
     ) -> Result<(), OpError> {
         // What stands beside experts is added to theirs.
-        let halved = share.halved.as_ref().filter(|_| share.added.is_none());
+        let one = share.added.is_none() && !share.several;
+        let halved = share.halved.as_ref().filter(|_| one);
+        let scale = x.factor;
         let parts = halved.map(|halved| self.parts(halved)).transpose()?;
         if let Some(mut parts) = parts {
             let (x, norm) = self.finished_later(share, x, &parts.squares)?;
-            let call = LinearCall { norm, ..of.of(&x) };
+            let call = LinearCall { norm, scale, ..of.of(&x) };
             if let Some(halved) = &share.halved {
                 self.add_halves(halved, &mut parts, &call)?;
             }
@@ -230,14 +247,14 @@ impl Run<'_> {
             return Ok(());
         }
         let before = share.added.take();
-        let narrow = share.narrow && before.is_none();
+        let narrow = share.narrow && one;
         let (added, before) = match before {
             Some(added) => (added, None),
             None if narrow => (self.adding(DType::Bf16)?, None),
             None => (self.adding(DType::F32)?, Some(self.zeros(share)?)),
         };
         let (x, norm) = self.finished_later(share, x, &added.squares)?;
-        let call = LinearCall { norm, ..of.of(&x) };
+        let call = LinearCall { norm, scale, ..of.of(&x) };
         let finish = Finish::Added(before.as_ref().unwrap_or(&added.sums));
         let call = if narrow { call } else { LinearCall { finish, ..call } };
         self.call(&call.into([&added.sums]))?;
@@ -297,6 +314,7 @@ impl Run<'_> {
 
     /// Adds the ranks' sum to the stream.
     pub(super) fn sum_share(&mut self, share: &mut Share) -> Result<(), OpError> {
+        share.several = false;
         if let (Some(halved), Some(parts)) = (&share.halved, share.parts.take()) {
             return self.send_parts(halved, parts, share.norm.take());
         }

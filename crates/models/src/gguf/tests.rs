@@ -1,7 +1,7 @@
 //! What files hold, against gguf-py's words.
 
+use crate::packers::{folders, written};
 use crate::{Checkpoint, Model};
-use std::process::Command;
 
 /// The parameters of a file that lie as its tensors do.
 const TENSORS: &[(&str, &str)] = &[
@@ -60,23 +60,10 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
 /// With gguf-py, which `cargo xtask test` gets; without it this says so.
 #[test]
 fn packed_weights_of_gguf_are_what_gguf_py_says() {
-    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
-        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with numpy");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let ran = Command::new(python)
-        .args(["-s", "-c", include_str!("writer.py")])
-        .arg(folder.path())
-        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let Some(folder) = written(include_str!("writer.py")) else { return };
     let mut kinds = Vec::new();
-    for entry in std::fs::read_dir(folder.path()).unwrap() {
-        let path = entry.unwrap().path();
+    for (kind, path) in folders(&folder) {
         let model = Model::read(&path.join("model.gguf")).unwrap();
-        let kind = path.file_name().unwrap().to_string_lossy().into_owned();
         for (tensor, name) in TENSORS {
             let bytes = std::fs::read(path.join(format!("{tensor}.f32"))).unwrap();
             let want: Vec<f32> =
@@ -90,7 +77,6 @@ fn packed_weights_of_gguf_are_what_gguf_py_says() {
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
         kinds.push(kind);
     }
-    kinds.sort();
     let all = ["BF16", "F16", "F32", "MXFP4", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "mixed"];
     assert_eq!(kinds, all);
 }

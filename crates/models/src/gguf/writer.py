@@ -1,19 +1,9 @@
 """Writes models of one layer with gguf-py, a file for each type, and what gguf-py says that the values are: NAME/TENSOR.f32."""
 
-import sys
-import types
-from pathlib import Path
-
 import numpy as np
+from written import OUT, package
 
-OUT = Path(sys.argv[1])
-for path in sys.path:
-    if (Path(path) / "gguf").is_dir():
-        # Single files of it: the rest wants packages that nothing here needs.
-        sys.modules["gguf"] = types.ModuleType("gguf")
-        sys.modules["gguf"].__path__ = [str(Path(path) / "gguf")]
-        break
-
+package("gguf")
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Type, RopeScalingType  # noqa: E402
 from gguf.gguf_writer import GGUFWriter  # noqa: E402
 from gguf.quants import dequantize, quantize  # noqa: E402

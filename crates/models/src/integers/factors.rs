@@ -1,6 +1,11 @@
 //! What numbers are multiplied with, and what is taken from them.
 
-use super::*;
+use super::{Held, IntegerValues, some_columns, words};
+use crate::values::{Of, Values};
+use crate::{ModelError, gguf, mxfp4};
+use architectures::Packing;
+use std::ops::Range;
+use std::path::Path;
 
 impl IntegerValues<'_> {
     /// Scales of some rows, and their zero points unless nothing is given for them, `[rows, groups]` each.

@@ -1,40 +1,16 @@
-"""Writes checkpoints in integers with the libraries of their formats, and what these say that the numbers stand for.
-
-Each folder has config.json, model.safetensors and, out of the way of whoever reads checkpoints, want/want.safetensors.
-"""
+"""Writes checkpoints in integers with the libraries of their formats, and what these say that the numbers stand for."""
 
 import importlib
 import json
 import logging
 import sys
 import types
-from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from written import package, write
 
 logging.disable(logging.WARNING)
-OUT = Path(sys.argv[1])
 torch.manual_seed(5)
-
-
-def package(name, path):
-    """A package of which only single files are loaded: the rest of it wants CUDA, or much else."""
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [str(path)]
-
-
-def site(name):
-    found = [Path(path) / name for path in sys.path if (Path(path) / name).is_dir()]
-    return found[0]
-
-
-def write(name, config, tensors, want):
-    folder = OUT / name
-    (folder / "want").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "model.safetensors")
-    save_file({key: value.contiguous() for key, value in want.items()}, folder / "want" / "want.safetensors")
 
 
 def compressed_tensors():
@@ -106,7 +82,7 @@ def compressed_tensors():
 
 def gptq():
     for name in ["auto_gptq", "auto_gptq.nn_modules", "auto_gptq.nn_modules.qlinear"]:
-        package(name, site("auto_gptq") / Path(*name.split(".")[1:]))
+        package(name)
     qlinear = importlib.import_module("auto_gptq.nn_modules.qlinear.qlinear_cuda")
     for bits, group, order, symmetric, second in [
         (4, 64, False, False, False),
@@ -160,7 +136,7 @@ def gptq():
 
 def awq():
     for name in ["awq", "awq.modules", "awq.modules.linear", "awq.utils"]:
-        package(name, site("awq") / Path(*name.split(".")[1:]))
+        package(name)
     # Which says where to work.
     sys.modules["awq.utils.utils"] = types.ModuleType("awq.utils.utils")
     sys.modules["awq.utils.utils"].get_best_device = lambda: "cpu"

@@ -1,10 +1,9 @@
 //! Weights in integers against what the libraries of their formats make of files that these wrote.
 
 use crate::Checkpoint;
+use crate::packers::{folders, hold, written};
 use half::{bf16, f16};
-use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use std::process::Command;
 
 /// The bits of values that are rounded to another's type.
 fn bits(values: &[f32], dtype: Dtype) -> Vec<u8> {
@@ -33,37 +32,12 @@ pub(crate) fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) 
 /// With the libraries, which `cargo xtask test` gets; without them this says so.
 #[test]
 fn packed_weights_are_what_their_libraries_say() {
-    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
-        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with torch");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let ran = Command::new(python)
-        .args(["-s", "-c", include_str!("packers.py")])
-        .arg(folder.path())
-        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
-        .env("OMP_NUM_THREADS", "1")
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let (mut formats, mut tensors) = (Vec::new(), 0);
-    for entry in std::fs::read_dir(folder.path()).unwrap() {
-        let path = entry.unwrap().path();
-        let checkpoint = Checkpoint::open(&path).unwrap();
-        let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();
-        let want = SafeTensors::deserialize(&bytes).unwrap();
-        let mut parameters = 0;
-        for (name, want) in want.tensors() {
-            check(&name, &checkpoint, &want);
-            parameters += want.shape().iter().product::<usize>() as u64;
-            tensors += 1;
-        }
-        assert_eq!(checkpoint.parameters(), parameters, "{}", path.display());
-        formats.push(path.file_name().unwrap().to_string_lossy().into_owned());
-    }
+    let Some(folder) = written(include_str!("packers.py")) else { return };
+    let formats = folders(&folder);
+    let tensors: usize = formats.iter().map(|(_, path)| hold(path, check)).sum();
     // Each way of packing was there.
     for format in ["compressed-tensors", "gptq-4-32-True-False", "gptq-8-64-False-True", "awq-32"] {
-        assert!(formats.iter().any(|found| found == format), "{formats:?}");
+        assert!(formats.iter().any(|(found, _)| found == format), "{formats:?}");
     }
     assert_eq!((formats.len(), tensors), (9, 39), "{formats:?}");
 }

@@ -3,40 +3,16 @@
 use super::*;
 use crate::Checkpoint;
 use crate::integers::tests::check;
-use safetensors::SafeTensors;
+use crate::packers::{hold, written};
 use safetensors::tensor::{TensorView, serialize_to_file};
 use std::path::Path;
-use std::process::Command;
 
 /// With the library, which `cargo xtask test` gets; without it this says so.
 #[test]
 fn packed_weights_of_bitsandbytes_are_what_it_says() {
-    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
-        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with torch");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let ran = Command::new(python)
-        .args(["-s", "-c", include_str!("writer.py")])
-        .arg(folder.path())
-        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
-        .env("OMP_NUM_THREADS", "1")
-        // What it would compile first takes minutes, and gives the same.
-        .env("TORCHDYNAMO_DISABLE", "1")
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let Some(folder) = written(include_str!("writer.py")) else { return };
     for (name, tensors) in [("four", 8), ("eight", 1)] {
-        let path = folder.path().join(name);
-        let checkpoint = Checkpoint::open(&path).unwrap();
-        let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();
-        let want = SafeTensors::deserialize(&bytes).unwrap();
-        let mut parameters = 0;
-        for (name, want) in want.tensors() {
-            check(&name, &checkpoint, &want);
-            parameters += want.shape().iter().product::<usize>() as u64;
-        }
-        assert_eq!((want.len(), checkpoint.parameters()), (tensors, parameters), "{name}");
+        assert_eq!(hold(&folder.path().join(name), check), tensors, "{name}");
     }
 }
 

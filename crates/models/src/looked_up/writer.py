@@ -1,28 +1,14 @@
-"""Writes checkpoints of bitsandbytes, and what it says that they stand for: want/want.safetensors."""
+"""Writes checkpoints of bitsandbytes, and what it says that they stand for."""
 
-import json
 import logging
-import sys
-from pathlib import Path
 
 logging.disable(logging.WARNING)
 import torch  # noqa: E402
 from bitsandbytes import functional  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from written import write  # noqa: E402
 
-OUT = Path(sys.argv[1])
 torch.manual_seed(7)
-
-
-def write(name, config, tensors, want):
-    folder = OUT / name
-    (folder / "want").mkdir(parents=True)
-    config = {"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False, **config}
-    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "model.safetensors")
-    save_file({key: value.contiguous() for key, value in want.items()}, folder / "want" / "want.safetensors")
-
-
+CONFIG = {"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False}
 tensors, want = {}, {}
 cases = [(kind, nested, block, dtype)
          for kind in ["nf4", "fp4"] for nested in [False, True] for block, dtype in [(64, torch.bfloat16), (128, torch.float32)]]
@@ -35,8 +21,8 @@ for at, (kind, nested, block, dtype) in enumerate(cases):
     for key, value in state.as_dict(packed=True).items():
         tensors[f"{name}.{key}"] = value
     want[f"m{at}"] = functional.dequantize_4bit(packed, state)
-write("four", {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, tensors, want)
+write("four", {**CONFIG, "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, tensors, want)
 weight = torch.randn(37, 131, dtype=torch.float16)
 numbers, scales, _ = functional.int8_vectorwise_quant(weight)
 tensors = {"m.weight": numbers, "m.SCB": scales, "m.weight_format": torch.tensor(0, dtype=torch.uint8)}
-write("eight", {"load_in_8bit": True}, tensors, {"m": functional.int8_vectorwise_dequant(numbers, scales)})
+write("eight", {**CONFIG, "load_in_8bit": True}, tensors, {"m": functional.int8_vectorwise_dequant(numbers, scales)})

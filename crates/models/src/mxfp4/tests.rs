@@ -1,42 +1,17 @@
 use super::*;
 use crate::Checkpoint;
+use crate::packers::{folders, hold, written};
 use half::bf16;
-use safetensors::SafeTensors;
 use safetensors::tensor::{TensorView, serialize_to_file};
 use std::path::Path;
-use std::process::Command;
 
 /// With transformers, which `cargo xtask test` gets; without it this says so.
 #[test]
 fn packed_weights_in_mxfp4_are_what_transformers_says() {
-    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
-        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with transformers");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let ran = Command::new(python)
-        .args(["-s", "-c", include_str!("writer.py")])
-        .arg(folder.path())
-        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    println!("{}", String::from_utf8_lossy(&ran.stdout));
-    let mut formats = Vec::new();
-    for entry in std::fs::read_dir(folder.path()).unwrap() {
-        let path = entry.unwrap().path();
-        let checkpoint = Checkpoint::open(&path).unwrap();
-        let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();
-        let want = SafeTensors::deserialize(&bytes).unwrap();
-        let mut parameters = 0;
-        for (name, want) in want.tensors() {
-            check(&name, &checkpoint, &want);
-            parameters += want.shape().iter().product::<usize>() as u64;
-        }
-        assert_eq!(checkpoint.parameters(), parameters, "{}", path.display());
-        formats.push(path.file_name().unwrap().to_string_lossy().into_owned());
-    }
-    assert!(formats.iter().any(|found| found == "transformers"), "{formats:?}");
+    let Some(folder) = written(include_str!("writer.py")) else { return };
+    let formats = folders(&folder);
+    formats.iter().for_each(|(_, path)| assert!(hold(path, check) > 0));
+    assert!(formats.iter().any(|(found, _)| found == "transformers"), "{formats:?}");
 }
 
 /// Holds values against bits of their own type, wherever reading begins and ends.

@@ -1,26 +1,13 @@
 """Writes checkpoints in MXFP4, and what transformers and compressed-tensors say that the numbers stand for.
 
-Every byte is in them, and every scale but NaN, the smallest and the largest among them. Folders are as those of packers.py.
+Every byte is in them, and every scale but NaN, the smallest and the largest among them.
 """
 
-import json
-import sys
-from pathlib import Path
-
 import torch
-from safetensors.torch import save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+from written import write
 
-OUT = Path(sys.argv[1])
 torch.manual_seed(9)
-
-
-def write(name, config, tensors, want):
-    folder = OUT / name
-    (folder / "want").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "model.safetensors")
-    save_file({key: value.contiguous() for key, value in want.items()}, folder / "want" / "want.safetensors")
 
 
 def numbers(*shape):

@@ -134,8 +134,19 @@ pub(crate) trait Loader<B: Backend> {
         bias: Option<ParamId>,
         [channels, width]: [usize; 2],
     ) -> Result<Convolution, ModelError> {
+        let weight = self.vectors(taps, &[channels, width])?;
+        self.convolution_by(weight, bias)
+    }
+
+    /// The same by taps `[channels, width]` that are there.
+    fn convolution_by(
+        &mut self,
+        weight: Tensor,
+        bias: Option<ParamId>,
+    ) -> Result<Convolution, ModelError> {
+        let [channels, width] = [weight.shape()[0], weight.shape()[1]];
         Ok(Convolution {
-            weight: self.vectors(taps, &[channels, width])?,
+            weight,
             bias: bias.map(|bias| self.vector(bias)).transpose()?,
             silu: true,
             states: self.states(&[channels, width - 1])?,
@@ -326,6 +337,9 @@ pub(crate) trait Executor<B: Backend> {
 
     /// Adds a projection to the residual stream.
     fn add(&mut self, of: &B::Projection, x: Input<'_>) -> Result<(), OpError>;
+
+    /// The next projection that is added is not all of what ranks sum then.
+    fn adds_more(&mut self) {}
 
     /// Multiplies each head's channels `[heads, inputs + tail]` by its matrix: `[heads, outputs + tail]`. The tail goes on as it is.
     fn multiply_heads(&mut self, of: &B::Heads, x: &Tensor, tail: usize)

@@ -40,6 +40,9 @@ impl<B: Backend> Experts<B> {
             Some((to, width, back)) => {
                 let [narrow] = run.project(to, Input::rows(&h), [&[*width]])?;
                 let made = run.experts(&self.experts, &narrow, &logits)?;
+                if self.shared.is_some() {
+                    run.adds_more();
+                }
                 run.add(back, Input::rows(&made))?;
             }
         }

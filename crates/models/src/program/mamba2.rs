@@ -27,15 +27,17 @@ impl<B: Backend> Mamba2<B> {
     pub(super) fn new(of: &layers::Mamba2, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
         let channels = shape.channels();
-        let mut conv = load.convolution(&[of.conv_weight], of.conv_bias, [channels, taps])?;
         // Convolved channels are made times the gate's factor; the taps, in float32, make theirs of that.
         let [gate, convolved @ .., _] = of.factors.parts;
-        if convolved != [gate; 3] {
+        let weight = if convolved == [gate; 3] {
+            load.vectors(&[of.conv_weight], &[channels, taps])?
+        } else {
             let (b, c) = (shape.inner(), shape.inner() + groups * state);
             let part = |channel| usize::from(channel >= b) + usize::from(channel >= c);
             let factor = |channel| convolved[part(channel)] / gate;
-            conv.weight = load.taps_times(of.conv_weight, [channels, taps], factor)?;
-        }
+            load.taps_times(of.conv_weight, [channels, taps], factor)?
+        };
+        let conv = load.convolution_by(weight, of.conv_bias)?;
         let norm = match of.norm {
             Some(norm) => Some(RmsNorm { ranks: of.norm_ranks, ..load.norm(norm, groups)? }),
             None => None,

@@ -20,9 +20,10 @@ impl<B: Backend> Parallel<B> {
 }
 
 impl<B: Backend> Mix<B> for Parallel<B> {
-    /// What one adds the other must not read: both read a copy.
+    /// What one adds the other must not read: both read a copy. Ranks sum what both add at once.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let h = run.norm(x)?;
+        run.adds_more();
         self.mamba.mix(run, Input::rows(&h))?;
         self.attention.mix(run, Input::rows(&h))
     }

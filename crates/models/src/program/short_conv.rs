@@ -5,7 +5,7 @@ use kernels::OpError;
 
 /// A short convolution between two products.
 pub(super) struct ShortConv<B: Backend> {
-    hidden: usize,
+    channels: usize,
     in_proj: B::Projection,
     conv: Convolution,
     out_proj: B::Projection,
@@ -16,9 +16,9 @@ impl<B: Backend> ShortConv<B> {
         of: &layers::ShortConv,
         load: &mut impl Loader<B>,
     ) -> Result<Self, ModelError> {
-        let conv = load.convolution(&[of.conv_weight], of.conv_bias, [of.hidden, of.taps])?;
+        let conv = load.convolution(&[of.conv_weight], of.conv_bias, [of.channels, of.taps])?;
         Ok(Self {
-            hidden: of.hidden,
+            channels: of.channels,
             in_proj: load.projection(&of.in_proj)?,
             conv: Convolution { silu: false, ..conv },
             out_proj: load.projection(&of.out_proj)?,
@@ -29,7 +29,7 @@ impl<B: Backend> ShortConv<B> {
 impl<B: Backend> Mix<B> for ShortConv<B> {
     /// `out(C * conv(B * x))`: what the convolution remembers are products.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
-        let part: &[usize] = &[self.hidden];
+        let part: &[usize] = &[self.channels];
         let [b, c, x] = run.project(&self.in_proj, x, [part; 3])?;
         let x = run.multiply([&b, &x])?;
         let y = run.convolve(&self.conv, &x)?;

@@ -123,11 +123,6 @@ impl Opening {
         Self { each_kind: true, ..self }
     }
 
-    /// Whether it is one layer of each kind, which is verified: an architecture's parameters are those of all its layers even then.
-    pub fn is_of_each_kind(&self) -> bool {
-        self.each_kind
-    }
-
     /// The same with some of the layers on each rank.
     #[must_use]
     pub fn by_layers(self) -> Self {

@@ -20,7 +20,11 @@ fn whole_prompts_of_every_length() {
         }
         let launches = engine.device().launches().snapshot();
         assert!(launches.keys().any(|kernel| kernel.starts_with("linear.")), "{launches:?}");
-        let mixing = if subject.name.starts_with("mamba2") { "ssd." } else { "attention." };
+        let mixing = match &*subject.name {
+            name if name.contains("mamba-mini") => "selective_scan.",
+            name if name.starts_with("mamba2") => "ssd.",
+            _ => "attention.",
+        };
         assert!(launches.keys().any(|kernel| kernel.starts_with(mixing)), "{launches:?}");
     }
 }

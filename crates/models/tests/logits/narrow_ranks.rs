@@ -10,15 +10,30 @@ use models::{Engine, Model, Place, Storage};
 use std::path::Path;
 
 /// Every way that files have them, of widths whose groups are not cut through, and over how many ranks.
-const SPLIT: &[(Drawn<'static>, usize)] = &[
+const FLOATS: &[(Drawn<'static>, usize)] = &[
     (("granite-hybrid-mini", FLOAT8_ROWS), 4),
+    (("falcon-h1-mini", FLOAT8_ROWS), 2),
+    (("lfm2-mini", FLOAT8_ROWS), 4),
     (("llama-mini", FLOAT8_TENSORS), 2),
     (("qwen3-mini", &[FLOAT8_BLOCKS[0], ("head_dim", "64"), ("intermediate_size", "256")]), 2),
+];
+const INTEGERS: &[(Drawn<'static>, usize)] = &[
     (("granite-moe-mini", INTEGERS_MIXED), 2),
     (("granite-hybrid-mini", &[INTEGERS_MIXED[0], ("shared_intermediate_size", "128")]), 2),
     (("qwen3-moe-mini", &[GPTQ_SECOND[0], ("intermediate_size", "128")]), 2),
     (("llama-mini", &[AWQ[0], ("intermediate_size", "128")]), 2),
+    (
+        (
+            "falcon-h1-mini",
+            &[INTEGERS_MIXED[0], WIDE, ("mamba_n_heads", "8"), ("mamba_d_ssm", "128")],
+        ),
+        2,
+    ),
+    (("lfm2-moe-mini", &[INTEGERS_MIXED[0], WIDE, ("moe_intermediate_size", "64")]), 2),
 ];
+
+/// A feed-forward part whose halves are of whole groups.
+const WIDE: (&str, &str) = ("intermediate_size", "128");
 
 /// Logits of two passes over a prompt, whose rows are multiplied together and one by one.
 fn logits(engine: &mut dyn Engine) -> Vec<f32> {
@@ -36,7 +51,7 @@ fn whole(path: &Path, storage: Storage) -> Vec<f32> {
 
 #[test]
 fn narrow_weights_split_give_the_logits_of_whole_ones() {
-    for (drawn, count) in SPLIT {
+    for (drawn, count) in FLOATS.iter().chain(INTEGERS) {
         let subject = Subject::draw(*drawn);
         let (path, name) = (subject.folder(), &subject.name);
         let want: Vec<f64> = whole(path, Storage::F32).into_iter().map(f64::from).collect();
@@ -85,7 +100,7 @@ fn blocks_of_a_file_split_give_the_logits_of_whole_ones() {
 /// Where the processor keeps integers as they are: those of a rank are as good as whole ones.
 #[test]
 fn integers_that_are_kept_split_too() {
-    for (drawn, count) in &SPLIT[3..] {
+    for (drawn, count) in INTEGERS {
         let subject = Subject::draw(*drawn);
         let path = subject.folder();
         let want = whole(path, Storage::Bf16);

@@ -7,8 +7,10 @@ mod falcon;
 mod gpt;
 mod granite;
 mod integers;
+mod jamba;
 mod kimi;
 mod lfm;
+mod mamba;
 mod mamba2;
 mod nemotron;
 mod plain;
@@ -71,6 +73,8 @@ impl Oracle {
             "kimi_linear" => kimi::logits(self, tokens),
             "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" => qwen_next::logits(self, tokens),
             "mamba2" => mamba2::logits(self, tokens),
+            "mamba" | "falcon_mamba" => mamba::logits(self, tokens),
+            "jamba" => jamba::logits(self, tokens),
             "bamba" => bamba::logits(self, tokens),
             "lfm2" | "lfm2_moe" => lfm::logits(self, tokens),
             "gpt_oss" => gpt::logits(self, tokens),

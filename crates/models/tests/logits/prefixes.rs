@@ -128,6 +128,11 @@ fn kimi_goes_on_from_kept_states_wherever_prompts_part() {
 }
 
 #[test]
+fn jamba_goes_on_from_kept_states_wherever_prompts_part() {
+    everywhere("jamba-mini");
+}
+
+#[test]
 fn what_is_read_again_is_what_nobody_kept() {
     let mut engine = engine("granite-hybrid-mini", 13);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(12);

@@ -1,7 +1,9 @@
 //! A model split over ranks gives what one rank gives. The ranks are threads here, each with threads of its own for its rows: one
 //! that waits for the others must keep none of them waiting.
 
-use crate::subject::{Drawn, Subject, VOCABULARY, advance, check, tokens};
+use crate::subject::{
+    Drawn, FALCON_NORMED, LFM2_BIASED, NEMOTRON_SUPER, Subject, VOCABULARY, advance, check, tokens,
+};
 use device::Device;
 use facts::BackendKind;
 use models::{
@@ -22,6 +24,17 @@ const SPLIT: &[(Drawn<'static>, &[usize])] = &[
     (("qwen2-mini", &[]), &[2]),
     (("qwen3-moe-mini", &[]), &[2]),
     (("gpt-oss-mini", &[]), &[2]),
+    (("falcon-h1-mini", &[]), &[2]),
+    (("falcon-h1-mini", &[("mamba_n_heads", "8"), ("mamba_d_ssm", "128")]), &[4]),
+    (("falcon-h1-mini", FALCON_NORMED), &[2]),
+    (("lfm2-mini", &[]), &[2, 4]),
+    (("lfm2-mini", LFM2_BIASED), &[4]),
+    (("lfm2-moe-mini", &[]), &[2, 4]),
+    (("nemotron-mini", NEMOTRON_SUPER), &[2]),
+    (("bamba-mini", &[]), &[2]),
+    (("mamba2-mini", &[]), &[2]),
+    (("qwen3-next-mini", &[]), &[2]),
+    (("qwen3.5-moe-mini", &[]), &[2]),
 ];
 
 fn cpu() -> Device {
@@ -32,6 +45,7 @@ fn cpu() -> Device {
 const STAGED: &[(Drawn<'static>, usize)] = &[
     (("granite-hybrid-mini", &[]), 2),
     (("kimi-linear-mini", &[]), 3),
+    (("jamba-mini", &[]), 2),
     (("qwen3-next-mini", &[]), 2),
 ];
 

@@ -10,7 +10,7 @@ fn bfloat16_keeps_logits_within_two_percent() {
         // Where two experts are rated alike, rounding decides which of them a token passes: here it passes all.
         let every: &[_] = match *name {
             "qwen3-moe-mini" | "qwen3-next-mini" | "qwen3.5-moe-mini" | "nemotron-mini"
-            | "lfm2-moe-mini" | "gpt-oss-mini" => &[("num_experts_per_tok", "8")],
+            | "lfm2-moe-mini" | "gpt-oss-mini" | "jamba-mini" => &[("num_experts_per_tok", "8")],
             "kimi-linear-mini" => &[("num_experts_per_token", "8")],
             _ => &[],
         };

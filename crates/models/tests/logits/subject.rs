@@ -31,13 +31,18 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
+    ("mamba-mini", &[]),
+    ("mamba-mini", &[("use_bias", "false"), ("use_conv_bias", "false"), ("state_size", "1")]),
+    ("falcon-mamba-mini", &[]),
+    ("jamba-mini", &[]),
+    ("jamba-mini", JAMBA),
     ("falcon-h1-mini", &[]),
     ("falcon-h1-mini", FALCON_NORMED),
     ("falcon-h1-mini", &[("mamba_rms_norm", "true"), ("tie_word_embeddings", "true")]),
     ("gpt-oss-mini", &[]),
     ("gpt-oss-mini", MXFP4),
     ("lfm2-mini", &[]),
-    ("lfm2-mini", &[("conv_bias", "true"), ("tie_embedding", "false"), ("conv_L_cache", "4")]),
+    ("lfm2-mini", LFM2_BIASED),
     ("lfm2-moe-mini", &[]),
     ("nemotron-mini", &[]),
     ("nemotron-mini", NEMOTRON_SUPER),
@@ -128,19 +133,31 @@ const MXFP4: &[(&str, &str)] = &[(
 )];
 
 /// A gate behind the norm, and step sizes whose factor is the gate's.
-const FALCON_NORMED: &[(&str, &str)] = &[
+pub(crate) const FALCON_NORMED: &[(&str, &str)] = &[
     ("mamba_rms_norm", "true"),
     ("mamba_norm_before_gate", "true"),
     ("ssm_multipliers", "[0.35, 0.25, 0.18, 0.5, 0.35]"),
     ("mlp_multipliers", "[1.0, 0.3]"),
 ];
 
+/// Biases around and in the convolution, a head of its own, and one tap more.
+pub(crate) const LFM2_BIASED: &[(&str, &str)] =
+    &[("conv_bias", "true"), ("tie_embedding", "false"), ("conv_L_cache", "4")];
+
 /// Experts on a narrower vector, eight groups, and weights that do not sum up to 1.
-const NEMOTRON_SUPER: &[(&str, &str)] = &[
+pub(crate) const NEMOTRON_SUPER: &[(&str, &str)] = &[
     ("hybrid_override_pattern", r#""EM*ME""#),
     ("moe_latent_size", "32"),
     ("n_groups", "8"),
     ("norm_topk_prob", "false"),
+];
+
+/// Attention first, experts in no layer, and biases where there were none.
+const JAMBA: &[(&str, &str)] = &[
+    ("attn_layer_offset", "0"),
+    ("num_experts", "1"),
+    ("mamba_proj_bias", "true"),
+    ("mamba_conv_bias", "false"),
 ];
 
 /// Other names for experts, which are in every layer.

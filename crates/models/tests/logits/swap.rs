@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const BUDGET: StepBudget =
     StepBudget { tokens: 150, beside: 60, patience: Duration::MAX, ahead: 4 };
-const FAMILIES: [&str; 2] = ["granite-hybrid-mini", "kimi-linear-mini"];
+const FAMILIES: [&str; 3] = ["granite-hybrid-mini", "kimi-linear-mini", "jamba-mini"];
 
 #[test]
 fn a_sequence_goes_on_in_another_slot_as_if_it_had_stayed() {

@@ -17,9 +17,18 @@ use std::path::{Path, PathBuf};
 /// Starts NVML, asks it everything, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
 /// named before it is made, so that whoever reads knows which one never returned. It may never return itself.
 pub fn tell(source: &Source, out: &mut impl Write) {
-    let mut teller = Teller { out };
-    teller.tell(&source.loader().files(source, "libnvidia-ml.so.1"));
-    teller.line(COMPLETE);
+    Teller { out }.tell(source, Teller::everything);
+}
+
+/// The same of what changes while programs run alone: each GPU's programs, clocks and temperature. Links, memory errors and pairs are many
+/// calls, and every process of a check asks.
+pub fn tell_moment(source: &Source, out: &mut impl Write) {
+    Teller { out }.tell(source, |teller, nvml| {
+        teller.devices(nvml, |teller, device, of| {
+            teller.processes(device, of);
+            teller.clocks(device, of);
+        });
+    });
 }
 
 /// NVML's names of what holds the clocks down; idleness is not counted.
@@ -33,8 +42,14 @@ struct Teller<'a, W> {
 }
 
 impl<W: Write> Teller<'_, W> {
+    /// Tells of the library that starts, and what `of` asks it.
+    fn tell(&mut self, source: &Source, of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
+        self.start(&source.loader().files(source, "libnvidia-ml.so.1"), of);
+        self.line(COMPLETE);
+    }
+
     /// `files` are places where the library lies outside the loader's own search.
-    fn tell(&mut self, files: &[PathBuf]) {
+    fn start(&mut self, files: &[PathBuf], of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
         let mut refused = None;
         // The loader's own choice goes first, since that is the library CUDA programs get.
         let own = std::iter::once(Path::new("libnvidia-ml.so.1"));
@@ -45,7 +60,7 @@ impl<W: Write> Teller<'_, W> {
             match nvml_wrapper::Nvml::builder().lib_path(OsStr::new(library)).init() {
                 Ok(nvml) => {
                     self.key("library", &name);
-                    self.everything(&nvml);
+                    of(self, &nvml);
                     // Closing NVML can hang as any call can, and this process ends anyway.
                     std::mem::forget(nvml);
                     return;
@@ -74,29 +89,38 @@ impl<W: Write> Teller<'_, W> {
                 format!("{}.{}", part(major), part(minor))
             }),
         );
-        let count = self.ask("nvmlDeviceGetCount_v2", "", || nvml.device_count());
-        for index in 0..count.unwrap_or(0) {
-            self.device(nvml, index);
-        }
-        self.pairs(nvml, count.unwrap_or(0));
+        let count = self.devices(nvml, Self::device);
+        self.pairs(nvml, count);
     }
 
-    fn device(&mut self, nvml: &nvml_wrapper::Nvml, index: u32) {
-        let of = format!(" (GPU {index})");
-        self.line("\n[gpu]");
-        self.key("asking", &format!("nvmlDeviceGetHandleByIndex_v2{of}"));
-        let device = match nvml.device_by_index(index) {
-            Ok(device) => device,
-            Err(error) => return self.key("error", &words(&error)),
-        };
-        let name = self.ask("nvmlDeviceGetName", &of, || device.name());
+    /// Each GPU, and what `tell` asks of it; gives their number.
+    fn devices(
+        &mut self,
+        nvml: &nvml_wrapper::Nvml,
+        tell: impl Fn(&mut Self, &nvml_wrapper::Device, &str),
+    ) -> u32 {
+        let count = self.ask("nvmlDeviceGetCount_v2", "", || nvml.device_count()).unwrap_or(0);
+        for index in 0..count {
+            let of = format!(" (GPU {index})");
+            self.line("\n[gpu]");
+            self.key("asking", &format!("nvmlDeviceGetHandleByIndex_v2{of}"));
+            match nvml.device_by_index(index) {
+                Ok(device) => tell(self, &device, &of),
+                Err(error) => self.key("error", &words(&error)),
+            }
+        }
+        count
+    }
+
+    fn device(&mut self, device: &nvml_wrapper::Device, of: &str) {
+        let name = self.ask("nvmlDeviceGetName", of, || device.name());
         self.fact("name", name);
-        let uuid = self.ask("nvmlDeviceGetUUID", &of, || device.uuid());
+        let uuid = self.ask("nvmlDeviceGetUUID", of, || device.uuid());
         self.fact("uuid", uuid);
-        let capability = self
-            .ask("nvmlDeviceGetCudaComputeCapability", &of, || device.cuda_compute_capability());
+        let capability =
+            self.ask("nvmlDeviceGetCudaComputeCapability", of, || device.cuda_compute_capability());
         self.fact("compute_capability", capability.map(|c| format!("{}.{}", c.major, c.minor)));
-        let pci = self.ask("nvmlDeviceGetPciInfo_v3", &of, || device.pci_info());
+        let pci = self.ask("nvmlDeviceGetPciInfo_v3", of, || device.pci_info());
         self.fact("pci_bus", pci.map(|pci| pci.bus_id));
         // Most GPUs have no MIG, and say so by refusing.
         self.key("asking", &format!("nvmlDeviceGetMigMode{of}"));
@@ -111,9 +135,9 @@ impl<W: Write> Teller<'_, W> {
             }
             Err(error) => self.key("memory_error", &words(&error)),
         }
-        self.processes(&device, &of);
-        self.clocks(&device, &of);
-        self.health(&device, &of);
+        self.processes(device, of);
+        self.clocks(device, of);
+        self.health(device, of);
     }
 
     /// How fast it may run now. A GPU that does not tell is none the worse for it.

@@ -1,11 +1,12 @@
-"""``mamba_chunk_scan_combined`` and ``selective_state_update`` of the package mamba-ssm (ops/triton), with one decay a head (Mamba-2)."""
+"""``mamba_chunk_scan_combined`` and ``selective_state_update`` of the package mamba-ssm (ops/triton), with one decay a head (Mamba-2),
+and ``selective_scan_fn`` with a decay a state (Mamba), of which ``selective_state_update`` is one token."""
 
 from .. import ops
 from . import unsupported
 from ._sequences import offsets
 from .causal_conv1d import causal_conv1d_fn
 
-__all__ = ["mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined", "selective_state_update"]
+__all__ = ["mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined", "selective_scan_fn", "selective_state_update"]
 
 
 def mamba_chunk_scan_combined(
@@ -123,6 +124,33 @@ def mamba_split_conv1d_scan_combined(
     return (y, state) if return_final_states else y
 
 
+def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False):
+    """u, delta and z ``[B, E, T]``, A ``[E, N]``, B and C ``[B, N, T]`` or ``[B, G, N, T]``, D and delta_bias ``[E]``: y like u, with
+    ``return_last_state`` and the states ``[B, E, N]`` in float32."""
+    unsupported(
+        "selective_scan_fn",
+        A_of_complex_numbers=A.is_complex(),
+        B_for_all_tokens=B.dim() < 3,
+        C_for_all_tokens=C.dim() < 3,
+    )
+    u, delta, z = (None if one is None else one.transpose(1, 2) for one in (u, delta, z))
+    # Groups, then states, behind tokens.
+    B, C = ((one.unsqueeze(1) if one.dim() == 3 else one).permute(0, 3, 1, 2).to(u.dtype) for one in (B, C))
+    found = ops.selective_scan(
+        u,
+        delta,
+        A,
+        B,
+        C,
+        D=D,
+        z=z,
+        delta_bias=delta_bias,
+        delta_softplus=delta_softplus,
+        return_state=return_last_state,
+    )
+    return (found[0].transpose(1, 2), found[1]) if return_last_state else found.transpose(1, 2)
+
+
 def _of_heads(name, tensor, dimensions):
     """What a head has of a tensor that was expanded over its last dimensions: theirs takes [.., P] and [.., P, N], of which a tied
     one has stride 0."""
@@ -136,24 +164,27 @@ def selective_state_update(
     state, x, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False, state_batch_indices=None
 ):
     """One token of each sequence. state ``[B, H, P, N]``, written over; x ``[B, H, P]``; dt ``[B, H, P]``, A ``[H, P, N]``, D and dt_bias
-    ``[H, P]`` expanded from one value a head; B and C ``[B, G, N]``: y ``[B, H, P]``."""
-    if x.dim() != 3:
-        raise NotImplementedError("firstlight's selective_state_update wants heads: x [B, H, P] (Mamba-2), not Mamba-1's [B, C]")
+    ``[H, P]`` expanded from one value a head; B and C ``[B, G, N]``: y ``[B, H, P]``. Of Mamba without heads: state ``[B, E, N]``, x and dt
+    ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``: y ``[B, E]``."""
     in_place = state.is_contiguous() and state.dtype.itemsize == 4
     kept = state if in_place else state.float().contiguous()
-    y = ops.ssd(
-        x.unsqueeze(1),
-        _of_heads("dt", dt, 1).unsqueeze(1),
-        _of_heads("A", A, 2).contiguous(),
-        B.unsqueeze(1),
-        C.unsqueeze(1),
-        D=None if D is None else _of_heads("D", D, 1).contiguous(),
-        z=None if z is None else z.unsqueeze(1),
-        dt_bias=None if dt_bias is None else _of_heads("dt_bias", dt_bias, 1).contiguous(),
-        dt_softplus=dt_softplus,
-        state=kept,
-        state_indices=state_batch_indices,
-    )
+    x, dt, B, C = (one.unsqueeze(1) for one in (x, dt, B, C))
+    over = {"z": None if z is None else z.unsqueeze(1), "state": kept, "state_indices": state_batch_indices}
+    if x.dim() == 3:
+        B, C = B.unsqueeze(2), C.unsqueeze(2)
+        y = ops.selective_scan(x, dt, A, B, C, D=D, delta_bias=dt_bias, delta_softplus=dt_softplus, **over)
+    else:
+        y = ops.ssd(
+            x,
+            _of_heads("dt", dt, 1),
+            _of_heads("A", A, 2).contiguous(),
+            B,
+            C,
+            D=None if D is None else _of_heads("D", D, 1).contiguous(),
+            dt_bias=None if dt_bias is None else _of_heads("dt_bias", dt_bias, 1).contiguous(),
+            dt_softplus=dt_softplus,
+            **over,
+        )
     if not in_place:
         state.copy_(kept)
     return y.squeeze(1)

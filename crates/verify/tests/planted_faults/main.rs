@@ -18,6 +18,7 @@ mod nsa;
 mod outputs;
 mod rmsnorm;
 mod sampling;
+mod selective_scan;
 mod ssd;
 
 use facts::{BackendKind, Status};
@@ -116,6 +117,11 @@ fn wrong_gated_delta_is_caught() {
 #[test]
 fn wrong_ssd_is_caught() {
     check("ssd", ssd::FAULTS);
+}
+
+#[test]
+fn wrong_selective_scan_is_caught() {
+    check("selective_scan", selective_scan::FAULTS);
 }
 
 #[test]

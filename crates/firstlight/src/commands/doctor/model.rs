@@ -1,7 +1,7 @@
 //! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly. Or a GGUF file,
 //! whose header is both.
 
-use crate::cli::Wanted;
+use crate::cli::{NarrowWeights, Wanted};
 use crate::failure::Failure;
 use architectures::{Config, ConfigError};
 use diagnose::{ModelOptions, Weights};
@@ -17,7 +17,8 @@ const LONGEST: u64 = 100 << 20;
 pub(in crate::commands) struct Model {
     config: String,
     path: PathBuf,
-    weights: Result<Weights, ModelError>,
+    /// None where the config alone is to be counted by.
+    weights: Option<Result<Weights, ModelError>>,
 }
 
 /// Tokens of a sequence that are counted where nothing else was asked for.
@@ -29,9 +30,15 @@ impl Model {
         Config::parse(&self.path.display().to_string(), &self.config)
     }
 
+    /// The model that `quantize` would make of this one.
+    pub(in crate::commands) fn rounded(self, to: NarrowWeights) -> anyhow::Result<Self> {
+        let config = to.of(self.config()?)?.to_text();
+        Ok(Self { config, weights: None, ..self })
+    }
+
     /// Refuses weights that are not all there, with the file, the bytes wanted and the bytes there.
     pub(in crate::commands) fn whole(&self, report: &DoctorReport) -> anyhow::Result<()> {
-        let Err(error) = &self.weights else { return Ok(()) };
+        let Some(Err(error)) = &self.weights else { return Ok(()) };
         let by_config = report.model.as_ref().and_then(|model| model.memory.weights_bytes.as_ref());
         let wanted = match (error, by_config) {
             (ModelError::Incomplete { wanted: None, there, .. }, Some(bytes)) => {
@@ -49,16 +56,21 @@ impl Model {
     }
 }
 
-/// Reads a folder with config.json, or that file itself, or a GGUF file.
+/// Reads a folder with config.json, or that file itself, or a GGUF file; or takes the config of a shape by its name.
 pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     let shown = named.display();
     if !named.exists() {
-        let hint = "name a folder with config.json, or the file";
+        if let Ok(shape) = models::shape(&shown.to_string()) {
+            let config = shape.to_text();
+            return Ok(Model { config, path: named.to_path_buf(), weights: None });
+        }
+        let hint =
+            "name a folder with config.json, or the file, or a shape that `firstlight synth` lists";
         return Err(Failure::hinted(format!("the model {shown} does not exist"), hint));
     }
     if models::is_gguf(named) {
         let config = models::read_config(named)?.to_text();
-        return Ok(Model { config, path: named.to_path_buf(), weights: weights(named) });
+        return Ok(Model { config, path: named.to_path_buf(), weights: Some(weights(named)) });
     }
     let path = if named.is_dir() { named.join("config.json") } else { named.to_path_buf() };
     let config = text(&path).map_err(|reason| {
@@ -67,7 +79,7 @@ pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     })?;
     // The parent of `config.json` is an empty path.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let weights = weights(folder.unwrap_or(Path::new(".")));
+    let weights = Some(weights(folder.unwrap_or(Path::new("."))));
     Ok(Model { config, path, weights })
 }
 
@@ -81,7 +93,7 @@ pub(in crate::commands) fn judge(
         source: model.path.display().to_string(),
         context_tokens: arguments.context.unwrap_or(DEFAULT_CONTEXT),
         sequences: arguments.sequences,
-        weights: model.weights.as_ref().ok().cloned(),
+        weights: model.weights.as_ref().and_then(|weights| weights.as_ref().ok()).cloned(),
     };
     let (wanted, findings) =
         diagnose::model(&model.config, &options, &report.machine, &report.envs, &report.findings)?;

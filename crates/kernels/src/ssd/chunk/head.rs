@@ -8,7 +8,7 @@ use crate::floats::{narrow, widen};
 use crate::ssd::chunk::{cut, scores};
 use crate::ssd::decay::Decay;
 use crate::ssd::operands::{Operands, Rows, Scale, finish, map};
-use crate::ssd::transpose::transpose;
+use crate::transpose::transpose;
 use device::{Isa, SharedMut};
 use std::ops::Range;
 

@@ -173,7 +173,7 @@ fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
 
 /// Angles a position and the factor on cosines, as transformers' `modeling_rope_utils.py` works them out from wave lengths.
 fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
-    if m.config["model_type"] == "nemotron_h" {
+    if m.config["model_type"] == "nemotron_h" || m.config["model_type"] == "jamba" {
         return (Vec::new(), 1.0);
     }
     let theta = m.number("rope_theta");

@@ -1,4 +1,4 @@
-//! Transposing a head's state between its layout in memory and the one that products read.
+//! Transposing a state between its layout in memory and the one that a kernel reads.
 #![allow(unsafe_code)] // Square blocks through registers, bounds checked first.
 
 use crate::cpu::simd::Simd;
@@ -8,7 +8,7 @@ use crate::cpu::simd::Simd;
 /// # Panics
 /// When a slice does not have `rows * columns` values.
 #[inline(always)]
-pub(super) fn transpose<S: Simd>(
+pub(crate) fn transpose<S: Simd>(
     simd: S,
     from: &[f32],
     rows: usize,

@@ -1,0 +1,78 @@
+//! A call of `selective_scan` in its own words.
+
+use super::SelectiveScanOp;
+use crate::op::given;
+use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+
+/// What a call says beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelectiveScanOptions {
+    /// Whether step sizes go through softplus.
+    pub delta_softplus: bool,
+}
+
+impl Default for SelectiveScanOptions {
+    fn default() -> Self {
+        Self { delta_softplus: true }
+    }
+}
+
+impl Options for SelectiveScanOptions {
+    fn read(settings: &Settings) -> Result<Self, OpError> {
+        let given = settings.bool("selective_scan", "delta_softplus")?;
+        Ok(given.map_or_else(Self::default, |delta_softplus| Self { delta_softplus }))
+    }
+
+    fn key(&self, key: &mut Key) {
+        key.word(u64::from(self.delta_softplus));
+    }
+}
+
+/// `h <- exp(dt A) h + dt u B, y = h C + D u` of each channel.
+#[derive(Debug, Clone, Copy)]
+pub struct SelectiveScanCall<'a> {
+    /// Tokens by channel `[B, T, E]` or packed `[total, E]`.
+    pub u: &'a Tensor,
+    /// Raw step sizes `[B, T, E]`.
+    pub delta: &'a Tensor,
+    /// Rates of each channel's states `[E, N]`.
+    pub a: &'a Tensor,
+    /// Input projections `[B, T, G, N]`.
+    pub b: &'a Tensor,
+    /// Output projections `[B, T, G, N]`.
+    pub c: &'a Tensor,
+    /// Skip weight `[E]`.
+    pub d: Option<&'a Tensor>,
+    /// Gate `[B, T, E]`.
+    pub z: Option<&'a Tensor>,
+    /// Added to delta before the softplus `[E]`.
+    pub delta_bias: Option<&'a Tensor>,
+    /// Where each packed sequence begins `[sequences + 1]`.
+    pub offsets: Option<&'a Tensor>,
+    /// States `[sequences, E, N]`, or pools of them.
+    pub states: States<'a>,
+    /// Options.
+    pub options: SelectiveScanOptions,
+    /// Where y goes on a GPU.
+    pub o: Option<&'a Tensor>,
+}
+
+impl Typed for SelectiveScanCall<'_> {
+    type Family = SelectiveScanOp;
+
+    fn given(&self) -> Given<'_, SelectiveScanOp> {
+        let mut given = given!(SelectiveScanOp, self.options, {
+            "u": self.u,
+            "delta": self.delta,
+            "A": self.a,
+            "B": self.b,
+            "C": self.c,
+            "D": self.d,
+            "z": self.z,
+            "delta_bias": self.delta_bias,
+            "cu_seqlens": self.offsets,
+        } -> { "o": self.o });
+        given.states(&self.states);
+        given
+    }
+}

@@ -1,0 +1,57 @@
+//! Checkpoints that the libraries of weights' formats write, and what they say that these stand for.
+
+use crate::Checkpoint;
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::{TempDir, tempdir};
+
+/// What a script writes with the libraries, which `cargo xtask test` gets; without them this says so, and there is none.
+pub(crate) fn written(script: &str) -> Option<TempDir> {
+    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
+        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with the formats' libraries");
+        return None;
+    };
+    let (modules, folder) = (tempdir().unwrap(), tempdir().unwrap());
+    let shared = include_str!("packers/written.py");
+    std::fs::write(modules.path().join("written.py"), shared).unwrap();
+    let packers = std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default();
+    let paths = std::env::split_paths(&packers).chain([modules.path().to_owned()]);
+    let ran = Command::new(python)
+        .args(["-s", "-c", script])
+        .arg(folder.path())
+        .env("PYTHONPATH", std::env::join_paths(paths).unwrap())
+        .env("OMP_NUM_THREADS", "1")
+        // What torch would compile first takes minutes, and gives the same.
+        .env("TORCHDYNAMO_DISABLE", "1")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    println!("{}", String::from_utf8_lossy(&ran.stdout));
+    Some(folder)
+}
+
+/// The folders that were written, by their names.
+pub(crate) fn folders(of: &TempDir) -> Vec<(String, PathBuf)> {
+    let path = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path();
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let all = std::fs::read_dir(of.path()).unwrap().map(path);
+    let mut all: Vec<_> = all.map(|path| (name(&path), path)).collect();
+    all.sort();
+    all
+}
+
+/// Holds each tensor of a checkpoint against what stands beside it, and their number of parameters; gives the number of tensors.
+pub(crate) fn hold(path: &Path, check: impl Fn(&str, &Checkpoint, &TensorView<'_>)) -> usize {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();
+    let want = SafeTensors::deserialize(&bytes).unwrap();
+    let mut parameters = 0;
+    for (name, want) in want.tensors() {
+        check(&name, &checkpoint, &want);
+        parameters += want.shape().iter().product::<usize>() as u64;
+    }
+    assert_eq!(checkpoint.parameters(), parameters, "{}", path.display());
+    want.len()
+}
