@@ -128,7 +128,8 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}\n{told}");
+    let gathered = out.join("fleet.json").exists();
+    assert_eq!((output.status.code(), gathered), (Some(1), true), "{said}\n{told}");
     let report = report(&out);
     assert_eq!(report["launcher"], "Open MPI");
     for (rule, words) in [

@@ -123,7 +123,8 @@ fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
     let mut marked = false;
     for file in &fetched {
         let text = std::fs::read_to_string(runs.join(file)).unwrap();
-        assert!(!text.contains(ADDRESS) && !text.contains("22014"), "{file}: {text}");
+        // With its colon: bytes of memory that are free may have the same digits.
+        assert!(!text.contains(ADDRESS) && !text.contains(":22014"), "{file}: {text}");
         marked |= text.contains("--peer-path\",\n    \"[address]\"");
     }
     assert!(marked, "{fetched:?}");
