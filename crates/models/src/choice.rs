@@ -37,13 +37,6 @@ impl Choice<'_> {
         token.is_some_and(|token| self.stop_ids.contains(&token))
     }
 
-    /// Of tokens that were chosen one behind the other those up to the one that ends the sequence.
-    pub(crate) fn up_to_end(&self, tokens: &mut Vec<Option<u32>>) {
-        if let Some(end) = tokens.iter().position(|token| self.ends(*token)) {
-            tokens.truncate(end + 1);
-        }
-    }
-
     /// Which of the seed's draws the next token is: each place in a sequence has its own.
     fn draw(&self) -> usize {
         (self.prompt.len() + self.added.len()).saturating_sub(1)

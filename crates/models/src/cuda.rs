@@ -1,6 +1,7 @@
 //! The engine on NVIDIA GPUs: weights, states and caches stay there, every layer is a list of planned launches, and a step
 //! of one token a sequence is one recorded graph.
 
+mod ahead;
 mod attend;
 mod calls;
 mod choose;
@@ -24,8 +25,9 @@ use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::saved;
 use crate::{Architecture, ModelError, Saved};
+use ahead::Ahead;
 use choose::{Chooser, Counts};
-use decode::{DecodeGraph, DecodeGraphs};
+use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
 use device::cuda::{Stream, Swap};
 use experts::CudaExperts;
@@ -47,7 +49,8 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     // What a reader takes for a steady stream.
     patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
-    ahead: decode::STEPS,
+    // Some are chosen while those before them are given out.
+    ahead: 2 * decode::STEPS,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
     lacks: lacks::lacks,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
@@ -83,6 +86,8 @@ struct CudaEngine {
     decoders: DecodeGraphs,
     /// How often each token was there.
     counts: Counts,
+    /// Tokens that it chooses while the host goes on.
+    ahead: Ahead,
     /// Plans of calls that were made before.
     plans: RefCell<Plans>,
     /// Copies of sequences on the host.
@@ -112,7 +117,7 @@ impl CudaEngine {
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
-        let stream = cuda.stream().clone();
+        let (stream, courier) = (cuda.stream().clone(), cuda.courier());
         let tokens = longest(capacity);
         let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, tokens));
         let ranks = ranks.transpose()?;
@@ -137,6 +142,7 @@ impl CudaEngine {
             pages,
             decoders: DecodeGraphs::default(),
             counts: Counts::default(),
+            ahead: Ahead::new(courier),
             plans: RefCell::default(),
             saves: Saves::default(),
             ranks,
@@ -173,15 +179,15 @@ impl CudaEngine {
         self.plan(&mut run, wanted)
     }
 
-    /// The graph of a step of one token a sequence, ready to be launched for this batch, whose sequences have so many
-    /// tokens before it.
+    /// The size of the graph of a step of one token a sequence, which is ready to be launched for this batch, whose sequences have so
+    /// many tokens before it.
     fn decoder(
         &mut self,
         batch: &Batch,
         before: &[usize],
         how: &[Option<Choice<'_>>],
         counts: Option<&Tensor>,
-    ) -> Result<&mut DecodeGraph, ModelError> {
+    ) -> Result<Size, ModelError> {
         let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
         let of = [batch.sequences.len(), longest.unwrap_or(1)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), counts.is_some());
@@ -192,7 +198,12 @@ impl CudaEngine {
         let graph = self.decoders.launching(size);
         let graph = graph.ok_or_else(|| ModelError::fault("a recorded step was not kept"))?;
         graph.prepare((batch, before), how, &self.pages, &self.stream).map_err(failed)?;
-        Ok(graph)
+        Ok(size)
+    }
+
+    /// A graph that is kept.
+    fn graph(&mut self, size: Size) -> Result<&mut DecodeGraph, ModelError> {
+        self.decoders.get(size).ok_or_else(|| ModelError::fault("a recorded step was not kept"))
     }
 
     /// The logits of a step, which lie on the GPU.
@@ -204,8 +215,8 @@ impl CudaEngine {
         let stream = self.stream.clone();
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
-        let graph = self.decoder(batch, &before, &[], None)?;
-        let logits = graph.run(&stream).map_err(failed)?;
+        let size = self.decoder(batch, &before, &[], None)?;
+        let logits = self.graph(size)?.run(&stream).map_err(failed)?;
         logits.rows(0, batch.sequences.len()).map_err(failed)
     }
 
@@ -321,43 +332,38 @@ impl Engine for CudaEngine {
         how: &[Option<Choice<'_>>],
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
-        // Of a prompt's piece that is one token long, and not its last, nothing is chosen: the recorded step would.
-        let by_itself = |choice: &Option<Choice<'_>>| {
-            choice.as_ref().is_some_and(|choice| choice.mask.is_none() && !choice.logits)
-        };
-        let one_token = batch.tokens.len() == batch.sequences.len();
-        if !one_token || !how.iter().all(by_itself) {
-            if count != 1 {
-                let what =
-                    "tokens that are chosen at once are of all, and want neither masks nor logits";
-                return Err(ModelError::fault(what));
-            }
-            let logits = self.logits(batch, Wanted::Last)?;
-            return self.choose_from(&logits, how, &batch.sequences);
+        if self.by_itself(batch, how) {
+            return self.choose_all(batch, how, count);
         }
-        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        self.saves.land(&batch.sequences).map_err(failed)?;
-        // Blocks for all of them first: the GPU goes from one token to the next by itself.
-        let before: Vec<usize> =
-            batch.sequences.iter().map(|place| self.pages.len(*place)).collect();
-        let more: Vec<_> = batch.sequences.iter().map(|place| (*place, count)).collect();
-        self.pages.grow(&more)?;
-        let counts = self.counts(how, &batch.sequences)?;
-        let stream = self.stream.clone();
-        let graph = self.decoder(batch, &before, how, counts.as_ref())?;
-        let words = graph.tokens(batch.sequences.len(), count, &stream).map_err(failed)?;
-        let mut drawn = Vec::new();
-        for (at, words) in words.into_iter().enumerate() {
-            let (slot, mut tokens) = (batch.sequences[at], words.into_iter().map(token).collect());
-            if let Some(choice) = &how[at] {
-                choice.up_to_end(&mut tokens);
-                self.counts.advance(choice, slot, tokens.len());
-            }
-            // The GPU took its slot away at its end: its states stand there, and what was written of keys and values is beyond.
-            self.pages.cut(slot, before[at] + tokens.len());
-            drawn.push(Drawn { tokens, logits: None });
+        if count != 1 {
+            let what =
+                "tokens that are chosen at once are of all, and want neither masks nor logits";
+            return Err(ModelError::fault(what));
         }
-        Ok(drawn)
+        let logits = self.logits(batch, Wanted::Last)?;
+        self.choose_from(&logits, how, &batch.sequences)
+    }
+
+    fn begin_choosing(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+        more: bool,
+    ) -> Result<bool, ModelError> {
+        if count > decode::STEPS || !self.by_itself(batch, how) {
+            return Ok(false);
+        }
+        self.begin(batch, how, count, count + usize::from(more))?;
+        Ok(true)
+    }
+
+    fn choose_more(&mut self, count: usize, more: bool) -> Result<bool, ModelError> {
+        self.go_on(count, more)
+    }
+
+    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+        self.oldest()
     }
 
     fn pages(&self) -> &Pages {
@@ -412,6 +418,7 @@ impl Engine for CudaEngine {
     fn reset(&mut self, sequence: usize) {
         // As below.
         let _ = self.saves.land(&[sequence]);
+        self.ahead.leave(sequence);
         self.pages.release(sequence);
         self.counts.reset(sequence);
         for pool in &self.memory.states {

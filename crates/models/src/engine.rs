@@ -227,6 +227,11 @@ impl Batch {
         &self.tokens
     }
 
+    /// The slots of its sequences.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.sequences.iter().copied()
+    }
+
     /// Each sequence with its number of tokens.
     pub(crate) fn lengths(&self) -> Vec<(usize, usize)> {
         let lengths = self.offsets.windows(2).map(|ends| ends[1] - ends[0]);
@@ -322,6 +327,38 @@ pub trait Engine: Send {
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
         choose_by_steps(self, batch, how, count)
+    }
+    /// Begins what [`Engine::choose`] does, and comes back before it is done; whether the engine can, which it cannot by default.
+    /// `more` where [`Engine::choose_more`] is to follow: then the sequences have place for a token more meanwhile.
+    ///
+    /// Until [`Engine::chosen`] has given everything, no sequence of these may be advanced, copied or kept otherwise. One that is
+    /// reset meanwhile is given no more tokens.
+    ///
+    /// # Errors
+    /// As [`Engine::choose`].
+    fn begin_choosing(
+        &mut self,
+        _batch: &Batch,
+        _how: &[Option<Choice<'_>>],
+        _count: usize,
+        _more: bool,
+    ) -> Result<bool, ModelError> {
+        Ok(false)
+    }
+    /// Goes on with the same sequences, behind the tokens that are being chosen; whether it does. Not where one of them is known to have
+    /// ended, or there is no place.
+    ///
+    /// # Errors
+    /// As [`Engine::choose`].
+    fn choose_more(&mut self, _count: usize, _more: bool) -> Result<bool, ModelError> {
+        Ok(false)
+    }
+    /// Waits for the tokens that were begun first of those that were not given yet: of each sequence, up to the one that ends it.
+    ///
+    /// # Errors
+    /// As [`Engine::choose`], also where nothing was begun.
+    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+        Err(ModelError::fault("no tokens are being chosen"))
     }
     /// Tokens that a sequence has been advanced by.
     fn len(&self, sequence: usize) -> usize {

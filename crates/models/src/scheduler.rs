@@ -20,6 +20,7 @@ mod read;
 mod request;
 mod swap;
 mod turns;
+mod under_way;
 
 pub use event::{Event, Logits};
 pub use failed::Failed;
@@ -30,6 +31,7 @@ use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
 use swap::Swap;
+use under_way::UnderWay;
 
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
@@ -108,6 +110,8 @@ pub struct Scheduler<'e> {
     stepped: usize,
     /// How long steps took.
     pace: Pace,
+    /// What the engine is choosing.
+    under_way: UnderWay,
     /// The request that alone is admitted, where there is one.
     alone: Option<RequestId>,
     /// Requests that had a slot in the step that failed last.
@@ -138,6 +142,7 @@ impl<'e> Scheduler<'e> {
             logits: Vec::new(),
             stepped: 0,
             pace: Pace::default(),
+            under_way: UnderWay::default(),
             alone: None,
             involved: Vec::new(),
             prepared: 0,
@@ -299,6 +304,7 @@ impl<'e> Scheduler<'e> {
         self.stepped = 0;
         let done = self.passes(&mut events);
         if let Err(error) = done {
+            self.forget_under_way();
             self.involved = self.running().collect();
             self.stop_all(&mut events);
             self.due = events;
@@ -309,6 +315,9 @@ impl<'e> Scheduler<'e> {
 
     fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
         self.swap.begin();
+        if self.goes_on(events)? {
+            return Ok(());
+        }
         self.make_room(events);
         self.admit(events)?;
         self.evict_ahead();
@@ -344,6 +353,9 @@ impl<'e> Scheduler<'e> {
             batch.add(live.slot, live.next(1));
         }
         let (count, began) = (self.ahead(&who), Instant::now());
+        if count > 1 && self.begin_ahead((&batch, &who), count, events)? {
+            return Ok(());
+        }
         self.advance(&batch, who.iter().map(|at| (*at, 1)).collect(), count, events)?;
         self.pace.decoded(began.elapsed(), count);
         Ok(())
@@ -401,7 +413,8 @@ impl<'e> Scheduler<'e> {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
-        let mut count = least.min(self.budget.ahead).min(self.pace.burst()).max(1);
+        // One is under way while another one is given out, however long they take.
+        let mut count = least.min(self.budget.ahead).min(self.pace.burst().max(2)).max(1);
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }
@@ -450,8 +463,9 @@ impl<'e> Scheduler<'e> {
 }
 
 impl Drop for Scheduler<'_> {
-    /// The engine's slots are free again.
+    /// The engine's slots are free again, and it chooses nothing for them.
     fn drop(&mut self) {
+        self.forget_under_way();
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
         self.drop_all();
     }

@@ -150,7 +150,7 @@ impl Stream {
     /// Starts copying a buffer to the start of a pinned one, and returns at once.
     ///
     /// # Safety
-    /// The pinned buffer is as long, must not be dropped before the copy is done, and is read by nobody but the GPU until then.
+    /// The pinned buffer is as long or longer, must not be dropped before the copy is done, and is read by nobody but the GPU until then.
     pub(super) unsafe fn start_read(
         &self,
         buffer: &Buffer,

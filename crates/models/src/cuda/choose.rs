@@ -146,10 +146,8 @@ impl Counts {
     }
 
     /// Counts tokens that the GPU chose for a sequence and counted itself.
-    pub(super) fn advance(&mut self, choice: &Choice<'_>, slot: usize, tokens: usize) {
-        if choice.sampling.penalises() {
-            self.counted[slot] += tokens;
-        }
+    pub(super) fn advance(&mut self, slot: usize, tokens: usize) {
+        self.counted[slot] += tokens;
     }
 
     /// Forgets a sequence.

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
 const FEWEST_BLOCKS: usize = 16;
 
-/// Steps of the longer recording: between two graphs the GPU waits for the host's word, within one it does not.
-pub(super) const STEPS: usize = 8;
+/// Steps of the longer recording. A few are begun while as many are under way: between these the GPU waits for nobody.
+pub(super) const STEPS: usize = 4;
 
 /// Recorded steps that are kept: one that was not launched for the longest makes room for another one.
 const MOST_GRAPHS: usize = 24;
@@ -173,33 +173,28 @@ impl DecodeGraph {
         Ok(&self.logits)
     }
 
-    /// Runs so many steps, each from the tokens that the one before it chose; gives the words of each step for each of so many
-    /// sequences.
-    pub(super) fn tokens(
-        &mut self,
-        sequences: usize,
-        count: usize,
-        stream: &Stream,
-    ) -> Result<Vec<Vec<i32>>, OpError> {
-        let rows = self.chosen.shape()[0];
-        let all = Tensor::allocate(stream, &[count, rows], DType::I32)?;
-        for first in (0..count).step_by(STEPS) {
-            let some = STEPS.min(count - first);
-            if some == STEPS {
-                self.steps(stream)?.launch(stream).map_err(device_error)?;
-                all.rows(first, STEPS)?.copy_from(&self.history, stream)?;
-                continue;
-            }
-            for step in first..first + some {
-                for graph in self.step(stream)? {
-                    graph.launch(stream).map_err(device_error)?;
-                }
-                all.rows(step, 1)?.copy_from(&self.chosen, stream)?;
-            }
+    /// Runs so many steps, at most [`STEPS`], each from the tokens that the one before it chose.
+    pub(super) fn launch(&mut self, count: usize, stream: &Stream) -> Result<(), OpError> {
+        if count == STEPS {
+            return self.steps(stream)?.launch(stream).map_err(device_error);
         }
-        let words = integers(&all, stream)?;
-        let of_row = |row: usize| words.iter().copied().skip(row).step_by(rows.max(1)).collect();
-        Ok((0..sequences).map(of_row).collect())
+        for step in 0..count {
+            for graph in self.step(stream)? {
+                graph.launch(stream).map_err(device_error)?;
+            }
+            self.history.rows(step, 1)?.copy_from(&self.chosen, stream)?;
+        }
+        Ok(())
+    }
+
+    /// The words of the steps that were launched last, `[STEPS, rows]`.
+    pub(super) fn history(&self) -> &Tensor {
+        &self.history
+    }
+
+    /// The blocks of each sequence, `[rows, width]`.
+    pub(super) fn table(&self) -> &Tensor {
+        &self.pass.groups[0].table
     }
 }
 

@@ -81,9 +81,31 @@ impl Engine for Led {
         how: &[Option<Choice<'_>>],
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
-        let wishes = how.iter().map(|how| how.as_ref().map(Wish::of)).collect();
-        self.ranks.order(&Order::Choose { batch: batch.clone(), how: wishes, count })?;
+        self.ranks.order(&Order::Choose { batch: batch.clone(), how: wishes(how), count })?;
         self.engine.choose(batch, how, count)
+    }
+
+    fn begin_choosing(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+        more: bool,
+    ) -> Result<bool, ModelError> {
+        let (batch_of_all, how_of_all) = (batch.clone(), wishes(how));
+        let order = Order::BeginChoosing { batch: batch_of_all, how: how_of_all, count, more };
+        self.ranks.order(&order)?;
+        self.engine.begin_choosing(batch, how, count, more)
+    }
+
+    fn choose_more(&mut self, count: usize, more: bool) -> Result<bool, ModelError> {
+        self.ranks.order(&Order::ChooseMore { count, more })?;
+        self.engine.choose_more(count, more)
+    }
+
+    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+        self.ranks.order(&Order::Chosen)?;
+        self.engine.chosen()
     }
 
     fn reset(&mut self, sequence: usize) {
@@ -150,6 +172,18 @@ impl Engine for Led {
     }
 }
 
+/// Choices as they are sent.
+fn wishes(how: &[Option<Choice<'_>>]) -> Vec<Option<Wish>> {
+    how.iter().map(|how| how.as_ref().map(Wish::of)).collect()
+}
+
+/// Does something with choices that were sent.
+fn granted<T>(how: Vec<Option<Wish>>, with: impl FnOnce(&[Option<Choice<'_>>]) -> T) -> T {
+    let how: Vec<Option<Granted>> = how.into_iter().map(|wish| wish.map(Wish::granted)).collect();
+    let how: Vec<_> = how.iter().map(|how| how.as_ref().map(Granted::choice)).collect();
+    with(&how)
+}
+
 /// Another rank: does what rank 0 says, on the device that `open` opens for its part of a model, until rank 0 is gone. That is an orderly
 /// end where it has closed its model before.
 ///
@@ -185,11 +219,15 @@ pub fn follow<E: From<ModelError>>(
             (_, None) => Err(ModelError::rank(0, "asks for steps of no model")),
             (Order::Step { batch, wanted }, Some(engine)) => engine.step(&batch, wanted).map(drop),
             (Order::Choose { batch, how, count }, Some(engine)) => {
-                let how: Vec<Option<Granted>> =
-                    how.into_iter().map(|wish| wish.map(Wish::granted)).collect();
-                let how: Vec<_> = how.iter().map(|how| how.as_ref().map(Granted::choice)).collect();
-                engine.choose(&batch, &how, count).map(drop)
+                granted(how, |how| engine.choose(&batch, how, count)).map(drop)
             }
+            (Order::BeginChoosing { batch, how, count, more }, Some(engine)) => {
+                granted(how, |how| engine.begin_choosing(&batch, how, count, more)).map(drop)
+            }
+            (Order::ChooseMore { count, more }, Some(engine)) => {
+                engine.choose_more(count, more).map(drop)
+            }
+            (Order::Chosen, Some(engine)) => engine.chosen().map(drop),
             (Order::Reset(sequence), Some(engine)) => {
                 engine.reset(sequence);
                 Ok(())

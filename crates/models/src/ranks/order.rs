@@ -19,6 +19,17 @@ pub(super) enum Order {
         how: Vec<Option<Wish>>,
         count: usize,
     },
+    BeginChoosing {
+        batch: Batch,
+        how: Vec<Option<Wish>>,
+        count: usize,
+        more: bool,
+    },
+    ChooseMore {
+        count: usize,
+        more: bool,
+    },
+    Chosen,
     Reset(usize),
     Fork {
         from: usize,

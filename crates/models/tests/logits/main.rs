@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
 mod bitsandbytes;
+mod eager;
 mod generation;
 mod gguf;
 mod lengths;

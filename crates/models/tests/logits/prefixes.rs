@@ -1,5 +1,6 @@
 //! The prefix cache: what is continued from a kept state is continued as if it had been read anew.
 
+use crate::eager::Eager;
 use crate::subject::tokens;
 use architectures::Architecture;
 use device::Device;
@@ -19,7 +20,8 @@ pub(crate) fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
     let device = device::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences, tokens: 320 };
-    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
+    let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
+    Box::new(Eager::new(engine.unwrap()))
 }
 
 pub(crate) fn request(prompt: &[u32], shared: usize) -> Request {

@@ -6,6 +6,7 @@
 //! FIRSTLIGHT_ARRIVALS=10000 cargo test -p models --test logits scheduler::
 //! ```
 
+use crate::eager::Eager;
 use crate::subject::tokens;
 use facts::BackendKind;
 use models::{
@@ -26,10 +27,15 @@ const LENGTHS: [usize; 12] = [1, 2, 17, 50, 60, 62, 63, 64, 65, 120, 127, 250];
 const LIMIT: usize = 14;
 
 fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
+    Box::new(eager(name, capacity))
+}
+
+fn eager(name: &str, capacity: Capacity) -> Eager {
     // A head of its own: the likeliest token is not the last one again.
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
     let device = device::open(BackendKind::Cpu).unwrap();
-    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
+    let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
+    Eager::new(engine.unwrap())
 }
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
@@ -422,4 +428,44 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
         }
     }
     assert!(reused > 4 && anew > 2, "{reused} went on, {anew} began anew");
+}
+
+/// One ends by a token while the device goes on, one is cancelled, one comes, and two end by their length.
+#[test]
+fn the_device_goes_on_while_tokens_are_given_out() {
+    let name = "kimi-linear-mini";
+    let prompts = [31, 32, 33, 34].map(|seed| tokens(seed, 60));
+    let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
+    let budget = StepBudget { tokens: 400, beside: 400, patience: Duration::MAX, ahead: 1 };
+    let want = prompts.clone().map(|prompt| {
+        let requests = [request(prompt, 40)];
+        generate(&mut *fresh, &requests, budget, |_| Next::More).unwrap().remove(0).tokens
+    });
+    // Its first token that no other ends with, within a part.
+    let at = (8..40).find(|at| !want[0][..*at].contains(&want[0][*at])).unwrap();
+    let mut engine = eager(name, Capacity { sequences: 3, tokens: 300 });
+    let mut scheduler = Scheduler::new(&mut engine, StepBudget { ahead: 8, ..budget });
+    let stopped =
+        Request { stop_ids: vec![want[0][at]], turn: true, ..request(prompts[0].clone(), 40) };
+    let rest = prompts[1..3].iter().map(|prompt| request(prompt.clone(), 40));
+    let ids = std::iter::once(stopped).chain(rest).map(|request| scheduler.submit(request));
+    let mut ids = ids.collect::<Result<Vec<_>, _>>().unwrap();
+    let mut got: BTreeMap<RequestId, Vec<u32>> = BTreeMap::new();
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            if let Event::Token { request, token, .. } = event {
+                got.entry(request).or_default().push(token);
+            }
+        }
+        if ids.len() == 3 && got.get(&ids[2]).is_some_and(|got| got.len() >= 6) {
+            assert!(scheduler.cancel(ids[2]));
+            ids.push(scheduler.submit(request(prompts[3].clone(), 40)).unwrap());
+        }
+    }
+    assert_eq!(scheduler.usage().free_slots, 3);
+    drop(scheduler);
+    assert_eq!(got[&ids[0]], want[0][..at]);
+    assert_eq!(got[&ids[2]], want[2][..got[&ids[2]].len()]);
+    assert_eq!([&got[&ids[1]], &got[&ids[3]]], [&want[1], &want[3]]);
+    assert!(engine.went_on > 8, "{}", engine.went_on);
 }

@@ -1,5 +1,6 @@
 //! A random model in a folder of its own, and the comparison with the oracle.
 
+use crate::eager::Eager;
 use crate::oracle::Oracle;
 use crate::repack;
 use device::Device;
@@ -233,7 +234,8 @@ impl Subject {
     }
 
     pub(crate) fn engine(&self, sequences: usize) -> Box<dyn Engine> {
-        self.engine_on(device::open(BackendKind::Cpu).unwrap(), Storage::F32, sequences)
+        let device = device::open(BackendKind::Cpu).unwrap();
+        Box::new(Eager::new(self.engine_on(device, Storage::F32, sequences)))
     }
 
     pub(crate) fn engine_on(

@@ -1,5 +1,6 @@
 //! Sequences that go to the host and come back: nothing is read twice, and nobody can tell.
 
+use crate::eager::Eager;
 use crate::subject::{Subject, advance, tokens};
 use architectures::Architecture;
 use device::Device;
@@ -64,7 +65,8 @@ fn engine(name: &str, sequences: usize, tokens: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
     let device = device::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences, tokens };
-    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
+    let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
+    Box::new(Eager::new(engine.unwrap()))
 }
 
 fn request(prompt: &[u32], limit: usize) -> Request {
