@@ -8,7 +8,6 @@ mod decode;
 mod experts;
 mod group;
 mod halves;
-mod lacks;
 mod moves;
 mod pass;
 mod run;
@@ -49,7 +48,6 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
-    lacks: lacks::lacks,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
