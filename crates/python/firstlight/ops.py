@@ -244,7 +244,7 @@ def selective_scan(
     return_state=False,
     out=None,
 ):
-    """Mamba's first scan, on processors alone so far: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
+    """Mamba's first scan: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
     channel, times silu(z).
 
     u and z ``[B, T, E]`` or packed ``[total, E]``; delta like u, dt after ``delta_bias`` ``[E]`` and softplus; A ``[E, N]``; B and C

@@ -18,8 +18,8 @@ const PARTS: &[Part] = &[
 ];
 
 const THREADS: usize = 128;
-/// Blocks of so many threads that run on a multiprocessor at once, as their registers allow.
-const RESIDENT: usize = 8;
+/// Blocks of so many threads that run on a multiprocessor at once, as their 40 registers allow.
+const RESIDENT: usize = 12;
 /// Sequences that a block takes at most: its rates are then read for a quarter of them, and more would leave the last blocks alone.
 const TAKEN: usize = 4;
 

@@ -21,6 +21,8 @@ constexpr int LANES = 4, THREADS = CHANNELS * LANES;
 constexpr int VECTOR = N > 8 ? 4 : N > 4 ? 2 : 1;
 constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a channel, of a lane
 constexpr int HELD = PIECES * VECTOR, PADDED = PIECES * LANES * VECTOR;
+// Blocks that a multiprocessor must be able to hold. Where that is not said, the compiler spills a little to hold one more.
+constexpr int RESIDENT = (HELD <= 16 ? 512 : 256) / THREADS;
 constexpr int DELTA_BYTES = DELTA_F32 ? 4 : ELEMENT_BYTES;
 
 // Rows of a stage in shared memory: eight channels more than there are, so that those of four tokens lie in other banks.
@@ -96,7 +98,7 @@ DEVICE float widened(const unsigned char* from) {
   return widen_half(*(const u16*)from);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     selective_scan_tiles(const char* __restrict__ u, const char* __restrict__ delta, const char* __restrict__ rates,
                          const char* __restrict__ b, const char* __restrict__ c, const char* __restrict__ d,
                          const char* __restrict__ z, const char* __restrict__ delta_bias,
