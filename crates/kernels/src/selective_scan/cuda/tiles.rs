@@ -47,7 +47,7 @@ impl Tile {
     fn tokens(&self) -> usize {
         match self.state_dim {
             ..=64 => 32,
-            ..=128 => 16,
+            65..=128 => 16,
             _ => 8,
         }
     }
@@ -60,7 +60,7 @@ impl Tile {
             (self.channels + 8) * (2 * element + delta) + 2 * (n * element).next_multiple_of(16);
         let vector = match n {
             ..=4 => 1,
-            ..=8 => 2,
+            5..=8 => 2,
             _ => 4,
         };
         let wide = 8 * self.channels + 2 * 4 * n.next_multiple_of(LANES * vector);
