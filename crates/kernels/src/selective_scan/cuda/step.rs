@@ -66,10 +66,6 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let apart = Apart::of(problem, planner)?;
     let vector = apart.state_piece(problem, 4);
     let element = problem.dtype.bytes();
-    // Channels are read one by one.
-    for name in ["u", "delta", "z"] {
-        planner.widest(name, 2);
-    }
     for name in ["B", "C"] {
         planner.widest(name, vector * element);
     }
