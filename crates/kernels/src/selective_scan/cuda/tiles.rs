@@ -19,7 +19,7 @@ const PARTS: &[Part] = &[
 
 /// Lanes of a channel, `LANES` of the kernel.
 const LANES: usize = 4;
-/// Channels of a block, as they are tried.
+/// Channels of a block: most and fewest.
 const CHANNELS: [usize; 2] = [64, 16];
 
 fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
@@ -46,8 +46,8 @@ impl Tile {
     /// Tokens of a tile: fewer where states are many, whose B and C fill the shared memory.
     fn tokens(&self) -> usize {
         match self.state_dim {
-            ..=64 => 32,
-            65..=128 => 16,
+            ..=32 => 32,
+            33..=128 => 16,
             _ => 8,
         }
     }
@@ -86,13 +86,15 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     CHANNELS.map(|channels| of(channels).source(arch.arch())).to_vec()
 }
 
-/// Channels of a block: those with which the busiest multiprocessor has fewest; of like ones the more, whose lines are longer.
+/// Channels of a block: few where the busiest multiprocessor then has a quarter less; else the more, which share B and C and whose
+/// lines are longer.
 fn channels(per_group: usize, others: usize, multiprocessors: usize) -> usize {
-    let busiest = |channels: &usize| {
-        let blocks = per_group.div_ceil(*channels) * others;
+    let [most, least] = CHANNELS;
+    let busiest = |channels: usize| {
+        let blocks = per_group.div_ceil(channels) * others;
         blocks.div_ceil(multiprocessors.max(1)) * channels
     };
-    CHANNELS.into_iter().min_by_key(busiest).unwrap_or(CHANNELS[0])
+    if 4 * busiest(least) <= 3 * busiest(most) { least } else { most }
 }
 
 arguments! {
@@ -127,9 +129,14 @@ mod tests {
 
     #[test]
     fn no_multiprocessor_idles_while_others_have_wide_blocks() {
-        for (per_group, others, expect) in
-            [(8192, 1, 64), (8192, 8, 64), (1536, 1, 16), (1536, 64, 64), (5120, 1, 16), (0, 0, 64)]
-        {
+        for (per_group, others, expect) in [
+            (8192, 1, 64),
+            (8192, 8, 64),
+            (1536, 1, 16),
+            (1536, 64, 64),
+            (5120, 1, 16),
+            (4096, 1, 16),
+        ] {
             assert_eq!(channels(per_group, others, 132), expect, "{per_group} {others}");
         }
     }
