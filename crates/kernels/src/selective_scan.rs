@@ -2,6 +2,7 @@
 
 mod call;
 mod channels;
+mod cuda;
 mod operands;
 mod problem;
 mod reference;
@@ -11,9 +12,12 @@ mod variants;
 pub use call::{SelectiveScanCall, SelectiveScanOptions};
 pub use problem::SelectiveScanProblem;
 
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
+use device::Capabilities;
+use device::cuda::KernelSource;
 
-/// The op `selective_scan`. It has no variants for GPUs yet.
+/// The op `selective_scan`.
 #[derive(Debug, Clone, Copy)]
 pub struct SelectiveScanOp;
 
@@ -22,6 +26,19 @@ impl Family for SelectiveScanOp {
     type Options = SelectiveScanOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<SelectiveScanProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<SelectiveScanProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &SelectiveScanProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
+    }
 
     fn parse(
         inputs: Inputs<'_>,

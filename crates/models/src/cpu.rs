@@ -41,7 +41,6 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     ahead: 1,
     // Sums go over sockets.
     extra: |_, _| 0,
-    lacks: |_| None,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

@@ -9,7 +9,6 @@ mod decode;
 mod experts;
 mod group;
 mod halves;
-mod lacks;
 mod moves;
 mod pass;
 mod run;
@@ -52,7 +51,6 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     // Some are chosen while those before them are given out.
     ahead: 2 * decode::STEPS,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
-    lacks: lacks::lacks,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 

@@ -421,23 +421,19 @@ pub struct EngineKind {
     pub ahead: usize,
     /// Bytes beside weights, states, caches and activations: what ranks of a split model hand to one another, and keys brought together.
     pub(crate) extra: fn(&Architecture, Capacity) -> u64,
-    /// What of a model it has no kernels for, in words.
-    pub(crate) lacks: fn(&Architecture) -> Option<String>,
     pub(crate) open: Open,
 }
 
 impl EngineKind {
-    /// Whether it has kernels for all of a model, and weights in this storage type.
+    /// Whether it has weights in this storage type.
     ///
     /// # Errors
-    /// [`ModelError::Kernels`] and [`ModelError::Storage`] where it has not.
-    pub fn check(&self, of: &Architecture, storage: Storage) -> Result<(), ModelError> {
-        let backend = self.backend;
-        match (self.lacks)(of) {
-            Some(what) => Err(ModelError::Kernels { backend, what }),
-            None if self.storages.contains(&storage) => Ok(()),
-            None => Err(ModelError::Storage { backend, storage }),
+    /// [`ModelError::Storage`] where it has not.
+    pub fn check(&self, storage: Storage) -> Result<(), ModelError> {
+        if self.storages.contains(&storage) {
+            return Ok(());
         }
+        Err(ModelError::Storage { backend: self.backend, storage })
     }
 
     /// What it takes for a model, or for a rank's part of one.
@@ -467,8 +463,7 @@ pub fn engine_kind(device: &Device) -> Result<&'static EngineKind, ModelError> {
 /// Loads a model onto a device.
 ///
 /// # Errors
-/// [`ModelError::Backend`] when there is no engine for the device, what [`EngineKind::check`] finds against it, and whatever is wrong
-/// with the weights' values.
+/// [`ModelError::Backend`] when there is no engine for the device, and whatever is wrong with the weights' values.
 pub fn open(
     model: Model,
     device: Device,
@@ -476,7 +471,7 @@ pub fn open(
     capacity: Capacity,
 ) -> Result<Box<dyn Engine>, ModelError> {
     let engine = engine_kind(&device)?;
-    engine.check(&model.architecture, storage)?;
+    engine.check(storage)?;
     let Architecture { place, stage, .. } = &model.architecture;
     if place.ranks * stage.ranks > 1 && model.ranks.is_none() {
         return Err(ModelError::fault("a part of a model is opened with the other ranks"));

@@ -92,14 +92,6 @@ pub enum ModelError {
         /// What to do about it.
         hint: String,
     },
-    /// A model of which a backend's engine has not all kernels.
-    #[error("no engine runs this model on {backend}: {what}")]
-    Kernels {
-        /// The backend.
-        backend: BackendKind,
-        /// What there are none for.
-        what: String,
-    },
     /// A storage type that a backend's engine does not have weights in.
     #[error("no engine runs models in {} on {backend}", storage.as_str())]
     Storage {
@@ -218,9 +210,6 @@ impl ModelError {
             ),
             Self::Incomplete { .. } => {
                 Some("download the model again, or copy all of its files".to_owned())
-            }
-            Self::Kernels { .. } => {
-                Some("leave --backend out, or ask for --backend cpu".to_owned())
             }
             Self::Storage { .. } => Some("ask for --dtype bf16, or for --backend cpu".to_owned()),
             Self::File { hint, .. } | Self::Call { hint, .. } => hint.clone(),

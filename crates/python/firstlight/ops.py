@@ -244,7 +244,7 @@ def selective_scan(
     return_state=False,
     out=None,
 ):
-    """Mamba's first scan, on processors alone so far: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
+    """Mamba's first scan: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
     channel, times silu(z).
 
     u and z ``[B, T, E]`` or packed ``[total, E]``; delta like u, dt after ``delta_bias`` ``[E]`` and softplus; A ``[E, N]``; B and C
@@ -427,7 +427,7 @@ def moe(
     """Routed experts: ``residual + scale sum_e weight_e W_down,e (silu(gate_e) up_e)`` over each token's ``top_k`` experts.
 
     x ``[T, H]``; logits ``[T, E]`` (float32) of the router; w_gate_up ``[E, 2I, H]``, gates first; w_down ``[E, H, I]``; ``score`` is
-    ``"softmax_of_chosen"`` (Granite) or ``"sigmoid"`` with a ``correction`` ``[E]`` (Kimi-Linear). Gives o ``[T, H]``, float32 beside a
+    ``"softmax_of_chosen"`` (Granite), ``"softmax_of_all"`` (Jamba) or ``"sigmoid"`` with a ``correction`` ``[E]`` (Kimi-Linear). Gives o ``[T, H]``, float32 beside a
     float32 ``residual``; with ``return_choice`` and the chosen experts (int32) and their weights ``[T, top_k]``.
     """
     settings = (

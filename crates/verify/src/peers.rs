@@ -110,6 +110,18 @@ pub const PEERS: &[Listed] = &[
         O_AND_STATE,
         &["_selective_scan_update_kernel"],
     ),
+    on_gpu(
+        ("mamba_ssm.selective_scan", "selective_scan"),
+        "mamba_ssm",
+        O_AND_STATE,
+        &["selective_scan_fwd_kernel"],
+    ),
+    on_gpu(
+        ("mamba_ssm.selective_update", "selective_scan"),
+        "mamba_ssm",
+        O_AND_STATE,
+        &["_selective_scan_update_kernel"],
+    ),
     on_gpu(("causal_conv1d.fn", "conv1d"), "causal_conv1d", O_AND_STATE, &["causal_conv1d_"]),
     on_gpu(
         ("causal_conv1d.update", "conv1d"),
@@ -146,6 +158,11 @@ pub const PEERS: &[Listed] = &[
     own(("firstlight.kda", "kda"), O_AND_STATE, &["kda_walk", "kda_recurrent"]),
     own(("firstlight.gated_delta", "gated_delta"), O_AND_STATE, &["kda_walk", "kda_recurrent"]),
     own(("firstlight.ssd", "ssd"), O_AND_STATE, &["ssd_chunk", "ssd_recurrent"]),
+    own(
+        ("firstlight.selective_scan", "selective_scan"),
+        O_AND_STATE,
+        &["selective_scan_tiles", "selective_scan_step"],
+    ),
     Listed {
         not: &["causal_conv1d"],
         ..own(("firstlight.conv1d", "conv1d"), O_AND_STATE, &["conv1d_channel_", "conv1d_update"])

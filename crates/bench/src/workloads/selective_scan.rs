@@ -1,3 +1,5 @@
+mod cuda;
+
 use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
@@ -5,7 +7,7 @@ use kernels::{DType, Settings, TensorMap};
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "selective_scan",
     cpu: workloads,
-    cuda: |_| Vec::new(),
+    cuda: cuda::workloads,
     sweep: |sweep| {
         sweep.over_tokens(|sweep, dtype, tokens| call(dtype, sweep.batch, tokens, 64 * sweep.heads))
     },
@@ -24,7 +26,12 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-fn call(dtype: DType, batch: usize, tokens: usize, channels: usize) -> (TensorMap, Settings) {
+pub(crate) fn call(
+    dtype: DType,
+    batch: usize,
+    tokens: usize,
+    channels: usize,
+) -> (TensorMap, Settings) {
     let inputs = tensors(&[
         ("u", &[batch, tokens, channels], Between(dtype, -1.0, 1.0)),
         ("delta", &[batch, tokens, channels], Between(DType::F32, -4.0, 1.0)),

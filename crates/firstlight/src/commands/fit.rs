@@ -46,19 +46,17 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     }
     let own = own(&read, arguments, &report.machine)?;
     let refused = own.as_ref().err().map(ToString::to_string);
-    let Own { needs, lacks } = own.unwrap_or_default();
+    let needs = own.unwrap_or_default();
     let of = |backend| needs.iter().find(|need| need.backend == backend).map(Need::json);
     let document = json!({
         "schema": SCHEMA, "model": report.model, "engine": of(BackendKind::Cpu),
-        "engine_on_gpus": of(BackendKind::Cuda), "engine_refuses": refused, "engine_lacks": lacks,
-        "findings": report.findings,
+        "engine_on_gpus": of(BackendKind::Cuda), "engine_refuses": refused, "findings": report.findings,
     });
     output.either(&document, |style| {
         let mut out =
             report.model.iter().map(|model| terminal::fit(model, style)).collect::<String>();
         out.push('\n');
         out.extend(needs.iter().map(Need::text));
-        out.extend(lacks.iter().map(|what| format!("firstlight run: {what}\n")));
         out.extend(refused.iter().map(|why| format!("firstlight run does not run it: {why}\n")));
         for finding in &report.findings {
             out.push('\n');
@@ -72,13 +70,6 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Bad);
     }
     Ok(super::doctor::outcome(&report))
-}
-
-/// What `run` takes where it runs a model, and why it does not elsewhere.
-#[derive(Default)]
-struct Own {
-    needs: Vec<Need>,
-    lacks: Vec<String>,
 }
 
 /// What `run` takes of a backend's memory, each of its ranks.
@@ -128,7 +119,7 @@ fn own(
     read: &Model,
     arguments: &Fit,
     machine: &Machine,
-) -> anyhow::Result<Result<Own, ConfigError>> {
+) -> anyhow::Result<Result<Vec<Need>, ConfigError>> {
     let architecture = match Architecture::of(&read.config()?) {
         Ok(architecture) => architecture,
         Err(reason) => return Ok(Err(reason)),
@@ -153,14 +144,7 @@ fn own(
         let footprint = kind.footprint(&architecture, holding, capacity, step);
         Need { backend: kind.backend, ranks, footprint, free }
     };
-    let mut own = Own::default();
-    for kind in models::ENGINES {
-        match kind.check(&architecture, Storage::Bf16) {
-            Ok(()) => own.needs.push(need(kind)),
-            Err(error) => own.lacks.push(error.to_string()),
-        }
-    }
-    Ok(Ok(own))
+    Ok(Ok(models::ENGINES.iter().map(need).collect()))
 }
 
 /// The least that is free on one of the GPUs that so many ranks take; none where there are fewer.

@@ -48,6 +48,7 @@ impl Options for MoeOptions {
                 .then(|| Clamp { limit: limit.unwrap_or(7.0), alpha: alpha.unwrap_or(1.702) }),
             score: match settings.choice(OP, "score", SCORES)? {
                 Some("sigmoid") => Score::Sigmoid { renormalise },
+                Some("softmax_of_all") => Score::SoftmaxOfAll,
                 _ => Score::SoftmaxOfChosen,
             },
             sum_eps: settings.number(OP, "sum_eps")?.unwrap_or(SUM_EPS),
@@ -64,6 +65,7 @@ impl Options for MoeOptions {
         key.word(match self.score {
             Score::SoftmaxOfChosen => 0,
             Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
+            Score::SoftmaxOfAll => 3,
         });
         key.word(u64::from(self.gated));
         key.word(u64::from(self.clamp.is_some()));

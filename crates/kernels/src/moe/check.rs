@@ -23,7 +23,7 @@ impl Wanted<'_> {
     /// What an expert is chosen by.
     pub(super) fn of(&self, problem: &MoeProblem, expert: usize) -> f64 {
         match problem.score {
-            Score::SoftmaxOfChosen => self.logits[expert],
+            Score::SoftmaxOfChosen | Score::SoftmaxOfAll => self.logits[expert],
             Score::Sigmoid { .. } => {
                 1.0 / (1.0 + (-self.logits[expert]).exp()) + self.correction(expert)
             }
@@ -33,7 +33,7 @@ impl Wanted<'_> {
     /// How far apart two experts' values must be for their order to be certain.
     fn margin(&self, problem: &MoeProblem, a: usize, b: usize) -> f64 {
         match problem.score {
-            Score::SoftmaxOfChosen => 0.0,
+            Score::SoftmaxOfChosen | Score::SoftmaxOfAll => 0.0,
             Score::Sigmoid { .. } => {
                 SCORE_MARGIN * (2.0 + self.correction(a).abs() + self.correction(b).abs())
             }

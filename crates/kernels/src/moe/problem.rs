@@ -7,7 +7,7 @@ use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
 pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared", "clamped_swiglu"];
-pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
+pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "softmax_of_all", "sigmoid"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -71,7 +71,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "score",
             SettingKind::Choice(SCORES),
             "softmax_of_chosen",
-            "softmax_of_chosen: the largest logits, and the softmax over them (Granite); sigmoid: chosen by sigmoid + correction, weighed by the sigmoid alone (Kimi-Linear)",
+            "softmax_of_chosen: the largest logits, and the softmax over them (Granite); softmax_of_all: the same, weighed by the softmax over all experts (Jamba); sigmoid: chosen by sigmoid + correction, weighed by the sigmoid alone (Kimi-Linear)",
         ),
         setting(
             "renormalise",
@@ -118,6 +118,8 @@ pub(super) const SPEC: OpSpec = OpSpec {
 pub enum Score {
     /// The largest logits are chosen; weights are the softmax over these.
     SoftmaxOfChosen,
+    /// The largest logits are chosen; weights are their part of the softmax over all of them.
+    SoftmaxOfAll,
     /// Chosen by sigmoid + correction; weights are the sigmoids, divided by their sum where `renormalise`.
     Sigmoid {
         /// Whether weights are divided by their sum + `sum_eps`.
@@ -384,7 +386,7 @@ impl MoeProblem {
         };
         if inputs.get("correction").is_some() {
             inputs.dims("correction", [e])?;
-            if score == Score::SoftmaxOfChosen {
+            if !matches!(score, Score::Sigmoid { .. }) {
                 let what = "is added to sigmoid scores, and this call has none: give score=sigmoid";
                 return Err(inputs.value_error("correction", what));
             }

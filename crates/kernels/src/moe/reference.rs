@@ -138,7 +138,7 @@ fn most_wanted(problem: &MoeProblem, wanted: &Wanted<'_>) -> Vec<usize> {
 /// The weights of a token's chosen experts.
 fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     let scores: Vec<f64> = match problem.score {
-        Score::SoftmaxOfChosen => {
+        Score::SoftmaxOfChosen | Score::SoftmaxOfAll => {
             let largest = chosen.iter().map(|e| logits[*e]).fold(f64::NEG_INFINITY, f64::max);
             chosen.iter().map(|e| (logits[*e] - largest).exp()).collect()
         }
@@ -146,6 +146,10 @@ fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     };
     let sum: f64 = match problem.score {
         Score::SoftmaxOfChosen => scores.iter().sum(),
+        Score::SoftmaxOfAll => {
+            let largest = chosen.iter().map(|e| logits[*e]).fold(f64::NEG_INFINITY, f64::max);
+            logits.iter().map(|logit| (logit - largest).exp()).sum()
+        }
         Score::Sigmoid { renormalise: true } => scores.iter().sum::<f64>() + problem.sum_eps,
         Score::Sigmoid { renormalise: false } => 1.0,
     };

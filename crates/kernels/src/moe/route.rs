@@ -35,7 +35,7 @@ fn choose(
     correction: Option<&[f32]>,
 ) -> (Vec<i32>, Vec<f32>) {
     let scores: Vec<f32> = match problem.score {
-        Score::SoftmaxOfChosen => logits.to_vec(),
+        Score::SoftmaxOfChosen | Score::SoftmaxOfAll => logits.to_vec(),
         Score::Sigmoid { .. } => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(),
     };
     let wanted = |expert: usize| scores[expert] + correction.map_or(0.0, |of| of[expert]);
@@ -51,10 +51,13 @@ fn choose(
     let mut weights: Vec<f32> = order.iter().map(|expert| scores[*expert]).collect();
     let factor = problem.weight_scale as f32;
     match problem.score {
-        Score::SoftmaxOfChosen => {
+        Score::SoftmaxOfChosen | Score::SoftmaxOfAll => {
             let largest = weights.first().copied().unwrap_or(0.0);
             weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp());
-            let sum: f32 = weights.iter().sum();
+            let sum: f32 = match problem.score {
+                Score::SoftmaxOfAll => logits.iter().map(|logit| (logit - largest).exp()).sum(),
+                _ => weights.iter().sum(),
+            };
             weights.iter_mut().for_each(|weight| *weight *= factor / sum);
         }
         Score::Sigmoid { renormalise } => {

@@ -106,6 +106,8 @@ fn corrections_choose_and_scores_weigh() {
     let e = 1f64.exp();
     check(&tensors, top(2), silu * (10.0 * e + 1.0) / (e + 1.0), &[1.0, 0.0], 1.0);
     check(&tensors, top(1).with("scale", 3), 30.0 * silu, &[1.0], 1.0);
+    let (all, of_all) = (1.0 + e + 1.0 / e, top(2).with("score", "softmax_of_all"));
+    check(&tensors, of_all, silu * (10.0 * e + 1.0) / all, &[1.0, 0.0], (e + 1.0) / all);
 
     let [zero, one, minus] = [0f64, 1.0, -1.0].map(|logit| 1.0 / (1.0 + (-logit).exp()));
     let sigmoid = top(2).with("score", "sigmoid");
@@ -218,7 +220,7 @@ fn gates_have_a_limit_above_and_ups_two() {
 fn equal_logits_take_the_lower_experts() {
     let mut tensors = tensors([2, 8, 6, 4], DType::F32);
     tensors.insert("logits".to_owned(), Tensor::new(&[2, 6], vec![0.5f32; 12]));
-    for score in ["softmax_of_chosen", "sigmoid"] {
+    for score in ["softmax_of_chosen", "softmax_of_all", "sigmoid"] {
         let settings = top(3).with("score", score);
         for (variant, got) in launch_all(&MoeOp, &tensors, &settings) {
             assert_eq!(got["chosen"].to_f64(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0], "{variant}");

@@ -74,11 +74,10 @@ impl CudaExperts {
         });
         let (score, sum_eps, weight_scale, correction) = match of.score {
             Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0, None),
+            Score::SoftmaxOfAll => (moe::Score::SoftmaxOfAll, moe::SUM_EPS, 1.0, None),
             Score::Sigmoid { correction, renormalise, sum_eps, scale } => {
                 (moe::Score::Sigmoid { renormalise }, sum_eps, scale, Some(correction))
             }
-            // The engine was not opened for such a model.
-            Score::SoftmaxOfAll => return Err(ModelError::fault("no GPU has this router")),
         };
         let made = Self {
             score,

@@ -115,6 +115,7 @@ fn choices(list: &mut List) {
         add(list, "top-1", &Moe { top_k: 1, ..base });
         let granite = Moe::granite([tokens, 64, 16, 32], 3);
         add(list, "softmax-equal", &Moe { logits: Logits::Equal, ..granite.clone() });
+        add(list, "softmax-of-all", &granite.clone().set("score", "softmax_of_all"));
         add(list, "softmax-far-apart", &Moe { logits: Logits::Spread(60.0), ..granite.clone() });
         add(list, "softmax-top-all", &Moe { top_k: 16, ..granite });
     }

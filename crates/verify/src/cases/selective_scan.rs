@@ -90,7 +90,7 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/slow-decay", ALL, &Scan { rate: (1e-5, 1e-4), ..base(200) });
     list.add(Quick, "edge/no-decay", F32, &Scan { rate: (0.0, 0.0), ..base(130) });
     list.add(Quick, "edge/fast-decay", F32_BF16, &Scan { rate: (50.0, 200.0), ..base(130) });
-    list.add(Standard, "edge/slow-decay-t1500", F32, &Scan { rate: (1e-5, 1e-4), ..base(1500) });
+    list.add(Standard, "edge/slow-decay-t4096", ALL, &Scan { rate: (1e-5, 1e-4), ..base(4096) });
     list.add(Standard, "edge/mixed-decay", BF16, &Scan { rate: (1e-4, 20.0), ..base(150) });
     let lengths = [5, 0, 1, 64, 0, 133];
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&lengths));

@@ -83,7 +83,7 @@ fn biased(given: &Given<'_>) -> Option<TensorMap> {
 }
 
 fn softmax_of_all(given: &Given<'_>) -> Option<TensorMap> {
-    if given.setting("score") == Some("sigmoid") {
+    if given.setting("score") != Some("softmax_of_chosen") {
         return None;
     }
     let experts = given.inputs["logits"].shape()[1];

@@ -15,8 +15,8 @@ struct Router {
   int first, held;          // the experts whose weights are here: `held` from `first` on
   int top_k;                // experts of a token, up to MOST_CHOSEN
   int always;               // how many of them every token takes
-  int sigmoid;              // 0: weights are the softmax over the chosen logits
-  int renormalise;          // sigmoids are divided by their sum + sum_eps
+  int sigmoid;              // 0: weights are a softmax
+  int renormalise;          // over the chosen logits, not all of them; sigmoids are divided by their sum + sum_eps
   float sum_eps;
   float weight_scale;
 };
@@ -122,6 +122,11 @@ DEVICE Choice choose(const float* logits, const Router& router, int* places) {
   float weight = router.sigmoid ? logistic(logit) : exp2_approximate((logit - first) * 1.44269504f);
   if (!there) weight = 0.0f;
   float sum = weight;
+  if (!router.sigmoid && !router.renormalise) {
+    sum = 0.0f;
+#pragma unroll 1
+    for (int at = lane; at < router.experts; at += 32) sum += exp2_approximate((load_float(logits + at) - first) * 1.44269504f);
+  }
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
   if (router.sigmoid) sum = router.renormalise ? sum + router.sum_eps : 1.0f;

@@ -68,7 +68,8 @@ arguments! {
 
 pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaError> {
     let (sigmoid, renormalise) = match problem.score {
-        Score::SoftmaxOfChosen => (0, 0),
+        Score::SoftmaxOfAll => (0, 0),
+        Score::SoftmaxOfChosen => (0, 1),
         Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
     };
     let (experts, top_k, always) =

@@ -11,6 +11,7 @@ WHOLE = {
     "conv1d": ("return_state", ("o", "final_state")),
     "gated_delta": ("return_state", ("o", "final_state")),
     "kda": ("return_state", ("o", "final_state")),
+    "selective_scan": ("return_state", ("o", "final_state")),
     "ssd": ("return_state", ("o", "final_state")),
 }
 # Pairs of settings that are one argument.
@@ -67,6 +68,6 @@ def op(name, called=None):
         return run, lambda found: dict(zip(outputs, found if flag else (found,)))
 
 
-for name in ("attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "ssd"):
+for name in ("attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "selective_scan", "ssd"):
     op(name)
 op("rmsnorm", "rms_norm")

@@ -1,4 +1,5 @@
-"""mamba_ssm's Triton kernels: the chunked scan, and the update of one token, which writes into the state it is given."""
+"""mamba_ssm's kernels: of Mamba-2 the chunked scan, of Mamba the scan, which takes channels before tokens, and the update of one token of
+both, which writes into the state it is given."""
 
 
 def steps(case):
@@ -53,3 +54,41 @@ def update(case):
     rates = case.tensor("A").float()[:, None, None].expand(heads, channels, width)
     dt = wide(case.tensor("dt")[:, 0])
     return lambda: function(state, x, dt, rates, b, c, **more), lambda o: {"o": o.unsqueeze(1), "final_state": state}
+
+
+@peer("mamba_ssm.selective_scan", "mamba_ssm")
+def selective_scan(case):
+    function = package("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+    case.refuse(
+        cu_seqlens="selective_scan_fn takes sequences of one length",
+        initial_state="selective_scan_fn begins with no state",
+    )
+    if case.tensor("delta").dtype != case.tensor("u").dtype:
+        raise NotApplicable("selective_scan_fn takes step sizes in the type of u")
+    first = lambda name: None if case.get(name) is None else case.tensor(name).transpose(1, 2).contiguous()
+    each = lambda name: case.tensor(name).permute(0, 2, 3, 1).contiguous()
+    wide = lambda name: None if case.get(name) is None else case.tensor(name).float()
+    tensors = [first("u"), first("delta"), wide("A"), each("B"), each("C"), wide("D"), first("z"), wide("delta_bias")]
+    softplus = case.flag("delta_softplus", True)
+    return lambda: function(*tensors, softplus, True), lambda found: {"o": found[0].transpose(1, 2), "final_state": found[1]}
+
+
+@peer("mamba_ssm.selective_update", "mamba_ssm")
+def selective_update(case):
+    function = package("mamba_ssm.ops.triton.selective_state_update").selective_state_update
+    case.refuse(
+        cu_seqlens="selective_state_update takes a token for each sequence",
+        state_indices="states of padding are not left alone",
+    )
+    batch, tokens, channels = case.shape("u")
+    groups, width = case.shape("B")[2:]
+    if tokens != 1 or groups != 1:
+        raise NotApplicable("without heads it takes a token for each sequence and one group, got %d and %d" % (tokens, groups))
+    state = case.get("initial_state")
+    state = torch.zeros(batch, channels, width, device=case.device) if state is None else state.clone()
+    u, delta, b, c = (case.tensor(name)[:, 0] for name in ("u", "delta", "B", "C"))
+    gate = case.get("z")
+    more = {"D": case.get("D"), "z": None if gate is None else gate[:, 0], "dt_bias": case.get("delta_bias")}
+    more["dt_softplus"] = case.flag("delta_softplus", True)
+    tensors = (state, u, delta, case.tensor("A"), b[:, 0], c[:, 0])
+    return lambda: function(*tensors, **more), lambda o: {"o": o.unsqueeze(1), "final_state": state}
