@@ -32,20 +32,17 @@ impl UnderWay {
 }
 
 impl Scheduler<'_> {
-    /// Takes what is under way; whether that was this step's work, for then the device has the next one already.
+    /// Takes the oldest of what is under way, where there is some; whether that was this step's work.
     pub(super) fn goes_on(&mut self, events: &mut Vec<Event>) -> Result<bool, ModelError> {
         if self.under_way.is_empty() {
             return Ok(false);
         }
         if self.waiting.is_empty() && self.running().eq(self.under_way.who.iter().copied()) {
             self.go_on()?;
-            self.take_oldest(events)?;
-            return Ok(true);
         }
-        while !self.under_way.is_empty() {
-            self.take_oldest(events)?;
-        }
-        Ok(false)
+        // Nobody's tokens wait for those behind them, nor for what is done when all are taken.
+        self.take_oldest(events)?;
+        Ok(true)
     }
 
     /// Begins to choose so many tokens of those that decode, by their places among those that run, in two parts, and takes the
