@@ -10,7 +10,7 @@
 // The first batches are loaded before griddepcontrol.wait: w and its factors must not be written by the kernel ahead; x, residual and o
 // may be, and are read past the first cache, in which a block of an earlier kernel may have left what stood there before.
 //
-// x [tokens, inputs], f32 (X_F32) or bf16; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
+// x [tokens, inputs], f32 (X_F32) or bf16, or of several rows what direct_ready.cu makes of it; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
 // first of a byte in its lower half, less their zeros: w_zero u8 [G, N], or 8 where that is null; factors of w w_scale [G, N], f32
 // (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or of each 128 columns of a row with GROUPED, or each BLOCKS; with w_offset
 // (f32 [G, N] or null, of four bits in BLOCKS of 32) numbers have no zeros, and from them times their factors that is subtracted; norm [inputs] (NORMED), bias [N]
@@ -24,16 +24,15 @@
 // The sums of `held` tiles lie in shared memory at once; where a block has more, they are whole times RING batches of a warp.
 //
 // Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
-//   of x, THROUGH none: tokens * (2 * (inputs rounded up to ROUND) + 64 + (NORMED: 4 * ceil(inputs / SEGMENT)) + (HALVED: OF_SEGMENT *
-//   ceil(inputs / ROUND) * ROUND / SEGMENT)) + (four bits: 4), rounded up to 16
-//   + tokens * held * 4 * WARPS * SUM_STRIDE + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
+//   Layout::bytes of x (direct_rows.cuh) + tokens * held * 4 * WARPS * SUM_STRIDE
+//   + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
 //
-// With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
+// With THROUGH, x, as it is, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
 // without zeros, for which there are no registers left.
 //
 // Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, or 128 of four bits for one
-// row), OFFSET (for one row: whether w_offset is given), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
-// X_F32, THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
+// row), OFFSET (for one row: whether w_offset is given), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one
+// row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     linear_direct(const char* __restrict__ x, const Weight* __restrict__ w, const void* __restrict__ norm,
@@ -60,23 +59,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Around parked[THREADS];  // of each thread's first output, read beside x: there are no registers left for it
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int rounds = ceil_div(inputs, ROUND), segments = NORMED ? ceil_div(inputs, SEGMENT) : 0;
-  const int all_segments = HALVED ? rounds * (ROUND / SEGMENT) : 0;
+  const int rounds = ceil_div(inputs, ROUND);
   // ---- The block's columns.
   const int first = (u32)columns * blockIdx.x / gridDim.x;
   const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first, tiles = ceil_div(count, TILE);
-  // ---- Shared memory: x, its squares, what its segments are multiplied with, and the sums [held][WARPS][tokens][SUM_STRIDE].
-  const int x_stride = THROUGH ? 0 : rounds * ROUND * 2 + 64;  // bytes; 64 more than whole lines: no bank conflicts
+  // ---- Shared memory: rows of x, and the sums [held][WARPS][tokens][SUM_STRIDE].
+  const Layout layout = Layout::of(tokens, inputs);
   const u32 x_at = shared_address(shared);
-  float* const squares = (float*)(shared + tokens * x_stride);
-  float* const backs = squares + tokens * segments;
-  float2* const x_sums_at = (float2*)(shared + round_up(tokens * (x_stride + 4 * (segments + all_segments)), 8));
-  float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments + OF_SEGMENT * all_segments) + (WEIGHT_BITS == 4 ? 4 : 0), 16));
+  float* const sums = (float*)(shared + layout.bytes);
 #if GROUPED
   float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], and as many as a tile reads beyond
   const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
 #endif
-  const Tokens x_rows = {x, norm, tokens, inputs, X_F32, norm_f32, x_at, x_stride, squares, segments, backs, all_segments, x_sums_at};
+  const Tokens x_rows = layout.rows(x, norm, tokens, inputs, norm_f32, (char*)shared, x_at);
+  const int x_stride = layout.stride, all_segments = layout.all_segments;
+  const float *const squares = x_rows.squares, *const backs = x_rows.backs;
   const Outputs outputs = {bias,   residual, o0,     o1,      o2,       o3,      o4,     o5,   start1, start2,
                            start3, start4,   start5, columns, bias_f32, out_f32, SWIGLU, scale};
 
@@ -175,8 +172,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 
   // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
+#if !READY && !THROUGH
   Pieces pieces = Pieces::of<WARPS>(rounds * ROUND);
   pieces.settle();
+#endif
   // Of the output that the thread finishes first, what stands around it.
   int at_once = min(held * TILE, count);
   int token = TOKENS == 1 ? 0 : thread / max(at_once, 1), column = thread - token * at_once;
@@ -194,10 +193,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     around.state = convolution.held(token, first + column, there);
 #endif
   };
+#if READY
+  __shared__ __align__(8) unsigned long long arrived;
+  const Arrival arrival = {shared_address(&arrived)};
+  if (thread == 0) arrival.expect(layout.bytes);
+  __syncthreads();
+#endif
   wait_for_previous();
   {
     Around around;
-#if THROUGH
+#if READY
+    arrival.begin(x_at, x, layout.bytes);
+    read_around(around, finishes);
+    arrival.end();
+#elif THROUGH
     read_around(around, finishes);
 #else
     x_rows.take<PIECES_AT_ONCE, 1, !HALVED, HALVED>(0, pieces, 0, NORMED, true, [](int, int) { return X_FACTOR; }, [&] { read_around(around, finishes); });
@@ -483,7 +492,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
 #if NORMED
       float squared = 0.0f;
-      for (int s = 0; s < segments; s++) squared += squares[token * segments + s];
+      for (int s = 0; s < layout.segments; s++) squared += squares[token * layout.segments + s];
       const float root = rsqrtf(squared / inputs + eps);
       around.factor *= root, around.factor_of_up *= root;
 #endif

@@ -21,7 +21,21 @@ const PARTS: &[Part] = &[
     source!("stream.cuh"),
     source!("direct_weights.cuh"),
     source!("direct_batch.cuh"),
+    source!("direct_rows.cuh"),
     source!("direct.cu"),
+];
+
+/// The same with what makes several rows of x ready in the kernel's place.
+const READY: &[Part] = &[
+    source!("../../cuda/ampere.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("../../cuda/narrow.cuh"),
+    source!("convolution.cuh"),
+    source!("stream.cuh"),
+    source!("direct_weights.cuh"),
+    source!("direct_batch.cuh"),
+    source!("direct_rows.cuh"),
+    source!("direct_ready.cu"),
 ];
 
 /// As in `direct.cu` and `stream.cuh`.
@@ -92,6 +106,7 @@ struct Form {
     offset: bool,
     /// Most rows of x.
     tokens: usize,
+    /// Of one row, which each block makes ready itself.
     normed: bool,
     x_f32: bool,
     /// Whether x is read where it is multiplied.
@@ -106,15 +121,18 @@ struct Form {
 impl Form {
     /// Of a launch of so many rows.
     fn of(problem: &LinearProblem, weights: Weights, tokens: usize, share: Share) -> Self {
-        let few = problem.tokens <= FEW;
+        // The last of several rows may come alone, and is made ready as the others are.
+        let one = problem.tokens <= 1;
+        let least = if one { 0 } else { 2 };
+        let enough = |most: &usize| (tokens.max(least)..).contains(most);
         Self {
             weights,
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
             blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
-            offset: problem.offsets && tokens <= 1,
-            tokens: ROWS_OF_X.into_iter().find(|most| tokens <= *most).unwrap_or(MOST),
-            normed: few && problem.norm.is_some(),
-            x_f32: few && problem.x_dtype == DType::F32,
+            offset: problem.offsets && one,
+            tokens: ROWS_OF_X.into_iter().find(enough).unwrap_or(MOST),
+            normed: one && problem.norm.is_some(),
+            x_f32: one && problem.x_dtype == DType::F32,
             through: share.through,
             residual: problem.residual,
             swiglu: problem.swiglu,
@@ -123,7 +141,24 @@ impl Form {
         }
     }
 
+    /// What makes x ready for it, normalised or not.
+    fn ready(self, normed: bool, x_f32: bool) -> Self {
+        let halved = self.tokens <= if self.weights.integers() { 16 } else { FEW };
+        let tokens = if halved { FEW } else { MOST };
+        let (residual, swiglu, squared, taps) = (false, false, false, 0);
+        let grouped = false;
+        Self { grouped, tokens, normed, x_f32, residual, swiglu, squared, taps, ..self }
+    }
+
     fn source(self, arch: GpuArch) -> KernelSource {
+        self.source_of("linear_direct", PARTS, arch)
+    }
+
+    fn ready_source(self, arch: GpuArch) -> KernelSource {
+        self.source_of("linear_direct_ready", READY, arch)
+    }
+
+    fn source_of(self, name: &'static str, parts: &'static [Part], arch: GpuArch) -> KernelSource {
         let Self {
             weights, grouped, blocks, tokens, normed, x_f32, through, residual, swiglu, ..
         } = self;
@@ -137,7 +172,7 @@ impl Form {
             ("RESIDUAL", residual),
             ("SWIGLU", swiglu),
         ];
-        let source = squared(KernelSource::new("linear_direct", PARTS, arch), self.squared)
+        let source = squared(KernelSource::new(name, parts, arch), self.squared)
             .define("DTYPE", DType::Bf16)
             .define("WEIGHT_BITS", if weights.four_bits() { 4 } else { 8 })
             .define("TOKENS", tokens)
@@ -183,7 +218,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.ordered {
         return Some("multiplies columns of x as they come, not in an order".to_owned());
     }
-    if let Some(norm) = problem.norm.filter(|norm| problem.tokens <= FEW && norm.groups > 1) {
+    if let Some(norm) = problem.norm.filter(|norm| problem.tokens <= 1 && norm.groups > 1) {
         return Some(format!("normalises x as a whole, not in {} groups", norm.groups));
     }
     if Share::of(problem, weights, here).is_none() {
@@ -212,6 +247,8 @@ struct Share {
     held: usize,
     /// Whether x does not lie there.
     through: bool,
+    /// Bytes that x takes, and all.
+    x: usize,
     bytes: usize,
 }
 
@@ -235,10 +272,10 @@ impl Share {
         here: &CudaCapabilities,
     ) -> Option<Self> {
         let inputs = problem.inputs;
-        let few = problem.tokens <= FEW;
         let converts = here.compute >= ComputeCapability::new(8, 9);
         let halved = if weights.integers() { tokens <= 16 } else { tokens <= FEW && converts };
-        let segments = if few && problem.norm.is_some() { inputs.div_ceil(SEGMENT) } else { 0 };
+        let squares = problem.tokens <= 1 && problem.norm.is_some();
+        let segments = if squares { inputs.div_ceil(SEGMENT) } else { 0 };
         let by_block = by_groups(problem, BLOCK);
         let rounds = inputs.div_ceil(weights.round(by_block));
         let columns = rounds * weights.round(by_block);
@@ -266,7 +303,7 @@ impl Share {
                 let ring = weights.ring(by_block);
                 let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
                 let held = if fit >= tiles { tiles } else { whole? };
-                Some(Self { tokens, held, through, bytes: x + held * sums + factors })
+                Some(Self { tokens, held, through, x, bytes: x + held * sums + factors })
             })
         };
         let through = || {
@@ -301,7 +338,8 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     let through = |form: Form| Form { through: true, ..form };
     let convolved = Form { taps: 4, ..from };
     let any = [rows, gated(rows), onto(rows)];
-    let few = [&any[..], &[from, gated(from), convolved, normed_rows, onto(normed_rows)]].concat();
+    let one = [&any[..], &[from, gated(from), convolved, normed_rows, onto(normed_rows)]].concat();
+    let few = [&any[..], &[Form { taps: 4, ..rows }]].concat();
     let batch = [&any[..], &[through(rows), through(onto(rows))]].concat();
     let of = |forms: &[Form], sizes: &[usize]| {
         let each = |form: &Form| {
@@ -310,9 +348,10 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         };
         forms.iter().flat_map(each).collect::<Vec<_>>()
     };
-    let mut forms = [of(&few, &[1, FEW]), of(&batch, &[16, MOST])].concat();
+    let up_to_eight = [of(&one, &[1]), of(&few, &[FEW])].concat();
+    let mut forms = [&up_to_eight[..], &of(&batch, &[16, MOST])].concat();
     // Four bits by groups, and eight by rows, as they are published.
-    let integers = [&of(&few, &[1, FEW])[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
+    let integers = [&up_to_eight[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
     for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
         let one = |form: &Form| grouped && form.tokens == 1;
         let form = |form: &Form| match one(form) {
@@ -322,18 +361,27 @@ pub(super) fn bundled() -> Vec<KernelSource> {
         forms.extend(integers.iter().map(form));
     }
     // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to.
-    let blocks = [from, gated(from), convolved, rows, onto(rows), onto(normed_rows)];
-    let sizes: [(_, _, &[usize]); 3] = [
-        (Weights::I8, false, &[1, FEW]),
-        (Weights::U4, false, &[1, FEW]),
-        (Weights::U4, true, &[1]),
+    let one = of(&[from, gated(from), convolved, rows, onto(rows), onto(normed_rows)], &[1]);
+    let few = of(&few, &[FEW]);
+    let sizes = [
+        (Weights::I8, false, [&one[..], &few].concat()),
+        (Weights::U4, false, [&one[..], &few].concat()),
+        (Weights::U4, true, one),
     ];
-    for (weights, offset, sizes) in sizes {
-        let blocks = of(&blocks, sizes).into_iter();
-        forms.extend(blocks.map(|form| Form { weights, blocks: BLOCK, offset, ..form }));
+    for (weights, offset, blocks) in sizes {
+        let form = |form: Form| Form { weights, blocks: BLOCK, offset, ..form };
+        forms.extend(blocks.into_iter().map(form));
     }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
-    forms.into_iter().map(|form| form.source(arch())).collect()
+    let ready = forms.iter().filter(|form| form.tokens > 1 && !form.through).flat_map(|form| {
+        let of_x = [(true, true), (true, false), (false, false)];
+        of_x.map(|(normed, x_f32)| form.ready(normed, x_f32).ready_source(arch()))
+    });
+    let mut sources: Vec<KernelSource> = ready.collect();
+    sources.sort_by_key(KernelSource::key);
+    sources.dedup_by_key(|source| source.key());
+    sources.extend(forms.into_iter().map(|form| form.source(arch())));
+    sources
 }
 
 arguments! {
@@ -347,13 +395,26 @@ arguments! {
     }
 }
 
+arguments! {
+    LinearDirectReady: linear_direct_ready {
+        x: Pointer, norm: Nullable, to: Pointer, tokens: i32, inputs: i32, norm_f32: i32, eps: f32,
+    }
+}
+
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let no_room = || CudaError::Refused { what: "no room in shared memory".to_owned() };
     let weights = Weights::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, weights, planner.here()).ok_or_else(no_room)?;
-    let few = problem.tokens <= FEW;
-    let x = if few { planner.required("x")? } else { in_storage(problem, planner)? };
-    let norm = if few { planner.input("norm")? } else { None };
+    let several = problem.tokens > 1;
+    // Of several rows x is made ready as it is multiplied by one launch ahead, and where that is not so, by another one as it is stored.
+    let stored = share.through || several && problem.norm.is_some_and(|norm| norm.groups > 1);
+    let x = if stored { in_storage(problem, planner)? } else { planner.required("x")? };
+    let norm = if stored { None } else { planner.input("norm")? };
+    let normed = !stored && problem.norm.is_some();
+    let x_dtype = if stored { problem.dtype } else { problem.x_dtype };
+    let rows = several && !share.through;
+    let ready = rows.then(|| planner.scratch(share.x.div_ceil(4))).transpose()?;
+    let eps = problem.norm.map_or(0.0, |norm| norm.eps) as f32;
     let (w, bias) = (planner.required("w")?, planner.input("bias")?);
     let residual = planner.input("residual")?;
     let factor_bits = factor_bits(planner);
@@ -371,7 +432,6 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let state_indices = planner.input("state_indices")?;
     let blocks = blocks(problem, planner.here());
     int(problem.columns() * blocks)?;
-    let x_bytes = if few { problem.x_dtype.bytes() } else { DType::Bf16.bytes() };
     for first in (0..problem.tokens.max(1)).step_by(share.tokens.max(1)) {
         let tokens = share.tokens.min(problem.tokens - first);
         let form = Form::of(problem, weights, tokens, share);
@@ -382,10 +442,23 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         let [o0, o1, o2, o3, o4, o5] = std::array::from_fn(|at| parts.get(at));
         let row = problem.columns() * DType::F32.bytes();
         let residual = residual.as_ref().map(|residual| part(residual, row)).transpose()?;
+        let x = part(&x, problem.inputs * x_dtype.bytes())?;
+        if let Some(to) = &ready {
+            let form = form.ready(normed, x_dtype == DType::F32);
+            let kernel = planner.kernel(&form.ready_source(planner.arch()))?;
+            let norm_f32 = planner.is_f32("norm");
+            let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
+            let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps };
+            let round = weights.round(by_groups(problem, BLOCK));
+            let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
+            let launch = Launch::new([tokens as u32, 1, 1], 32 * segments.min(32) as u32, 0);
+            let launch = planner.overlapping(launch);
+            planner.launch_ahead(kernel, launch, args);
+        }
         let args = LinearDirect {
-            x: &part(&x, problem.inputs * x_bytes)?,
+            x: ready.as_deref().unwrap_or(&x),
             w: &w,
-            norm: norm.as_deref(),
+            norm: if several { None } else { norm.as_deref() },
             bias: bias.as_deref(),
             residual: residual.as_ref(),
             o0,
@@ -406,7 +479,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             bias_f32: planner.is_f32("bias"),
             out_f32: (problem.out == DType::F32).into(),
             scale: problem.scale as f32,
-            eps: problem.norm.map_or(0.0, |norm| norm.eps) as f32,
+            eps,
             held: int(share.held)?,
             conv_weight: conv_weight.as_deref(),
             conv_bias: conv_bias.as_deref(),

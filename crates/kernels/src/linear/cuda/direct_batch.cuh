@@ -15,8 +15,7 @@ constexpr int ROUND = WARPS * BATCHED;   // and of all warps
 constexpr int SUM_STRIDE = 20;           // floats from token to token: no bank conflicts
 constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a product takes
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
-// Of x, read by a warp at once: what there are registers for.
-constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
+constexpr int PIECES_AT_ONCE = X_F32 ? 1 : NORMED || GROUPED ? 2 : 4;  // of x, read by a warp: what there are registers for
 constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
 // With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
 constexpr int BLOCK = BLOCKS ? BLOCKS : 32, LOADED_BLOCKS = LOADED / BLOCK, BATCHED_BLOCKS = BATCHED / BLOCK;

@@ -81,6 +81,12 @@ struct Piece {
   }
 };
 
+// Puts 16 bytes of x where they are multiplied, or where a launch ahead leaves them.
+DEVICE void put(u32 to, const u32 (&words)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+}
+DEVICE void put(char* to, const u32 (&words)[4]) { *(uint4*)to = {words[0], words[1], words[2], words[3]}; }
+
 // Makes the compiler know a number here, and not where it is first used.
 DEVICE void settle(int& number) { asm volatile("" : "+r"(number)); }
 DEVICE void settle(float& number) { asm volatile("" : "+f"(number)); }
@@ -105,12 +111,13 @@ struct Pieces {
   }
 };
 
-// Rows of x in shared memory, times the norm's weights and rounded.
-struct Tokens {
+// Rows of x in shared memory, or with a pointer in memory, times the norm's weights and rounded.
+template <class At>
+struct TokensAt {
   const char* x;     // [tokens, inputs], f32 or storage
   const void* norm;  // [inputs], f32 or storage, or null
   int tokens, inputs, x_f32, norm_f32;
-  u32 at;          // [tokens], `stride` bytes from row to row
+  At at;           // [tokens], `stride` bytes from row to row
   int stride;      // a multiple of 128, and 64 more: no bank conflicts
   float* squares;  // [tokens][segments]
   int segments;
@@ -192,54 +199,60 @@ struct Tokens {
 #pragma unroll
           for (int i = 0; i < 8; i++) value[i] *= factor;
         }
-        u32 pair[4];
-        if constexpr (halved) {
-          u32 most = 0;
-#pragma unroll
-          for (int i = 0; i < 8; i++) most = max(most, __float_as_uint(value[i]) & 0x7fffffff);
-          most = __reduce_max_sync(0xffffffff, most);
-          // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
-          const u32 power = min(127 + 14 + 127 - (most >> 23), 253u);
-          const float factor = __uint_as_float(power << 23);
-          if (lane == 0) backs[token * all_segments + pieces.piece] = __uint_as_float((254 - power) << 23);
-#pragma unroll
-          for (int i = 0; i < 4; i++) {
-            // Weights of four bits that one operation takes out stand four apart.
-            const int low = WEIGHT_BITS == 4 ? i : 2 * i, high = WEIGHT_BITS == 4 ? i + 4 : 2 * i + 1;
-            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(value[high] * factor), "f"(value[low] * factor));
-          }
-          if constexpr (WEIGHT_BITS == 4) {
-            float offsets = 0.0f, all = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-              float low, high;
-              asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
-                  : "=f"(low), "=f"(high)
-                  : "r"(pair[i]));
-              offsets = fmaf(low + high, i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
-            }
-#pragma unroll
-            for (int far = SUM_LANES / 2; far > 0; far /= 2) {
-              offsets += __shfl_xor_sync(0xffffffff, offsets, far), all += __shfl_xor_sync(0xffffffff, all, far);
-            }
-            if (lane % SUM_LANES == 0) {
-              sums[(token * all_segments + pieces.piece) * (32 / SUM_LANES) + lane / SUM_LANES] = {offsets, all};
-            }
-          }
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; i++) {
-            pair[i] = WEIGHT_BITS == 4 ? pack(value[i], value[i + 4]) : pack(value[2 * i], value[2 * i + 1]);
-          }
-        }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)), "r"(pair[0]), "r"(pair[1]),
-                     "r"(pair[2]), "r"(pair[3])
-                     : "memory");
+        keep<halved>(token, pieces.piece, offset, value);
       }
     }
   }
-  DEVICE u32 at_row(int token) const { return at + token * stride; }
+
+  // A warp's segment of a row, each lane eight of its columns, from `offset` on.
+  template <bool halved>
+  DEVICE void keep(int token, int piece, int offset, const float (&value)[8]) const {
+    const int lane = threadIdx.x % 32;
+    u32 pair[4];
+    if constexpr (halved) {
+      u32 most = 0;
+#pragma unroll
+      for (int i = 0; i < 8; i++) most = max(most, __float_as_uint(value[i]) & 0x7fffffff);
+      most = __reduce_max_sync(0xffffffff, most);
+      // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
+      const u32 power = min(127 + 14 + 127 - (most >> 23), 253u);
+      const float factor = __uint_as_float(power << 23);
+      if (lane == 0) backs[token * all_segments + piece] = __uint_as_float((254 - power) << 23);
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        // Weights of four bits that one operation takes out stand four apart.
+        const int low = WEIGHT_BITS == 4 ? i : 2 * i, high = WEIGHT_BITS == 4 ? i + 4 : 2 * i + 1;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(value[high] * factor), "f"(value[low] * factor));
+      }
+      if constexpr (WEIGHT_BITS == 4) {
+        float offsets = 0.0f, all = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          float low, high;
+          asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+              : "=f"(low), "=f"(high)
+              : "r"(pair[i]));
+          offsets = fmaf(low + high, i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
+        }
+#pragma unroll
+        for (int far = SUM_LANES / 2; far > 0; far /= 2) {
+          offsets += __shfl_xor_sync(0xffffffff, offsets, far), all += __shfl_xor_sync(0xffffffff, all, far);
+        }
+        if (lane % SUM_LANES == 0) {
+          sums[(token * all_segments + piece) * (32 / SUM_LANES) + lane / SUM_LANES] = {offsets, all};
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        pair[i] = WEIGHT_BITS == 4 ? pack(value[i], value[i + 4]) : pack(value[2 * i], value[2 * i + 1]);
+      }
+    }
+    put(at_row(token) + place(offset), pair);
+  }
+  DEVICE At at_row(int token) const { return at + token * stride; }
 };
+using Tokens = TokensAt<u32>;
 
 #ifndef SQUARED
 #define SQUARED 0

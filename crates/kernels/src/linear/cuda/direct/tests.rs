@@ -73,3 +73,32 @@ fn one_sentence_says_why_not() {
     let wide = refusal(DType::I8, [8, 32_768, 64]);
     assert_eq!(wide, "has no room in shared memory for 8 rows of x");
 }
+
+#[test]
+fn several_rows_are_made_ready_by_a_launch_ahead() {
+    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    for w in [DType::E4m3, DType::I8, DType::U4] {
+        for tokens in 1..=MOST {
+            let mut tensors = weights(w, [2048, 2048], 1);
+            tensors.extend([tensor("norm", &[2048], DType::Bf16)]);
+            let problem = call(&mut tensors, [tokens, 2048]);
+            let weights = Weights::of(&problem).unwrap();
+            let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
+            // The last of them alone too.
+            for rows in [1, tokens.min(share.tokens)] {
+                let form = Form::of(&problem, weights, rows, share);
+                assert_eq!(
+                    [form.normed, form.tokens == 1],
+                    [tokens == 1; 2],
+                    "{rows} of {tokens} {w}"
+                );
+                assert!(form.tokens >= rows);
+            }
+            // One copy brings all of it.
+            assert!(share.x.is_multiple_of(16) && share.x >= 2 * 2048 * share.tokens);
+            // What makes them ready knows of f16 and bf16 alone.
+            let form = Form::of(&problem, weights, share.tokens, share).ready(true, false);
+            assert!([FEW, MOST].contains(&form.tokens) && form.normed && !form.residual);
+        }
+    }
+}
