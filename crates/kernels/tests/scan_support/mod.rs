@@ -1,5 +1,7 @@
-//! What the tests of ssd, conv1d, rmsnorm and linear share: seeded inputs, and one run of every variant against the reference.
+//! What the tests of several ops share: seeded inputs, and one run of every variant against the reference.
 #![allow(dead_code)] // Each test binary uses its part.
+
+pub(crate) mod recurrent;
 
 use device::Device;
 use facts::BackendKind;
