@@ -1,6 +1,7 @@
 //! A model with one layer of each kind.
 
 use crate::Architecture;
+use crate::params::ParamId;
 use crate::shard::Cutter;
 
 impl Architecture {
@@ -17,9 +18,7 @@ impl Architecture {
             let parts = (layer.experts.is_some(), layer.mlp.is_some());
             let kind = (std::mem::discriminant(&layer.mixer), parts);
             if seen.contains(&kind) {
-                let own = first[at]..first[at + 1];
-                let params = self.params.with_ids().map(|(id, _)| id);
-                left.extend(params.filter(|id| own.contains(id)));
+                left.extend(ParamId::within(first[at]..first[at + 1]));
             } else {
                 seen.push(kind);
                 self.layers.push(layer);

@@ -6,10 +6,18 @@ mod lie;
 use crate::{Fp8, Int, Keeps, Packing, Stored};
 pub use cut::Cut;
 pub use lie::Lie;
+use std::ops::Range;
 
 /// A parameter of an [`crate::Architecture`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamId(usize);
+
+impl ParamId {
+    /// Those that were added from one on, up to another.
+    pub(crate) fn within(range: Range<Self>) -> impl Iterator<Item = Self> {
+        (range.start.0..range.end.0).map(Self)
+    }
+}
 
 /// One tensor of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -333,7 +341,7 @@ impl Projection {
     }
 
     /// Some rows of W, which may lie in several parameters.
-    fn part(&self, range: std::ops::Range<usize>) -> Vec<Rows> {
+    fn part(&self, range: Range<usize>) -> Vec<Rows> {
         let mut start = 0;
         let mut part = Vec::new();
         for rows in &self.rows {

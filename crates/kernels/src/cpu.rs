@@ -6,4 +6,5 @@ pub mod gemm;
 pub mod linear;
 pub mod read;
 pub mod simd;
+pub(crate) mod variants;
 pub(crate) mod vectors;

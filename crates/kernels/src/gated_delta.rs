@@ -7,7 +7,7 @@ mod reference;
 pub use call::{GatedDeltaCall, GatedDeltaOptions};
 
 use crate::cuda::CudaVariant;
-use crate::kda::{Decays, KdaProblem, cuda, variants::variants};
+use crate::kda::{Decays, KdaProblem, chunk, cuda, recurrent, variants::variants};
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 use device::cuda::KernelSource;

@@ -288,6 +288,33 @@ impl<'a> Inputs<'a> {
         }
     }
 
+    /// Checks that optional tensors are in float32 or in the type of another one.
+    ///
+    /// # Errors
+    /// [`OpError::DType`] naming the first that is in neither.
+    pub(crate) fn f32_or_like(&self, like: &str, names: &[&str]) -> Result<(), OpError> {
+        let dtype = self.tensor(like).dtype();
+        let fits = |given: &Tensor| [dtype, DType::F32].contains(&given.dtype());
+        match names.iter().find(|name| !self.get(name).is_none_or(fits)) {
+            Some(name) => Err(self.dtype_error(name, &format!("f32 or {dtype} like `{like}`"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks `initial_state`, where it is given: these dimensions, in float32.
+    ///
+    /// # Errors
+    /// [`OpError`] when either is otherwise.
+    pub(crate) fn f32_state<const RANK: usize>(&self, dims: [Dim; RANK]) -> Result<(), OpError> {
+        const NAME: &str = "initial_state";
+        let Some(state) = self.get(NAME) else { return Ok(()) };
+        self.dims(NAME, dims)?;
+        match state.dtype() {
+            DType::F32 => Ok(()),
+            _ => Err(self.dtype_error(NAME, "f32, as states are kept")),
+        }
+    }
+
     /// An [`OpError::Shape`] for a tensor of this call.
     pub fn shape_error(&self, name: &str, wanted: &str) -> OpError {
         OpError::Shape {
@@ -367,6 +394,15 @@ impl Sequences {
     /// `(B, T)` when the batch is dense, `None` when it is packed.
     pub fn batch_and_tokens(&self) -> Option<(usize, usize)> {
         self.dense
+    }
+
+    /// Their dimensions by name, and others behind them.
+    pub(crate) fn dims(&self, rest: &[(&'static str, usize)]) -> Vec<(&'static str, u64)> {
+        let lead = match self.dense {
+            Some((batch, tokens)) => [("B", batch), ("T", tokens)],
+            None => [("Nseq", self.count()), ("total", self.total())],
+        };
+        lead.iter().chain(rest).map(|(name, size)| (*name, *size as u64)).collect()
     }
 
     /// The shape of a tensor over these tokens: `[B, T, rest..]` or `[total, rest..]`.

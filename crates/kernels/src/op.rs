@@ -83,6 +83,13 @@ pub struct OutputSpec {
     pub dtype: DType,
 }
 
+impl OutputSpec {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.dtype.bytes_of(self.shape.iter().product())
+    }
+}
+
 /// The problem apart from the choice of a kernel: everything selection and accounting look at, printable.
 pub trait Problem: std::fmt::Debug + Send + Sync {
     /// Storage type of the inputs.

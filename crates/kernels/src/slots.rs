@@ -1,6 +1,7 @@
 //! Which row of `initial_state` and `final_state` each sequence uses.
 
 use crate::{Inputs, OpError, Sequences};
+use std::ops::Range;
 
 /// The state slot of each sequence. Without a pool sequence `n` has slot `n`; with `state_indices` the state tensors
 /// are pools, sequence `n` reads and updates slot `state_indices[n]`, and a negative index marks a padding sequence,
@@ -75,6 +76,17 @@ impl StateSlots {
     /// The slot of a sequence; `None` when the sequence is padding.
     pub fn of(&self, sequence: usize) -> Option<usize> {
         self.of_sequence[sequence]
+    }
+
+    /// Token rows of every sequence that is no padding, in order.
+    pub(crate) fn real(&self, sequences: &Sequences) -> impl Iterator<Item = Range<usize>> {
+        let both = self.of_sequence.iter().zip(sequences.iter());
+        both.filter_map(|(slot, tokens)| slot.map(|_| tokens))
+    }
+
+    /// Their tokens.
+    pub(crate) fn tokens(&self, sequences: &Sequences) -> usize {
+        self.real(sequences).map(|tokens| tokens.len()).sum()
     }
 
     /// Slots that no sequence uses, in rising order: the final state keeps them to the bit.

@@ -242,6 +242,38 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     Ok(())
 }
 
+/// Rows that kernels cannot read, in whatever they are stored: no model is opened to fail at its first step.
+#[test]
+fn inputs_that_no_kernel_reads_are_refused_when_a_model_is_opened() {
+    machine::launched("inputs_that_no_kernel_reads_are_refused_when_a_model_is_opened", || {
+        let down = "model.layers.0.mlp.down_proj.weight";
+        let of_experts = "model.layers.0.block_sparse_moe.output_linear.weight";
+        for (name, inputs, narrow, expect) in [
+            ("llama-mini", 254, None, None),
+            ("llama-mini", 255, None, Some((down, 2))),
+            ("llama-mini", 255, Some(Narrow::Int4), Some((down, 2))),
+            ("granite-moe-mini", 260, None, Some((of_experts, 8))),
+        ] {
+            let config = shape(name).unwrap().with("intermediate_size", inputs.into());
+            let config = narrow.map_or(Ok(config.clone()), |narrow| narrow.of(config)).unwrap();
+            let device = device::open(BackendKind::Cuda).unwrap();
+            let capacity = Capacity { sequences: 1, tokens: 64 };
+            let opened = open(Model::random(&config, 1).unwrap(), device, Storage::Bf16, capacity);
+            let words = |(name, read)| {
+                format!("tensor `{name}` has {inputs} inputs, wanted a multiple of {read} on a GPU")
+            };
+            let refused = match opened {
+                Ok(mut engine) => {
+                    engine.step(&Batch::new().with(0, &[1, 2]), Wanted::Last).unwrap();
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            assert_eq!(refused, expect.map(words), "{name}");
+        }
+    });
+}
+
 #[test]
 fn steps_are_recorded_before_somebody_waits() {
     machine::launched("steps_are_recorded_before_somebody_waits", || {

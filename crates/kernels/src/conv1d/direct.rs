@@ -14,7 +14,6 @@ use crate::quick;
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, Tensor, TensorMap};
 use device::{Device, Isa, SharedMut};
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// f32 values of a cache line, which are whole vectors of any instruction set.
@@ -22,20 +21,9 @@ const LINE: usize = 16;
 /// The widest convolution.
 const TAPS: usize = 4;
 
-/// Runs the variant whose kernel name is `kernel`.
-pub(super) fn run(
-    isa: Isa,
-    kernel: &str,
-    problem: &Conv1dProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
+/// Nothing: every problem can be computed so.
+pub(super) fn why_not(_: &Conv1dProblem) -> Option<String> {
+    None
 }
 
 /// The tensors of one call.
@@ -149,7 +137,8 @@ fn by_tap<const WIDTH: usize>(by_channel: &[f32]) -> Vec<f32> {
     taps
 }
 
-fn launch<E: Element>(
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run<E: Element>(
     isa: Isa,
     kernel: &str,
     problem: &Conv1dProblem,

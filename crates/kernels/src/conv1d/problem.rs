@@ -234,32 +234,17 @@ impl Problem for Conv1dProblem {
     }
 
     fn dims(&self) -> Vec<(&'static str, u64)> {
-        let mut dims = match self.sequences.batch_and_tokens() {
-            Some((batch, tokens)) => vec![("B", batch as u64), ("T", tokens as u64)],
-            None => vec![
-                ("Nseq", self.sequences.count() as u64),
-                ("total", self.sequences.total() as u64),
-            ],
-        };
-        dims.extend([("C", self.channels as u64), ("W", self.width as u64)]);
-        dims
+        self.sequences.dims(&[("C", self.channels), ("W", self.width)])
     }
 
     /// Two per tap; bias and activation are not counted.
     fn flops(&self) -> f64 {
-        let tokens: usize = (0..self.sequences.count())
-            .filter(|sequence| self.slots.of(*sequence).is_some())
-            .map(|sequence| self.sequences.range(sequence).len())
-            .sum();
+        let tokens = self.slots.tokens(&self.sequences);
         (2 * tokens * self.channels * self.width) as f64
     }
 
     fn bytes(&self) -> f64 {
-        let written = self.outputs();
-        let written = written
-            .iter()
-            .map(|spec| (spec.shape.iter().product::<usize>() * spec.dtype.bytes()) as f64);
-        self.input_bytes + written.sum::<f64>()
+        self.input_bytes + self.outputs().iter().map(OutputSpec::bytes).sum::<usize>() as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {

@@ -9,6 +9,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod map;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;

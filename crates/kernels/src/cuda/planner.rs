@@ -120,7 +120,7 @@ impl<'a> Planner<'a> {
             steps: Vec::new(),
         };
         for spec in outputs {
-            let bytes = spec.shape.iter().product::<usize>() * spec.dtype.bytes();
+            let bytes = spec.bytes();
             let place = given.place(spec.name).filter(|_| given.get(spec.name).is_some());
             let (buffer, operand) = match (place, given.get(spec.name)) {
                 (Some(place), Some(tensor)) => {

@@ -12,9 +12,8 @@ use super::KdaProblem;
 use super::operands::Operands;
 use super::parts;
 use crate::cpu::simd::dispatch;
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{Element, Inputs, TensorMap};
 use device::{Device, Isa};
-use half::{bf16, f16};
 
 /// Tokens whose scores are computed pair by pair, and the rows of a solved triangle.
 const BLOCK: usize = 16;
@@ -25,29 +24,14 @@ const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;
 
-pub(crate) fn why_not(problem: &KdaProblem, _: Isa) -> Option<String> {
+pub(crate) fn why_not(problem: &KdaProblem) -> Option<String> {
     let longest = problem.sequences.longest();
     (longest <= SHORT)
         .then(|| format!("needs a sequence of more than {SHORT} tokens, the longest has {longest}"))
 }
 
 /// Runs the variant whose kernel name is `kernel`.
-pub(crate) fn run(
-    isa: Isa,
-    kernel: &str,
-    problem: &KdaProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
-}
-
-fn launch<E: Element>(
+pub(crate) fn run<E: Element>(
     isa: Isa,
     kernel: &str,
     problem: &KdaProblem,

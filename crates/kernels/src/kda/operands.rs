@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
 use super::{Beta, Gate, KdaProblem};
+use crate::cpu::simd::map::{Map, Scale, map};
 use crate::cpu::simd::{Simd, math};
 use crate::floats::{elements, floats};
 use crate::stream::prefetch;
@@ -97,7 +98,7 @@ impl<'a, E: Element> Operands<'a, E> {
             factor /= (dot(simd, to, to) + 1e-6).sqrt();
         }
         if factor != 1.0 {
-            map(simd, to, &Times(factor));
+            map(simd, to, Scale(factor));
         }
     }
 
@@ -143,9 +144,9 @@ impl<'a, E: Element> Operands<'a, E> {
         let rate = self.rate[head];
         match self.problem.gate {
             Gate::LogDecay => {}
-            Gate::Plain => map(simd, logits, &PlainGate { minus_rate: -rate }),
+            Gate::Plain => map(simd, logits, PlainGate { minus_rate: -rate }),
             Gate::Safe { lower_bound } => {
-                map(simd, logits, &SafeGate { rate, lower_bound: lower_bound as f32 });
+                map(simd, logits, SafeGate { rate, lower_bound: lower_bound as f32 });
             }
         }
     }
@@ -228,64 +229,21 @@ pub(super) fn widen<S: Simd, E: Element>(simd: S, from: &[E], to: &mut [f32]) {
     E::widen(&from[whole..], &mut to[whole..]);
 }
 
-/// Rounds a row; to bfloat16 in integer arithmetic that vectorises for the instruction set at hand.
-#[inline(always)]
-pub(super) fn narrow<E: Element>(from: &[f32], to: &mut [E]) {
-    if E::DTYPE != DType::Bf16 {
-        return E::narrow(from, to);
-    }
-    assert_eq!(from.len(), to.len(), "lengths of a conversion");
-    // SAFETY: E is bfloat16.
-    let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<bf16>(), to.len()) };
-    for (to, from) in to.iter_mut().zip(from) {
-        let bits = from.to_bits();
-        // To nearest even; a NaN keeps its sign and becomes quiet instead of rounding up to infinity.
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-        let quiet = bits >> 16 | 0x40;
-        *to = bf16::from_bits(if from.is_nan() { quiet } else { rounded } as u16);
-    }
-}
-
-/// A function of vectors. A closure would be compiled for the baseline where the compiler does not inline it, and
-/// then each of its operations is a call.
-pub(super) trait Map {
-    /// Its value; implement as `#[inline(always)]`.
-    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V;
-}
-
-/// x times a factor.
-pub(super) struct Times(pub(super) f32);
-
-impl Map for Times {
-    #[inline(always)]
-    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
-        simd.mul(x, simd.splat(self.0))
-    }
-}
-
-/// e^x.
-pub(super) struct Exp;
-
-impl Map for Exp {
-    #[inline(always)]
-    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
-        math::exp(simd, x)
-    }
-}
-
 /// `minus_rate * softplus(x)`.
+#[derive(Clone, Copy)]
 struct PlainGate {
     minus_rate: f32,
 }
 
 impl Map for PlainGate {
     #[inline(always)]
-    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+    fn map<S: Simd>(self, simd: S, x: S::V) -> S::V {
         simd.mul(simd.splat(self.minus_rate), math::softplus(simd, x))
     }
 }
 
 /// `lower_bound * sigmoid(rate * x)`.
+#[derive(Clone, Copy)]
 struct SafeGate {
     rate: f32,
     lower_bound: f32,
@@ -293,28 +251,9 @@ struct SafeGate {
 
 impl Map for SafeGate {
     #[inline(always)]
-    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+    fn map<S: Simd>(self, simd: S, x: S::V) -> S::V {
         let x = simd.mul(simd.splat(self.rate), x);
         simd.mul(simd.splat(self.lower_bound), math::sigmoid(simd, x))
-    }
-}
-
-/// Applies a function to every value.
-#[inline(always)]
-pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], function: &impl Map) {
-    let whole = values.len() / S::LANES * S::LANES;
-    let start = values.as_mut_ptr();
-    for at in (0..whole).step_by(S::LANES) {
-        // SAFETY: `LANES` values from `at` on are inside the slice.
-        unsafe { simd.store(start.add(at), function.at(simd, simd.load(start.add(at)))) };
-    }
-    let rest = values.len() - whole;
-    if rest > 0 {
-        // SAFETY: `rest` values are left.
-        unsafe {
-            let v = function.at(simd, simd.load_first(start.add(whole), rest));
-            simd.store_first(start.add(whole), v, rest);
-        }
     }
 }
 

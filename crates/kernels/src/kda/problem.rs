@@ -231,8 +231,7 @@ impl Problem for KdaProblem {
     /// The recurrence's own count: per token and value head one multiplication per state element for the decay and
     /// one multiply-add each for the read `k^T S`, the write and the output.
     fn flops(&self) -> f64 {
-        let active = (0..self.sequences.count()).filter(|index| self.slots.of(*index).is_some());
-        let tokens: usize = active.map(|index| self.sequences.range(index).len()).sum();
+        let tokens = self.slots.tokens(&self.sequences);
         7.0 * tokens as f64 * self.value_heads as f64 * self.state_len() as f64
     }
 

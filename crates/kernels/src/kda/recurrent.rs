@@ -6,13 +6,13 @@ mod step;
 
 use self::step::Step;
 use super::KdaProblem;
-use super::operands::{Operands, narrow};
+use super::operands::Operands;
 use super::parts::{self, LINE, Part};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
+use crate::floats::narrow;
 use crate::stream::stream_copy;
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{Element, Inputs, TensorMap};
 use device::{Device, Isa};
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// Rows written to a buffer in the first cache before they are copied past it. Lines at the two ends of a copy are
@@ -22,27 +22,12 @@ const STREAM_ROWS: usize = 16;
 const FIXED_WORK: f64 = 0.1;
 
 /// Nothing: every problem can be computed token by token.
-pub(crate) fn why_not(_: &KdaProblem, _: Isa) -> Option<String> {
+pub(crate) fn why_not(_: &KdaProblem) -> Option<String> {
     None
 }
 
 /// Runs the variant whose kernel name is `kernel`.
-pub(crate) fn run(
-    isa: Isa,
-    kernel: &str,
-    problem: &KdaProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
-}
-
-fn launch<E: Element>(
+pub(crate) fn run<E: Element>(
     isa: Isa,
     kernel: &str,
     problem: &KdaProblem,
@@ -101,7 +86,7 @@ impl<E: Element> Block<'_, E> {
         step.prepare(simd, operands, token, head);
         step.read(simd, channels, &initial[part.initial_state(0)..], stride);
         step.output(simd, operands, token, head, part.column);
-        narrow(step.out(), part.output(token));
+        narrow(simd, step.out(), part.output(token));
         let (stream, start) = (part.stream, part.initial_state(0));
         let to = part.whole_final_state().filter(|to| stream && is_whole_lines(to, stride));
         if let Some(to) = to {
@@ -130,7 +115,7 @@ impl<E: Element> Block<'_, E> {
             step.prepare(simd, operands, token, head);
             step.read(simd, channels, state, columns);
             step.output(simd, operands, token, head, part.column);
-            narrow(step.out(), part.output(token));
+            narrow(simd, step.out(), part.output(token));
             if token + 1 < part.tokens.end {
                 let rows = state.as_mut_ptr();
                 // SAFETY: the whole copy, `channels` rows of `columns`, written over itself.

@@ -1,10 +1,10 @@
-use super::KdaProblem;
+use super::{KdaProblem, chunk, recurrent};
 use crate::Variant;
 
 /// Every variant over host memory of an op that is this machinery under a name, best first.
 macro_rules! variants {
     ($op:literal) => {
-        $crate::kda::variants::variants! {
+        $crate::cpu::variants::variants! {
             $op:
             // No `chunk` for Avx512Bf16: with beta = 2 and no decay its rounded products put the state 7e-3 off, over
             // the table's 5e-3, and beta is data that a refusal cannot see.
@@ -17,20 +17,6 @@ macro_rules! variants {
             chunk Portable "chunk.portable",
             recurrent Portable "recurrent.portable",
         }
-    };
-    ($op:literal: $($scheme:ident $isa:ident $name:literal,)*) => {
-        &[$($crate::Variant {
-            name: $name,
-            backend: facts::BackendKind::Cpu,
-            why_not: |problem, here| {
-                let isa = device::Isa::$isa;
-                here.lacks(isa).or_else(|| $crate::kda::$scheme::why_not(problem, isa))
-            },
-            run: |problem, inputs, device, outputs| {
-                let (isa, kernel) = (device::Isa::$isa, concat!($op, ".", $name));
-                $crate::kda::$scheme::run(isa, kernel, problem, inputs, device, outputs)
-            },
-        }),*]
     };
 }
 pub(crate) use variants;

@@ -391,8 +391,7 @@ impl Problem for LinearProblem {
     }
 
     fn bytes(&self) -> f64 {
-        let bytes = |out: OutputSpec| out.shape.iter().product::<usize>() * out.dtype.bytes();
-        self.input_bytes + self.outputs().into_iter().map(bytes).sum::<usize>() as f64
+        self.input_bytes + self.outputs().iter().map(OutputSpec::bytes).sum::<usize>() as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {

@@ -3,42 +3,19 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers into buffers of whole vectors.
 
 use super::SelectiveScanProblem;
-use super::operands::{Block, Operands, finish};
+use super::operands::{Block, Scan, finish};
+use crate::Element;
 use crate::aligned::Aligned;
-use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::cpu::simd::{Simd, math};
 use crate::floats::{narrow, widen};
 use crate::transpose::transpose;
-use crate::{Element, Inputs, TensorMap};
-use device::{Device, Isa};
 
 /// For fewer tokens the transposes do not pay: 2 tokens at E = 8192, N = 16 take half as long again as with a lane a state.
 const FEWEST_TOKENS: usize = 8;
 
-/// Why it is not taken: no sequence is long enough.
-pub(super) fn why_not(problem: &SelectiveScanProblem, _: Isa) -> Option<String> {
-    let longest = problem.sequences.longest();
-    (longest < FEWEST_TOKENS).then(|| {
-        format!("needs a sequence of {FEWEST_TOKENS} tokens or more, the longest has {longest}")
-    })
-}
-
-pub(super) fn run<E: Element>(
-    isa: Isa,
-    kernel: &str,
-    problem: &SelectiveScanProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    let operands = Operands::<E>::read(problem, inputs);
-    operands.launch(kernel, device, outputs, |block, scratch| {
-        dispatch(isa, Scan { block, scratch });
-    });
-}
-
-/// Buffers of one thread.
+/// The scheme, with its buffers of one thread.
 #[derive(Default)]
-struct Scratch {
+pub(super) struct Channels {
     states: Aligned,
     rates: Aligned,
     b: Aligned,
@@ -47,17 +24,18 @@ struct Scratch {
     rows: [Aligned; 6],
 }
 
-struct Scan<'a, E> {
-    block: Block<'a, E>,
-    scratch: &'a mut Scratch,
-}
-
-impl<E: Element> SimdKernel for Scan<'_, E> {
-    type Output = ();
+impl Scan for Channels {
+    /// No sequence is long enough.
+    fn why_not(problem: &SelectiveScanProblem) -> Option<String> {
+        let longest = problem.sequences.longest();
+        (longest < FEWEST_TOKENS).then(|| {
+            format!("needs a sequence of {FEWEST_TOKENS} tokens or more, the longest has {longest}")
+        })
+    }
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { block, scratch: Scratch { states, rates, b, c, rows } } = self;
+    fn scan<S: Simd, E: Element>(&mut self, simd: S, block: Block<'_, E>) {
+        let Self { states, rates, b, c, rows } = self;
         let operands = block.operands;
         let (n, width) = (operands.problem.state_dim, block.channels.len());
         let padded = width.next_multiple_of(S::LANES);

@@ -2,11 +2,11 @@
 #![allow(unsafe_code)] // Blocks write disjoint parts of the outputs.
 
 use super::SelectiveScanProblem;
-use crate::cpu::simd::{Simd, math};
+use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
 use crate::floats::{as_f32, elements, elements_mut, floats, widen};
 use crate::quick;
 use crate::{Element, Inputs, TensorMap};
-use device::{Device, SharedMut};
+use device::{Device, Isa, SharedMut};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -105,14 +105,8 @@ impl<'a, E: Element> Operands<'a, E> {
         if self.problem.delta_softplus { math::softplus(simd, raw) } else { raw }
     }
 
-    /// Runs the blocks of a call, each with buffers of its thread.
-    pub(super) fn launch<T: Default>(
-        &self,
-        kernel: &str,
-        device: &Device,
-        outputs: &mut TensorMap,
-        run: impl Fn(Block<'_, E>, &mut T) + Sync,
-    ) {
+    /// Runs the blocks of a call by a scheme, each with buffers of its thread.
+    fn launch<T: Scan>(&self, isa: Isa, kernel: &str, device: &Device, outputs: &mut TensorMap) {
         let problem = self.problem;
         let grid = Grid::of(problem);
         let mut o = outputs.remove("o");
@@ -122,7 +116,7 @@ impl<'a, E: Element> Operands<'a, E> {
             let untouched = problem.slots.untouched();
             let of_sequence = problem.groups * grid.splits;
             let blocks = problem.sequences.count() * of_sequence;
-            device.launch(kernel, blocks + untouched.len(), T::default, |scratch, block| {
+            device.launch(kernel, blocks + untouched.len(), T::default, |scheme, block| {
                 if let Some(rest) = block.checked_sub(blocks) {
                     let of_slot = problem.channels * problem.state_dim;
                     let range = untouched[rest] * of_slot..(untouched[rest] + 1) * of_slot;
@@ -152,7 +146,8 @@ impl<'a, E: Element> Operands<'a, E> {
                 if tokens.is_empty() {
                     return self.begin(at, state);
                 }
-                run(Block { operands: self, tokens, group, channels, at, state, o: &o }, scratch);
+                let block = Block { operands: self, tokens, group, channels, at, state, o: &o };
+                dispatch(isa, Scanned { scheme, block });
             });
         }
         outputs.extend(o.map(|o| ("o".to_owned(), o)));
@@ -165,6 +160,43 @@ impl<'a, E: Element> Operands<'a, E> {
             Some(initial) => to.copy_from_slice(&initial[at..at + to.len()]),
             None => to.fill(0.0),
         }
+    }
+}
+
+/// How a block is computed, with what a thread keeps from one block to the next.
+pub(super) trait Scan: Default {
+    /// Why a problem is not for this scheme.
+    fn why_not(_: &SelectiveScanProblem) -> Option<String> {
+        None
+    }
+
+    /// Writes a block's part of o, and its final states. Implement as `#[inline(always)]`.
+    fn scan<S: Simd, E: Element>(&mut self, simd: S, block: Block<'_, E>);
+
+    /// Runs the variant whose kernel name is `kernel`.
+    fn run<E: Element>(
+        isa: Isa,
+        kernel: &str,
+        problem: &SelectiveScanProblem,
+        inputs: Inputs<'_>,
+        device: &Device,
+        outputs: &mut TensorMap,
+    ) {
+        Operands::<E>::read(problem, inputs).launch::<Self>(isa, kernel, device, outputs);
+    }
+}
+
+struct Scanned<'a, T, E> {
+    scheme: &'a mut T,
+    block: Block<'a, E>,
+}
+
+impl<T: Scan, E: Element> SimdKernel for Scanned<'_, T, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.scheme.scan(simd, self.block);
     }
 }
 

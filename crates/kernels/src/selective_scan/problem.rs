@@ -94,19 +94,9 @@ impl SelectiveScanProblem {
         for name in ["D", "delta_bias"].into_iter().filter(|name| inputs.get(name).is_some()) {
             inputs.dims(name, [e])?;
         }
-        if inputs.get("initial_state").is_some() {
-            inputs.dims("initial_state", [Dim::free("Nseq"), e, n])?;
-            inputs
-                .same_storage(&["initial_state"], DType::F32)
-                .map_err(|_| inputs.dtype_error("initial_state", "f32, as states are kept"))?;
-        }
+        inputs.f32_state([Dim::free("Nseq"), e, n])?;
         inputs.same_storage(&["B", "C", "z"], dtype)?;
-        for name in ["delta", "A", "D", "delta_bias"] {
-            let given = inputs.get(name).map(|tensor| tensor.dtype());
-            if given.is_some_and(|given| given != dtype && given != DType::F32) {
-                return Err(inputs.dtype_error(name, &format!("f32 or {dtype} like `u`")));
-            }
-        }
+        inputs.f32_or_like("u", &["delta", "A", "D", "delta_bias"])?;
         Ok(Self {
             dtype,
             channels,
@@ -129,28 +119,19 @@ impl Problem for SelectiveScanProblem {
     }
 
     fn dims(&self) -> Vec<(&'static str, u64)> {
-        let lead = match self.sequences.batch_and_tokens() {
-            Some((batch, tokens)) => [("B", batch), ("T", tokens)],
-            None => [("Nseq", self.sequences.count()), ("total", self.sequences.total())],
-        };
-        let rest = [("E", self.channels), ("G", self.groups), ("N", self.state_dim)];
-        lead.into_iter().chain(rest).map(|(name, size)| (name, size as u64)).collect()
+        self.sequences.dims(&[("E", self.channels), ("G", self.groups), ("N", self.state_dim)])
     }
 
     /// Of the recurrence, for each element of a state: 2 for the decay, whose exponential counts as one, 3 for the update and 2 for
     /// the output; and for each channel 1 for `dt u` and 2 for D.
     fn flops(&self) -> f64 {
-        let own = |sequence: &usize| self.slots.of(*sequence).is_some();
-        let sequences = (0..self.sequences.count()).filter(own);
-        let tokens: usize = sequences.map(|sequence| self.sequences.range(sequence).len()).sum();
+        let tokens = self.slots.tokens(&self.sequences);
         let skip = if self.has_d { 2 } else { 0 };
         (tokens * self.channels) as f64 * (7 * self.state_dim + 1 + skip) as f64
     }
 
     fn bytes(&self) -> f64 {
-        let bytes =
-            |spec: &OutputSpec| (spec.shape.iter().product::<usize>() * spec.dtype.bytes()) as f64;
-        self.input_bytes + self.outputs().iter().map(bytes).sum::<f64>()
+        self.input_bytes + self.outputs().iter().map(OutputSpec::bytes).sum::<usize>() as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {

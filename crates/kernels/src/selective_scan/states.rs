@@ -2,53 +2,25 @@
 //! each is read once.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers into rows of known length.
 
-use super::SelectiveScanProblem;
-use super::operands::{Block, Operands, finish};
+use super::operands::{Block, Scan, finish};
+use crate::Element;
 use crate::aligned::Aligned;
-use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::cpu::simd::{Simd, math};
 use crate::floats::{narrow, widen};
-use crate::{Element, Inputs, TensorMap};
-use device::{Device, Isa};
 
-/// Nothing: every problem can be computed so.
-pub(super) fn why_not(_: &SelectiveScanProblem, _: Isa) -> Option<String> {
-    None
-}
-
-pub(super) fn run<E: Element>(
-    isa: Isa,
-    kernel: &str,
-    problem: &SelectiveScanProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    let operands = Operands::<E>::read(problem, inputs);
-    operands.launch(kernel, device, outputs, |block, scratch| {
-        dispatch(isa, Scan { block, scratch });
-    });
-}
-
-/// Buffers of one thread.
+/// The scheme, with its buffers of one thread.
 #[derive(Default)]
-struct Scratch {
+pub(super) struct States {
     b: Aligned,
     c: Aligned,
     /// Of a token u, delta, z and y of each channel.
     rows: [Aligned; 4],
 }
 
-struct Scan<'a, E> {
-    block: Block<'a, E>,
-    scratch: &'a mut Scratch,
-}
-
-impl<E: Element> SimdKernel for Scan<'_, E> {
-    type Output = ();
-
+impl Scan for States {
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { block, scratch: Scratch { b, c, rows } } = self;
+    fn scan<S: Simd, E: Element>(&mut self, simd: S, block: Block<'_, E>) {
+        let Self { b, c, rows } = self;
         let operands = block.operands;
         let (n, width, channels) =
             (operands.problem.state_dim, block.channels.len(), block.channels.clone());

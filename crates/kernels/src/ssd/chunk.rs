@@ -9,9 +9,8 @@ mod scores;
 use super::SsdProblem;
 use super::operands::Operands;
 use crate::floats::elements_mut;
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// Tokens per chunk. Work within a chunk grows with it, the cost of turning the state into a packed operand falls;
@@ -31,29 +30,13 @@ const PANEL: usize = 32;
 
 /// Refuses batches of short sequences only, as decode has, unless the caller chose a chunk size: chunks are then what
 /// is wanted, for checking them if not for speed.
-pub(super) fn why_not(problem: &SsdProblem, _: Isa) -> Option<String> {
+pub(super) fn why_not(problem: &SsdProblem) -> Option<String> {
     let longest = problem.sequences.longest();
     (longest < FEWEST_TOKENS && problem.chunk_size.is_none()).then(|| {
         format!(
             "needs a sequence of {FEWEST_TOKENS} tokens or more, or a chunk_size; the longest has {longest}"
         )
     })
-}
-
-/// Runs the variant whose kernel name is `kernel`.
-pub(super) fn run(
-    isa: Isa,
-    kernel: &str,
-    problem: &SsdProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
 }
 
 /// How a call is cut up. It depends on the problem only, so results do not depend on the number of threads.
@@ -76,8 +59,8 @@ impl Plan {
         let units = (problem.sequences.count() * problem.heads).max(1);
         let fair = problem.head_dim.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
         let columns = fair.next_multiple_of(PANEL).min(problem.head_dim).max(1);
-        let real = (0..problem.sequences.count()).filter(|s| problem.slots.of(*s).is_some());
-        let chunks = real.flat_map(|sequence| cut(problem.sequences.range(sequence), chunk));
+        let real = problem.slots.real(&problem.sequences);
+        let chunks = real.flat_map(|tokens| cut(tokens, chunk));
         Self {
             chunk,
             columns,
@@ -93,7 +76,8 @@ fn cut(tokens: Range<usize>, chunk: usize) -> impl Iterator<Item = Range<usize>>
     tokens.step_by(chunk).map(move |start| start..(start + chunk).min(end))
 }
 
-fn launch<E: Element>(
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run<E: Element>(
     isa: Isa,
     kernel: &str,
     problem: &SsdProblem,

@@ -1,9 +1,10 @@
 //! Step sizes of a chunk of tokens and their decays.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
-use super::operands::{Exp, Operands, map};
+use super::operands::Operands;
 use crate::Element;
 use crate::cpu::simd::Simd;
+use crate::cpu::simd::map::{Exp, map};
 use crate::quick;
 use std::ops::Range;
 

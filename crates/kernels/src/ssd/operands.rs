@@ -3,6 +3,7 @@
 
 use super::SsdProblem;
 use crate::cpu::gemm::Mat;
+use crate::cpu::simd::map::{Map, map};
 use crate::cpu::simd::{Simd, math};
 use crate::floats::{as_f32, elements, floats, widen};
 use crate::quick;
@@ -167,13 +168,6 @@ impl Rows {
     }
 }
 
-/// What [`map`] does to a vector. Not a closure: one that holds more than a few vector operations is compiled for the
-/// baseline instead of being inlined, and every operation becomes a call.
-pub(super) trait Map: Copy {
-    /// Implement as `#[inline(always)]`.
-    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V;
-}
-
 #[derive(Clone, Copy)]
 struct Softplus;
 
@@ -191,47 +185,6 @@ impl Map for Clamp {
     #[inline(always)]
     fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
         simd.min(simd.max(v, simd.splat(self.0)), simd.splat(self.1))
-    }
-}
-
-/// `v` times the factor.
-#[derive(Clone, Copy)]
-pub(super) struct Scale(pub(super) f32);
-
-impl Map for Scale {
-    #[inline(always)]
-    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
-        simd.mul(v, simd.splat(self.0))
-    }
-}
-
-/// `e^v`.
-#[derive(Clone, Copy)]
-pub(super) struct Exp;
-
-impl Map for Exp {
-    #[inline(always)]
-    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
-        math::exp(simd, v)
-    }
-}
-
-/// Applies `f` to every value.
-#[inline(always)]
-pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Map) {
-    let whole = values.len() / S::LANES * S::LANES;
-    let start = values.as_mut_ptr();
-    for at in (0..whole).step_by(S::LANES) {
-        // SAFETY: `LANES` values from `at` on are inside the slice.
-        unsafe { simd.store(start.add(at), f.map(simd, simd.load(start.add(at)))) };
-    }
-    let rest = values.len() - whole;
-    if rest > 0 {
-        // SAFETY: `rest` values are left.
-        unsafe {
-            let v = f.map(simd, simd.load_first(start.add(whole), rest));
-            simd.store_first(start.add(whole), v, rest);
-        }
     }
 }
 

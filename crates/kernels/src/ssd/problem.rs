@@ -136,19 +136,9 @@ impl SsdProblem {
                 _ => drop(inputs.dims("D", [h])?),
             }
         }
-        if inputs.get("initial_state").is_some() {
-            inputs.dims("initial_state", [Dim::free("Nseq"), h, p, n])?;
-            inputs
-                .same_storage(&["initial_state"], DType::F32)
-                .map_err(|_| inputs.dtype_error("initial_state", "f32, as states are kept"))?;
-        }
+        inputs.f32_state([Dim::free("Nseq"), h, p, n])?;
         inputs.same_storage(&["B", "C", "z"], dtype)?;
-        for name in ["dt", "A", "D", "dt_bias"] {
-            let given = inputs.get(name).map(|tensor| tensor.dtype());
-            if given.is_some_and(|given| given != dtype && given != DType::F32) {
-                return Err(inputs.dtype_error(name, &format!("f32 or {dtype} like `x`")));
-            }
-        }
+        inputs.f32_or_like("x", &["dt", "A", "D", "dt_bias"])?;
         check_rates(inputs)?;
         let SsdOptions { dt_softplus, dt_min, dt_max, chunk_size } = *options;
         if dt_min < 0.0 {
@@ -207,39 +197,21 @@ impl Problem for SsdProblem {
     }
 
     fn dims(&self) -> Vec<(&'static str, u64)> {
-        let mut dims = match self.sequences.batch_and_tokens() {
-            Some((batch, tokens)) => vec![("B", batch as u64), ("T", tokens as u64)],
-            None => vec![
-                ("Nseq", self.sequences.count() as u64),
-                ("total", self.sequences.total() as u64),
-            ],
-        };
-        dims.extend([
-            ("H", self.heads as u64),
-            ("G", self.groups as u64),
-            ("P", self.head_dim as u64),
-            ("N", self.state_dim as u64),
-        ]);
-        dims
+        let rest =
+            [("H", self.heads), ("G", self.groups), ("P", self.head_dim), ("N", self.state_dim)];
+        self.sequences.dims(&rest)
     }
 
     /// Of the recurrence: 3 per state element for the update, 2 for the output, and 2 per output element for D. The
     /// chunk form does about 4 per state element instead of 5; the count does not follow the variant.
     fn flops(&self) -> f64 {
-        let tokens: usize = (0..self.sequences.count())
-            .filter(|sequence| self.slots.of(*sequence).is_some())
-            .map(|sequence| self.sequences.range(sequence).len())
-            .sum();
+        let tokens = self.slots.tokens(&self.sequences);
         let skip = if self.has_d { 2 * self.head_dim } else { 0 };
         (tokens * self.heads) as f64 * (5 * self.state_len() + skip) as f64
     }
 
     fn bytes(&self) -> f64 {
-        let written = self.outputs();
-        let written = written
-            .iter()
-            .map(|spec| (spec.shape.iter().product::<usize>() * spec.dtype.bytes()) as f64);
-        self.input_bytes + written.sum::<f64>()
+        self.input_bytes + self.outputs().iter().map(OutputSpec::bytes).sum::<usize>() as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {

@@ -3,14 +3,14 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
 
 use super::SsdProblem;
-use super::operands::{Exp, Operands, Scale, finish, map};
+use super::operands::{Operands, finish};
 use crate::aligned::Aligned;
+use crate::cpu::simd::map::{Exp, Scale, map};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements_mut, narrow, widen};
 use crate::stream::{past_caches, stream_copy};
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
-use half::{bf16, f16};
 
 /// State values that a block keeps between tokens: half of a 32 KiB first cache, the rest for rows of B, C and x.
 const TILE_VALUES: usize = 4096;
@@ -26,24 +26,8 @@ const LINE: usize = 16;
 const STEPS: usize = 64;
 
 /// Nothing: every problem can be computed token by token.
-pub(super) fn why_not(_: &SsdProblem, _: Isa) -> Option<String> {
+pub(super) fn why_not(_: &SsdProblem) -> Option<String> {
     None
-}
-
-/// Runs the variant whose kernel name is `kernel`.
-pub(super) fn run(
-    isa: Isa,
-    kernel: &str,
-    problem: &SsdProblem,
-    inputs: Inputs<'_>,
-    device: &Device,
-    outputs: &mut TensorMap,
-) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
 }
 
 /// How a call is cut into blocks: a sequence, a head and some rows of its state each. It depends on the problem only,
@@ -69,7 +53,8 @@ impl Grid {
     }
 }
 
-fn launch<E: Element>(
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run<E: Element>(
     isa: Isa,
     kernel: &str,
     problem: &SsdProblem,

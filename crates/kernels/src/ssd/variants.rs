@@ -1,33 +1,16 @@
 use super::{SsdProblem, chunk, recurrent};
 use crate::Variant;
-use device::Isa;
-use facts::BackendKind;
-
-/// A variant of a scheme for one instruction set.
-macro_rules! cpu {
-    ($scheme:ident, $isa:ident, $name:literal) => {
-        Variant {
-            name: $name,
-            backend: BackendKind::Cpu,
-            why_not: |problem, here| {
-                here.lacks(Isa::$isa).or_else(|| $scheme::why_not(problem, Isa::$isa))
-            },
-            run: |problem, inputs, device, outputs| {
-                let kernel = concat!("ssd.", $name);
-                $scheme::run(Isa::$isa, kernel, problem, inputs, device, outputs)
-            },
-        }
-    };
-}
+use crate::cpu::variants::variants;
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<SsdProblem>] = &[
-    cpu!(chunk, Avx512, "chunk.avx512"),
-    cpu!(chunk, Avx2, "chunk.avx2"),
-    cpu!(chunk, Neon, "chunk.neon"),
-    cpu!(chunk, Portable, "chunk.portable"),
-    cpu!(recurrent, Avx512, "recurrent.avx512"),
-    cpu!(recurrent, Avx2, "recurrent.avx2"),
-    cpu!(recurrent, Neon, "recurrent.neon"),
-    cpu!(recurrent, Portable, "recurrent.portable"),
-];
+pub(super) const VARIANTS: &[Variant<SsdProblem>] = variants! {
+    "ssd":
+    chunk Avx512 "chunk.avx512",
+    chunk Avx2 "chunk.avx2",
+    chunk Neon "chunk.neon",
+    chunk Portable "chunk.portable",
+    recurrent Avx512 "recurrent.avx512",
+    recurrent Avx2 "recurrent.avx2",
+    recurrent Neon "recurrent.neon",
+    recurrent Portable "recurrent.portable",
+};

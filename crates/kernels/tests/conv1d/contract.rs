@@ -1,14 +1,14 @@
 //! Calls that conv1d must refuse, and in which words.
 
-use crate::Case;
 use crate::scan_support::ints;
+use crate::{Conv, case};
 use kernels::conv1d::Conv1dOp;
 use kernels::{DType, Op, Settings, Tensor, TensorMap};
 
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
-    let case = Case { tokens: vec![4; 2], state_len: Some(3), ..Case::default() };
-    let mut tensors = case.tensors(DType::Bf16);
+    let of = Conv { state_len: Some(3), ..Conv::default() };
+    let mut tensors = case("wrong", vec![4; 2], of).tensors(DType::Bf16);
     change(&mut tensors);
     let error = Conv1dOp.bind(&tensors, &settings).err().unwrap();
     assert_eq!(error.to_string(), expect);

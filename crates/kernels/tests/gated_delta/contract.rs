@@ -1,12 +1,12 @@
 //! Wrong calls are refused with the name of what is wrong; calls by name and by struct are the same.
 
-use crate::Case;
 use crate::scan_support::{Random, cpu, launch};
+use crate::{Delta, case};
 use kernels::gated_delta::{GatedDeltaCall, GatedDeltaOp, GatedDeltaOptions};
 use kernels::{DType, Op, Settings, States, TensorMap, Typed};
 
 fn check(change: impl Fn(&mut TensorMap, &mut Settings), expect: &str) {
-    let case = Case { batch: 2, tokens: 3, ..Case::default() };
+    let case = case("wrong", vec![3; 2], Delta::default());
     let (mut tensors, mut settings) = (case.tensors(DType::Bf16), case.settings);
     change(&mut tensors, &mut settings);
     let error = GatedDeltaOp.bind(&tensors, &settings).err().map(|error| error.to_string());
@@ -43,7 +43,7 @@ fn what_is_wrong_is_named() {
 
 #[test]
 fn a_call_by_struct_is_one_by_name() {
-    let case = Case { logits: Some(1.0), ..Case::default() };
+    let case = case("by struct", vec![70], Delta { logits: Some(1.0), ..Delta::default() });
     let tensors = case.tensors(DType::F32);
     let settings = case.settings.with("allow_neg_eigval", true).with("scale", 0.3);
     let get = |name: &str| &tensors[name];
@@ -71,7 +71,7 @@ fn a_call_by_struct_is_one_by_name() {
 #[test]
 fn selection_says_why() {
     for (tokens, scheme) in [(1, "recurrent"), (200, "chunk")] {
-        let case = Case { tokens, ..Case::default() };
+        let case = case("selection", vec![tokens], Delta::default());
         let tensors = case.tensors(DType::F32);
         let call = GatedDeltaOp.bind(&tensors, &case.settings).unwrap();
         let selection = call.select(&cpu(), None).unwrap();

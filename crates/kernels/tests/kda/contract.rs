@@ -1,13 +1,15 @@
 //! Wrong calls are refused with the name of what is wrong.
 
-use crate::case::{Case, Decay, Gates, bind, cpu};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::case::{Gates, Kda, case};
+use crate::scan_support::cpu;
+use kernels::kda::KdaOp;
+use kernels::{DType, Op, Settings, Tensor, TensorMap};
 
 fn check(change: impl Fn(&mut TensorMap, &mut Settings), expect: &str) {
-    let (mut tensors, mut settings) =
-        Case { lengths: Ok([2, 3]), ..Case::default() }.inputs(DType::Bf16, 1);
+    let case = case(vec![3; 2], Kda::default());
+    let (mut tensors, mut settings) = (case.tensors(DType::Bf16), case.settings);
     change(&mut tensors, &mut settings);
-    let error = bind(&tensors, &settings).err().map(|error| error.to_string());
+    let error = KdaOp.bind(&tensors, &settings).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some(expect));
 }
 
@@ -103,22 +105,21 @@ fn both_shapes_of_the_bias_mean_the_same() {
         deviation: 1.0,
         bias: Some(2.0),
     };
-    let (flat, settings) =
-        Case { lengths: Ok([1, 5]), gates, ..Case::default() }.inputs(DType::F32, 2);
+    let case = case(vec![5], Kda { gates, ..Kda::default() });
+    let flat = case.tensors(DType::F32);
     let mut square = flat.clone();
     let values = flat["dt_bias"].view::<f32>().unwrap().to_vec();
     square.insert("dt_bias".into(), Tensor::new(&[2, 64], values));
-    let reference = |tensors: &TensorMap| bind(tensors, &settings).unwrap().reference();
+    let reference = |tensors: &TensorMap| KdaOp.bind(tensors, &case.settings).unwrap().reference();
     assert_eq!(reference(&flat), reference(&square));
 }
 
 #[test]
 fn selection_says_why() {
-    let gates = Gates::Decay(Decay::Soft(0.0));
     for (tokens, scheme) in [(1, "recurrent"), (200, "chunk")] {
-        let (tensors, settings) =
-            Case { lengths: Ok([1, tokens]), gates, ..Case::default() }.inputs(DType::F32, 3);
-        let call = bind(&tensors, &settings).unwrap();
+        let case = case(vec![tokens], Kda::default());
+        let tensors = case.tensors(DType::F32);
+        let call = KdaOp.bind(&tensors, &case.settings).unwrap();
         let selection = call.select(&cpu(), None).unwrap();
         assert!(selection.chosen.starts_with(scheme), "{tokens} tokens: {selection:?}");
         assert!(selection.refused.iter().all(|refusal| !refusal.reason.is_empty()));

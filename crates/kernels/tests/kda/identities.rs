@@ -1,8 +1,17 @@
 //! Facts about the recurrence that the chunk form rests on, in float64.
 
-use crate::case::{Random, bind, compare, cpu, relative_error, run};
+use crate::scan_support::{Random, launch_all, relative};
 use kernels::kda::KdaOp;
 use kernels::{Op, Settings, Tensor, TensorMap};
+
+fn normals(random: &mut Random, count: usize) -> Vec<f64> {
+    (0..count).map(|_| random.normal()).collect()
+}
+
+fn compare(got: &[f64], want: &[f64], what: &str) {
+    let error = relative(got, want);
+    assert!(error <= 1e-12, "{what} is off by {error:.2e}");
+}
 
 /// A call of one head in float32 from float64 values: `q, k, g: [T, K]`, `v: [T, V]`, `beta: [T]`, `state: [K, V]`.
 struct Head {
@@ -20,12 +29,12 @@ impl Head {
         let [t, k, v] = dims;
         let mut head = Self {
             dims,
-            q: random.normals(t * k),
-            k: random.normals(t * k),
-            v: random.normals(t * v),
-            g: (0..t * k).map(|_| -5.0 * random.uniform()).collect(),
-            beta: (0..t).map(|_| random.uniform()).collect(),
-            state: random.normals(k * v),
+            q: normals(random, t * k),
+            k: normals(random, t * k),
+            v: normals(random, t * v),
+            g: (0..t * k).map(|_| -5.0 * random.uniform(0.0, 1.0)).collect(),
+            beta: (0..t).map(|_| random.uniform(0.0, 1.0)).collect(),
+            state: normals(random, k * v),
         };
         for key in head.k.chunks_exact_mut(k) {
             let norm = key.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -62,7 +71,7 @@ impl Head {
 
     fn reference(&self) -> (Vec<f64>, Vec<f64>) {
         let tensors = self.tensors();
-        let outputs = bind(&tensors, &Settings::new()).unwrap().reference();
+        let outputs = KdaOp.bind(&tensors, &Settings::new()).unwrap().reference();
         (outputs["o"].to_f64(), outputs["final_state"].to_f64())
     }
 }
@@ -138,8 +147,8 @@ fn the_chunk_form_is_the_recurrence() {
         let (o, state) = chunk_of_16(&head);
         let (expected_o, expected_state) = head.reference();
         // e^-G reaches e^80 here, and float64 has digits enough to cancel it again.
-        compare(&o, &expected_o, 1e-12, "o");
-        compare(&state, &expected_state, 1e-12, "state");
+        compare(&o, &expected_o, "o");
+        compare(&state, &expected_state, "state");
     }
 }
 
@@ -168,7 +177,7 @@ fn segments_compose_as_affine_maps() {
     let b: Vec<f64> = product(&a2, &b1, [k, k, v]).iter().zip(&b2).map(|(x, y)| x + y).collect();
     let state: Vec<f64> =
         product(&a, &whole.state, [k, k, v]).iter().zip(&b).map(|(x, y)| x + y).collect();
-    compare(&state, &whole.reference().1, 1e-12, "composed segments");
+    compare(&state, &whole.reference().1, "composed segments");
 }
 
 /// 16 tokens in two channels: channel 0 decays for 8 tokens, then channel 1 for 8, at 4.99 each, so that both lose
@@ -205,10 +214,8 @@ fn the_state_is_not_dropped_on_a_false_bound() {
     assert_eq!(sound, 0.0);
 
     let tensors = head.tensors();
-    let call = bind(&tensors, &Settings::new()).unwrap();
-    for (variant, _) in KdaOp.variants() {
-        let Some(outputs) = run(call.as_ref(), &cpu(), variant) else { continue };
-        let error = relative_error(&outputs["final_state"].to_f64(), &state);
+    for (variant, outputs) in launch_all(&KdaOp, &tensors, &Settings::new()) {
+        let error = relative(&outputs["final_state"].to_f64(), &state);
         assert!(error < 1e-5, "{variant} lost the state: relative error {error:.1e}");
     }
 }

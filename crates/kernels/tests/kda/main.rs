@@ -6,4 +6,6 @@ mod case;
 mod contract;
 mod identities;
 mod parity;
+#[path = "../scan_support/mod.rs"]
+mod scan_support;
 mod states;

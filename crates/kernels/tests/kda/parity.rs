@@ -1,18 +1,18 @@
 //! Shapes, gates and write strengths.
 
-use crate::case::{Case, Decay, Gates, bind, cpu, run};
-use kernels::kda::KdaOp;
-use kernels::{DType, Op};
+use crate::case::{Decay, Gates, Kda, case};
+use crate::scan_support::recurrent::{ALL, Case};
+use kernels::DType;
 
 #[test]
 fn every_length_around_the_blocks() {
     for tokens in [0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 130] {
         for initial in [false, true] {
-            Case { lengths: Ok([2, tokens]), initial, ..Case::default() }.check();
+            Case { initial, ..case(vec![tokens; 2], Kda::default()) }.check(&ALL);
         }
     }
-    Case { lengths: Ok([1, 500]), ..Case::default() }.check();
-    Case { lengths: Ok([0, 5]), ..Case::default() }.check();
+    case(vec![500], Kda::default()).check(&ALL);
+    case(vec![], Kda::default()).check(&ALL);
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn odd_and_unequal_sizes() {
         [[64, 128], [60, 60], [100, 100], [128, 256], [128, 128], [1, 1], [3, 17], [40, 8], [16, 0]]
     {
         for tokens in [1, 70] {
-            Case { lengths: Ok([1, tokens]), dims, ..Case::default() }.check();
+            case(vec![tokens], Kda { dims, ..Kda::default() }).check(&ALL);
         }
     }
 }
@@ -38,13 +38,8 @@ fn shapes_of_the_field_suites() {
         (1, 37, 4, 4, 128),
         (1, 97, 1, 1, 128),
     ] {
-        let case = Case {
-            lengths: Ok([batch, tokens]),
-            heads: [heads, value_heads],
-            dims: [dim, dim],
-            ..Case::default()
-        };
-        case.check_stored(DType::Bf16, 7);
+        let of = Kda { heads: [heads, value_heads], dims: [dim, dim], ..Kda::default() };
+        case(vec![tokens; batch], of).check(&[DType::Bf16]);
         let safe = Gates::Logits {
             gate: "safe",
             lower_bound: None,
@@ -52,22 +47,23 @@ fn shapes_of_the_field_suites() {
             deviation: 2.0,
             bias: Some(1.0),
         };
-        Case { gates: safe, ..case }.check_stored(DType::F16, 8);
+        case(vec![tokens; batch], Kda { gates: safe, ..of }).check(&[DType::F16]);
     }
 }
 
 #[test]
 fn packed_sequences_and_shared_heads() {
-    for offsets in [
-        vec![0, 15],
-        vec![0, 256, 500, 1000],
-        vec![0, 15, 100, 300, 1200, 2000],
-        vec![0, 0, 7, 7, 80, 80],
-        vec![0, 0],
+    for tokens in [
+        vec![15],
+        vec![256, 244, 500],
+        vec![15, 85, 200, 900, 800],
+        vec![0, 7, 0, 73, 0],
         vec![0],
-        vec![0, 1, 2, 3, 4, 60],
+        vec![],
+        vec![1, 1, 1, 1, 56],
     ] {
-        Case { lengths: Err(offsets), heads: [2, 4], dims: [32, 48], ..Case::default() }.check();
+        let of = Kda { heads: [2, 4], dims: [32, 48], ..Kda::default() };
+        Case { packed: true, ..case(tokens, of) }.check(&ALL);
     }
 }
 
@@ -90,14 +86,9 @@ fn slow_fast_and_broken_gates() {
         Decay::Cliff(-1e30),
         Decay::Cliff(f64::NEG_INFINITY),
     ] {
-        let case = Case {
-            lengths: Ok([1, 200]),
-            gates: Gates::Decay(decay),
-            gates_in_f32: true,
-            ..Case::default()
-        };
-        case.check();
-        Case { lengths: Ok([3, 2]), ..case }.check();
+        let of = Kda { gates: Gates::Decay(decay), gates_in_f32: true, ..Kda::default() };
+        case(vec![200], of).check(&ALL);
+        case(vec![2; 3], of).check(&ALL);
     }
 }
 
@@ -105,15 +96,9 @@ fn slow_fast_and_broken_gates() {
 fn the_slowest_gate_over_a_long_sequence() {
     // A decay factor rounded to f32 is wrong the same way at every token; over 1500 tokens that would show.
     for beta in [0.0, 0.02] {
-        Case {
-            lengths: Ok([1, 1500]),
-            heads: [1, 1],
-            gates: Gates::Decay(Decay::Constant(-1e-4)),
-            beta: Some(beta),
-            gates_in_f32: true,
-            ..Case::default()
-        }
-        .check();
+        let (gates, beta) = (Gates::Decay(Decay::Constant(-1e-4)), Some(beta));
+        let of = Kda { heads: [1, 1], gates, beta, gates_in_f32: true, ..Kda::default() };
+        case(vec![1500], of).check(&ALL);
     }
 }
 
@@ -125,9 +110,9 @@ fn gate_logits_of_both_kinds() {
         for bias in [None, Some(8.0)] {
             for (gate, lower_bound) in [("plain", None), ("safe", None), ("safe", Some(-0.5))] {
                 let gates = Gates::Logits { gate, lower_bound, mean, deviation, bias };
-                Case { lengths: Ok([1, 100]), gates, doubled: gate == "safe", ..Case::default() }
-                    .check();
-                Case { lengths: Ok([5, 1]), gates, ..Case::default() }.check();
+                let of = Kda { gates, ..Kda::default() };
+                case(vec![100], Kda { doubled: gate == "safe", ..of }).check(&ALL);
+                case(vec![1; 5], of).check(&ALL);
             }
         }
     }
@@ -138,9 +123,8 @@ fn write_strengths_up_to_reflections() {
     for beta in [0.0, 1.0, 2.0] {
         for decay in [Decay::Soft(0.0), Decay::Constant(-1e-6)] {
             for tokens in [4, 150] {
-                let gates = Gates::Decay(decay);
-                Case { lengths: Ok([1, tokens]), beta: Some(beta), gates, ..Case::default() }
-                    .check();
+                let (gates, beta) = (Gates::Decay(decay), Some(beta));
+                case(vec![tokens], Kda { gates, beta, ..Kda::default() }).check(&ALL);
             }
         }
     }
@@ -148,29 +132,21 @@ fn write_strengths_up_to_reflections() {
 
 #[test]
 fn scale_and_raw_keys() {
-    Case { lengths: Ok([1, 90]), l2norm: false, scale: Some(0.5), ..Case::default() }.check();
-    Case { lengths: Ok([1, 3]), l2norm: false, scale: Some(-2.0), ..Case::default() }.check();
+    for (tokens, scale) in [(90, 0.5), (3, -2.0)] {
+        let of = Kda { l2norm: false, scale: Some(scale), ..Kda::default() };
+        case(vec![tokens], of).check(&ALL);
+    }
 }
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
-    for (lengths, heads, dims) in [
-        (Ok([1, 150]), [1, 1], [64, 128]),
-        (Ok([1, 150]), [1, 3], [48, 100]),
-        (Ok([3, 1]), [1, 2], [64, 200]),
-        (Err(vec![0, 1, 90, 90, 130]), [2, 2], [32, 33]),
+    for (tokens, heads, dims) in [
+        (vec![150], [1, 1], [64, 128]),
+        (vec![150], [1, 3], [48, 100]),
+        (vec![1; 3], [1, 2], [64, 200]),
+        (vec![1, 89, 0, 40], [2, 2], [32, 33]),
     ] {
-        let case = Case { lengths, heads, dims, ..Case::default() };
-        for dtype in [DType::F32, DType::Bf16] {
-            let (tensors, settings) = case.inputs(dtype, 5);
-            let call = bind(&tensors, &settings).unwrap();
-            for (variant, _) in KdaOp.variants() {
-                let one = run(call.as_ref(), &cpu().with_threads(1), variant);
-                for threads in [2, 3, 5, 16] {
-                    let many = run(call.as_ref(), &cpu().with_threads(threads), variant);
-                    assert_eq!(one, many, "{variant} {dtype} on {threads} threads: {case:?}");
-                }
-            }
-        }
+        let of = Kda { heads, dims, ..Kda::default() };
+        case(tokens, of).check_threads(&[DType::F32, DType::Bf16]);
     }
 }

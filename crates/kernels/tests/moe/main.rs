@@ -6,7 +6,7 @@ mod scan_support;
 
 use kernels::moe::MoeOp;
 use kernels::{DType, Op, Settings, Tensor, TensorMap};
-use scan_support::{Random, cpu, launch, launch_all, limits, relative};
+use scan_support::{Random, cpu, launch, launch_all, limit, relative};
 
 const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
@@ -46,7 +46,7 @@ fn check(case: &str, tensors: &TensorMap, settings: &Settings) {
             let (got, want) = (&got[spec.name], &want[spec.name]);
             assert_eq!((got.dtype(), got.shape()), (spec.dtype, want.shape()), "{case} {variant}");
             let error = relative(&got.to_f64(), &want.to_f64());
-            let limit = limits(call.problem().dtype()).o;
+            let limit = limit(call.problem().dtype());
             assert!(error <= limit, "{case} {variant}: {} is off by {error:.2e}", spec.name);
         }
     }

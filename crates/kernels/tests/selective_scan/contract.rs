@@ -1,14 +1,15 @@
 //! Calls that selective_scan must refuse, and in which words.
 
-use crate::Case;
-use crate::scan_support::Random;
+use crate::scan_support::{Random, cpu, launch};
+use crate::{Case, Scan};
 use kernels::selective_scan::{SelectiveScanCall, SelectiveScanOp, SelectiveScanOptions};
 use kernels::{DType, Op, Settings, States, Tensor, TensorMap, Typed};
 
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
     let mut tensors =
-        Case { tokens: vec![4; 2], channels: 6, ..Case::default() }.tensors(DType::Bf16);
+        Case { tokens: vec![4; 2], ..Case::of(Scan { channels: 6, ..Scan::default() }) }
+            .tensors(DType::Bf16);
     change(&mut tensors);
     let error = SelectiveScanOp.bind(&tensors, &settings).err().unwrap();
     assert_eq!(error.to_string(), format!("selective_scan: {expect}"));
@@ -70,11 +71,11 @@ fn wrong_calls_are_named() {
 /// What is bound by names is what the struct says.
 #[test]
 fn a_call_in_its_own_words_is_the_one_by_names() {
-    let delta = (2.0, 3.0);
-    let case = Case { tokens: vec![5; 2], gate: true, initial: true, delta, ..Case::default() };
+    let of = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
+    let case = Case { tokens: vec![5; 2], initial: true, ..Case::of(of) };
     let tensors = case.tensors(DType::F32);
     let get = |name: &str| tensors.get(name);
-    let device = crate::cpu();
+    let device = cpu();
     for delta_softplus in [true, false] {
         let call = SelectiveScanCall {
             u: &tensors["u"],
@@ -95,7 +96,7 @@ fn a_call_in_its_own_words_is_the_one_by_names() {
         let settings = Settings::new().with("delta_softplus", delta_softplus);
         let bound = SelectiveScanOp.bind(&tensors, &settings).unwrap();
         let chosen = bound.select(&device, None).unwrap().chosen;
-        let named = crate::launch(&SelectiveScanOp, &tensors, &settings, &device, chosen);
+        let named = launch(&SelectiveScanOp, &tensors, &settings, &device, chosen);
         assert_eq!(ran, named, "delta_softplus={delta_softplus}");
     }
 }

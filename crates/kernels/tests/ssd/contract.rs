@@ -1,13 +1,13 @@
 //! Calls that ssd must refuse, and in which words.
 
-use crate::Case;
 use crate::scan_support::Random;
+use crate::{Case, Ssd};
 use kernels::ssd::SsdOp;
 use kernels::{DType, Op, Settings, Tensor, TensorMap};
 
 /// A call of the small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
-    let mut tensors = Case { tokens: vec![4; 2], ..Case::default() }.tensors(DType::Bf16);
+    let mut tensors = Case::<Ssd> { tokens: vec![4; 2], ..Case::default() }.tensors(DType::Bf16);
     change(&mut tensors);
     let error = SsdOp.bind(&tensors, &settings).err().unwrap();
     assert_eq!(error.to_string(), expect);

@@ -19,6 +19,12 @@ use kernels::linear::{LinearCall, SCALED};
 use kernels::{DType, Tensor};
 use std::ops::Range;
 
+/// Inputs that kernels of projections read at once at least: a word of a row in bfloat16. Narrower weights are expanded to that
+/// where rows are not whole words of theirs.
+const READ: usize = 2;
+/// Those of experts read 16 bytes.
+const READ_OF_EXPERTS: usize = 8;
+
 /// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
 /// made, and are there when uploading ends.
 pub(super) struct Weights<'a, 'w> {
@@ -157,6 +163,18 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
+    /// Refuses what no kernel multiplies, before a step wants it.
+    fn check_inputs(&self, of: &Projection, read: usize) -> Result<(), ModelError> {
+        let Some(rows) = of.rows.first().filter(|_| !of.inputs.is_multiple_of(read)) else {
+            return Ok(());
+        };
+        let Projection { inputs, .. } = of;
+        let name = &self.architecture.params.get(rows.param).name;
+        let what =
+            format!("tensor `{name}` has {inputs} inputs, wanted a multiple of {read} on a GPU");
+        Err(ModelError::call(what, "the processor multiplies it: --backend cpu"))
+    }
+
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
     fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count = groups.first().map_or(0, |rows| rows.count);
@@ -208,6 +226,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
     }
 
     fn projection(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
+        self.check_inputs(of, READ)?;
         let bias = match of.bias.as_slice() {
             [] => None,
             bias => Some(self.vectors(bias, &[of.outputs()])?),
@@ -254,6 +273,9 @@ impl Loader<Cuda> for Weights<'_, '_> {
         of: &Experts,
         shared: Option<&GatedMlp>,
     ) -> Result<(CudaExperts, bool), ModelError> {
+        for of in of.experts.iter().flat_map(|of| [&of.gate_up, &of.down]) {
+            self.check_inputs(of, READ_OF_EXPERTS)?;
+        }
         CudaExperts::new(of, shared, self)
     }
 

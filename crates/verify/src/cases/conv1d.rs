@@ -1,7 +1,5 @@
 use super::OpCases;
-use super::list::{
-    ALL, Call, F32, F32_BF16, HALVES, List, integers, offsets, poison_unused, slots,
-};
+use super::list::{ALL, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences, integers};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Tokens, Whole};
 use crate::layout::Layout;
@@ -30,12 +28,12 @@ fn cases() -> Vec<Case> {
     update(&mut list);
     edges(&mut list);
     for width in [2, 4] {
-        let call = Conv::new(100, 70, width).batch(2).silu().initial(width - 1);
+        let call = Conv::new(100, 70, width).batch(2).silu().holding(width - 1);
         let parts = Property::Continuation(vec![50, 1, 2, 47]);
         let name = format!("property/continuation-50-1-2-47-w{width}");
         list.property(Quick, &name, F32_BF16, parts, &call);
     }
-    let call = Conv::new(300, 200, 4).batch(2).silu().initial(5);
+    let call = Conv::new(300, 200, 4).batch(2).silu().holding(5);
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     list.done()
 }
@@ -54,7 +52,7 @@ fn forward(list: &mut List) {
         ] {
             let plain = Conv::new(tokens, 64, width).batch(2);
             list.add(tier, &format!("causal-conv1d/w{width}-t{tokens}-c64"), ALL, &plain);
-            let silu = Conv::new(tokens, 64, width).silu().initial(width - 1);
+            let silu = Conv::new(tokens, 64, width).silu().holding(width - 1);
             let name = format!("causal-conv1d/w{width}-t{tokens}-c64-silu-state");
             list.add(Standard.max(tier), &name, F32_BF16, &silu);
         }
@@ -64,9 +62,9 @@ fn forward(list: &mut List) {
         let lengths = [3, 129, 0, 1, 151, 2];
         let varlen = Conv::new(0, 64, width).packed(&lengths).silu();
         list.add(Quick, &format!("causal-conv1d/varlen-w{width}"), F32_BF16, &varlen);
-        let pool = Conv { padding: true, ..varlen.pool(9, width - 1) };
+        let pool = varlen.pool(9).holding(width - 1).padded();
         list.add(Quick, &format!("causal-conv1d/varlen-padding-w{width}"), ALL, &pool);
-        let first = Conv { channel_first: true, ..Conv::new(151, 64, width).batch(2).silu() };
+        let first = Conv::new(151, 64, width).batch(2).silu().with(|of| of.channel_first = true);
         list.add(Standard, &format!("causal-conv1d/channel-first-w{width}"), ALL, &first);
     }
 }
@@ -75,36 +73,37 @@ fn forward(list: &mut List) {
 fn update(list: &mut List) {
     for width in [2, 3, 4] {
         let update = Conv::new(1, 2064, width).batch(3).silu();
-        let pool = Conv { padding: true, ..update.clone().pool(7, width - 1) };
+        let pool = update.clone().pool(7).holding(width - 1).padded();
         list.add(Quick, &format!("causal-conv1d/update-w{width}-padding"), F32_BF16, &pool);
-        let ring = Conv { ring: true, ..update.clone().initial(width + 2) };
+        let ring = update.clone().holding(width + 2).with(|of| of.ring = true);
         list.add(Quick, &format!("causal-conv1d/update-w{width}-ring"), F32, &ring);
-        let long = update.initial(width + 3);
+        let long = update.holding(width + 3);
         list.add(Standard, &format!("causal-conv1d/update-w{width}-long-state"), ALL, &long);
     }
     // States as transformers keeps them: W tokens, in the model's type.
     for (name, batch, channels) in [("", 3, 2064), ("-b130", 130, 96)] {
-        let update = Conv::new(1, channels, 4).batch(batch).silu().initial(4);
-        let narrow = Conv { narrow_states: true, ..update };
+        let update = Conv::new(1, channels, 4).batch(batch).silu().holding(4);
+        let narrow = update.with(|of| of.narrow_states = true);
         list.add(Quick, &format!("transformers/update{name}"), HALVES, &narrow);
     }
-    let speculative = Conv { ring: true, ..Conv::new(5, 100, 4).batch(3).silu().pool(8, 7) };
+    let speculative =
+        Conv::new(5, 100, 4).batch(3).silu().pool(8).holding(7).with(|of| of.ring = true);
     list.add(Standard, "causal-conv1d/update-t5-ring-pool", ALL, &speculative);
 }
 
 fn edges(list: &mut List) {
-    let base = |tokens| Conv::new(tokens, 33, 4).silu().initial(3);
+    let base = |tokens| Conv::new(tokens, 33, 4).silu().holding(3);
     list.add(Quick, "edge/c33-t70", ALL, &base(70));
     // Fewer tokens than taps: part of the old state stays.
     for tokens in [1, 2, 3] {
         list.add(Quick, &format!("edge/t{tokens}-w4"), F32_BF16, &base(tokens));
     }
-    list.add(Quick, "edge/long-state-t2", F32, &Conv::new(2, 40, 4).initial(8));
+    list.add(Quick, "edge/long-state-t2", F32, &Conv::new(2, 40, 4).holding(8));
     list.add(Standard, "edge/c1", F32, &Conv::new(50, 1, 3).silu());
-    list.add(Quick, "edge/no-bias", F32, &Conv { bias: false, ..base(40) });
+    list.add(Quick, "edge/no-bias", F32, &base(40).with(|of| of.bias = false));
     // Nothing but the sum over the taps, which is all that the plainest kernels know.
-    list.add(Quick, "edge/plain", ALL, &Conv { bias: false, ..Conv::new(70, 33, 4) });
-    list.add(Quick, "edge/large-values", F32_BF16, &Conv { scale: 40.0, ..base(40) });
+    list.add(Quick, "edge/plain", ALL, &Conv::new(70, 33, 4).with(|of| of.bias = false));
+    list.add(Quick, "edge/large-values", F32_BF16, &base(40).with(|of| of.scale = 40.0));
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&[0, 2, 0, 30, 1]));
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
     list.add(Standard, "edge/no-batch", F32, &base(4).batch(0));
@@ -113,80 +112,53 @@ fn edges(list: &mut List) {
 /// A call of conv1d.
 #[derive(Clone)]
 struct Conv {
-    batch: usize,
-    tokens: usize,
-    packed: Option<Vec<usize>>,
     channels: usize,
     width: usize,
     bias: bool,
-    /// Tokens that the initial state holds.
-    state: Option<usize>,
-    pool: Option<usize>,
+    /// Tokens that a state holds.
+    state: usize,
     /// Whether states are in x's type.
     narrow_states: bool,
-    /// Every third sequence is padding.
-    padding: bool,
     ring: bool,
     channel_first: bool,
     /// Deviation of x.
     scale: f64,
-    settings: Settings,
 }
 
 impl Conv {
-    fn new(tokens: usize, channels: usize, width: usize) -> Self {
-        Self {
-            batch: 1,
-            tokens,
-            packed: None,
+    fn new(tokens: usize, channels: usize, width: usize) -> Recurrent<Self> {
+        let of = Self {
             channels,
             width,
             bias: true,
-            state: None,
-            pool: None,
+            state: 0,
             narrow_states: false,
-            padding: false,
             ring: false,
             channel_first: false,
             scale: 1.0,
-            settings: Settings::new(),
-        }
-    }
-
-    fn batch(self, batch: usize) -> Self {
-        Self { batch, ..self }
-    }
-
-    fn packed(self, lengths: &[usize]) -> Self {
-        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
-    }
-
-    fn silu(mut self) -> Self {
-        self.settings.set("activation", "silu");
-        self
-    }
-
-    fn initial(self, state: usize) -> Self {
-        Self { state: Some(state), ..self }
-    }
-
-    fn pool(self, slots: usize, state: usize) -> Self {
-        Self { pool: Some(slots), state: Some(state), ..self }
+        };
+        Recurrent::new(tokens, of)
     }
 }
 
-impl Call for Conv {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+impl Recurrent<Conv> {
+    fn silu(self) -> Self {
+        self.set("activation", "silu")
+    }
+
+    /// Sequences go on from states of so many tokens.
+    fn holding(self, tokens: usize) -> Self {
+        self.initial().with(|of| of.state = tokens)
+    }
+}
+
+impl Recurrence for Conv {
+    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
         let channels = self.channels;
-        let mut settings = self.settings.clone();
-        let shape = match &self.packed {
-            Some(lengths) => vec![lengths.iter().sum(), channels],
-            None if self.channel_first => vec![self.batch, channels, self.tokens],
-            None => vec![self.batch, self.tokens, channels],
+        let shape = match self.channel_first && !of.are_packed() {
+            true => vec![of.batch, channels, of.tokens],
+            false => of.shape(&[channels]),
         };
-        if self.channel_first {
-            settings.set("layout", "channel_first");
-        }
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
         put("x", draw.normals(&shape, dtype, self.scale));
@@ -194,24 +166,18 @@ impl Call for Conv {
         if self.bias {
             put("bias", draw.normals(&[channels], dtype, 0.5));
         }
-        if let Some(state) = self.state {
-            let count = self.pool.unwrap_or(self.batch);
-            let kept = if self.narrow_states { dtype } else { DType::F32 };
-            let mut tensor = draw.normals(&[count, channels, state], kept, self.scale);
-            if self.pool.is_some() {
-                let indices = slots(draw, self.batch, count, self.padding);
-                tensor = poison_unused(&tensor, &indices);
-                put("state_indices", integers(&indices));
-            }
-            put("initial_state", tensor);
-            if self.ring {
-                let seen: Vec<i32> = (0..self.batch).map(|_| draw.below(50) as i32).collect();
-                put("state_positions", integers(&seen));
-            }
+        let kept = if self.narrow_states { dtype } else { DType::F32 };
+        inputs.extend(of.states(draw, &[channels, self.state], kept, self.scale));
+        if self.ring {
+            let seen: Vec<i32> = (0..of.batch).map(|_| draw.below(50) as i32).collect();
+            inputs.insert("state_positions".to_owned(), integers(&seen));
         }
-        if let Some(lengths) = &self.packed {
-            put("cu_seqlens", offsets(lengths.iter().copied()));
+        inputs
+    }
+
+    fn set(&self, settings: &mut Settings) {
+        if self.channel_first {
+            settings.set("layout", "channel_first");
         }
-        (inputs, settings)
     }
 }

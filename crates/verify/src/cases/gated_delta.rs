@@ -1,6 +1,6 @@
 use super::OpCases;
 use super::kda::{Decay, Kda};
-use super::list::{ALL, BF16, F32, F32_BF16, List};
+use super::list::{ALL, BF16, F32, F32_BF16, List, Recurrent};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
@@ -28,12 +28,12 @@ const LAYOUT: Layout = Layout {
 };
 
 /// A call whose value heads have one decay each.
-fn call(tokens: usize, heads: usize, dim: usize) -> Kda {
-    Kda { per_head: true, ..Kda::new(tokens, heads, dim) }
+fn call(tokens: usize, heads: usize, dim: usize) -> Recurrent<Kda> {
+    Kda::new(tokens, heads, dim).with(|of| of.per_head = true)
 }
 
 /// The same with logits of Qwen3-Next's only kind of gate.
-fn logits(of: Kda, mean: f64, deviation: f64) -> Kda {
+fn logits(of: Recurrent<Kda>, mean: f64, deviation: f64) -> Recurrent<Kda> {
     of.logits("plain", mean, deviation)
 }
 
@@ -88,10 +88,10 @@ fn gates(list: &mut List) {
     }
     list.add(Quick, "gate/normal8", F32_BF16, &base(0.0, 8.0));
     for bias in [-8.0, 8.0] {
-        let call = Kda { bias: Some(bias), ..base(0.0, 1.0) };
+        let call = base(0.0, 1.0).with(|of| of.bias = Some(bias));
         list.add(Standard, &format!("gate/bias{bias}"), F32, &call);
     }
-    let mixed = Kda { bias: Some(1.5), ..base(-1.0, 1.0) }.value_heads(4);
+    let mixed = base(-1.0, 1.0).with(|of| of.bias = Some(1.5)).value_heads(4);
     list.add(Quick, "gate/bias-hv4", F32, &mixed);
     let doubled = logits(call(90, 2, 64), 0.0, 1.0).set("allow_neg_eigval", true);
     list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &doubled.initial());
@@ -103,11 +103,11 @@ fn wide(list: &mut List) {
     list.add(Standard, "edge/slow-gates-t2000-d128", F32_BF16, &wide(2000).soft(-7.0).initial());
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -40.0]);
     list.add(Quick, "edge/mixed-gates-d128", F32_BF16, &wide(200).decay(mixed).initial());
-    let reflections = Kda { beta: Some(2.0), ..wide(130).decay(Decay::Constant(0.0)) };
+    let reflections = wide(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Standard, "edge/reflections-d128", F32_BF16, &reflections.initial());
     let uneven = [64, 1, 0, 200, 63, 129];
     let pool = wide(0).packed(&uneven).soft(-1.0).pool(9);
-    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &pool.padded());
     list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let long = call(8192, 1, 128).value_heads(2).soft(-3.0).initial();
     list.add(Full, "edge/t8192-d128", BF16, &long);
@@ -129,7 +129,7 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
     // Values far from 1, where the range of a narrower type than the storage type would end.
     for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
-        let call = Kda { values, ..call(150, 2, 128).soft(-1.0) };
+        let call = call(150, 2, 128).soft(-1.0).with(|of| of.values = values);
         list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
     }
     wide(list);
@@ -143,17 +143,18 @@ fn edges(list: &mut List) {
     // One wiped token in 37: what came before must vanish, what follows must not.
     list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
     // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
-    let reflections = Kda { beta: Some(2.0), ..base(130).decay(Decay::Constant(0.0)) };
+    let reflections = base(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
     for beta in [0.0, 1e-3, 0.999, 1.0] {
-        let call = Kda { beta: Some(beta), ..base(60).soft(0.0).initial() };
+        let call = base(60).soft(0.0).initial().with(|of| of.beta = Some(beta));
         list.add(Standard, &format!("edge/beta-{beta}"), F32, &call);
     }
     for dim in [48, 128] {
-        let f32_gates = Kda { gate_dtype: Some(DType::F32), ..call(130, 2, dim).value_heads(4) };
+        let f32_gates =
+            call(130, 2, dim).value_heads(4).with(|of| of.gate_dtype = Some(DType::F32));
         list.add(Quick, &format!("edge/f32-gates-d{dim}"), BF16, &f32_gates.soft(-1.0).initial());
     }
-    let state = Kda { state: DType::Bf16, ..base(64).soft(0.0).initial() };
+    let state = base(64).soft(0.0).initial().with(|of| of.state = DType::Bf16);
     list.add(Standard, "edge/bf16-state", BF16, &state);
     list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
     list.add(Quick, "edge/k33-v20", ALL, &call(70, 2, 33).value_dim(20).soft(0.0).initial());
@@ -164,8 +165,9 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &varlen);
     list.add(Quick, "edge/varlen-no-state", F32, &call(0, 2, 48).packed(&lengths).soft(-3.0));
     let pool = call(0, 2, 32).packed(&lengths).soft(0.0).pool(9);
-    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool.padded());
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2).soft(0.0).initial());
     list.add(Standard, "edge/scale-1", F32, &base(50).soft(0.0).set("scale", 1));
-    list.add(Quick, "edge/without-l2norm", F32_BF16, &Kda { l2norm: false, ..base(70).soft(0.0) });
+    let raw = base(70).soft(0.0).with(|of| of.l2norm = false);
+    list.add(Quick, "edge/without-l2norm", F32_BF16, &raw);
 }

@@ -1,5 +1,5 @@
 use super::OpCases;
-use super::list::{ALL, BF16, Call, F32, F32_BF16, List, integers, offsets};
+use super::list::{ALL, BF16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
@@ -38,7 +38,6 @@ fn cases() -> Vec<Case> {
 
 /// fla's chunk, varlen and decode suites.
 fn fla(list: &mut List) {
-    let half = &[DType::Bf16, DType::F16];
     for (batch, tokens, heads, value_heads, dim, tier) in [
         (1, 63, 1, 1, 64, Quick),
         (2, 500, 3, 3, 60, Standard),
@@ -50,14 +49,14 @@ fn fla(list: &mut List) {
             let name =
                 format!("fla/chunk-b{batch}-t{tokens}-h{heads}-hv{value_heads}-d{dim}-{gate}");
             let call = Kda::new(tokens, heads, dim).batch(batch).value_heads(value_heads);
-            list.add(tier, &name, half, &call.logits(gate, 0.0, 1.0).initial());
+            list.add(tier, &name, HALVES, &call.logits(gate, 0.0, 1.0).initial());
         }
     }
     let varlen = |lengths: &[usize], dim| Kda::new(0, 2, dim).packed(lengths).soft(0.0).initial();
-    list.add(Quick, "fla/varlen-15", half, &varlen(&[15], 64));
-    list.add(Standard, "fla/varlen-256-500-1000", half, &varlen(&[256, 244, 500], 64));
+    list.add(Quick, "fla/varlen-15", HALVES, &varlen(&[15], 64));
+    list.add(Standard, "fla/varlen-256-500-1000", HALVES, &varlen(&[256, 244, 500], 64));
     let uneven = [15, 85, 200, 900, 800];
-    list.add(Standard, "fla/varlen-15-100-300-1200-2000", half, &varlen(&uneven, 60));
+    list.add(Standard, "fla/varlen-15-100-300-1200-2000", HALVES, &varlen(&uneven, 60));
     for (batch, tier) in [(7, Quick), (16, Standard), (32, Full)] {
         // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
         let decode = Kda::new(1, 4, 64).batch(batch).value_heads(8).logits("plain", 0.0, 1.0);
@@ -91,7 +90,7 @@ fn flash_kda(list: &mut List) {
         let call = Kda::new(128, heads, 128).logits("safe", 0.0, 1.0);
         list.add(Quick, &format!("field/layer-h{heads}-t128"), F32_BF16, &call);
     }
-    let narrow = Kda { state: DType::Bf16, ..Kda::new(64, 4, 128).logits("safe", 0.0, 1.0) };
+    let narrow = Kda::new(64, 4, 128).logits("safe", 0.0, 1.0).with(|of| of.state = DType::Bf16);
     list.add(Standard, "flashkda/h4-t64-bf16-state", BF16, &narrow.initial());
 }
 
@@ -105,10 +104,10 @@ fn gates(list: &mut List) {
         }
         list.add(Quick, &format!("flashkda/gate-{gate}-normal8"), F32_BF16, &base(0.0, 8.0));
         for bias in [-8.0, 8.0] {
-            let call = Kda { bias: Some(bias), ..base(0.0, 1.0) };
+            let call = base(0.0, 1.0).with(|of| of.bias = Some(bias));
             list.add(Standard, &format!("flashkda/gate-{gate}-bias{bias}"), F32, &call);
         }
-        let mixed = Kda { bias: Some(1.5), value_heads: 4, ..base(-1.0, 1.0) };
+        let mixed = base(-1.0, 1.0).with(|of| (of.bias, of.value_heads) = (Some(1.5), 4));
         list.add(Quick, &format!("flashkda/gate-{gate}-bias-hv4"), F32, &mixed);
     }
     let bound = Kda::new(40, 1, 32).logits("safe", 0.0, 2.0).set("lower_bound", -0.5);
@@ -133,18 +132,18 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/fast-gates", ALL, &base(130).decay(Decay::Constant(-5.0)).initial());
     list.add(Standard, "edge/faster-gates", F32, &base(90).decay(Decay::Constant(-40.0)).initial());
     // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
-    let reflections = Kda { beta: Some(2.0), ..base(130).decay(Decay::Constant(0.0)) };
+    let reflections = base(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
     // Values far from 1, where the range of a narrower type than the storage type would end.
     for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
-        let call = Kda { values, ..Kda::new(150, 2, 128).soft(-1.0) };
+        let call = Kda::new(150, 2, 128).soft(-1.0).with(|of| of.values = values);
         list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
     }
     let wide = |tokens| Kda::new(tokens, 2, 128).value_heads(4);
     list.add(Standard, "edge/slow-gates-t2000-d128", F32_BF16, &wide(2000).soft(-7.0).initial());
     let uneven = [64, 1, 0, 200, 63, 129];
     let pool = Kda::new(0, 2, 128).packed(&uneven).soft(-1.0).pool(9);
-    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &pool.padded());
     list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
@@ -159,7 +158,7 @@ fn edges(list: &mut List) {
     );
     // Gates wider than what they are for; rows of 48 are not padded like those of 128.
     for (dim, tier) in [(48, Quick), (128, Standard)] {
-        let wide = Kda { gate_dtype: Some(DType::F32), ..Kda::new(130, 2, dim).value_heads(4) };
+        let wide = Kda::new(130, 2, dim).value_heads(4).with(|of| of.gate_dtype = Some(DType::F32));
         list.add(tier, &format!("edge/f32-gates-d{dim}"), BF16, &wide.soft(-1.0).initial());
     }
     list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
@@ -171,22 +170,15 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &varlen);
     list.add(Quick, "edge/varlen-no-state", F32, &Kda::new(0, 2, 48).packed(&lengths).soft(-3.0));
     let pool = Kda::new(0, 2, 32).packed(&lengths).soft(0.0).pool(9);
-    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool.padded());
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2).soft(0.0).initial());
     list.add(Standard, "edge/scale-1", F32, &base(50).soft(0.0).set("scale", 1));
-    list.add(Quick, "edge/without-l2norm", F32_BF16, &Kda { l2norm: false, ..base(70).soft(0.0) });
-    list.add(
-        Standard,
-        "edge/beta-0",
-        F32,
-        &Kda { beta: Some(0.0), ..base(40).soft(0.0).initial() },
-    );
-    list.add(
-        Standard,
-        "edge/beta-1",
-        F32,
-        &Kda { beta: Some(1.0), ..base(90).soft(0.0).initial() },
-    );
+    let raw = base(70).soft(0.0).with(|of| of.l2norm = false);
+    list.add(Quick, "edge/without-l2norm", F32_BF16, &raw);
+    for (beta, tokens) in [(0.0, 40), (1.0, 90)] {
+        let call = base(tokens).soft(0.0).initial().with(|of| of.beta = Some(beta));
+        list.add(Standard, &format!("edge/beta-{beta}"), F32, &call);
+    }
 }
 
 fn properties(list: &mut List) {
@@ -227,14 +219,11 @@ pub(super) enum Gates {
 pub(super) struct Kda {
     /// Whether a value head has one decay, as in gated_delta.
     pub(super) per_head: bool,
-    pub(super) batch: usize,
-    pub(super) tokens: usize,
-    pub(super) packed: Option<Vec<usize>>,
-    pub(super) heads: usize,
-    pub(super) value_heads: usize,
-    pub(super) dim: usize,
-    pub(super) value_dim: usize,
-    pub(super) gates: Gates,
+    heads: usize,
+    value_heads: usize,
+    dim: usize,
+    value_dim: usize,
+    gates: Gates,
     /// Storage type of `g` where it is not that of `q`.
     pub(super) gate_dtype: Option<DType>,
     /// Added to the logits with either sign; also turns `dt_bias` on.
@@ -243,23 +232,14 @@ pub(super) struct Kda {
     /// Standard deviation of the values.
     pub(super) values: f64,
     pub(super) l2norm: bool,
-    pub(super) initial: bool,
     /// Storage of the initial state.
     pub(super) state: DType,
-    /// Slots of a pool.
-    pub(super) pool: Option<usize>,
-    /// Every third sequence is padding.
-    pub(super) padding: bool,
-    pub(super) settings: Settings,
 }
 
 impl Kda {
-    pub(super) fn new(tokens: usize, heads: usize, dim: usize) -> Self {
-        Self {
+    pub(super) fn new(tokens: usize, heads: usize, dim: usize) -> Recurrent<Self> {
+        let of = Self {
             per_head: false,
-            batch: 1,
-            tokens,
-            packed: None,
             heads,
             value_heads: heads,
             dim,
@@ -270,53 +250,9 @@ impl Kda {
             beta: None,
             values: 1.0,
             l2norm: true,
-            initial: false,
             state: DType::F32,
-            pool: None,
-            padding: false,
-            settings: Settings::new(),
-        }
-    }
-
-    pub(super) fn batch(self, batch: usize) -> Self {
-        Self { batch, ..self }
-    }
-
-    pub(super) fn value_heads(self, value_heads: usize) -> Self {
-        Self { value_heads, ..self }
-    }
-
-    pub(super) fn value_dim(self, value_dim: usize) -> Self {
-        Self { value_dim, ..self }
-    }
-
-    pub(super) fn packed(self, lengths: &[usize]) -> Self {
-        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
-    }
-
-    pub(super) fn decay(self, decay: Decay) -> Self {
-        Self { gates: Gates::Decay(decay), ..self }
-    }
-
-    pub(super) fn soft(self, shift: f64) -> Self {
-        self.decay(Decay::Soft(shift))
-    }
-
-    pub(super) fn logits(self, gate: &'static str, mean: f64, deviation: f64) -> Self {
-        Self { gates: Gates::Logits(gate, mean, deviation), bias: Some(0.5), ..self }
-    }
-
-    pub(super) fn initial(self) -> Self {
-        Self { initial: true, ..self }
-    }
-
-    pub(super) fn pool(self, slots: usize) -> Self {
-        Self { initial: true, pool: Some(slots), ..self }
-    }
-
-    pub(super) fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.settings.set(name, value);
-        self
+        };
+        Recurrent::new(tokens, of)
     }
 
     /// The log decay or logit of a token's channel, channels of all heads counted through.
@@ -341,30 +277,42 @@ impl Kda {
     }
 }
 
-impl Call for Kda {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+impl Recurrent<Kda> {
+    pub(super) fn value_heads(self, value_heads: usize) -> Self {
+        self.with(|of| of.value_heads = value_heads)
+    }
+
+    pub(super) fn value_dim(self, value_dim: usize) -> Self {
+        self.with(|of| of.value_dim = value_dim)
+    }
+
+    pub(super) fn decay(self, decay: Decay) -> Self {
+        self.with(|of| of.gates = Gates::Decay(decay))
+    }
+
+    pub(super) fn soft(self, shift: f64) -> Self {
+        self.decay(Decay::Soft(shift))
+    }
+
+    pub(super) fn logits(self, gate: &'static str, mean: f64, deviation: f64) -> Self {
+        let gates = Gates::Logits(gate, mean, deviation);
+        self.with(|of| (of.gates, of.bias) = (gates, Some(0.5)))
+    }
+}
+
+impl Recurrence for Kda {
+    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
         let (heads, dim) = (self.heads, self.dim);
         let (own, values) = (self.value_heads, self.value_dim);
-        let rows = match &self.packed {
-            Some(lengths) => vec![lengths.iter().sum()],
-            None => vec![self.batch, self.tokens],
-        };
-        let shape = |rest: &[usize]| [&rows, rest].concat();
+        let shape = |rest: &[usize]| of.shape(rest);
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
-        let mut settings = self.settings.clone();
-        if self.l2norm {
-            settings.set("l2norm", true);
-        }
         // Without normalisation keys longer than 1 would make the recurrence grow without bound.
         let scale = if self.l2norm { 1.0 } else { 0.7 * (dim as f64).powf(-0.5) };
         put("q", draw.normals(&shape(&[heads, dim]), dtype, 1.0));
         let mut key = draw.normals(&shape(&[heads, dim]), dtype, scale);
         let mut beta = draw.uniforms(&shape(&[own]), dtype, 0.0, 1.0);
-        if let Gates::Logits(gate, ..) = self.gates {
-            if !self.per_head {
-                settings.set("gate", gate);
-            }
+        if let Gates::Logits(..) = self.gates {
             beta = draw.normals(&shape(&[own]), dtype, 2.0);
             put("A_log", draw.uniforms(&[own], DType::F32, -1.0, 1.0));
         }
@@ -393,21 +341,18 @@ impl Call for Kda {
             let sign = |draw: &mut Draw| if draw.below(2) == 0 { bias } else { -bias };
             put("dt_bias", draw.tensor(gates, DType::F32, sign));
         }
-        let sequences = self.batch;
-        if self.initial {
-            let slots = self.pool.unwrap_or(sequences);
-            let mut state = draw.normals(&[slots, own, dim, values], self.state, 1.0);
-            if self.pool.is_some() {
-                let indices = super::list::slots(draw, sequences, slots, self.padding);
-                state = super::list::poison_unused(&state, &indices);
-                put("state_indices", integers(&indices));
-            }
-            put("initial_state", state);
+        inputs.extend(of.states(draw, &[own, dim, values], self.state, 1.0));
+        inputs
+    }
+
+    fn set(&self, settings: &mut Settings) {
+        if self.l2norm {
+            settings.set("l2norm", true);
         }
-        if let Some(lengths) = &self.packed {
-            put("cu_seqlens", offsets(lengths.iter().copied()));
+        match self.gates {
+            Gates::Logits(gate, ..) if !self.per_head => settings.set("gate", gate),
+            _ => {}
         }
-        (inputs, settings)
     }
 }
 

@@ -1,3 +1,7 @@
+mod recurrent;
+
+pub(super) use recurrent::{Recurrence, Recurrent, Sequences};
+
 use crate::{Case, Draw, Property, Tier};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
@@ -97,18 +101,4 @@ pub(super) fn slots(draw: &mut Draw, sequences: usize, slots: usize, padding: bo
         false => free.swap_remove(draw.below(free.len())),
     };
     (0..sequences).map(&mut pick).collect()
-}
-
-/// What unused slots of a pool hold: read into a sum it shows, and overwritten it shows too.
-const SLOT_POISON: f64 = 1e30;
-
-/// The pool with [`SLOT_POISON`] in every slot that `indices` does not name.
-pub(super) fn poison_unused(pool: &Tensor, indices: &[i32]) -> Tensor {
-    let mut values = pool.to_f64();
-    let slots = pool.shape()[0];
-    let size = values.len() / slots.max(1);
-    for slot in (0..slots).filter(|slot| !indices.contains(&(*slot as i32))) {
-        values[slot * size..][..size].fill(SLOT_POISON);
-    }
-    Tensor::new(pool.shape(), values).cast(pool.dtype())
 }

@@ -1,11 +1,10 @@
 use super::OpCases;
-use super::list::{ALL, BF16, Call, F32, F32_BF16, List, integers, offsets};
-use super::list::{poison_unused, slots};
+use super::list::{ALL, BF16, F32, F32_BF16, List, Recurrence, Recurrent, Sequences};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, TensorMap};
+use kernels::{DType, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "selective_scan", cases, layout: LAYOUT };
 
@@ -80,23 +79,28 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/e130-n1", F32_BF16, &sized(130, 1));
     list.add(Standard, "edge/channel-each-group", F32_BF16, &sized(20, 16).groups(20));
     // Step sizes: past the softplus's identity at 20, next to none, and as they are, some of them below 0.
-    list.add(Quick, "edge/delta-over-20", F32_BF16, &Scan { delta: (22.0, 3.0), ..base(60) });
-    list.add(Standard, "edge/delta-far-below-zero", F32, &Scan { delta: (-15.0, 1.0), ..base(60) });
-    let given = Scan { delta: (0.5, 0.1), ..base(60) }.set("delta_softplus", false);
+    list.add(Quick, "edge/delta-over-20", F32_BF16, &base(60).with(|of| of.delta = (22.0, 3.0)));
+    list.add(
+        Standard,
+        "edge/delta-far-below-zero",
+        F32,
+        &base(60).with(|of| of.delta = (-15.0, 1.0)),
+    );
+    let given = base(60).with(|of| of.delta = (0.5, 0.1)).set("delta_softplus", false);
     list.add(Quick, "edge/delta-without-softplus", F32, &given);
-    let grows = Scan { delta: (0.0, 0.3), rate: (0.0, 0.1), ..base(20) };
+    let grows = base(20).with(|of| (of.delta, of.rate) = ((0.0, 0.3), (0.0, 0.1)));
     list.add(Standard, "edge/delta-below-zero", F32, &grows.set("delta_softplus", false));
     // Almost no decay, and none: the first token is still there at the end. And decays that end at once.
-    list.add(Quick, "edge/slow-decay", ALL, &Scan { rate: (1e-5, 1e-4), ..base(200) });
-    list.add(Quick, "edge/no-decay", F32, &Scan { rate: (0.0, 0.0), ..base(130) });
-    list.add(Quick, "edge/fast-decay", F32_BF16, &Scan { rate: (50.0, 200.0), ..base(130) });
-    list.add(Standard, "edge/slow-decay-t4096", ALL, &Scan { rate: (1e-5, 1e-4), ..base(4096) });
-    list.add(Standard, "edge/mixed-decay", BF16, &Scan { rate: (1e-4, 20.0), ..base(150) });
+    list.add(Quick, "edge/slow-decay", ALL, &base(200).with(|of| of.rate = (1e-5, 1e-4)));
+    list.add(Quick, "edge/no-decay", F32, &base(130).with(|of| of.rate = (0.0, 0.0)));
+    list.add(Quick, "edge/fast-decay", F32_BF16, &base(130).with(|of| of.rate = (50.0, 200.0)));
+    list.add(Standard, "edge/slow-decay-t4096", ALL, &base(4096).with(|of| of.rate = (1e-5, 1e-4)));
+    list.add(Standard, "edge/mixed-decay", BF16, &base(150).with(|of| of.rate = (1e-4, 20.0)));
     let lengths = [5, 0, 1, 64, 0, 133];
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&lengths));
-    let pool = Scan { padding: true, ..base(0).packed(&lengths).pool(8) };
+    let pool = base(0).packed(&lengths).pool(8).padded();
     list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool);
-    let steps = Scan { padding: true, ..base(1).batch(7).pool(11) };
+    let steps = base(1).batch(7).pool(11).padded();
     list.add(Quick, "edge/steps-pool-padding", F32_BF16, &steps);
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
     list.add(Standard, "edge/no-batch", F32, &base(5).batch(0));
@@ -105,83 +109,39 @@ fn edges(list: &mut List) {
 /// A call of selective_scan.
 #[derive(Clone)]
 struct Scan {
-    batch: usize,
-    tokens: usize,
-    packed: Option<Vec<usize>>,
     channels: usize,
     groups: usize,
     state_dim: usize,
     /// Whether D, z and delta_bias are given.
     every_part: bool,
-    initial: bool,
-    pool: Option<usize>,
-    /// Every third sequence is padding.
-    padding: bool,
     /// Mean and deviation of the raw step sizes.
     delta: (f64, f64),
     /// -A is drawn from here.
     rate: (f64, f64),
-    settings: Settings,
 }
 
 impl Scan {
-    fn new(tokens: usize, channels: usize, state_dim: usize) -> Self {
-        Self {
-            batch: 1,
-            tokens,
-            packed: None,
-            channels,
-            groups: 1,
-            state_dim,
-            every_part: false,
-            initial: false,
-            pool: None,
-            padding: false,
-            delta: (-1.0, 1.0),
-            rate: (0.1, 2.0),
-            settings: Settings::new(),
-        }
-    }
-
-    fn batch(self, batch: usize) -> Self {
-        Self { batch, ..self }
-    }
-
-    fn groups(self, groups: usize) -> Self {
-        Self { groups, ..self }
-    }
-
-    fn packed(self, lengths: &[usize]) -> Self {
-        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
-    }
-
-    fn every_part(self) -> Self {
-        Self { every_part: true, ..self }
-    }
-
-    fn initial(self) -> Self {
-        Self { initial: true, ..self }
-    }
-
-    fn pool(self, slots: usize) -> Self {
-        Self { initial: true, pool: Some(slots), ..self }
-    }
-
-    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.settings.set(name, value);
-        self
+    fn new(tokens: usize, channels: usize, state_dim: usize) -> Recurrent<Self> {
+        let (delta, rate) = ((-1.0, 1.0), (0.1, 2.0));
+        let of = Self { channels, groups: 1, state_dim, every_part: false, delta, rate };
+        Recurrent::new(tokens, of)
     }
 }
 
-impl Call for Scan {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
-        let rows = match &self.packed {
-            Some(lengths) => vec![lengths.iter().sum()],
-            None => vec![self.batch, self.tokens],
-        };
-        let shape = |rest: &[usize]| [&rows, rest].concat();
-        let by_channel = shape(&[self.channels]);
-        let projection = shape(&[self.groups, self.state_dim]);
+impl Recurrent<Scan> {
+    fn groups(self, groups: usize) -> Self {
+        self.with(|of| of.groups = groups)
+    }
+
+    fn every_part(self) -> Self {
+        self.with(|of| of.every_part = true)
+    }
+}
+
+impl Recurrence for Scan {
+    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+        let by_channel = of.shape(&[self.channels]);
+        let projection = of.shape(&[self.groups, self.state_dim]);
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
         put("u", draw.normals(&by_channel, dtype, 1.0));
@@ -189,27 +149,14 @@ impl Call for Scan {
         put("C", draw.normals(&projection, dtype, 1.0));
         let (mean, deviation) = self.delta;
         put("delta", draw.tensor(&by_channel, dtype, |draw| mean + deviation * draw.normal()));
-        let rates = [self.channels, self.state_dim];
-        put("A", draw.uniforms(&rates, DType::F32, -self.rate.1, -self.rate.0));
+        let state = [self.channels, self.state_dim];
+        put("A", draw.uniforms(&state, DType::F32, -self.rate.1, -self.rate.0));
         if self.every_part {
             put("D", draw.normals(&[self.channels], DType::F32, 1.0));
             put("z", draw.normals(&by_channel, dtype, 1.0));
             put("delta_bias", draw.normals(&[self.channels], DType::F32, 0.3));
         }
-        if self.initial {
-            let count = self.pool.unwrap_or(self.batch);
-            let state = [count, self.channels, self.state_dim];
-            let mut state = draw.normals(&state, DType::F32, 1.0);
-            if self.pool.is_some() {
-                let indices = slots(draw, self.batch, count, self.padding);
-                state = poison_unused(&state, &indices);
-                put("state_indices", integers(&indices));
-            }
-            put("initial_state", state);
-        }
-        if let Some(lengths) = &self.packed {
-            put("cu_seqlens", offsets(lengths.iter().copied()));
-        }
-        (inputs, self.settings.clone())
+        inputs.extend(of.states(draw, &state, DType::F32, 1.0));
+        inputs
     }
 }

@@ -1,11 +1,10 @@
 use super::OpCases;
-use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
-use super::list::{poison_unused, slots};
+use super::list::{ALL, BF16, F16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, TensorMap};
+use kernels::{DType, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "ssd", cases, layout: LAYOUT };
 
@@ -93,7 +92,7 @@ fn chunk(list: &mut List) {
     // Long and few: kernels for GPUs cut these into segments whose states are made first, and some lie past an end.
     let long = [700, 0, 65, 1200, 3].as_slice();
     list.add(Standard, "mamba/varlen-long-h2", BF16, &model(0, 2).packed(long).initial());
-    let slow = Ssd { rate: (1e-5, 1e-3), ..model(1500, 1) };
+    let slow = model(1500, 1).with(|of| of.rate = (1e-5, 1e-3));
     list.add(Standard, "mamba/chunk-t1500-h1-slow", F32_BF16, &slow.initial());
     for (chunk, tier) in [(16, Quick), (64, Standard), (256, Standard), (1000, Standard)] {
         let call = model(150, 2).set("chunk_size", chunk);
@@ -103,32 +102,30 @@ fn chunk(list: &mut List) {
 
 /// The shapes of the models without a gate: ends of chunks and of segments, decays of every kind.
 fn ungated(list: &mut List) {
-    let base = |tokens, heads, state| Ssd {
-        gate: false,
-        ..Ssd::new(tokens, heads, 64, state).every_part()
+    let base = |tokens, heads, state| {
+        Ssd::new(tokens, heads, 64, state).every_part().with(|of| of.gate = false)
     };
-    let half: &[DType] = &[DType::Bf16, DType::F16];
     for tokens in [17, 63, 64, 65, 127, 128, 129, 300] {
         let tier = if tokens == 129 { Quick } else { Standard };
         let call = base(tokens, 4, 128).groups(2).initial();
-        list.add(tier, &format!("ungated/t{tokens}-h4-g2"), half, &call);
+        list.add(tier, &format!("ungated/t{tokens}-h4-g2"), HALVES, &call);
     }
-    list.add(Standard, "ungated/t257-h8-n64", half, &base(257, 8, 64).batch(2).initial());
+    list.add(Standard, "ungated/t257-h8-n64", HALVES, &base(257, 8, 64).batch(2).initial());
     list.add(Standard, "ungated/t200-no-state", BF16, &base(200, 2, 128));
-    let per_channel = Ssd { skip: Some(true), ..base(130, 4, 128).initial() };
-    list.add(Standard, "ungated/skip-per-channel", half, &per_channel);
+    let per_channel = base(130, 4, 128).initial().with(|of| of.skip = Some(true));
+    list.add(Standard, "ungated/skip-per-channel", HALVES, &per_channel);
     list.add(Standard, "ungated/plain", BF16, &Ssd::new(150, 2, 64, 128));
     // Ends before, at and behind a chunk's, sequences of no and of one token, padding, and slots that nobody uses.
     let lengths = [63, 0, 1, 64, 65, 0, 129, 200];
     let varlen = base(0, 4, 128).groups(2).packed(&lengths);
-    list.add(Quick, "ungated/varlen", half, &varlen.clone().initial());
-    let pool = Ssd { padding: true, ..varlen.clone().pool(11) };
-    list.add(Standard, "ungated/varlen-pool-padding", half, &pool);
+    list.add(Quick, "ungated/varlen", HALVES, &varlen.clone().initial());
+    let pool = varlen.clone().pool(11).padded();
+    list.add(Standard, "ungated/varlen-pool-padding", HALVES, &pool);
     // Long and few: segments, some of which lie past a sequence's end.
-    list.add(Standard, "ungated/t2000-h2", half, &base(2000, 2, 128).initial());
+    list.add(Standard, "ungated/t2000-h2", HALVES, &base(2000, 2, 128).initial());
     let long = [700, 0, 65, 1200, 3];
     list.add(Standard, "ungated/varlen-long-h2", BF16, &base(0, 2, 128).packed(&long).initial());
-    let pool = Ssd { padding: true, ..base(0, 2, 64).packed(&long).pool(7) };
+    let pool = base(0, 2, 64).packed(&long).pool(7).padded();
     list.add(Standard, "ungated/varlen-long-pool-padding", BF16, &pool);
     for (name, rate) in [
         ("slow", (1e-5, 1e-3)),
@@ -136,7 +133,7 @@ fn ungated(list: &mut List) {
         ("fast", (50.0, 200.0)),
         ("mixed", (1e-4, 20.0)),
     ] {
-        let call = Ssd { rate, ..base(1500, 2, 128).initial() };
+        let call = base(1500, 2, 128).initial().with(|of| of.rate = rate);
         list.add(Standard, &format!("ungated/decay-{name}-t1500"), BF16, &call);
     }
     let parts = Property::Continuation(vec![128, 100, 72, 64]);
@@ -153,7 +150,7 @@ fn edges(list: &mut List) {
         list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens));
     }
     list.add(Quick, "edge/no-skip-no-gate", F32_BF16, &Ssd::new(70, 2, 32, 32));
-    list.add(Quick, "edge/skip-per-channel", F32, &Ssd { skip: Some(true), ..base(40) });
+    list.add(Quick, "edge/skip-per-channel", F32, &base(40).with(|of| of.skip = Some(true)));
     list.add(Quick, "edge/p20-n33", ALL, &Ssd::new(70, 3, 20, 33).every_part().initial());
     list.add(Standard, "edge/p1-n1", F32, &Ssd::new(70, 3, 1, 1).every_part().initial());
     list.add(Standard, "edge/p80-n256", F32_BF16, &Ssd::new(70, 2, 80, 256).every_part());
@@ -161,20 +158,21 @@ fn edges(list: &mut List) {
     let clamp = |low, high| base(80).set("dt_min", low).set("dt_max", high);
     list.add(Quick, "edge/dt-clamped", F32_BF16, &clamp(0.3, 0.8));
     list.add(Standard, "edge/dt-all-at-one-end", F32, &clamp(0.5, 0.5));
-    list.add(Quick, "edge/dt-over-20", F32_BF16, &Ssd { dt: (22.0, 3.0), ..base(60) });
-    list.add(Standard, "edge/dt-far-below-zero", F32, &Ssd { dt: (-15.0, 1.0), ..base(60) });
-    let given = Ssd { dt: (0.5, 0.1), ..base(60) }.set("dt_softplus", false).set("dt_min", 0.01);
+    list.add(Quick, "edge/dt-over-20", F32_BF16, &base(60).with(|of| of.dt = (22.0, 3.0)));
+    list.add(Standard, "edge/dt-far-below-zero", F32, &base(60).with(|of| of.dt = (-15.0, 1.0)));
+    let given =
+        base(60).with(|of| of.dt = (0.5, 0.1)).set("dt_softplus", false).set("dt_min", 0.01);
     list.add(Quick, "edge/dt-without-softplus", F32, &given);
     // Almost no decay, and none: the first token is still there at the end. And decays that end at once.
-    list.add(Quick, "edge/slow-decay", ALL, &Ssd { rate: (1e-5, 1e-4), ..base(200) });
-    list.add(Quick, "edge/no-decay", F32, &Ssd { rate: (0.0, 0.0), ..base(130) });
-    list.add(Quick, "edge/fast-decay", F32_BF16, &Ssd { rate: (50.0, 200.0), ..base(130) });
-    list.add(Standard, "edge/slow-decay-t1500", F32, &Ssd { rate: (1e-5, 1e-4), ..base(1500) });
-    list.add(Standard, "edge/mixed-decay", F16, &Ssd { rate: (1e-4, 20.0), ..base(150) });
+    list.add(Quick, "edge/slow-decay", ALL, &base(200).with(|of| of.rate = (1e-5, 1e-4)));
+    list.add(Quick, "edge/no-decay", F32, &base(130).with(|of| of.rate = (0.0, 0.0)));
+    list.add(Quick, "edge/fast-decay", F32_BF16, &base(130).with(|of| of.rate = (50.0, 200.0)));
+    list.add(Standard, "edge/slow-decay-t1500", F32, &base(1500).with(|of| of.rate = (1e-5, 1e-4)));
+    list.add(Standard, "edge/mixed-decay", F16, &base(150).with(|of| of.rate = (1e-4, 20.0)));
     list.add(Standard, "edge/head-each-group", F32_BF16, &base(70).groups(4));
     let lengths = [5, 0, 1, 64, 0, 133];
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&lengths));
-    let pool = Ssd { padding: true, ..base(0).packed(&lengths).pool(8) };
+    let pool = base(0).packed(&lengths).pool(8).padded();
     list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool);
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
     list.add(Standard, "edge/no-batch", F32, &base(5).batch(0));
@@ -183,9 +181,6 @@ fn edges(list: &mut List) {
 /// A call of ssd.
 #[derive(Clone)]
 struct Ssd {
-    batch: usize,
-    tokens: usize,
-    packed: Option<Vec<usize>>,
     heads: usize,
     groups: usize,
     head_dim: usize,
@@ -194,23 +189,15 @@ struct Ssd {
     skip: Option<bool>,
     gate: bool,
     bias: bool,
-    initial: bool,
-    pool: Option<usize>,
-    /// Every third sequence is padding.
-    padding: bool,
     /// Mean and deviation of the raw step sizes.
     dt: (f64, f64),
     /// -A is drawn from here.
     rate: (f64, f64),
-    settings: Settings,
 }
 
 impl Ssd {
-    fn new(tokens: usize, heads: usize, head_dim: usize, state_dim: usize) -> Self {
-        Self {
-            batch: 1,
-            tokens,
-            packed: None,
+    fn new(tokens: usize, heads: usize, head_dim: usize, state_dim: usize) -> Recurrent<Self> {
+        let of = Self {
             heads,
             groups: 1,
             head_dim,
@@ -218,87 +205,48 @@ impl Ssd {
             skip: None,
             gate: false,
             bias: false,
-            initial: false,
-            pool: None,
-            padding: false,
             dt: (-1.0, 1.0),
             rate: (0.1, 2.0),
-            settings: Settings::new(),
-        }
+        };
+        Recurrent::new(tokens, of)
     }
+}
 
-    fn batch(self, batch: usize) -> Self {
-        Self { batch, ..self }
-    }
-
+impl Recurrent<Ssd> {
     fn groups(self, groups: usize) -> Self {
-        Self { groups, ..self }
-    }
-
-    fn packed(self, lengths: &[usize]) -> Self {
-        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
+        self.with(|of| of.groups = groups)
     }
 
     /// With D, z and dt_bias.
     fn every_part(self) -> Self {
-        Self { skip: Some(false), gate: true, bias: true, ..self }
-    }
-
-    fn initial(self) -> Self {
-        Self { initial: true, ..self }
-    }
-
-    fn pool(self, slots: usize) -> Self {
-        Self { initial: true, pool: Some(slots), ..self }
-    }
-
-    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.settings.set(name, value);
-        self
+        self.with(|of| (of.skip, of.gate, of.bias) = (Some(false), true, true))
     }
 }
 
-impl Call for Ssd {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
-        let (heads, head_dim) = (self.heads, self.head_dim);
-        let rows = match &self.packed {
-            Some(lengths) => vec![lengths.iter().sum()],
-            None => vec![self.batch, self.tokens],
-        };
-        let shape = |rest: &[usize]| [&rows, rest].concat();
-        let projection = shape(&[self.groups, self.state_dim]);
+impl Recurrence for Ssd {
+    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+        let Self { heads, head_dim, state_dim, .. } = *self;
+        let values = of.shape(&[heads, head_dim]);
+        let projection = of.shape(&[self.groups, state_dim]);
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
-        put("x", draw.normals(&shape(&[heads, head_dim]), dtype, 1.0));
+        put("x", draw.normals(&values, dtype, 1.0));
         put("B", draw.normals(&projection, dtype, 1.0));
         put("C", draw.normals(&projection, dtype, 1.0));
         let (mean, deviation) = self.dt;
-        put("dt", draw.tensor(&shape(&[heads]), dtype, |draw| mean + deviation * draw.normal()));
+        put("dt", draw.tensor(&of.shape(&[heads]), dtype, |draw| mean + deviation * draw.normal()));
         put("A", draw.uniforms(&[heads], DType::F32, -self.rate.1, -self.rate.0));
         if let Some(per_channel) = self.skip {
             let shape = if per_channel { vec![heads, head_dim] } else { vec![heads] };
             put("D", draw.normals(&shape, DType::F32, 1.0));
         }
         if self.gate {
-            put("z", draw.normals(&shape(&[heads, head_dim]), dtype, 1.0));
+            put("z", draw.normals(&values, dtype, 1.0));
         }
         if self.bias {
             put("dt_bias", draw.normals(&[heads], DType::F32, 1.0));
         }
-        if self.initial {
-            let count = self.pool.unwrap_or(self.batch);
-            let mut state =
-                draw.normals(&[count, heads, head_dim, self.state_dim], DType::F32, 1.0);
-            if self.pool.is_some() {
-                let indices = slots(draw, self.batch, count, self.padding);
-                state = poison_unused(&state, &indices);
-                put("state_indices", integers(&indices));
-            }
-            put("initial_state", state);
-        }
-        if let Some(lengths) = &self.packed {
-            put("cu_seqlens", offsets(lengths.iter().copied()));
-        }
-        (inputs, self.settings.clone())
+        inputs.extend(of.states(draw, &[heads, head_dim, state_dim], DType::F32, 1.0));
+        inputs
     }
 }

@@ -6,8 +6,8 @@ use super::products::{Start, multiply};
 use super::scores::{Tokens, score};
 use super::walk::{Head, Scratch};
 use crate::Element;
+use crate::cpu::simd::map::{Exp, Scale, map};
 use crate::cpu::simd::{Simd, math};
-use crate::kda::operands::{Exp, Times, map};
 use std::ops::Range;
 
 impl<E: Element> Head<'_, E> {
@@ -111,11 +111,11 @@ impl<E: Element> Head<'_, E> {
             *sum += *own;
             *from_start = *sum;
         }
-        map(simd, own, &Exp);
-        map(simd, from_start, &Exp);
+        map(simd, own, Exp);
+        map(simd, from_start, Exp);
         for channel in 0..channels {
             let factor = own[channel];
-            map(simd, &mut k_right.row_mut(channel)[..at], &Times(factor));
+            map(simd, &mut k_right.row_mut(channel)[..at], Scale(factor));
         }
         let right_stride = k_right.stride();
         for row in (0..BLOCK).step_by(S::TRANSPOSE) {

@@ -6,7 +6,7 @@ use super::products::{Start, multiply, solve_16};
 use super::{BLOCK, CHUNK};
 use crate::Element;
 use crate::cpu::simd::{Simd, SimdKernel};
-use crate::kda::operands::narrow;
+use crate::floats::narrow;
 use crate::kda::parts::Part;
 use std::ops::Range;
 
@@ -132,7 +132,7 @@ impl<E: Element> Head<'_, E> {
         self.advance_state(simd, padded);
         for (row, token) in tokens.enumerate() {
             let row = &self.scratch.o.row_mut(row)[..self.part.columns];
-            narrow(row, self.part.output(token));
+            narrow(simd, row, self.part.output(token));
         }
     }
 

@@ -3,11 +3,12 @@
 
 use crate::Element;
 use crate::cpu::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
+use crate::cpu::simd::map::{Scale, map};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{narrow, widen};
 use crate::ssd::chunk::{cut, scores};
 use crate::ssd::decay::Decay;
-use crate::ssd::operands::{Operands, Rows, Scale, finish, map};
+use crate::ssd::operands::{Operands, Rows, finish};
 use crate::transpose::transpose;
 use device::{Isa, SharedMut};
 use std::ops::Range;
