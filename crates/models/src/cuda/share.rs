@@ -12,7 +12,7 @@ use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
 use kernels::decoder::{Inboxes, PEERS};
-use kernels::linear::{Finish, LinearCall, Normed};
+use kernels::linear::{Finish, LinearCall, Normed, Out};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
 
@@ -355,6 +355,39 @@ impl Run<'_> {
         let values = if norm.is_some() { count * (hidden + 1) } else { count * hidden };
         self.together(share, Called::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
+    }
+
+    /// Columns of a projection of rows of which this rank has a part, in parts of these dimensions: all ranks' sum of them.
+    pub(super) fn project_to_sum(
+        &self,
+        share: &Share,
+        of: &CudaProjection,
+        x: Input<'_>,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Tensor>, OpError> {
+        let tokens = self.pass.tokens;
+        // One behind another, from multiples of 16 bytes on.
+        let mut count = 0;
+        let places = parts.iter().map(|part| {
+            let (first, width) = (count, part.iter().product::<usize>());
+            count += (tokens * width).next_multiple_of(8);
+            (first, width)
+        });
+        let places: Vec<_> = places.collect();
+        let [sums, narrowed] = [DType::F32, DType::Bf16].map(|dtype| self.tensor(&[count], dtype));
+        let (sums, narrowed) = (sums?, narrowed?);
+        let of_part = |all: &Tensor, (first, width): &(usize, usize)| {
+            all.rows(*first, tokens * width)?.shaped(&[tokens, *width])
+        };
+        let made = places.iter().map(|place| of_part(&sums, place));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
+        self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
+        self.together(share, Called::Sum(Arc::clone(sums.on()?), count))?;
+        self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
+        let shaped = places.iter().zip(parts);
+        shaped
+            .map(|(place, part)| of_part(&narrowed, place)?.shaped(&self.pass.shape(part)))
+            .collect()
     }
 
     /// Logits of all tokens `[rows, vocabulary]`, of which a projection makes this rank's.
