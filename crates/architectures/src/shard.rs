@@ -9,7 +9,7 @@ mod narrow;
 
 use crate::layers::{
     Attention, Clamped, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Kda, LatentAttention,
-    LatentShape, Mamba2, Mamba2Shape, ShortConv,
+    LatentShape, Mamba1, Mamba1Shape, Mamba2, Mamba2Shape, ShortConv,
 };
 use crate::params::Projection;
 use crate::{Architecture, Layer, Mixer};
@@ -87,11 +87,12 @@ impl Architecture {
     /// What one rank has of a whole model.
     ///
     /// Heads of mixers, channels of feed-forward parts and rows of the head are shared out evenly; an expert lies whole on one
-    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, B and C of Mamba-2 where several ranks have heads
-    /// of a group, the latent vectors of latent attention and their cache, what stands around experts on a narrower vector.
+    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, step sizes' low rank, B and C of Mamba, B and C of
+    /// Mamba-2 where several ranks have heads of a group, the latent vectors of latent attention and their cache, what stands around
+    /// experts on a narrower vector.
     ///
     /// # Errors
-    /// [`CannotSplit`] naming what does not split so, a kind of layer without a rule, or a weight that is cut through numbers with one scale.
+    /// [`CannotSplit`] naming what does not split so, or a weight that is cut through numbers with one scale.
     pub fn shard(&self, place: Place) -> Result<Self, CannotSplit> {
         hinted("--tp", place, |place| self.part(place))
     }
@@ -144,7 +145,11 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
             vec![&mut of.project, &mut of.out],
             of.key_up.iter_mut().chain(&mut of.value_up).collect(),
         ),
-        Mixer::Mamba1(_) | Mixer::None => (Vec::new(), Vec::new()),
+        Mixer::Mamba1(of) => {
+            let all = [&mut of.in_proj, &mut of.x_proj, &mut of.dt_proj, &mut of.out_proj];
+            (all.into(), Vec::new())
+        }
+        Mixer::None => (Vec::new(), Vec::new()),
     };
     let experts = layer.experts.iter_mut().flat_map(|experts| &mut experts.experts);
     let gated = experts.chain(&mut layer.mlp).flat_map(|of| [&mut of.gate_up, &mut of.down]);
@@ -154,6 +159,7 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
 
 fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     match &mut layer.mixer {
+        Mixer::Mamba1(of) => mamba1(of, place, cutter)?,
         Mixer::Mamba2(of) => mamba2(of, place, true, cutter)?,
         Mixer::Attention(of) => attention(of, place, cutter)?,
         Mixer::Kda(of) => kda(of, place, cutter)?,
@@ -165,7 +171,6 @@ fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), Str
             attention(&mut of.attention, place, cutter)?;
         }
         Mixer::None => {}
-        other @ Mixer::Mamba1(_) => return Err(format!("{} layers have no rule", other.kind())),
     }
     if let Some(of) = &mut layer.experts {
         experts(of, place, cutter)?;
@@ -176,6 +181,24 @@ fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), Str
 /// So many times as wide, and so much further on.
 fn wide(range: &Range<usize>, width: usize, from: usize) -> Range<usize> {
     from + range.start * width..from + range.end * width
+}
+
+/// Channels are split. What their low rank of step sizes, B and C are made of is a sum over all, which is on every rank, as its norms are.
+fn mamba1(of: &mut Mamba1, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let shape @ Mamba1Shape { inner, state, taps, .. } = of.shape;
+    let own = place.even(inner, "channels of Mamba")?;
+    let alone = std::slice::from_ref(&own);
+    of.in_proj = cutter.outputs(&of.in_proj, &[0, inner].map(|from| wide(&own, 1, from)));
+    cutter.values(of.conv_weight, taps, alone);
+    cutter.values(of.a_log, state, alone);
+    for by_channel in [of.dt_bias, of.d].into_iter().chain(of.conv_bias) {
+        cutter.values(by_channel, 1, alone);
+    }
+    of.x_proj = cutter.inputs(&of.x_proj, own.clone(), place);
+    of.dt_proj = cutter.outputs(&of.dt_proj, alone);
+    of.shape = Mamba1Shape { inner: own.len(), ..shape };
+    of.out_proj = cutter.inputs(&of.out_proj, own, place);
+    Ok(())
 }
 
 /// Heads are split with all that is theirs. Each group goes with its heads; where there are fewer of them than ranks, several ranks

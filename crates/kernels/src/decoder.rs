@@ -17,7 +17,7 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
-pub use own::{JoinOwn, Mark, join_own, meet, narrow};
+pub use own::{JoinOwn, Made, Mark, join_own, meet, narrow};
 pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
 pub use sinks::{Sinks, sinks};
 pub use take::take;

@@ -33,7 +33,22 @@ use short_conv::ShortConv;
 /// A layer's mixer, whose states and caches lie with the executor.
 trait Mix<B: Backend>: Send {
     /// Adds what it makes of rows to the residual stream; the states of the step's sequences advance.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError>;
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed>;
+}
+
+/// Why a mixer has not added what it makes.
+#[derive(Debug)]
+pub(crate) enum Unmixed {
+    /// A call failed.
+    Call(OpError),
+    /// The ranks did not sum what is summed within it.
+    Sum(ModelError),
+}
+
+impl From<OpError> for Unmixed {
+    fn from(error: OpError) -> Self {
+        Self::Call(error)
+    }
 }
 
 /// The mixer of a layer, by its kind; none of a layer that has no other part than a feed-forward one.
@@ -121,7 +136,10 @@ impl<B: Backend> Layer<B> {
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
         if let Some((norm, mixer)) = &self.mixer {
-            mixer.mix(run, Input::stream(norm)).map_err(&failed)?;
+            mixer.mix(run, Input::stream(norm)).map_err(|why| match why {
+                Unmixed::Call(error) => failed(error),
+                Unmixed::Sum(error) => error,
+            })?;
             run.sum_over_ranks()?;
         }
         let forward = match &self.forward {

@@ -60,12 +60,15 @@ fn ranks_share_out_every_value_once() {
         ("lfm2-moe-mini", &[], 2),
         ("nemotron-mini", &[("moe_latent_size", 32)], 2),
         ("qwen3-next-mini", &[], 2),
+        ("mamba-mini", &[], 4),
+        ("jamba-mini", &[], 2),
     ] {
         let whole = with(name, changes);
         let shards = shards(&whole, ranks);
         for param in whole.params.iter() {
             let times = covered(&param.name, param.len(), &shards);
-            let tied = whole.is_tied() && param.name.contains("embed_tokens");
+            let embeds = |part| param.name.contains(part);
+            let tied = whole.is_tied() && (embeds("embed_tokens") || embeds("embeddings"));
             let head = u8::from(tied);
             let (least, most) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
             let names = |parts: &[&str]| parts.iter().any(|part| param.name.contains(part));
@@ -163,7 +166,8 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     let moe = || whole("granite-moe-mini");
     check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
-    check(whole("jamba-mini"), 2, "mamba layers have no rule", "leave --tp out");
+    let uneven = "112 channels of Mamba do not split evenly over 3 ranks";
+    check(whole("mamba-mini"), 3, uneven, "take --tp 2 or 4 or 8 or 16");
     // The sum of all ranks finishes one norm, of all that is in it; parts of groups have no sum of their own.
     let normed = |groups| {
         let config = changed(shape("falcon-h1-mini").unwrap(), EIGHT_HEADS);

@@ -1,7 +1,7 @@
-//! The residual stream of the rows that a GPU keeps, where two GPUs have halves of a prompt's. The contracts stand in `join_own.cu`,
+//! The residual stream of the rows that a GPU keeps, where several GPUs have parts of a prompt's. The contracts stand in `join_own.cu`,
 //! `meet.cu` and `narrow.cu`.
 
-use super::{NAME, THREADS, holds, int, launch};
+use super::{NAME, PEERS, THREADS, holds, int, launch};
 use crate::cuda::source;
 use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
@@ -33,8 +33,9 @@ pub(super) fn narrow_source(arch: GpuArch) -> KernelSource {
 
 arguments! {
     JoinedOwn: decoder_join_own {
-        own: Pointer, own_squares: Nullable, theirs: Pointer, their_squares: Nullable, mark: Pointer, turn: i32, x: Pointer,
-        weight: Pointer, h: Pointer, count: i32, hidden: i32, inverse_width: f32, squares_eps: f32, factor: f32, inverse_hidden: f32, eps: f32,
+        own: Pointer, own_squares: Nullable, theirs: Pointer, their_squares: Nullable, apart: i64, marks: Pointer, turn: i32, rank: i32,
+        ranks: i32, x: Pointer, weight: Pointer, h: Pointer, count: i32, hidden: i32, inverse_width: f32, squares_eps: f32, factor: f32,
+        inverse_hidden: f32, eps: f32,
     }
 }
 
@@ -51,15 +52,33 @@ pub struct Mark {
     pub turn: u32,
 }
 
-/// The sum of what two GPUs have made of rows, and the rows' norm.
+impl Mark {
+    /// Bytes from one GPU's mark to the next one's: `MARK` words of `join_own.cu`.
+    pub const APART: usize = 64;
+}
+
+/// What GPUs have made of rows that this one keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Made<'a> {
+    /// What this one has.
+    pub own: &'a Arc<Buffer>,
+    /// What the others have, in their order, [`JoinOwn::apart`] bytes from one to the next.
+    pub theirs: &'a Arc<Buffer>,
+}
+
+/// The sum of what GPUs have made of rows, and the rows' norm.
 #[derive(Debug)]
 pub struct JoinOwn<'a> {
-    /// What this GPU has made of them and what the other one has, `[count, hidden]` bf16 both.
-    pub added: [&'a Arc<Buffer>; 2],
-    /// The squares of the rows that they were made of, `[count]` f32 both, those rows' whole width, and what is added to the mean.
-    pub squares: Option<([&'a Arc<Buffer>; 2], usize, f64)>,
-    /// Set when the other GPU's are here.
+    /// Sums, `[count, hidden]` bf16 of each GPU.
+    pub added: Made<'a>,
+    /// The squares of the rows that they were made of, `[count]` f32 of each GPU, those rows' whole width, and what is added to the mean.
+    pub squares: Option<(Made<'a>, usize, f64)>,
+    /// Bytes from one other GPU's to the next one's.
+    pub apart: usize,
+    /// Set when the first other GPU's are here; the marks of the rest lie behind, [`Mark::APART`] bytes from one to the next.
     pub mark: &'a Mark,
+    /// Which rank this is, of how many: 2 to [`PEERS`].
+    pub place: [usize; 2],
     /// `[count, hidden]` f32.
     pub x: &'a Arc<Buffer>,
     /// What the sums are times.
@@ -79,37 +98,43 @@ impl JoinOwn<'_> {
     pub const WIDEST: usize = 8192;
 }
 
-/// Plans `x += factor * (both added)`, over the rows' size where their squares are given, and `h`, the norm of what x is then.
+/// Plans `x += factor * (all added)`, over the rows' size where their squares are given, and `h`, the norm of what x is then.
 ///
 /// # Errors
-/// [`OpError::Cuda`] when a buffer is too short, the width does not fit, or the kernel cannot be had.
+/// [`OpError::Cuda`] when a buffer is too short, the width or the number of ranks does not fit, or the kernel cannot be had.
 pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError> {
-    let JoinOwn { added, squares, mark, x, factor, norm: (weight, eps), h, count, hidden } = *call;
-    if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST {
-        let what = format!("rows that two GPUs have halves of want a multiple of 8, got {hidden}");
+    let JoinOwn { added, squares, apart, mark, x, factor, norm: (weight, eps), h, .. } = *call;
+    let JoinOwn { count, hidden, place: [rank, ranks], .. } = *call;
+    if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST || !(2..=PEERS).contains(&ranks) {
+        let what = format!("{ranks} GPUs have no parts of rows of {hidden}");
         return Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } });
     }
+    let before_last = ranks - 2;
     for (name, buffer, bytes) in [
-        ("own", added[0], 2 * count * hidden),
-        ("theirs", added[1], 2 * count * hidden),
+        ("own", added.own, 2 * count * hidden),
+        ("theirs", added.theirs, before_last * apart + 2 * count * hidden),
+        ("marks", &mark.of, before_last * Mark::APART + 4),
         ("x", x, 4 * count * hidden),
         ("weight", weight, 4 * hidden),
         ("h", h, 2 * count * hidden),
     ] {
         holds(name, buffer, bytes)?;
     }
-    for buffer in squares.iter().flat_map(|(squares, ..)| squares) {
-        holds("squares", buffer, 4 * count)?;
+    if let Some((squares, ..)) = squares {
+        holds("own squares", squares.own, 4 * count)?;
+        holds("their squares", squares.theirs, before_last * apart + 4 * count)?;
     }
     let (width, squares_eps) = squares.map_or((1, 0.0), |(_, width, eps)| (width, eps));
-    let [own_squares, their_squares] = [0, 1].map(|of| squares.map(|(squares, ..)| &**squares[of]));
     let args = JoinedOwn {
-        own: added[0],
-        own_squares,
-        theirs: added[1],
-        their_squares,
-        mark: &mark.of,
+        own: added.own,
+        own_squares: squares.map(|(squares, ..)| &**squares.own),
+        theirs: added.theirs,
+        their_squares: squares.map(|(squares, ..)| &**squares.theirs),
+        apart: apart as i64,
+        marks: &mark.of,
         turn: mark.turn.cast_signed(),
+        rank: int(rank)?,
+        ranks: int(ranks)?,
         x,
         weight,
         h,
@@ -124,8 +149,9 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
     // Half of the threads of a multiprocessor, on GPUs that have the fewest.
     let here = device.capabilities().cuda.as_ref().map_or(1, |here| here.multiprocessors);
     let shape = Launch::new([(count as u32).min(3 * here), 1, 1], THREADS, 4 * hidden as u32);
-    let squares = squares.into_iter().flat_map(|(squares, ..)| squares);
-    let held: Vec<_> = added.into_iter().chain(squares).chain([&mark.of, x, weight, h]).collect();
+    let both = squares.into_iter().map(|(squares, ..)| squares).chain([added]);
+    let held = both.flat_map(|made| [made.own, made.theirs]);
+    let held: Vec<_> = held.chain([&mark.of, x, weight, h]).collect();
     launch(device, join_source, (shape, args.into()), &held)
 }
 

@@ -7,7 +7,8 @@ use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
 use crate::engine::Wanted;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
+    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, Unmixed, convolve,
+    exactly,
 };
 use crate::{ModelError, Ranks};
 use device::HostBuffer;
@@ -73,6 +74,20 @@ impl Executor<Cpu> for Run<'_> {
         parts: [&[usize]; N],
     ) -> Result<[Tensor; N], OpError> {
         Ok(exactly(self.parts(of, x, &parts)))
+    }
+
+    fn project_summed<const N: usize>(
+        &mut self,
+        of: &CpuProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], Unmixed> {
+        let mut made = self.parts(of, x, &parts);
+        if let Some(share) = &self.share {
+            let values = made.iter_mut().map(|part| part.view_mut().unwrap_or_default());
+            share.sum_all(values).map_err(Unmixed::Sum)?;
+        }
+        Ok(exactly(made))
     }
 
     fn project_wide(

@@ -57,6 +57,23 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
+    /// All ranks' sum of values that each has some of, in their place.
+    pub(super) fn sum_all<'v>(
+        &self,
+        values: impl Iterator<Item = &'v mut [f32]>,
+    ) -> Result<(), ModelError> {
+        let values: Vec<&mut [f32]> = values.collect();
+        let mut all: Vec<f32> = values.iter().flat_map(|values| values.iter().copied()).collect();
+        self.ranks.sum(&mut all)?;
+        let mut rest = &all[..];
+        for values in values {
+            let (sums, behind) = rest.split_at(values.len());
+            values.copy_from_slice(sums);
+            rest = behind;
+        }
+        Ok(())
+    }
+
     /// Logits of all tokens, of those that each rank has; with their number.
     pub(super) fn whole_rows(
         &self,

@@ -9,8 +9,8 @@ use super::{Cuda, failed, pass::device_error};
 use crate::ModelError;
 use crate::engine::Wanted;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, convolve,
-    exactly,
+    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, Unmixed,
+    convolve, exactly,
 };
 use device::cuda::CudaError;
 use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
@@ -180,6 +180,18 @@ impl Executor<Cuda> for Run<'_> {
         self.project_rows(of, x, (Finish::Stored, None), &made)?;
         let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
         Ok(exactly(shaped.collect::<Result<_, _>>()?))
+    }
+
+    fn project_summed<const N: usize>(
+        &mut self,
+        of: &CudaProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], Unmixed> {
+        match &self.share {
+            Some(share) => Ok(exactly(self.project_to_sum(share, of, x, &parts)?)),
+            None => Ok(self.project(of, x, parts)?),
+        }
     }
 
     fn project_wide(

@@ -2,7 +2,7 @@
 
 use super::experts::CudaExperts;
 use super::failed;
-use super::halves::{self, Halved, Halves, Parts};
+use super::own::{self, Owned, Owners, Parts};
 use super::pass::{Pass, device_error};
 use super::run::Run;
 use super::weights::CudaProjection;
@@ -12,7 +12,7 @@ use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
 use kernels::decoder::{Inboxes, PEERS};
-use kernels::linear::{Finish, LinearCall, Normed};
+use kernels::linear::{Finish, LinearCall, Normed, Out};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(super) struct Together {
     pub(super) communicator: Arc<Communicator>,
     /// Where ranks write what they add themselves, if each GPU reaches all others.
     inboxes: Option<Inboxes>,
-    /// Where two of them copy to one another halves of prompts.
-    halves: Option<Arc<Halves>>,
+    /// Where they copy to one another their parts of prompts.
+    owners: Option<Arc<Owners>>,
     /// What of them is other processes'.
     _opened: Arc<Vec<PeerBuffer>>,
 }
@@ -47,18 +47,17 @@ pub(super) fn join(
         return Err(ModelError::Device(format!("rank 0 has another version than {}", nccl.told())));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (room, more) = halves::room(of, tokens).unzip();
+    let (room, more) = own::room(of, tokens).unzip();
     let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
-    let halves = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
-        let rank = place.rank;
-        let area = |rank: usize| inboxes.of[rank].part(behind(place.ranks), more);
-        let areas = [&area(rank)?, &area(1 - rank)?];
-        Ok(Arc::new(Halves::new(cuda, areas, rank, [tokens, of.hidden])?))
+    let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
+        let areas = inboxes.of.iter().map(|of| of.part(behind(place.ranks), more));
+        let areas = areas.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Owners::new(cuda, areas, place.rank, [tokens, of.hidden])?))
     });
-    let halves = halves.transpose()?;
-    Ok(Together { communicator, inboxes, halves, _opened: Arc::new(opened) })
+    let owners = owners.transpose()?;
+    Ok(Together { communicator, inboxes, owners, _opened: Arc::new(opened) })
 }
 
 /// Bytes of a GPU that [`join`] takes for as long as the model is there.
@@ -67,7 +66,7 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     if !(2..=PEERS).contains(&ranks) {
         return 0;
     }
-    let more = halves::room(of, tokens).map_or(0, |(_, bytes)| bytes + Halves::TURNS);
+    let more = own::room(of, tokens).map_or(0, |(_, bytes)| bytes + Owners::TURNS);
     (behind(ranks) + Inboxes::TURNS + more) as u64
 }
 
@@ -145,8 +144,8 @@ pub(super) struct Share {
     /// What of a prompt goes from GPU to GPU is bfloat16: a quarter of what ranks do with a long one is to wait for sums. Steps of one
     /// token, which are many, keep float32.
     narrow: bool,
-    /// The halves of a prompt, where each of two GPUs keeps one.
-    pub(super) halved: Option<Halved>,
+    /// The parts of a prompt, where each GPU keeps one.
+    pub(super) owned: Option<Owned>,
     /// What goes between them.
     parts: Option<Parts>,
     added: Option<Added>,
@@ -178,15 +177,16 @@ impl Share {
         let together = together.clone();
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
         let many = together.inboxes.as_ref().is_some_and(|inboxes| inboxes.take_many(of.hidden));
-        let narrow = many && !pass.one_token && !Inboxes::take(pass.tokens, of.hidden);
-        let halves = together.halves.as_ref().filter(|_| narrow);
-        let halved = halves.and_then(|halves| Halved::new(halves, [pass.tokens, of.hidden]));
+        let prompt = !pass.one_token && !Inboxes::take(pass.tokens, of.hidden);
+        let owners = together.owners.as_ref().filter(|_| prompt);
+        let owned = owners.and_then(|owners| Owned::new(owners, [pass.tokens, of.hidden]));
+        let narrow = owned.is_some() || many && prompt;
         let (parts, added, zeros, norm, rows) = (None, None, None, None, None);
         let several = false;
         Self {
             together,
             narrow,
-            halved,
+            owned,
             parts,
             added,
             several,
@@ -234,14 +234,14 @@ impl Run<'_> {
     ) -> Result<(), OpError> {
         // What stands beside experts is added to theirs.
         let one = share.added.is_none() && !share.several;
-        let halved = share.halved.as_ref().filter(|_| one);
+        let owned = share.owned.as_ref().filter(|_| one);
         let scale = x.factor;
-        let parts = halved.map(|halved| self.parts(halved)).transpose()?;
+        let parts = owned.map(|owned| self.parts(owned)).transpose()?;
         if let Some(mut parts) = parts {
             let (x, norm) = self.finished_later(share, x, &parts.squares)?;
             let call = LinearCall { norm, scale, ..of.of(&x) };
-            if let Some(halved) = &share.halved {
-                self.add_halves(halved, &mut parts, &call)?;
+            if let Some(owned) = &share.owned {
+                self.add_by_owner(owned, &mut parts, &call)?;
             }
             share.parts = Some(parts);
             return Ok(());
@@ -253,7 +253,7 @@ impl Run<'_> {
             None if narrow => (self.adding(DType::Bf16)?, None),
             None => (self.adding(DType::F32)?, Some(self.zeros(share)?)),
         };
-        let (x, norm) = self.finished_later(share, x, &added.squares)?;
+        let (x, norm) = self.finished_later(share, x, std::slice::from_ref(&added.squares))?;
         let call = LinearCall { norm, scale, ..of.of(&x) };
         let finish = Finish::Added(before.as_ref().unwrap_or(&added.sums));
         let call = if narrow { call } else { LinearCall { finish, ..call } };
@@ -280,7 +280,7 @@ impl Run<'_> {
         &self,
         share: &mut Share,
         x: Input<'t>,
-        squares: &Tensor,
+        squares: &[Tensor],
     ) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
         let (Some(norm), Some(rows)) = (x.norm.filter(|norm| norm.ranks > 1), x.rows) else {
             return self.taken(x);
@@ -295,33 +295,33 @@ impl Run<'_> {
         Ok((rows, Some(norm.normed())))
     }
 
-    /// Rows times their norm's weight `[tokens, width]`, and their squares.
-    fn spread(&self, rows: &Tensor, norm: &RmsNorm, squares: &Tensor) -> Result<Tensor, OpError> {
-        let (count, width) = (self.pass.tokens, norm.weight.len());
-        let o = self.tensor(&[count, width], DType::Bf16)?;
-        let spread = decoder::Spread {
-            dtype: DType::Bf16,
-            x: rows.on()?,
-            w: norm.weight.on()?,
-            o: o.on()?,
-            squares: squares.on()?,
-            count,
-            width,
-        };
-        self.push(decoder::spread(self.device, &spread)?)?;
-        Ok(o)
+    /// Rows times their norm's weight `[tokens, width]`, and their squares, in pieces one behind another.
+    fn spread(&self, rows: &Tensor, norm: &RmsNorm, squares: &[Tensor]) -> Result<Tensor, OpError> {
+        let (tokens, width) = (self.pass.tokens, norm.weight.len());
+        let (rows, all) =
+            (rows.shaped(&[tokens, width])?, self.tensor(&[tokens, width], DType::Bf16)?);
+        let mut first = 0;
+        for squares in squares {
+            let count = squares.len();
+            let (x, o) = (rows.rows(first, count)?, all.rows(first, count)?);
+            let (x, w, o, squares) = (x.on()?, norm.weight.on()?, o.on()?, squares.on()?);
+            let spread = decoder::Spread { dtype: DType::Bf16, x, w, o, squares, count, width };
+            self.push(decoder::spread(self.device, &spread)?)?;
+            first += count;
+        }
+        Ok(all)
     }
 
     /// Adds the ranks' sum to the stream.
     pub(super) fn sum_share(&mut self, share: &mut Share) -> Result<(), OpError> {
         share.several = false;
-        if let (Some(halved), Some(parts)) = (&share.halved, share.parts.take()) {
-            return self.send_parts(halved, parts, share.norm.take());
+        if let (Some(owned), Some(parts)) = (&share.owned, share.parts.take()) {
+            return self.send_parts(owned, parts, share.norm.take());
         }
         let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
-        if let Some(halved) = &share.halved {
-            let parts = self.narrow_halves(halved, &sums)?;
-            return self.send_parts(halved, parts, share.norm.take());
+        if let Some(owned) = &share.owned {
+            let parts = self.narrow_by_owner(owned, &sums)?;
+            return self.send_parts(owned, parts, share.norm.take());
         }
         let (count, hidden) = (self.pass.tokens, self.x.shape()[1]);
         let (norm, rows) = (share.norm.take(), share.rows.take());
@@ -355,6 +355,39 @@ impl Run<'_> {
         let values = if norm.is_some() { count * (hidden + 1) } else { count * hidden };
         self.together(share, Called::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
+    }
+
+    /// Columns of a projection of rows of which this rank has a part, in parts of these dimensions: all ranks' sum of them.
+    pub(super) fn project_to_sum(
+        &self,
+        share: &Share,
+        of: &CudaProjection,
+        x: Input<'_>,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Tensor>, OpError> {
+        let tokens = self.pass.tokens;
+        // One behind another, from multiples of 16 bytes on.
+        let mut count = 0;
+        let places = parts.iter().map(|part| {
+            let (first, width) = (count, part.iter().product::<usize>());
+            count += (tokens * width).next_multiple_of(8);
+            (first, width)
+        });
+        let places: Vec<_> = places.collect();
+        let [sums, narrowed] = [DType::F32, DType::Bf16].map(|dtype| self.tensor(&[count], dtype));
+        let (sums, narrowed) = (sums?, narrowed?);
+        let of_part = |all: &Tensor, (first, width): &(usize, usize)| {
+            all.rows(*first, tokens * width)?.shaped(&[tokens, *width])
+        };
+        let made = places.iter().map(|place| of_part(&sums, place));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
+        self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
+        self.together(share, Called::Sum(Arc::clone(sums.on()?), count))?;
+        self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
+        let shaped = places.iter().zip(parts);
+        shaped
+            .map(|(place, part)| of_part(&narrowed, place)?.shaped(&self.pass.shape(part)))
+            .collect()
     }
 
     /// Logits of all tokens `[rows, vocabulary]`, of which a projection makes this rank's.

@@ -1,10 +1,11 @@
 use super::{
-    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Rotation, Values,
+    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Rotation, Unmixed,
+    Values,
 };
 use crate::ModelError;
 use crate::layers::Attention;
+use kernels::Tensor;
 use kernels::rmsnorm::Activation;
-use kernels::{OpError, Tensor};
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct GroupedAttention<B: Backend> {
@@ -39,7 +40,7 @@ impl<B: Backend> GroupedAttention<B> {
 }
 
 impl<B: Backend> Mix<B> for GroupedAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
         let [on_input, on_output] = self.of.factors;
@@ -63,6 +64,6 @@ impl<B: Backend> Mix<B> for GroupedAttention<B> {
         let call = Attend { queries: &q, new, scale, window, sinks };
         let o = run.attend(self.cache, call)?;
         let gate = gate.as_ref().map(|gate| (gate, Activation::Sigmoid));
-        run.add(&self.out, Input { gate, ..Input::rows(&o) }.times(on_output))
+        Ok(run.add(&self.out, Input { gate, ..Input::rows(&o) }.times(on_output))?)
     }
 }

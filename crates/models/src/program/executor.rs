@@ -1,5 +1,6 @@
 //! What programs are made of: the calls that a mixer asks for, and what it holds.
 
+use super::Unmixed;
 use crate::engine::Wanted;
 use crate::layers::{Experts, GatedMlp};
 use crate::params::{ParamId, Projection, Rows};
@@ -303,7 +304,15 @@ pub(crate) trait Executor<B: Backend> {
         parts: [&[usize]; N],
     ) -> Result<[Tensor; N], OpError>;
 
-    /// The same into one part in float32.
+    /// The same of rows of which each rank of a split model has columns: all ranks' sum of what they make, on each of them.
+    fn project_summed<const N: usize>(
+        &mut self,
+        of: &B::Projection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], Unmixed>;
+
+    /// The same as [`Executor::project`] into one part in float32.
     fn project_wide(
         &mut self,
         of: &B::Projection,

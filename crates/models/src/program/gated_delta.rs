@@ -1,9 +1,9 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::ModelError;
 use crate::layers::{self, GatedDeltaShape};
 use kernels::gated_delta::{GatedDeltaCall, GatedDeltaOptions};
 use kernels::rmsnorm::Activation;
-use kernels::{OpError, States, Tensor};
+use kernels::{States, Tensor};
 
 /// A gated delta net.
 pub(super) struct GatedDelta<B: Backend> {
@@ -38,7 +38,7 @@ impl<B: Backend> GatedDelta<B> {
 }
 
 impl<B: Backend> Mix<B> for GatedDelta<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let GatedDeltaShape { key_heads, value_heads, key_dim, value_dim, .. } = self.shape;
         let (keys, values, by_head) =
             ([key_heads, key_dim], [value_heads, value_dim], [value_heads]);
@@ -60,6 +60,6 @@ impl<B: Backend> Mix<B> for GatedDelta<B> {
         };
         let o = run.advance(self.scan, &scan, &values)?;
         let gate = Some((&gate, Activation::Silu));
-        run.add(&self.out, Input { gate, ..Input::normed(&o, &self.norm) })
+        Ok(run.add(&self.out, Input { gate, ..Input::normed(&o, &self.norm) })?)
     }
 }

@@ -1,9 +1,9 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::ModelError;
 use crate::layers;
 use kernels::kda::{KdaCall, KdaOptions};
 use kernels::rmsnorm::Activation;
-use kernels::{OpError, States, Tensor};
+use kernels::{States, Tensor};
 
 /// A Kimi Delta Attention mixer.
 pub(super) struct Kda<B: Backend> {
@@ -41,7 +41,7 @@ impl<B: Backend> Kda<B> {
 }
 
 impl<B: Backend> Mix<B> for Kda<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let (heads, dim) = (self.heads, self.head_dim);
         let by_head = [heads, dim];
         let parts: [&[usize]; _] = [&by_head, &by_head, &by_head, &[dim], &[dim], &[heads]];
@@ -66,6 +66,6 @@ impl<B: Backend> Mix<B> for Kda<B> {
         };
         let o = run.advance(self.scan, &scan, &by_head)?;
         let gate = Some((&gate, Activation::Sigmoid));
-        run.add(&self.out, Input { gate, ..Input::normed(&o, &self.norm) })
+        Ok(run.add(&self.out, Input { gate, ..Input::normed(&o, &self.norm) })?)
     }
 }

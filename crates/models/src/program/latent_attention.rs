@@ -1,7 +1,8 @@
-use super::{Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Values};
+use super::{
+    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Unmixed, Values,
+};
 use crate::ModelError;
 use crate::layers::{self, LatentShape};
-use kernels::OpError;
 use kernels::linear::Norm;
 
 /// Latent attention in its absorbed form: instead of expanding every cached token to keys and values of all heads, a
@@ -40,7 +41,7 @@ impl<B: Backend> LatentAttention<B> {
 }
 
 impl<B: Backend> Mix<B> for LatentAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let LatentShape { heads, rank, nope, shared, .. } = self.shape;
         let parts: [&[usize]; _] = [&[heads, nope + shared], &[1, rank], &[shared]];
         let [q, latent, shared_key] = run.project(&self.project, x, parts)?;
@@ -52,6 +53,6 @@ impl<B: Backend> Mix<B> for LatentAttention<B> {
         let call = Attend { queries: &queries, new: None, scale, window, sinks };
         let sums = run.attend(self.cache, call)?;
         let values = run.multiply_heads(&self.value_up, &sums, 0)?;
-        run.add(&self.out, Input::rows(&values))
+        Ok(run.add(&self.out, Input::rows(&values))?)
     }
 }

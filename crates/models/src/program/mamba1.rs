@@ -1,10 +1,10 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::ModelError;
 use crate::layers::{self, Mamba1Shape, Norms};
 use crate::params::ParamId;
 use kernels::linear::Norm;
 use kernels::selective_scan::{SelectiveScanCall, SelectiveScanOptions};
-use kernels::{OpError, States, Tensor};
+use kernels::{States, Tensor};
 
 /// A Mamba-1 mixer.
 pub(super) struct Mamba1<B: Backend> {
@@ -56,13 +56,14 @@ impl<B: Backend> Mamba1<B> {
 }
 
 impl<B: Backend> Mix<B> for Mamba1<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let Mamba1Shape { inner, state, rank, .. } = self.shape;
         let by_channel: &[usize] = &[inner];
         let convolved = (&self.conv, 0..1);
         let [u, z] = run.project_convolved(&self.in_proj, x, [by_channel; 2], convolved)?;
         let parts: [&[usize]; _] = [&[rank], &[1, state], &[1, state]];
-        let [dt, mut b, mut c] = run.project(&self.x_proj, Input::rows(&u), parts)?;
+        // Of a split model each rank has channels of u, and all of what they make together.
+        let [dt, mut b, mut c] = run.project_summed(&self.x_proj, Input::rows(&u), parts)?;
         let mut dt = Input::rows(&dt);
         if let Some([of_dt, of_b, of_c]) = &self.norms {
             dt.norm = Some(of_dt);
@@ -86,6 +87,6 @@ impl<B: Backend> Mix<B> for Mamba1<B> {
             o: None,
         };
         let y = run.advance(self.scan, &scan, by_channel)?;
-        run.add(&self.out_proj, Input::rows(&y))
+        Ok(run.add(&self.out_proj, Input::rows(&y))?)
     }
 }

@@ -1,9 +1,9 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::ModelError;
 use crate::layers::{self, Mamba2Shape, MambaFactors};
 use kernels::rmsnorm::Activation;
 use kernels::ssd::{SsdCall, SsdOptions};
-use kernels::{OpError, States, Tensor};
+use kernels::{States, Tensor};
 
 /// A Mamba-2 mixer.
 pub(super) struct Mamba2<B: Backend> {
@@ -60,7 +60,7 @@ impl<B: Backend> Mamba2<B> {
 }
 
 impl<B: Backend> Mix<B> for Mamba2<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);
         let convolved = (&self.conv, 1..4);
@@ -95,6 +95,6 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
         // Where the gate comes first the scan has applied it already; what is left of the gated norm is the norm.
         let gate = self.norm_before_gate.then_some((&z, Activation::Silu));
         let y = Input { norm: self.norm.as_ref(), gate, ..Input::rows(&y) };
-        run.add(&self.out_proj, y.times(self.factors.output))
+        Ok(run.add(&self.out_proj, y.times(self.factors.output))?)
     }
 }

@@ -1,7 +1,6 @@
-use super::{Backend, Executor, GroupedAttention, Input, Loader, Mamba2, Mix};
+use super::{Backend, Executor, GroupedAttention, Input, Loader, Mamba2, Mix, Unmixed};
 use crate::ModelError;
 use crate::layers;
-use kernels::OpError;
 
 /// Attention and a Mamba-2 mixer side by side.
 pub(super) struct Parallel<B: Backend> {
@@ -21,7 +20,7 @@ impl<B: Backend> Parallel<B> {
 
 impl<B: Backend> Mix<B> for Parallel<B> {
     /// What one adds the other must not read: both read a copy. Ranks sum what both add at once.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let h = run.norm(x)?;
         run.adds_more();
         self.mamba.mix(run, Input::rows(&h))?;

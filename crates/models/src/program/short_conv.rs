@@ -1,7 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix};
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, Unmixed};
 use crate::ModelError;
 use crate::layers;
-use kernels::OpError;
 
 /// A short convolution between two products.
 pub(super) struct ShortConv<B: Backend> {
@@ -28,12 +27,12 @@ impl<B: Backend> ShortConv<B> {
 
 impl<B: Backend> Mix<B> for ShortConv<B> {
     /// `out(C * conv(B * x))`: what the convolution remembers are products.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let part: &[usize] = &[self.channels];
         let [b, c, x] = run.project(&self.in_proj, x, [part; 3])?;
         let x = run.multiply([&b, &x])?;
         let y = run.convolve(&self.conv, &x)?;
         let y = run.multiply([&c, &y])?;
-        run.add(&self.out_proj, Input::rows(&y))
+        Ok(run.add(&self.out_proj, Input::rows(&y))?)
     }
 }

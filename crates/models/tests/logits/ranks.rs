@@ -33,6 +33,9 @@ const SPLIT: &[(Drawn<'static>, &[usize])] = &[
     (("nemotron-mini", NEMOTRON_SUPER), &[2]),
     (("bamba-mini", &[]), &[2]),
     (("mamba2-mini", &[]), &[2]),
+    (("mamba-mini", &[]), &[2, 4]),
+    (("falcon-mamba-mini", &[]), &[2]),
+    (("jamba-mini", &[]), &[4]),
     (("qwen3-next-mini", &[]), &[2]),
     (("qwen3.5-moe-mini", &[]), &[2]),
 ];

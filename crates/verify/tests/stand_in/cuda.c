@@ -21,6 +21,8 @@
 //   FAKE_CUDA_NO_COPIES=1       nothing is copied, so that only the host's own work takes time
 //   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
 //   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments, and what was destroyed and released
+//   FAKE_CUDA_COPIES=FILE       copies on a GPU are appended to it: the thread that asked, to where, how many bytes, and of four the number
+//                               that they are; and what memory of another process was opened
 //   FAKE_CUDA_PAUSE=MICROS      how long changing a limit and compiling take, so that threads meet there
 #include <pthread.h>
 #include <stdint.h>
@@ -95,6 +97,9 @@ int cuIpcGetMemHandle(Shared *handle, uint64_t address) {
 
 int cuIpcOpenMemHandle_v2(uint64_t *address, Shared handle, unsigned flags) {
     *address = handle.words[0];
+    char line[64];
+    snprintf(line, sizeof line, "opened %llu", (unsigned long long)*address);
+    if (append_to("FAKE_CUDA_COPIES", line)) return INVALID_VALUE;
     return flags == 1 && handle.words[7] == ~*address ? SUCCESS : INVALID_VALUE;
 }
 
@@ -265,7 +270,12 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes) {
     if (from < UNREAL && launched && bytes && has("FAKE_CUDA_WRONG")) *(char *)to ^= 1;
     return code;
 }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes) { return copied(to, from, bytes); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes) {
+    char line[128];
+    unsigned number = bytes == 4 && from < UNREAL ? *(unsigned *)from : 0;
+    snprintf(line, sizeof line, "%d %llu %zu %u", gettid(), (unsigned long long)to, bytes, number);
+    return append_to("FAKE_CUDA_COPIES", line) ? INVALID_VALUE : copied(to, from, bytes);
+}
 
 // ---- Copies between GPUs.
 int cuDeviceCanAccessPeer(int *can, int one, int other) { *can = one != other && !getenv("FAKE_CUDA_NO_PEERS"); return SUCCESS; }

@@ -25,6 +25,7 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env(COMPUTE, compute)
             .env("FAKE_CUDA_LAUNCHES", &launches)
             .env("FAKE_CUDA_ARGUMENTS", folder.path().join(format!("arguments-{compute}")))
+            .env("FAKE_CUDA_COPIES", folder.path().join(format!("copies-{compute}")))
             .env("FAKE_CUDA_PAUSE", "100")
             .env("FAKE_CUDA_GPUS", "2")
             .env("FIRSTLIGHT_NVRTC", &library)
