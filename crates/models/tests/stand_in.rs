@@ -44,6 +44,9 @@ fn run_all() {
         "lfm2-mini",
         "lfm2-moe-mini",
         "qwen3-next-mini",
+        "mamba-mini",
+        "falcon-mamba-mini",
+        "jamba-mini",
     ] {
         split_in_two(name, shape(name).unwrap());
     }
@@ -164,7 +167,8 @@ fn split_in_two(name: &str, config: Config) {
         if std::env::var_os("FAKE_CUDA_SHARED").is_some() {
             let narrowed = engine.device().launches().of("decoder.narrow").count > 0;
             let several = |layer: &architectures::Layer| {
-                layer.experts.is_some() || matches!(layer.mixer, Mixer::Parallel(_))
+                layer.experts.is_some()
+                    || matches!(layer.mixer, Mixer::Parallel(_) | Mixer::Mamba1(_))
             };
             assert_eq!(narrowed, whole.layers.iter().any(several), "{name}");
         }
@@ -181,19 +185,26 @@ fn split_in_two(name: &str, config: Config) {
     // feed-forward part, and with it the square of the row of each norm that is spread. Where ranks write to one another's memory, a kernel sums so little.
     let by_kernel = std::env::var_os("FAKE_CUDA_SHARED").is_some();
     let sums = whole.layers.iter().flat_map(|layer| {
+        // The low rank of Mamba's step sizes, B and C are a sum of their own, always by NCCL.
+        let within = match &layer.mixer {
+            Mixer::Mamba1(of) => {
+                let parts = [of.shape.rank, of.shape.state, of.shape.state];
+                let count: usize = parts.iter().map(|width| width.next_multiple_of(8)).sum();
+                Some(format!("all-reduce {count}"))
+            }
+            _ => None,
+        };
         let spread = matches!(&layer.mixer, Mixer::Mamba2(of) if of.shape.groups == 1);
         let mixed = !matches!(layer.mixer, Mixer::None);
         let forward = layer.experts.is_some() || layer.mlp.is_some();
         let sums = [mixed.then_some(usize::from(spread)), forward.then_some(0)].into_iter();
-        sums.flatten().map(|more| format!("all-reduce {}", whole.hidden + more))
+        let sums = sums.flatten().filter(|_| !by_kernel);
+        within.into_iter().chain(sums.map(|more| format!("all-reduce {}", whole.hidden + more)))
     });
     let first =
         ["init 2".to_owned(), "all-reduce 1024".to_owned(), "all-reduce 1048576".to_owned()];
-    let expect: Vec<String> = first
-        .into_iter()
-        .chain(sums.filter(|_| !by_kernel))
-        .chain(["all-gather 256".to_owned()])
-        .collect();
+    let expect: Vec<String> =
+        first.into_iter().chain(sums).chain(["all-gather 256".to_owned()]).collect();
     assert_eq!(calls[..expect.len()], expect, "{name}");
     assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
 }
@@ -300,6 +311,7 @@ fn rows_of_prompts_are_kept_in_parts() {
             ("granite-hybrid-mini", 2, &[640, 560][..]),
             ("granite-hybrid-mini", 4, &[320, 320, 320, 240]),
             ("granite-moe-mini", 4, &[320, 320, 320, 240]),
+            ("jamba-mini", 4, &[320, 320, 320, 240]),
             ("granite-hybrid-mini", 8, &[576, 512, 512, 512, 576, 512, 512, 488]),
         ] {
             kept_in_parts(name, ranks, rows);
