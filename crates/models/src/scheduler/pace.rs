@@ -143,6 +143,31 @@ mod tests {
         assert!(steps <= 130, "{steps} steps");
     }
 
+    /// Each of many prompts waits as long for its first token as those who decode, who take half of a step of 20 ms.
+    #[test]
+    fn many_prompts_have_longer_steps() {
+        let budgets = [1, 7, 8, 15, 16, 128].map(|prompts| BUDGET.among(prompts));
+        let of = |budget: StepBudget| (budget.beside, budget.patience.as_millis());
+        let twice = (4096, 40);
+        assert_eq!(budgets.map(of), [(2048, 20), (2048, 20), twice, twice, (6144, 60), (6144, 60)]);
+        assert_eq!(StepBudget { tokens: 3000, ..BUDGET }.among(16).beside, 3000);
+        let unbounded = StepBudget { patience: Duration::MAX, ..BUDGET };
+        assert_eq!(unbounded.among(16), unbounded);
+        let mut steps = Vec::new();
+        let cost = |tokens: usize| millis(13.0 + 0.0107 * tokens as f64);
+        for budget in [BUDGET, BUDGET.among(16)] {
+            let mut pace = Pace::default();
+            pace.decoded(millis(10.6), 1);
+            for _ in 0..20 {
+                let tokens = pace.beside(budget, 100);
+                pace.read(cost(tokens), tokens, tokens, 100);
+            }
+            steps.push(pace.beside(budget, 100));
+        }
+        assert!(steps[1] > 5 * steps[0], "{steps:?}");
+        assert!(cost(steps[1]) < millis(66.0));
+    }
+
     #[test]
     fn one_slow_step_does_not_slow_those_after_it() {
         let mut pace = Pace::default();
