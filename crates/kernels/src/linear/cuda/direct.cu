@@ -17,16 +17,13 @@
 // or null, f32 or bf16; residual f32 [tokens, columns] (RESIDUAL); N = columns, or 2 columns with SWIGLU. The columns from start1 on go
 // to o1, those from start2 on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or bf16.
 // o0 may be the residual. inputs is a multiple of 16, of 32 for four bits; all tensors but factors, zeros and offsets 16-byte aligned.
-//
 // With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
 // a sequence of its own (convolution.cuh).
 //
 // The sums of `held` tiles lie in shared memory at once; where a block has more, they are whole times RING batches of a warp.
-//
 // Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
 //   Layout::bytes of x (direct_rows.cuh) + tokens * held * 4 * WARPS * SUM_STRIDE
 //   + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
-//
 // With THROUGH, x, as it is, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
 // without zeros, for which there are no registers left.
 //
@@ -46,12 +43,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if TOKENS == 1
   tokens = 1;
 #endif
-#if !NORMED
-  norm = nullptr;
-#endif
-#if !RESIDUAL
-  residual = nullptr;
-#endif
+  if (!NORMED) norm = nullptr;
+  if (!RESIDUAL) residual = nullptr;
 #if TAPS > 0
   const Convolution convolution = {conv_weight,     conv_bias,     initial_state, final_state, state_indices,
                                    conv_weight_f32, conv_bias_f32, conv_silu,     conv_first,  conv_channels};
@@ -72,8 +65,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
 #endif
   const Tokens x_rows = layout.rows(x, norm, tokens, inputs, norm_f32, (char*)shared, x_at);
-  const int x_stride = layout.stride, all_segments = layout.all_segments;
-  const float *const squares = x_rows.squares, *const backs = x_rows.backs;
   const Outputs outputs = {bias,   residual, o0,     o1,      o2,       o3,      o4,     o5,   start1, start2,
                            start3, start4,   start5, columns, bias_f32, out_f32, SWIGLU, scale};
 
@@ -231,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
   for (int n = 0; n < COLUMNS; n++) {
     const int row = min(lane / 4 + n * 8, tokens - 1);
-    x_row[n] = x_at + row * x_stride + warp * BATCHED * 2 + lane % 4 * 16;
+    x_row[n] = x_at + row * layout.stride + warp * BATCHED * 2 + lane % 4 * 16;
     x_read[n] = (row * inputs + own) * 2;
   }
   int round = 0, multiplied = 0;  // of the batch that is multiplied: its round and its tile
@@ -314,13 +305,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
       value = fmaf(-below[i], of_x.y, (value - of_x.x) * (OFFSET ? factor[i] : 1.0f));
 #endif
-      total[0][i / 2 * 2] = fmaf(value, (OFFSET ? 1.0f : factor[i]) * backs[segment], total[0][i / 2 * 2]);
+      total[0][i / 2 * 2] = fmaf(value, (OFFSET ? 1.0f : factor[i]) * x_rows.backs[segment], total[0][i / 2 * 2]);
     }
     clear();
 #else
-    const int token = min(lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
-    const int of_token = token * all_segments + segment;
-    const float back[2] = {backs[of_token], backs[of_token + next]};
+    const int token = min(lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? layout.all_segments : 0;
+    const int of_token = token * layout.all_segments + segment;
+    const float back[2] = {x_rows.backs[of_token], x_rows.backs[of_token + next]};
 #pragma unroll
     for (int s = 0; s < LOADS; s++) {
       float part[LOADED_BLOCKS][4] = {};
@@ -378,9 +369,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int n = 0; HALVED && n < COLUMNS; n++) {
       // Of the lane's tokens, the next one's factors and sums stand a row further on.
-      const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
-      const int segment = token * all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
-      back[n][0] = backs[segment], back[n][1] = backs[segment + next];
+      const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? layout.all_segments : 0;
+      const int segment = token * layout.all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
+      back[n][0] = x_rows.backs[segment], back[n][1] = x_rows.backs[segment + next];
 #if WEIGHT_BITS == 4 && HALVED && !BLOCKS
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
@@ -492,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
 #if NORMED
       float squared = 0.0f;
-      for (int s = 0; s < layout.segments; s++) squared += squares[token * layout.segments + s];
+      for (int s = 0; s < layout.segments; s++) squared += x_rows.squares[token * layout.segments + s];
       const float root = rsqrtf(squared / inputs + eps);
       around.factor *= root, around.factor_of_up *= root;
 #endif

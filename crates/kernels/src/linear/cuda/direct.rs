@@ -10,6 +10,9 @@ use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
 };
 
+mod bundle;
+pub(super) use bundle::bundled;
+
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "direct", why_not, plan };
 
@@ -313,75 +316,6 @@ impl Share {
         };
         beside(x, false).or_else(through)
     }
-}
-
-/// What calls of models come to on Hopper.
-pub(super) fn bundled() -> Vec<KernelSource> {
-    let from = Form {
-        weights: Weights::E4m3,
-        grouped: false,
-        blocks: 0,
-        offset: false,
-        tokens: 1,
-        normed: true,
-        x_f32: true,
-        through: false,
-        residual: false,
-        swiglu: false,
-        squared: false,
-        taps: 0,
-    };
-    let normed_rows = Form { x_f32: false, ..from };
-    let rows = Form { normed: false, ..normed_rows };
-    let onto = |form: Form| Form { residual: true, ..form };
-    let gated = |form: Form| Form { swiglu: true, ..form };
-    let through = |form: Form| Form { through: true, ..form };
-    let convolved = Form { taps: 4, ..from };
-    let any = [rows, gated(rows), onto(rows)];
-    let one = [&any[..], &[from, gated(from), convolved, normed_rows, onto(normed_rows)]].concat();
-    let few = [&any[..], &[Form { taps: 4, ..rows }]].concat();
-    let batch = [&any[..], &[through(rows), through(onto(rows))]].concat();
-    let of = |forms: &[Form], sizes: &[usize]| {
-        let each = |form: &Form| {
-            let form = *form;
-            sizes.iter().map(move |tokens| Form { tokens: *tokens, ..form }).collect::<Vec<_>>()
-        };
-        forms.iter().flat_map(each).collect::<Vec<_>>()
-    };
-    let up_to_eight = [of(&one, &[1]), of(&few, &[FEW])].concat();
-    let mut forms = [&up_to_eight[..], &of(&batch, &[16, MOST])].concat();
-    // Four bits by groups, and eight by rows, as they are published.
-    let integers = [&up_to_eight[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
-    for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
-        let one = |form: &Form| grouped && form.tokens == 1;
-        let form = |form: &Form| match one(form) {
-            true => Form { weights, blocks: SCALED, ..*form },
-            false => Form { weights, grouped, ..*form },
-        };
-        forms.extend(integers.iter().map(form));
-    }
-    // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to.
-    let one = of(&[from, gated(from), convolved, rows, onto(rows), onto(normed_rows)], &[1]);
-    let few = of(&few, &[FEW]);
-    let sizes = [
-        (Weights::I8, false, [&one[..], &few].concat()),
-        (Weights::U4, false, [&one[..], &few].concat()),
-        (Weights::U4, true, one),
-    ];
-    for (weights, offset, blocks) in sizes {
-        let form = |form: Form| Form { weights, blocks: BLOCK, offset, ..form };
-        forms.extend(blocks.into_iter().map(form));
-    }
-    let arch = || GpuArch::of(ComputeCapability::new(9, 0));
-    let ready = forms.iter().filter(|form| form.tokens > 1 && !form.through).flat_map(|form| {
-        let of_x = [(true, true), (true, false), (false, false)];
-        of_x.map(|(normed, x_f32)| form.ready(normed, x_f32).ready_source(arch()))
-    });
-    let mut sources: Vec<KernelSource> = ready.collect();
-    sources.sort_by_key(KernelSource::key);
-    sources.dedup_by_key(|source| source.key());
-    sources.extend(forms.into_iter().map(|form| form.source(arch())));
-    sources
 }
 
 arguments! {
