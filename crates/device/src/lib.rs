@@ -20,4 +20,5 @@ pub use grid::SharedMut;
 pub use host::HostBuffer;
 pub use launches::{LaunchRecord, Launches};
 pub use mapped::MappedFile;
+pub use team::keep_to;
 pub use walk::Walk;

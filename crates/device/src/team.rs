@@ -18,7 +18,12 @@ const ALONE: u32 = 2_000;
 /// Bits of the word that say how many threads take part.
 const COUNT_BITS: u32 = 16;
 
+/// Most threads of a launch.
+static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 type Job = *const (dyn Fn(usize) + Sync);
+
+static TEAM: OnceLock<Option<&'static Team>> = OnceLock::new();
 
 /// The process's threads, beside the one that launches.
 struct Team {
@@ -32,6 +37,8 @@ struct Team {
     asleep: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
+    /// Wakes those that had no part in launches because the process was kept to fewer cores.
+    more: Condvar,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Held by the thread that launches.
     lead: Mutex<()>,
@@ -52,7 +59,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Team {
     /// The process's team, begun when it is first wanted; none where threads cannot be had.
     fn get() -> Option<&'static Self> {
-        static TEAM: OnceLock<Option<&'static Team>> = OnceLock::new();
         *TEAM.get_or_init(|| {
             let threads = rayon::current_num_threads();
             let team: &'static Self = Box::leak(Box::new(Self {
@@ -62,6 +68,7 @@ impl Team {
                 asleep: AtomicUsize::new(0),
                 sleep: Mutex::new(()),
                 wake: Condvar::new(),
+                more: Condvar::new(),
                 panic: Mutex::new(None),
                 lead: Mutex::new(()),
                 ahead: Ahead::default(),
@@ -79,6 +86,7 @@ impl Team {
     fn serve(&self, index: usize) {
         let (mut seen, mut fetched) = (0, Fetched::default());
         loop {
+            self.stay_out(index);
             let word = self.next(seen, index, &mut fetched);
             seen = word;
             if index as u64 >= word & ((1 << COUNT_BITS) - 1) {
@@ -94,6 +102,17 @@ impl Team {
                 }
             }
             self.inside.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Sleeps while launches take fewer threads: awake, it would keep those that work from their cores.
+    fn stay_out(&self, index: usize) {
+        let kept_out = || index >= MOST.load(Ordering::SeqCst);
+        if kept_out() {
+            let mut guard = locked(&self.sleep);
+            while kept_out() {
+                guard = self.more.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 
@@ -120,8 +139,10 @@ impl Team {
         word
     }
 
-    /// Runs `work` on so many threads, this one among them.
+    /// Runs `work` on so many threads at most, this one among them.
     fn run(&self, workers: usize, work: &(dyn Fn(usize) + Sync)) {
+        // As long as `lead` is held it stays.
+        let workers = workers.min(MOST.load(Ordering::SeqCst));
         // SAFETY: only the lifetime changes, and this function does not return before every thread has left the closure.
         let job = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work)
@@ -166,7 +187,19 @@ pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
     }
 }
 
-/// Runs `work` with the numbers from 0 to `workers` on as many threads. Where another launch has the team, which is so within a
+/// Launches take so many threads at most from now on: as many as the process has cores, where it is kept to fewer of them than it
+/// began with. Of more threads each waits for the others to have their turn, awake: four a core made launches twenty times as long.
+pub fn keep_to(threads: usize) {
+    let set = || MOST.store(threads.max(1), Ordering::SeqCst);
+    let Some(Some(team)) = TEAM.get() else { return set() };
+    let _lead = locked(&team.lead);
+    let _sleep = locked(&team.sleep);
+    set();
+    team.more.notify_all();
+}
+
+/// Runs `work` with the numbers from 0 to `workers` on as many threads, or fewer numbers on fewer threads ([`keep_to`]): it is to do
+/// all of the launch whoever takes part. Where another launch has the team, which is so within a
 /// launch too, rayon's threads do it.
 pub(crate) fn run(workers: usize, work: &(dyn Fn(usize) + Sync)) {
     let team = Team::get().filter(|team| workers <= team.threads);
@@ -182,7 +215,7 @@ pub(crate) fn run(workers: usize, work: &(dyn Fn(usize) + Sync)) {
         }
     }
     rayon::scope(|scope| {
-        for worker in 1..workers {
+        for worker in 1..workers.min(MOST.load(Ordering::SeqCst)) {
             scope.spawn(move |_| work(worker));
         }
         work(0);

@@ -10,9 +10,12 @@ pub(crate) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// Runs all threads of this process, and those that they start, on these cores alone; none for no change. What the system
-/// refuses stays as it was.
+/// Runs all threads of this process, and those that they start, on these cores alone, and launches of the processor by as many; none for
+/// no change. What the system refuses stays as it was.
 pub(crate) fn only(cores: &[usize]) {
+    if !cores.is_empty() {
+        device::keep_to(cores.len());
+    }
     #[cfg(target_os = "linux")]
     if !cores.is_empty() {
         use rustix::thread::{CpuSet, Pid, sched_setaffinity};

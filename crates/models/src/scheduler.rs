@@ -46,32 +46,12 @@ pub struct StepBudget {
     /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
     /// of it is for prompts.
     pub beside: usize,
-    /// How long such a step may take, for which the tokens of others wait: where it would take longer, fewer tokens are read. Twice as
-    /// long, with twice as many tokens, where it reads eight prompts, and three times from sixteen on.
+    /// How long such a step may take, for which the tokens of others wait: where it would take longer, fewer tokens are read. Up to
+    /// three times as long, with as many times the tokens, where many prompts are read.
     pub patience: Duration,
     /// Most tokens that the device chooses by itself before they are given out, where no request waits, is kept to a form or wants
     /// logits. The first two tokens of a sequence are given out at once in any case.
     pub ahead: usize,
-}
-
-/// Prompts that make a step longer by its patience once more, and how much longer it becomes.
-const PROMPTS: usize = 8;
-const LONGER: usize = 3;
-
-impl StepBudget {
-    /// Of a step that reads so many prompts beside sequences that decode: each waits for its first token as those do for their next,
-    /// and what decodes takes its time in every step.
-    fn among(self, prompts: usize) -> Self {
-        let times = (1 + prompts / PROMPTS).min(LONGER);
-        let beside = (self.beside * times).min(self.tokens).max(self.beside);
-        match u32::try_from(times) {
-            // Steps that nothing bounds by time are as long as is best.
-            Ok(times) if self.patience < Duration::MAX => {
-                Self { beside, patience: self.patience * times, ..self }
-            }
-            _ => self,
-        }
-    }
 }
 
 /// What of an engine is in use.
@@ -356,7 +336,7 @@ impl<'e> Scheduler<'e> {
             0 => self.budget.tokens.max(1),
             _ => {
                 let prompts = self.running.iter().filter(|live| live.reads()).count();
-                let budget = self.budget.among(prompts);
+                let budget = self.pace.among(prompts, self.budget);
                 let patience = budget.patience.saturating_sub(self.swap.took());
                 self.pace.beside(StepBudget { patience, ..budget }, decoding)
             }

@@ -14,6 +14,12 @@ const TOGETHER: usize = 128;
 /// what one more takes.
 const TELLING: usize = 512;
 
+/// So many prompts make a pass longer where it would take little but what it takes whatever is read: up to so many times as long, so
+/// that this is no more than one part of so many.
+const PROMPTS: usize = 16;
+const LONGER: f64 = 3.0;
+const PARTS: f64 = 4.0;
+
 /// A pass that reads prompts too takes a time of its own beside that for each token: for the weights, for the sequences that decode,
 /// and for what they and the prompts do apart. So the next one has as many tokens more, or fewer, as the last one left time for.
 #[derive(Debug, Default)]
@@ -24,6 +30,8 @@ pub(super) struct Pace {
     reading: Option<Duration>,
     /// Tokens of prompts of the last pass beside sequences that decode, and how long it took.
     beside: Option<(usize, Duration)>,
+    /// What the last two such passes took beside the time for each token.
+    apart: [Duration; 2],
 }
 
 impl Pace {
@@ -45,6 +53,10 @@ impl Pace {
             Some(known) if tokens >= TELLING => Some(known + (of_one - known) / 8),
             known => known,
         };
+        if decoding > 0 {
+            let of_tokens = self.reading.unwrap_or_default().saturating_mul(tokens as u32);
+            self.apart = [took.saturating_sub(of_tokens), self.apart[0]];
+        }
         if decoding > 0 && (tokens >= room || self.beside.is_none_or(|(_, last)| took > last)) {
             self.beside = Some((tokens, took));
         }
@@ -53,6 +65,21 @@ impl Pace {
     /// Tokens that may be decoded at once.
     pub(super) fn burst(&self) -> usize {
         fit(BURST, self.decoding).max(1)
+    }
+
+    /// What a step that reads so many prompts has: each waits as long for its first token as those who decode for their next, and a
+    /// step that is full of their tokens reads few of its own.
+    pub(super) fn among(&self, prompts: usize, budget: StepBudget) -> StepBudget {
+        if prompts < PROMPTS || budget.patience == Duration::MAX {
+            return budget;
+        }
+        // One that was slow for once says nothing.
+        let apart = self.apart[0].min(self.apart[1]);
+        let times = apart.as_secs_f64() * PARTS / budget.patience.as_secs_f64();
+        let times = times.clamp(1.0, LONGER);
+        let beside = (budget.beside as f64 * times) as usize;
+        let beside = beside.min(budget.tokens).max(budget.beside);
+        StepBudget { beside, patience: budget.patience.mul_f64(times), ..budget }
     }
 
     /// Tokens of prompts for a step beside so many sequences that decode. A step that took long for once, to plan or to record,
@@ -143,29 +170,41 @@ mod tests {
         assert!(steps <= 130, "{steps} steps");
     }
 
-    /// Each of many prompts waits as long for its first token as those who decode, who take half of a step of 20 ms.
     #[test]
-    fn many_prompts_have_longer_steps() {
-        let budgets = [1, 7, 8, 15, 16, 128].map(|prompts| BUDGET.among(prompts));
-        let of = |budget: StepBudget| (budget.beside, budget.patience.as_millis());
-        let twice = (4096, 40);
-        assert_eq!(budgets.map(of), [(2048, 20), (2048, 20), twice, twice, (6144, 60), (6144, 60)]);
-        assert_eq!(StepBudget { tokens: 3000, ..BUDGET }.among(16).beside, 3000);
-        let unbounded = StepBudget { patience: Duration::MAX, ..BUDGET };
-        assert_eq!(unbounded.among(16), unbounded);
-        let mut steps = Vec::new();
-        let cost = |tokens: usize| millis(13.0 + 0.0107 * tokens as f64);
-        for budget in [BUDGET, BUDGET.among(16)] {
+    fn many_prompts_have_longer_steps_where_these_read_few_of_their_tokens() {
+        // Steps of 20 ms, of which so much is there whatever is read.
+        for (apart, prompts, expect) in
+            [(2.0, 128, 20), (9.0, 15, 20), (9.0, 16, 36), (14.0, 128, 56), (40.0, 16, 60)]
+        {
             let mut pace = Pace::default();
-            pace.decoded(millis(10.6), 1);
+            pace.read(millis(0.0107 * 8192.0), 8192, 8192, 0);
+            let cost = |tokens: usize| millis(apart + 0.0107 * tokens as f64);
+            let mut budget = BUDGET;
             for _ in 0..20 {
+                budget = pace.among(prompts, BUDGET);
                 let tokens = pace.beside(budget, 100);
                 pace.read(cost(tokens), tokens, tokens, 100);
             }
-            steps.push(pace.beside(budget, 100));
+            let patience = millis(f64::from(expect));
+            let near = budget.patience.abs_diff(patience) < millis(1.5);
+            assert!(near, "{apart} ms, {prompts} prompts: {:?}", budget.patience);
+            // Tokens are as many times more, and what is left of the time is theirs.
+            let took = cost(pace.beside(budget, 100));
+            assert!(
+                took < patience * 11 / 10 || apart > patience.as_secs_f64() * 500.0,
+                "{took:?}"
+            );
+            let times = budget.patience.as_secs_f64() / BUDGET.patience.as_secs_f64();
+            assert!((budget.beside as f64 / BUDGET.beside as f64 - times).abs() < 0.01);
         }
-        assert!(steps[1] > 5 * steps[0], "{steps:?}");
-        assert!(cost(steps[1]) < millis(66.0));
+        // One slow step changes nothing.
+        let mut pace = Pace::default();
+        pace.read(millis(0.0107 * 8192.0), 8192, 8192, 0);
+        pace.read(millis(15.0), 1024, 1024, 32);
+        pace.read(millis(300.0), 1024, 1024, 32);
+        assert_eq!(pace.among(16, BUDGET), BUDGET);
+        let unbounded = StepBudget { patience: Duration::MAX, ..BUDGET };
+        assert_eq!(pace.among(16, unbounded), unbounded);
     }
 
     #[test]

@@ -12,10 +12,10 @@ fn rows_of_prompts_are_kept_in_parts() {
         // A norm over all ranks, whose squares go with the parts, and experts, whose sums are narrowed first.
         for (name, ranks, rows) in [
             ("granite-hybrid-mini", 2, &[640, 560][..]),
-            ("granite-hybrid-mini", 4, &[320, 320, 320, 240]),
-            ("granite-moe-mini", 4, &[320, 320, 320, 240]),
-            ("jamba-mini", 4, &[320, 320, 320, 240]),
-            ("granite-hybrid-mini", 8, &[576, 512, 512, 512, 576, 512, 512, 488]),
+            ("granite-hybrid-mini", 4, &[704, 640, 640, 616]),
+            ("granite-moe-mini", 4, &[704, 640, 640, 616]),
+            ("jamba-mini", 4, &[704, 640, 640, 616]),
+            ("granite-hybrid-mini", 8, &[1280, 1024, 1024, 1024, 1024, 1024, 1024, 976]),
         ] {
             kept_in_parts(name, ranks, rows);
         }

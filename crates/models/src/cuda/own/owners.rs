@@ -10,8 +10,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Rows of a rank, for each rank, from which on its parts are worth their launches: it has a product, a wait and copies for each.
-const LEAST: usize = 64;
 /// Rows of which a part is a multiple, as far as it can be: those of a tile of products, and for short prompts fewer.
 pub(super) const TILE: [usize; 2] = [256, 64];
 /// Numbers that a mark is set to in turn.
@@ -94,9 +92,14 @@ pub(in crate::cuda) struct Owners {
     pub(super) tokens: usize,
 }
 
-/// Tokens from which on so many ranks keep parts of the rows.
+/// Tokens from which on so many ranks keep parts of the rows: of fewer the host takes longer, for each part has a product, a wait and
+/// copies of its own. Measured over two and four; over eight it is worth most of a pass at least.
 pub(super) fn least(ranks: usize) -> usize {
-    LEAST * ranks * ranks
+    match ranks {
+        0..=2 => 256,
+        3..=4 => 2560,
+        _ => 8192,
+    }
 }
 
 /// Tokens of a pass for which such memory is kept, and its bytes on each GPU.

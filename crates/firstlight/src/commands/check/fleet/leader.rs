@@ -90,17 +90,20 @@ pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outco
         (_, Outcome::Bad) => 1,
         (_, Outcome::Unclear) => 3,
     };
+    let written = compare::write(&report, &mut folder, ended.is_ok());
+    let said = written.and_then(|()| {
+        if output.json {
+            return output.document(&report);
+        }
+        output.text(&report::terminal::fleet(&report, output.style()))?;
+        output.text(&format!("report: {}", folder.path().join("report.html").display()))
+    });
+    // Behind everything else: launchers end all ranks as soon as one has ended with findings.
     if ended.is_ok() {
         fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
     }
-    compare::write(&report, &mut folder, ended.is_ok())?;
-    if output.json {
-        output.document(&report)?;
-    } else {
-        output.text(&report::terminal::fleet(&report, output.style()))?;
-        output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
-    }
     fleet.goodbye();
+    said?;
     match ended {
         Ok(()) => Ok(outcome),
         Err(Lost(why)) => {

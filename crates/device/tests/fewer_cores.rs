@@ -1,0 +1,38 @@
+//! A process that is kept to fewer cores than it began with.
+#![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
+
+use facts::BackendKind;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[test]
+fn launches_take_as_many_threads_as_there_are_cores() {
+    // Of a machine of one core too.
+    rayon::ThreadPoolBuilder::new().num_threads(4).build_global().unwrap();
+    let device = device::open(BackendKind::Cpu).unwrap();
+    let threads_of = |launches: usize| {
+        let (ran, threads) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
+        for _ in 0..launches {
+            device.launch(
+                "kept",
+                64,
+                || (),
+                |(), _| {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                    threads.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
+                    std::thread::sleep(Duration::from_micros(100));
+                },
+            );
+        }
+        // Whoever takes part, all of it is done.
+        assert_eq!(ran.into_inner(), 64 * launches);
+        threads.into_inner().unwrap().len()
+    };
+    assert_eq!(threads_of(8), 4);
+    for (most, expect) in [(1, 1), (3, 3), (2, 2), (0, 1), (usize::MAX, 4)] {
+        device::keep_to(most);
+        assert_eq!(threads_of(8), expect, "{most}");
+    }
+}
