@@ -178,6 +178,7 @@ mod tests {
         {
             let mut pace = Pace::default();
             pace.read(millis(0.0107 * 8192.0), 8192, 8192, 0);
+            pace.decoded(millis(apart), 1);
             let cost = |tokens: usize| millis(apart + 0.0107 * tokens as f64);
             let mut budget = BUDGET;
             for _ in 0..20 {

@@ -15,7 +15,7 @@ fn rows_of_prompts_are_kept_in_parts() {
             ("granite-hybrid-mini", 4, &[704, 640, 640, 616]),
             ("granite-moe-mini", 4, &[704, 640, 640, 616]),
             ("jamba-mini", 4, &[704, 640, 640, 616]),
-            ("granite-hybrid-mini", 8, &[1280, 1024, 1024, 1024, 1024, 1024, 1024, 976]),
+            ("granite-hybrid-mini", 8, &[896, 896, 896, 832, 896, 896, 832, 856]),
         ] {
             kept_in_parts(name, ranks, rows);
         }

@@ -132,6 +132,6 @@ mod tests {
             [parts[0].sent(), parts[1].sent()],
             [0..half + squares, half + squares..second + half]
         );
-        assert_eq!([least(2), least(4), least(8)], [256, 2560, 8192]);
+        assert_eq!([least(2), least(4), least(8)], [256, 2560, 6144]);
     }
 }

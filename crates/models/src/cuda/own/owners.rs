@@ -98,7 +98,7 @@ pub(super) fn least(ranks: usize) -> usize {
     match ranks {
         0..=2 => 256,
         3..=4 => 2560,
-        _ => 8192,
+        _ => 6144,
     }
 }
 
