@@ -14,9 +14,9 @@ const TOGETHER: usize = 128;
 /// what one more takes.
 const TELLING: usize = 512;
 
-/// So many prompts make a pass longer where it would take little but what it takes whatever is read: up to so many times as long, so
-/// that this is no more than one part of so many.
-const PROMPTS: usize = 16;
+/// So many prompts make a pass longer by as much again, where it would take little but what it takes whatever is read: up to so many
+/// times as long, so that this is no more than one part of so many.
+const PROMPTS: usize = 8;
 const LONGER: f64 = 3.0;
 const PARTS: f64 = 4.0;
 
@@ -76,7 +76,7 @@ impl Pace {
         // One that was slow for once says nothing.
         let apart = self.apart[0].min(self.apart[1]);
         let times = apart.as_secs_f64() * PARTS / budget.patience.as_secs_f64();
-        let times = times.clamp(1.0, LONGER);
+        let times = times.min((1 + prompts / PROMPTS) as f64).clamp(1.0, LONGER);
         let beside = (budget.beside as f64 * times) as usize;
         let beside = beside.min(budget.tokens).max(budget.beside);
         StepBudget { beside, patience: budget.patience.mul_f64(times), ..budget }
@@ -173,9 +173,14 @@ mod tests {
     #[test]
     fn many_prompts_have_longer_steps_where_these_read_few_of_their_tokens() {
         // Steps of 20 ms, of which so much is there whatever is read.
-        for (apart, prompts, expect) in
-            [(2.0, 128, 20), (9.0, 15, 20), (9.0, 16, 36), (14.0, 128, 56), (40.0, 16, 60)]
-        {
+        for (apart, prompts, expect) in [
+            (2.0, 128, 20),
+            (9.0, 7, 20),
+            (9.0, 8, 36),
+            (14.0, 8, 40),
+            (14.0, 128, 56),
+            (40.0, 16, 60),
+        ] {
             let mut pace = Pace::default();
             pace.read(millis(0.0107 * 8192.0), 8192, 8192, 0);
             pace.decoded(millis(apart), 1);
