@@ -188,7 +188,8 @@ pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
 }
 
 /// Launches take so many threads at most from now on: as many as the process has cores, where it is kept to fewer of them than it
-/// began with. Of more threads each waits for the others to have their turn, awake: four a core made launches twenty times as long.
+/// began with. Of more threads each waits for the others to have their turn, awake. Where there were four a core, `check` verified for 69 s, and for 3
+/// where there was one.
 pub fn keep_to(threads: usize) {
     let set = || MOST.store(threads.max(1), Ordering::SeqCst);
     let Some(Some(team)) = TEAM.get() else { return set() };

@@ -93,7 +93,7 @@ pub(in crate::cuda) struct Owners {
 }
 
 /// Tokens from which on so many ranks keep parts of the rows: of fewer the host takes longer, for each part has a product, a wait and
-/// copies of its own. Measured over two and four; over eight it is worth most of a pass at least.
+/// copies of its own. Over four it lies between lengths that were measured; over eight it is a guess.
 pub(super) fn least(ranks: usize) -> usize {
     match ranks {
         0..=2 => 256,
