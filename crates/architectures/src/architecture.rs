@@ -7,7 +7,7 @@ use crate::layers::{
     Mamba2Shape, Parallel, ShortConv,
 };
 use crate::params::{ParamId, Params, Projection};
-use crate::{Config, ConfigError, Place, quantisation};
+use crate::{Config, ConfigError, Place, StateType, quantisation};
 
 /// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
 /// assumed: an engine makes of it what suits its device.
@@ -17,6 +17,8 @@ pub struct Architecture {
     pub place: Place,
     /// Which process of how many has it, each some of the layers.
     pub stage: Place,
+    /// What the states of Mamba-2's scan are held in ([`Architecture::with_scan_states`]).
+    pub scan_states: StateType,
     /// The family it is of.
     pub family: &'static str,
     /// Width of the residual stream.
@@ -140,7 +142,7 @@ pub enum Mixer {
 /// Values that a layer keeps of a sequence, whatever its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct States {
-    /// Of the recurrence, which every kernel keeps in float32.
+    /// Of the recurrence.
     pub recurrent: u64,
     /// Of the convolution: all but the newest of the inputs under its taps.
     pub convolved: u64,

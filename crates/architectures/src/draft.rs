@@ -1,7 +1,7 @@
 //! An architecture in the making.
 
 use crate::params::Params;
-use crate::{Architecture, Config, ConfigError, Layer, Place};
+use crate::{Architecture, Config, ConfigError, Layer, Place, StateType};
 
 /// The parameters so far, and why no engine runs the model, where one reason is known.
 ///
@@ -100,6 +100,7 @@ impl Draft {
         Ok(Architecture {
             place: Place::WHOLE,
             stage: Place::WHOLE,
+            scan_states: StateType::default(),
             family: "",
             hidden,
             vocabulary,

@@ -3,7 +3,7 @@
 use crate::architecture::product;
 use crate::layers::GatedMlp;
 use crate::params::Param;
-use crate::{Architecture, Layer, States};
+use crate::{Architecture, Layer, Mixer, States};
 use facts::{Fact, byte_count};
 
 /// What is made room for.
@@ -85,11 +85,11 @@ pub struct DoesNotFit {
 impl Architecture {
     /// Bytes of one sequence's states, whatever its length.
     pub fn state_bytes(&self, holding: Holding) -> u64 {
-        let bytes = |States { recurrent, convolved }: States| {
-            let convolved = convolved.saturating_mul(holding.conv_bytes as u64);
-            recurrent.saturating_mul(WIDE as u64).saturating_add(convolved)
+        let bytes = |mixer: &Mixer| {
+            let convolved = mixer.states().convolved.saturating_mul(holding.conv_bytes as u64);
+            self.recurrent_bytes(mixer).saturating_add(convolved)
         };
-        let layers = self.layers.iter().map(|layer| bytes(layer.mixer.states()));
+        let layers = self.layers.iter().map(|layer| bytes(&layer.mixer));
         layers.fold(0, u64::saturating_add).saturating_mul(holding.state_pools as u64)
     }
 
@@ -222,10 +222,15 @@ fn widest(layer: &Layer) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape;
+    use crate::{StateType, shape};
 
     fn of(name: &str, tokens: usize) -> Footprint {
+        with(name, tokens, StateType::F32)
+    }
+
+    fn with(name: &str, tokens: usize, held: StateType) -> Footprint {
         let architecture = Architecture::of(&shape(name).unwrap()).unwrap();
+        let architecture = architecture.with_scan_states(held).unwrap();
         let holding = Holding {
             weight_bytes: 2,
             cache_bytes: 2,
@@ -253,6 +258,14 @@ mod tests {
             assert!((short.weights as f64 / weights - 1.0).abs() < 2e-3, "{name} {short:?}");
             assert_eq!((short.states, long.caches - short.caches), (states, 64 * cached), "{name}");
         }
+    }
+
+    #[test]
+    fn states_in_bfloat16_are_half_but_for_convolutions() {
+        let [plain, narrow] =
+            [StateType::F32, StateType::Bf16].map(|held| with("granite-4.0-h-micro", 64, held));
+        assert_eq!(narrow.states, (36 << 20) + 36 * 4352 * 3 * 4);
+        assert_eq!(plain.peak() - narrow.peak(), 36 << 20);
     }
 
     #[test]

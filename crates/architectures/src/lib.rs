@@ -20,6 +20,7 @@ pub mod layers;
 pub mod params;
 mod quantisation;
 mod rope;
+mod scan_states;
 mod shapes;
 mod shard;
 mod stage;
@@ -37,5 +38,6 @@ pub use quantisation::{
     in_integers,
 };
 pub use rope::Rope;
+pub use scan_states::{OtherStates, StateType};
 pub use shapes::{SHAPES, Shape, shape};
 pub use shard::{CannotSplit, Place};

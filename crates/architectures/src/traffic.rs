@@ -48,7 +48,8 @@ impl Architecture {
 
     /// Bytes that a step of one token of each of so many sequences moves at least, each with so many tokens before: weights
     /// once, each sequence's states read and written, its cache read. Activations stay in the processor's own caches.
-    /// Weights and caches have so many bytes a value, but for weights that an engine keeps narrower; states four.
+    /// Weights and caches have so many bytes a value, but for weights that an engine keeps narrower; states four, but for those of
+    /// a scan that are held in fewer.
     pub fn decode_bytes(
         &self,
         value_bytes: usize,
@@ -57,10 +58,11 @@ impl Architecture {
         tokens: usize,
     ) -> u64 {
         let mixers = || self.layers.iter().map(|layer| &layer.mixer);
-        let states: u64 = mixers().map(Mixer::states).map(|of| of.recurrent + of.convolved).sum();
+        let convolved = |mixer: &Mixer| mixer.states().convolved * size_of::<f32>() as u64;
+        let states: u64 =
+            mixers().map(|mixer| self.recurrent_bytes(mixer) + convolved(mixer)).sum();
         let cached: usize = mixers().map(Mixer::cached).sum();
-        let of_sequence =
-            2 * states * size_of::<f32>() as u64 + (cached * tokens * value_bytes) as u64;
+        let of_sequence = 2 * states + (cached * tokens * value_bytes) as u64;
         self.weight_bytes_per_step(value_bytes, keeps, sequences) + sequences as u64 * of_sequence
     }
 }

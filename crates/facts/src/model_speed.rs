@@ -26,6 +26,9 @@ pub struct ModelSpeedReport {
     pub device: String,
     /// Storage type of weights and caches: `f32`, `bf16`.
     pub dtype: String,
+    /// Type of the scan's states, where it is not the usual one: `bfloat16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<String>,
     /// Sequences at once.
     pub sequences: u64,
     /// Seconds that loading took: reading or drawing the weights, and laying them out for the device.

@@ -11,6 +11,7 @@ mod parse;
 mod plan;
 mod remote;
 mod serve;
+mod states;
 
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
@@ -25,6 +26,7 @@ pub(crate) use parse::{command, parse};
 pub(crate) use plan::{Plan, Which};
 pub(crate) use remote::Remote;
 pub(crate) use serve::{Serve, Sizes};
+pub(crate) use states::States;
 
 use crate::source_tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};

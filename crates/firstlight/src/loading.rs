@@ -85,7 +85,7 @@ pub(crate) fn fit(
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Footprint> {
     let kind = models::engine_kind(device)?;
-    kind.check(storage)?;
+    kind.check(storage, architecture)?;
     if architecture.stage.ranks > 1 && device.capabilities().backend != BackendKind::Cpu {
         let what = "layers are shared out over processors alone so far, not over GPUs";
         return Err(Failure::hinted(

@@ -253,6 +253,40 @@ fn what_a_gpu_cannot_do_runs_on_the_processor_and_says_so() {
 }
 
 #[test]
+fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
+    support::expect(here, &["synth", "qwen3-next-mini", "q", "--layers", "1"], 0);
+    let held = |dtype: &'static str| ["--mamba-ssm-cache-dtype", dtype];
+    let run = |model, more: &[&'static str]| {
+        let command = [&["run", model, "--ids", "1,2", "-n", "1"], more].concat();
+        first_words(here, &command, &[])
+    };
+    assert!(run("m", &held("bfloat16")).0.starts_with("device: stand-in (cuda) "));
+    for dtype in ["auto", "float32"] {
+        let (line, status) = run("m", &[&held(dtype)[..], &["--backend", "cpu"]].concat());
+        assert_eq!(status, 0, "{line}");
+    }
+    let (line, status) = run("m", &[&held("bfloat16")[..], &["--backend", "cpu"]].concat());
+    let words = "error: no engine holds recurrent states in bfloat16 on cpu";
+    assert!(line.starts_with(words) && status == 2, "{line}");
+    let (line, status) = run("q", &held("bfloat16"));
+    let words = "error: bfloat16 states are of Mamba-2's scan alone, and this model has layers of gated-delta-net too";
+    assert!(line.starts_with(words) && status == 2, "{line}");
+    let of = |dtype: &'static str| {
+        let fit = [&["fit", "granite-4.0-h-micro", "--batch", "4", "--json"], &held(dtype)[..]];
+        let fit = with_gpu(here, &fit.concat(), &[]).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&fit.stdout).unwrap()
+    };
+    let (wide, narrow) = (of("float32"), of("bfloat16"));
+    assert!(wide["engine"].is_object() && narrow["engine"].is_null());
+    let states = |fit: &serde_json::Value| fit["engine_on_gpus"]["states_bytes"].as_u64().unwrap();
+    // 36 layers of 64 heads of 64 channels by 128.
+    assert_eq!(states(&wide) - states(&narrow), 4 * 36 * 2 * 64 * 64 * 128);
+}
+
+#[test]
 fn every_command_that_runs_kernels_names_its_device() {
     let folder = tempdir().unwrap();
     let here = folder.path();

@@ -15,7 +15,7 @@ use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted}
 use crate::pages::{By, Pages};
 use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
-use crate::{Architecture, Checkpoint, ModelError, Place, Ranks, Saved};
+use crate::{Architecture, Checkpoint, ModelError, Place, Ranks, Saved, StateType};
 use cache::Cache;
 use device::{Caches, Device, HostBuffer};
 use experts::CpuExperts;
@@ -38,6 +38,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     beside: 128,
     patience: Duration::MAX,
     storages: &[Storage::F32, Storage::Bf16],
+    states: &[StateType::F32],
     ahead: 1,
     // Sums go over sockets.
     extra: |_, _| 0,

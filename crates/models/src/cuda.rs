@@ -23,7 +23,7 @@ use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted}
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::saved;
-use crate::{Architecture, ModelError, Saved};
+use crate::{Architecture, ModelError, Saved, StateType};
 use ahead::Ahead;
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs, Size};
@@ -48,6 +48,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     // What a reader takes for a steady stream.
     patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
+    states: &[StateType::F32, StateType::Bf16],
     // Some are chosen while those before them are given out.
     ahead: 2 * decode::STEPS,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),

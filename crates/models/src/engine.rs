@@ -5,7 +5,7 @@ use crate::gguf::{self, is_gguf};
 use crate::pages::{BLOCK, Pages};
 use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
-use architectures::{Footprint, Holding, Keeps, LargestStep, Place};
+use architectures::{Footprint, Holding, Keeps, LargestStep, Place, StateType};
 use device::{Device, Isa};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,15 @@ impl Model {
         all.saturating_sub(self.checkpoint.bytes_of(table))
     }
 
+    /// The same with the states of Mamba-2's scan held in a type.
+    ///
+    /// # Errors
+    /// [`ModelError::States`] where a model has others, and not in float32.
+    pub fn with_scan_states(self, held: StateType) -> Result<Self, ModelError> {
+        let architecture = self.architecture.with_scan_states(held)?;
+        Ok(Self { architecture, ..self })
+    }
+
     /// What one process has of a whole model whose layers are shared out, to be opened with the others ([`Ranks::open`]).
     ///
     /// # Errors
@@ -94,7 +103,7 @@ pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
     Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
-/// What weights and key/value caches are stored in. Recurrent states are float32 always.
+/// What weights and key/value caches are stored in. Recurrent states are float32, unless another [`StateType`] is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Storage {
     /// float32: for comparing with references.
@@ -417,6 +426,8 @@ pub struct EngineKind {
     pub patience: Duration,
     /// What its weights may be stored in.
     pub storages: &'static [Storage],
+    /// What the states of Mamba-2's scan may be held in.
+    pub states: &'static [StateType],
     /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
     pub ahead: usize,
     /// Bytes beside weights, states, caches and activations: what ranks of a split model hand to one another, and keys brought together.
@@ -425,15 +436,19 @@ pub struct EngineKind {
 }
 
 impl EngineKind {
-    /// Whether it has weights in this storage type.
+    /// Whether it has weights in this storage type, and a model's states as they are to be held.
     ///
     /// # Errors
-    /// [`ModelError::Storage`] where it has not.
-    pub fn check(&self, storage: Storage) -> Result<(), ModelError> {
-        if self.storages.contains(&storage) {
-            return Ok(());
+    /// [`ModelError::Storage`] or [`ModelError::StatesOn`] where it has not.
+    pub fn check(&self, storage: Storage, of: &Architecture) -> Result<(), ModelError> {
+        let (backend, states) = (self.backend, of.scan_states);
+        if !self.storages.contains(&storage) {
+            return Err(ModelError::Storage { backend, storage });
         }
-        Err(ModelError::Storage { backend: self.backend, storage })
+        if !self.states.contains(&states) {
+            return Err(ModelError::StatesOn { backend, states });
+        }
+        Ok(())
     }
 
     /// What it takes for a model, or for a rank's part of one.
@@ -471,7 +486,7 @@ pub fn open(
     capacity: Capacity,
 ) -> Result<Box<dyn Engine>, ModelError> {
     let engine = engine_kind(&device)?;
-    engine.check(storage)?;
+    engine.check(storage, &model.architecture)?;
     let Architecture { place, stage, .. } = &model.architecture;
     if place.ranks * stage.ranks > 1 && model.ranks.is_none() {
         return Err(ModelError::fault("a part of a model is opened with the other ranks"));

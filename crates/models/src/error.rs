@@ -1,5 +1,5 @@
-use crate::Storage;
-use architectures::{CannotSplit, ConfigError, DoesNotFit};
+use crate::{StateType, Storage};
+use architectures::{CannotSplit, ConfigError, DoesNotFit, OtherStates};
 use device::cuda::CudaError;
 use facts::BackendKind;
 use kernels::OpError;
@@ -99,6 +99,17 @@ pub enum ModelError {
         backend: BackendKind,
         /// The type.
         storage: Storage,
+    },
+    /// A model whose states are held in float32 alone.
+    #[error(transparent)]
+    States(#[from] OtherStates),
+    /// A type that a backend's engine does not have states in.
+    #[error("no engine holds recurrent states in {} on {backend}", states.as_str())]
+    StatesOn {
+        /// The backend.
+        backend: BackendKind,
+        /// The type.
+        states: StateType,
     },
     /// A backend that has no engine.
     #[error("no engine runs models on {0}")]
@@ -212,6 +223,10 @@ impl ModelError {
                 Some("download the model again, or copy all of its files".to_owned())
             }
             Self::Storage { .. } => Some("ask for --dtype bf16, or for --backend cpu".to_owned()),
+            Self::States(_) => Some("leave --mamba-ssm-cache-dtype out".to_owned()),
+            Self::StatesOn { .. } => {
+                Some("leave --mamba-ssm-cache-dtype out, or ask for --backend cuda".to_owned())
+            }
             Self::File { hint, .. } | Self::Call { hint, .. } => hint.clone(),
             Self::Hub { hint, .. } | Self::Convert { hint, .. } | Self::Template { hint, .. } => {
                 Some(hint.clone())

@@ -39,8 +39,8 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, Place, SHAPES, in_fp8,
-    in_integers, shape,
+    Architecture, Capacity, Config, Footprint, Holding, LargestStep, Place, SHAPES, StateType,
+    in_fp8, in_integers, shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;

@@ -125,7 +125,10 @@ impl Ranks {
         device: Device,
         opening: &Opening,
     ) -> Result<Box<dyn Engine>, ModelError> {
-        self.order(&Order::Open(opening.clone()))?;
+        // The others hold states as this one does.
+        let mut ordered = opening.clone();
+        ordered.states = part.architecture.scan_states;
+        self.order(&Order::Open(ordered))?;
         Ok(Box::new(Led::new(self.open_part(part, device, opening)?, self.clone())))
     }
 

@@ -11,7 +11,7 @@ use crate::random::mix;
 use crate::speed::read;
 use crate::{
     Batch, Capacity, Choice, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
-    Ranks, Request, Sampling, StepBudget, Storage, Wanted, generate, open,
+    Ranks, Request, Sampling, StateType, StepBudget, Storage, Wanted, generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};
@@ -59,7 +59,8 @@ impl Verification {
 }
 
 /// Holds a backend's engine against the reference, on a model's own weights with one layer of each kind, with so many
-/// sequences at once, at each of the lengths; an engine that is split over ranks, where there are any, against one that is not.
+/// sequences at once, at each of the lengths, the states of its scans held in the type beside its storage; an engine that is split
+/// over ranks, where there are any, against one that is not.
 ///
 /// # Errors
 /// [`ModelError`] when the model cannot be read or an engine not be opened; what an engine computes is never an error, but
@@ -68,15 +69,15 @@ pub fn verify(
     name: &str,
     source: &ModelSource,
     backend: BackendKind,
-    storage: Storage,
+    (storage, states): (Storage, StateType),
     sequences: usize,
     lengths: &[usize],
     ranks: Option<&Ranks>,
 ) -> Result<Verification, ModelError> {
     let longest = lengths.iter().copied().max().unwrap_or(0).max(PROMPTS[0]) + 2 * DECODED;
     let capacity = Capacity { sequences: sequences.max(FEWEST_SLOTS), tokens: longest };
-    let opened = |backend, storage, capacity, ranks: Option<&Ranks>| {
-        let mut model = source.open()?;
+    let opened = |backend, (storage, states), capacity, ranks: Option<&Ranks>| {
+        let mut model = source.open()?.with_scan_states(states)?;
         model.architecture = model.architecture.one_layer_of_each_kind();
         let device = device::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
@@ -85,10 +86,11 @@ pub fn verify(
         let opening = opening.one_layer_of_each_kind();
         ranks.open(model.part(ranks.place())?, device, &opening)
     };
-    let mut engine = opened(backend, storage, capacity, ranks)?;
+    let mut engine = opened(backend, (storage, states), capacity, ranks)?;
     let read_along = longest.min(REFERENCE_TOKENS + 2 * DECODED);
     let capacity = Capacity { sequences: 1, tokens: read_along };
-    let mut reference = opened(BackendKind::Cpu, Storage::F32, capacity, None)?;
+    let exact = (Storage::F32, StateType::F32);
+    let mut reference = opened(BackendKind::Cpu, exact, capacity, None)?;
     Ok(hold(name, &mut *engine, storage, &mut *reference, sequences, lengths))
 }
 

@@ -6,11 +6,13 @@ use device::Device;
 use facts::{BackendKind, Status};
 use models::{
     Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, SHAPES,
-    Sampling, Saved, SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure,
-    open, shape, verify, verify_families,
+    Sampling, Saved, SpeedTest, StateType, Storage, Verification, Wanted, choose_by_steps, hold,
+    measure, open, shape, verify, verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
+/// What recurrent states are held in.
+const F32: StateType = StateType::F32;
 const PLACES: Capacity = Capacity { sequences: 3, tokens: 128 };
 
 fn source(name: &str) -> ModelSource {
@@ -35,7 +37,8 @@ fn failed(found: &Verification) -> Vec<&str> {
 fn engines_of_every_family_pass_with_launches_as_evidence() {
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         for storage in [Storage::F32, Storage::Bf16] {
-            let found = verify(name, &source(name), CPU, storage, 3, &[70, 0], None).unwrap();
+            let found =
+                verify(name, &source(name), CPU, (storage, F32), 3, &[70, 0], None).unwrap();
             assert!(found.passed().is_some(), "{:?}", found.rows);
             assert_eq!(found.rows.len(), 7);
             for row in &found.rows {
@@ -50,8 +53,8 @@ fn engines_of_every_family_pass_with_launches_as_evidence() {
 fn near_ties_of_experts_fail_no_engine() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         for seed in 0..6 {
-            let found =
-                verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70], None).unwrap();
+            let found = verify(name, &drawn(name, seed), CPU, (Storage::Bf16, F32), 3, &[70], None)
+                .unwrap();
             assert!(found.passed().is_some(), "seed {seed}: {:?} {:?}", failed(&found), found.rows);
         }
     }
@@ -189,7 +192,7 @@ fn planted_faults_fail() {
 #[test]
 fn a_speed_needs_kernels_that_were_verified() {
     let name = "granite-hybrid-mini";
-    let found = verify(name, &source(name), CPU, Storage::Bf16, 1, &[40], None).unwrap();
+    let found = verify(name, &source(name), CPU, (Storage::Bf16, F32), 1, &[40], None).unwrap();
     let verified = found.passed().unwrap();
     let mut engine = engine(name, Storage::Bf16);
     let mut time = |verified, test: &str, sequences| {

@@ -4,7 +4,7 @@ Shapes are in letters: B sequences of T tokens, H heads (Hkv of keys and values)
 other, ``[total, ...]``, with ``cu_seqlens`` ``[N + 1]`` (int32) saying where each begins and ``max_seqlen`` how long the longest is: the
 host never reads offsets back from a GPU. Without ``max_seqlen`` the whole length is the bound.
 
-Storage types are float32, bfloat16 and float16; states and log-sum-exps are float32. A call that no kernel takes raises
+Storage types are float32, bfloat16 and float16; states (those of ``ssd`` as they are given) and log-sum-exps are float32. A call that no kernel takes raises
 ``firstlight.Refused`` with the reason; ``firstlight.why`` tells which kernel a call would run and why not each other one. Formulas and
 errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
 """
@@ -207,7 +207,8 @@ def ssd(
     """Mamba-2's state-space duality: ``h_t = exp(dt_t A) h_(t-1) + dt_t B_t x_t``, ``y_t = C_t h_t + D x_t``, times silu(z).
 
     x ``[B, T, H, P]`` or packed ``[total, H, P]``; dt ``[B, T, H]``, after ``dt_bias`` and softplus clamped to ``dt_limit``; A ``[H]``, not
-    positive; B and C ``[B, T, G, N]``; D ``[H]`` or ``[H, P]``; z like x. States ``[N, H, P, N]`` are float32, as of ``kda``.
+    positive; B and C ``[B, T, G, N]``; D ``[H]`` or ``[H, P]``; z like x. States ``[N, H, P, N]`` are float32, as of ``kda``, or
+    bfloat16 where ``state`` or ``initial_state`` is: beside 16-bit x, and rounded once a call.
 
     Gives y like x, with ``return_state`` and the final state.
     """
@@ -222,6 +223,8 @@ def ssd(
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
     shapes = _shapes(x.shape, initial_state, state_indices)
+    if initial_state is not None and "bfloat16" in str(initial_state.dtype):
+        shapes.pop("final_state", None)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 

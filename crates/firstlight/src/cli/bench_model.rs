@@ -1,7 +1,8 @@
 //! Arguments of `bench model`.
 
 use super::{
-    BackendArg, BenchFabric, NarrowWeights, PythonPeers, Split, WeightType, number, one_or_more,
+    BackendArg, BenchFabric, NarrowWeights, PythonPeers, Split, States, WeightType, number,
+    one_or_more,
 };
 use clap::{Args, Subcommand};
 use models::SpeedTest;
@@ -34,6 +35,8 @@ pub(crate) struct BenchModel {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) states: States,
     #[command(flatten)]
     pub(crate) split: Split,
     /// What to time: pp512 reads a prompt of 512 tokens, tg128 decodes 128, tg128@8192 decodes after 8192 others.

@@ -1,6 +1,6 @@
 //! Arguments of the commands that make and run models.
 
-use super::{BackendArg, Waiting, number, one_or_more, token, whole};
+use super::{BackendArg, States, Waiting, number, one_or_more, token, whole};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -49,6 +49,8 @@ pub(crate) struct Fit {
     /// Count the weights as `quantize` would store them.
     #[arg(long, value_enum)]
     pub(crate) weights: Option<NarrowWeights>,
+    #[command(flatten)]
+    pub(crate) states: States,
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
@@ -177,6 +179,8 @@ pub(crate) struct Logits {
     #[arg(long, value_enum, default_value_t = WeightType::F32)]
     pub(crate) dtype: WeightType,
     #[command(flatten)]
+    pub(crate) states: States,
+    #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) stages: Stages,
@@ -227,6 +231,8 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
     #[command(flatten)]
+    pub(crate) states: States,
+    #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) stages: Stages,
@@ -259,6 +265,8 @@ pub(crate) struct Chat {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) states: States,
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]

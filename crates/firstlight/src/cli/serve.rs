@@ -1,6 +1,6 @@
 //! Arguments of `firstlight serve`, by vLLM's names.
 
-use super::{BackendArg, Named, Split, WeightType, gibibytes, one_or_more, share, whole};
+use super::{BackendArg, Named, Split, States, WeightType, gibibytes, one_or_more, share, whole};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -28,6 +28,8 @@ pub(crate) struct Serve {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) states: States,
     #[command(flatten)]
     pub(crate) split: Split,
     /// How long open requests may go on after Ctrl-C or SIGTERM.

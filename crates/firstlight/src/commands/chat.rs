@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?.part(place)?;
+    let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?.part(place)?;
     let family = model.architecture.family;
     let tokenizer = read_tokenizer(&folder, model.architecture.vocabulary)?;
     let template = read_template(&folder)?;

@@ -125,6 +125,8 @@ fn own(
         Err(reason) => return Ok(Err(reason)),
     };
     let ranks = arguments.split.tp;
+    let architecture = architecture.with_scan_states(arguments.states.held());
+    let architecture = architecture.map_err(ModelError::from)?;
     let architecture = architecture.shard(Place { rank: 0, ranks }).map_err(ModelError::from)?;
     let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -144,7 +146,9 @@ fn own(
         let footprint = kind.footprint(&architecture, holding, capacity, step);
         Need { backend: kind.backend, ranks, footprint, free }
     };
-    Ok(Ok(models::ENGINES.iter().map(need).collect()))
+    // The processor has no states in bfloat16.
+    let able = |kind: &&EngineKind| kind.check(Storage::Bf16, &architecture).is_ok();
+    Ok(Ok(models::ENGINES.iter().filter(able).map(need).collect()))
 }
 
 /// The least that is free on one of the GPUs that so many ranks take; none where there are fewer.

@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     destination::file(&arguments.output)?;
     let folder = hub::locate(&arguments.named)?;
     destination::not_of(&files_in(&folder), &arguments.output)?;
-    let model = team.part(Model::read(&folder)?)?;
+    let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?;
+    let model = team.part(model)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };

@@ -31,7 +31,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = team.part(Model::read(&folder)?)?;
+    let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?;
+    let model = team.part(model)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?.part(place)?;
+    let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?.part(place)?;
     let texts = texts(&folder, model.architecture.vocabulary)?;
     let defaults = defaults::read(&folder)?;
     // A port that is taken is said before seconds are spent on loading.
@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let address = socket.local_addr()?;
     let lines = Lines::new(output);
-    lines
-        .first(&told, &Listening::new(address, &names, &room, limits.queued, &arguments.api_key))?;
+    let (keys, states) = (&arguments.api_key, arguments.states.told());
+    lines.first(&told, &Listening::new(address, &names, &room, limits.queued, keys, states))?;
     let settings = serving::Settings {
         limits,
         snapshots: room.snapshots,

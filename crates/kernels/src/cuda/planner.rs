@@ -243,6 +243,12 @@ impl<'a> Planner<'a> {
         i32::from(self.inputs.get(name).is_some_and(|tensor| tensor.dtype() == DType::F32))
     }
 
+    /// Whether an output is float32, in the same way.
+    pub(crate) fn gives_f32(&self, name: &str) -> i32 {
+        let wide = |output: &Output| output.spec.name == name && output.spec.dtype == DType::F32;
+        i32::from(self.outputs.iter().any(wide))
+    }
+
     /// Type of an input; `None` without it.
     pub(crate) fn dtype(&self, name: &str) -> Option<DType> {
         self.inputs.get(name).map(Tensor::dtype)

@@ -10,7 +10,8 @@ const PARTS: &[Part] = &[source!("slots.cu")];
 
 arguments! {
     CopyUnusedSlots: copy_unused_slots {
-        initial_state: Pointer, final_state: Pointer, indices: Pointer, sequences: i32, slots: i32, wide: i32, length: i64,
+        initial_state: Pointer, final_state: Pointer, indices: Pointer, sequences: i32, slots: i32, wide: i32, final_wide: i32,
+        length: i64,
     }
 }
 
@@ -51,6 +52,7 @@ pub(crate) fn hand_on(
         sequences: int(sequences)?,
         slots: int(slots.count())?,
         wide: planner.is_f32("initial_state"),
+        final_wide: planner.gives_f32("final_state"),
         length: int(length)?.into(),
     };
     let blocks = length.div_ceil(256 * 8).max(1) as u32;

@@ -2,9 +2,12 @@
 
 use super::SsdOp;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{DType, Given, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "ssd";
+
+/// Types that states may have.
+pub(super) const STATES: [&str; 2] = ["f32", "bf16"];
 
 /// What a call says beside its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,11 +20,14 @@ pub struct SsdOptions {
     pub dt_max: f64,
     /// Tokens per chunk, for variants that work in chunks.
     pub chunk_size: Option<usize>,
+    /// Type of the states, float32 or, beside 16-bit x, bfloat16; without it that of the initial one, or float32.
+    pub state_dtype: Option<DType>,
 }
 
 impl Default for SsdOptions {
     fn default() -> Self {
-        Self { dt_softplus: true, dt_min: 0.0, dt_max: f64::INFINITY, chunk_size: None }
+        let (dt_min, dt_max) = (0.0, f64::INFINITY);
+        Self { dt_softplus: true, dt_min, dt_max, chunk_size: None, state_dtype: None }
     }
 }
 
@@ -33,6 +39,10 @@ impl Options for SsdOptions {
             dt_min: settings.number(OP, "dt_min")?.unwrap_or(default.dt_min),
             dt_max: settings.number(OP, "dt_max")?.unwrap_or(default.dt_max),
             chunk_size: settings.count(OP, "chunk_size")?,
+            state_dtype: settings.choice(OP, "state_dtype", &STATES)?.map(|word| match word {
+                "bf16" => DType::Bf16,
+                _ => DType::F32,
+            }),
         })
     }
 
@@ -41,6 +51,7 @@ impl Options for SsdOptions {
         key.number(self.dt_min);
         key.number(self.dt_max);
         key.count(self.chunk_size);
+        key.dtype(self.state_dtype);
     }
 }
 

@@ -7,7 +7,7 @@ mod head;
 mod scores;
 
 use super::SsdProblem;
-use super::operands::Operands;
+use super::operands::{Operands, with_final_states};
 use crate::floats::elements_mut;
 use crate::{Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
@@ -109,8 +109,8 @@ pub(super) fn run<E: Element>(
     }
 
     let mut o = outputs.remove("o");
-    {
-        let states = SharedMut::new(elements_mut::<f32>(outputs.get_mut("final_state")));
+    with_final_states(outputs, |states| {
+        let states = SharedMut::new(states);
         let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
         let untouched = problem.slots.untouched();
         let blocks = problem.sequences.count() * heads * plan.splits;
@@ -137,6 +137,6 @@ pub(super) fn run<E: Element>(
                 },
             );
         });
-    }
+    });
     outputs.extend(o.map(|o| ("o".to_owned(), o)));
 }

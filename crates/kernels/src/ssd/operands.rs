@@ -5,10 +5,11 @@ use super::SsdProblem;
 use crate::cpu::gemm::Mat;
 use crate::cpu::simd::map::{Map, map};
 use crate::cpu::simd::{Simd, math};
-use crate::floats::{as_f32, elements, floats, widen};
+use crate::floats::{as_f32, elements, elements_mut, floats, widen};
 use crate::quick;
-use crate::{Element, Inputs};
+use crate::{DType, Element, Inputs, TensorMap};
 use device::SharedMut;
+use half::bf16;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -26,7 +27,7 @@ pub(super) struct Operands<'a, E> {
     /// `[H, P]`; empty without D.
     pub(super) d: Vec<f32>,
     /// `[slots, H, P, N]`.
-    pub(super) initial_state: Option<&'a [f32]>,
+    pub(super) initial_state: Option<Cow<'a, [f32]>>,
     /// `[H]`.
     pub(super) rate: Cow<'a, [f32]>,
     dt: Cow<'a, [f32]>,
@@ -52,7 +53,7 @@ impl<'a, E: Element> Operands<'a, E> {
                     spread
                 }
             },
-            initial_state: inputs.get("initial_state").map(elements),
+            initial_state: inputs.get("initial_state").map(floats),
             rate: floats(inputs.tensor("A")),
             dt: floats(inputs.tensor("dt")),
             dt_bias: match inputs.get("dt_bias") {
@@ -109,11 +110,24 @@ impl<'a, E: Element> Operands<'a, E> {
         let range = self.state(slot, head)..self.state(slot, head) + self.problem.state_len();
         // SAFETY: the caller's contract.
         let to = unsafe { states.slice(range.clone()) };
-        match self.initial_state {
+        match &self.initial_state {
             Some(initial) => to.copy_from_slice(&initial[range]),
             None => to.fill(0.0),
         }
     }
+}
+
+/// Runs what writes all final states in float32: where they lie, or, where they are narrower, beside them, to be rounded.
+pub(super) fn with_final_states(outputs: &mut TensorMap, write: impl FnOnce(&mut [f32])) {
+    let states = outputs.get_mut("final_state");
+    if states.as_ref().is_none_or(|states| states.dtype() == DType::F32) {
+        return write(elements_mut(states));
+    }
+    let narrow = elements_mut::<bf16>(states);
+    // What is left unwritten shows.
+    let mut wide = vec![f32::NAN; narrow.len()];
+    write(&mut wide);
+    bf16::narrow(&wide, narrow);
 }
 
 /// Rows of a tensor that a matrix product reads, one a token.

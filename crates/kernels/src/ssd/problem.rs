@@ -1,6 +1,7 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
 use super::SsdOptions;
+use super::call::STATES;
 use crate::op::tensor;
 use crate::settings::refused;
 use crate::slots::StateSlots;
@@ -21,13 +22,18 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("D", "[H] or [H, P]", false, "skip weight, f32 or x's type"),
         tensor("z", "[B, T, H, P]", false, "gate: the output is multiplied by silu(z)"),
         tensor("dt_bias", "[H]", false, "added to dt before the softplus, f32 or x's type"),
-        tensor("initial_state", "[Nseq, H, P, N]", false, "f32; [slots, H, P, N] when indexed"),
+        tensor(
+            "initial_state",
+            "[Nseq, H, P, N]",
+            false,
+            "f32 or bf16; [slots, H, P, N] when indexed",
+        ),
         tensor("cu_seqlens", "[Nseq + 1]", false, "i32 offsets of packed sequences"),
         tensor("state_indices", "[Nseq]", false, "i32 slot of each sequence; negative is padding"),
     ],
     outputs: &[
         tensor("o", "like x", true, "y, in x's type; 0 for padding"),
-        tensor("final_state", "like initial_state", true, "f32 state after each last token"),
+        tensor("final_state", "like initial_state", true, "state after each last token"),
     ],
     settings: &[
         SettingSpec {
@@ -53,6 +59,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             kind: SettingKind::Count,
             default: "the variant's choice",
             about: "tokens per chunk, for variants that work in chunks; does not change the answer",
+        },
+        SettingSpec {
+            name: "state_dtype",
+            kind: SettingKind::Choice(&STATES),
+            default: "initial_state's, or f32",
+            about: "type of the states: f32, or bf16 beside 16-bit x; arithmetic is f32 either way",
         },
     ],
 };
@@ -80,6 +92,8 @@ pub struct SsdProblem {
     pub has_z: bool,
     /// Whether an initial state is given; without one it is 0.
     pub has_initial_state: bool,
+    /// Storage type of the states: float32 or bfloat16.
+    pub state_dtype: DType,
     /// Whether step sizes go through softplus.
     pub dt_softplus: bool,
     /// Lower end of the step sizes.
@@ -136,11 +150,15 @@ impl SsdProblem {
                 _ => drop(inputs.dims("D", [h])?),
             }
         }
-        inputs.f32_state([Dim::free("Nseq"), h, p, n])?;
         inputs.same_storage(&["B", "C", "z"], dtype)?;
         inputs.f32_or_like("x", &["dt", "A", "D", "dt_bias"])?;
         check_rates(inputs)?;
-        let SsdOptions { dt_softplus, dt_min, dt_max, chunk_size } = *options;
+        let SsdOptions { dt_softplus, dt_min, dt_max, chunk_size, .. } = *options;
+        let state_dtype = state_dtype(inputs, [Dim::free("Nseq"), h, p, n], options)?;
+        if state_dtype == DType::Bf16 && dtype == DType::F32 {
+            // Whoever wants float32 results does not want such states.
+            return Err(refused(SPEC.name, "state_dtype", "bf16", "f32 beside `x` in f32"));
+        }
         if dt_min < 0.0 {
             return Err(refused(SPEC.name, "dt_min", dt_min, "zero or more"));
         }
@@ -166,6 +184,7 @@ impl SsdProblem {
             has_d: inputs.get("D").is_some(),
             has_z: inputs.get("z").is_some(),
             has_initial_state: inputs.get("initial_state").is_some(),
+            state_dtype,
             dt_softplus,
             dt_min,
             dt_max,
@@ -173,6 +192,23 @@ impl SsdProblem {
             input_bytes: inputs.bytes(),
             sequences,
         })
+    }
+}
+
+/// The type of the states: the initial one's, or what was asked for.
+fn state_dtype(inputs: Inputs<'_>, dims: [Dim; 4], options: &SsdOptions) -> Result<DType, OpError> {
+    const NAME: &str = "initial_state";
+    let asked = options.state_dtype;
+    let Some(state) = inputs.get(NAME) else { return Ok(asked.unwrap_or(DType::F32)) };
+    inputs.dims(NAME, dims)?;
+    match state.dtype() {
+        dtype @ (DType::F32 | DType::Bf16) if asked.is_none_or(|asked| asked == dtype) => Ok(dtype),
+        dtype @ (DType::F32 | DType::Bf16) => {
+            let asked = asked.map_or("", DType::as_str);
+            let wanted = format!("{dtype}, the type of `{NAME}`");
+            Err(refused(SPEC.name, "state_dtype", asked, wanted))
+        }
+        _ => Err(inputs.dtype_error(NAME, "f32 or bf16, as states are kept")),
     }
 }
 
@@ -224,7 +260,7 @@ impl Problem for SsdProblem {
             OutputSpec {
                 name: "final_state",
                 shape: vec![self.slots.count(), self.heads, self.head_dim, self.state_dim],
-                dtype: DType::F32,
+                dtype: self.state_dtype,
             },
         ]
     }

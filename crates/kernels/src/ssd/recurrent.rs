@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
 
 use super::SsdProblem;
-use super::operands::{Operands, finish};
+use super::operands::{Operands, finish, with_final_states};
 use crate::aligned::Aligned;
 use crate::cpu::simd::map::{Exp, Scale, map};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
@@ -65,10 +65,9 @@ pub(super) fn run<E: Element>(
     let operands = Operands::<E>::read(problem, inputs);
     let grid = Grid::of(problem);
     let mut o = outputs.remove("o");
-    let states = elements_mut::<f32>(outputs.get_mut("final_state"));
-    let stream = past_caches(states, &problem.slots);
     let heads = problem.heads;
-    {
+    with_final_states(outputs, |states| {
+        let stream = past_caches(states, &problem.slots);
         let states = SharedMut::new(states);
         let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
         let untouched = problem.slots.untouched();
@@ -101,7 +100,7 @@ pub(super) fn run<E: Element>(
                 );
             },
         );
-    }
+    });
     outputs.extend(o.map(|o| ("o".to_owned(), o)));
 }
 
@@ -161,7 +160,8 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         let (b, c) = (b.of_len(n), c.of_len(n));
         let (x, y, input) = (x.of_len(rows), y.of_len(rows), input.of_len(rows));
         let z = z.of_len(if problem.has_z { rows } else { 0 });
-        let start_state = operands.initial_state.map(|initial| &initial[at..at + rows * n]);
+        let start_state =
+            operands.initial_state.as_deref().map(|initial| &initial[at..at + rows * n]);
         if start_state.is_none() {
             tile.fill(0.0);
         }

@@ -58,10 +58,25 @@ fn wrong_calls_are_named() {
         "ssd: tensor `D` has shape [2, 3], wanted [H=2, P=16]",
     );
     check_error(
-        put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::Bf16)),
+        put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::F16)),
         none(),
-        "ssd: tensor `initial_state` is bf16, wanted f32, as states are kept",
+        "ssd: tensor `initial_state` is f16, wanted f32 or bf16, as states are kept",
     );
+    let narrow = put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::Bf16));
+    check_error(
+        &narrow,
+        none().with("state_dtype", "f32"),
+        "ssd: setting `state_dtype` is `f32`, wanted bf16, the type of `initial_state`",
+    );
+    let beside_f32 = |tensors: &mut TensorMap| {
+        for name in ["x", "B", "C"] {
+            tensors.insert(name.to_owned(), tensors[name].cast(DType::F32));
+        }
+        tensors.insert("dt".to_owned(), f32s(&[2, 4, 2], 0.0));
+        narrow(tensors);
+    };
+    let words = "ssd: setting `state_dtype` is `bf16`, wanted f32 beside `x` in f32";
+    check_error(beside_f32, none(), words);
     check_error(
         put("z", f32s(&[2, 4, 2], 1.0)),
         none(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
 
 mod contract;
+mod narrow;
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
 

@@ -204,7 +204,7 @@ impl Loader<Cpu> for Weights<'_> {
         Ok((CpuExperts::new(of, self)?, false))
     }
 
-    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
+    fn states_in(&mut self, _: DType, shape: &[usize]) -> Result<StateId, ModelError> {
         self.memory.states.push(StatePool::new(self.pages.sequences(), shape));
         Ok(StateId(self.memory.states.len() - 1))
     }

@@ -12,7 +12,7 @@ const MANY: usize = 8;
 /// A range of rows of a state, counted in its first dimension: the first, and how many.
 pub(super) type Part = (usize, usize);
 
-/// States `[slots, ..]` in float32, zero before a sequence's first token.
+/// States `[slots, ..]`, zero before a sequence's first token.
 pub(super) struct StatePool {
     pool: Tensor,
 }
@@ -55,8 +55,13 @@ impl Moving<'_> {
 
 impl StatePool {
     /// Of zeros.
-    pub(super) fn new(stream: &Stream, slots: usize, state: &[usize]) -> Result<Self, OpError> {
-        Ok(Self { pool: Tensor::zeros(stream, &[&[slots], state].concat(), DType::F32)? })
+    pub(super) fn new(
+        stream: &Stream,
+        slots: usize,
+        state: &[usize],
+        dtype: DType,
+    ) -> Result<Self, OpError> {
+        Ok(Self { pool: Tensor::zeros(stream, &[&[slots], state].concat(), dtype)? })
     }
 
     /// The states that a scan advances; [`StatePool::end`] comes behind it.
@@ -77,13 +82,13 @@ impl StatePool {
         let before = if group.fresh {
             None
         } else {
-            let before = run.tensor(&shape, DType::F32)?;
+            let before = run.tensor(&shape, self.pool.dtype())?;
             for (at, slot) in group.slots_known.iter().enumerate() {
                 before.rows(at, 1)?.copy_from(&self.pool.rows(*slot, 1)?, run.stream)?;
             }
             Some(before)
         };
-        let after = run.tensor(&shape, DType::F32)?;
+        let after = run.tensor(&shape, self.pool.dtype())?;
         let own = Own::States(after.clone());
         Ok(Moving::Apart { before: vec![before], after: vec![after], own })
     }
@@ -106,7 +111,7 @@ impl StatePool {
             let before = if group.fresh {
                 None
             } else {
-                let before = run.tensor(own.shape(), DType::F32)?;
+                let before = run.tensor(own.shape(), own.dtype())?;
                 before.copy_from(&own, run.stream)?;
                 Some(before)
             };

@@ -279,8 +279,9 @@ impl Loader<Cuda> for Weights<'_, '_> {
         CudaExperts::new(of, shared, self)
     }
 
-    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
-        let pool = StatePool::new(self.stream, self.pages.sequences(), shape).map_err(failed)?;
+    fn states_in(&mut self, dtype: DType, shape: &[usize]) -> Result<StateId, ModelError> {
+        let slots = self.pages.sequences();
+        let pool = StatePool::new(self.stream, slots, shape, dtype).map_err(failed)?;
         self.memory.states.push(pool);
         Ok(StateId(self.memory.states.len() - 1))
     }

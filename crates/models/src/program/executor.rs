@@ -8,7 +8,7 @@ use crate::{Architecture, ModelError, Rope};
 use kernels::attention::Mask;
 use kernels::conv1d::{Activation, Conv1dCall, Conv1dOptions};
 use kernels::linear::{Norm, Normed};
-use kernels::{OpError, States, Tensor, Typed, rmsnorm};
+use kernels::{DType, OpError, States, Tensor, Typed, rmsnorm};
 use std::ops::Range;
 
 /// A backend that runs programs: how its kernels want weights, and what runs a step.
@@ -66,10 +66,16 @@ pub(crate) trait Loader<B: Backend> {
         of: &Experts,
         shared: Option<&GatedMlp>,
     ) -> Result<(B::Experts, bool), ModelError>;
-    /// A state of this shape for each slot, in float32: zero before a sequence's first token.
-    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError>;
+    /// A state of this shape for each slot, in float32 or in what [`crate::EngineKind::states`] has beside it: zero before a
+    /// sequence's first token.
+    fn states_in(&mut self, dtype: DType, shape: &[usize]) -> Result<StateId, ModelError>;
     /// Room for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
     fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError>;
+
+    /// The same in float32.
+    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
+        self.states_in(DType::F32, shape)
+    }
 
     /// A vector whose values are worked out of a parameter's.
     fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {

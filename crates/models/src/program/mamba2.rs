@@ -1,9 +1,9 @@
 use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
-use crate::ModelError;
 use crate::layers::{self, Mamba2Shape, MambaFactors};
+use crate::{ModelError, StateType};
 use kernels::rmsnorm::Activation;
 use kernels::ssd::{SsdCall, SsdOptions};
-use kernels::{States, Tensor};
+use kernels::{DType, States, Tensor};
 
 /// A Mamba-2 mixer.
 pub(super) struct Mamba2<B: Backend> {
@@ -18,6 +18,8 @@ pub(super) struct Mamba2<B: Backend> {
     d: Tensor,
     dt_bias: Tensor,
     scan: StateId,
+    /// Type of the scan's states.
+    held: DType,
     norm: Option<RmsNorm>,
     norm_before_gate: bool,
     out_proj: B::Projection,
@@ -27,6 +29,10 @@ impl<B: Backend> Mamba2<B> {
     pub(super) fn new(of: &layers::Mamba2, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
         let channels = shape.channels();
+        let held = match load.architecture().scan_states {
+            StateType::F32 => DType::F32,
+            StateType::Bf16 => DType::Bf16,
+        };
         // Convolved channels are made times the gate's factor; the taps, in float32, make theirs of that.
         let [gate, convolved @ .., _] = of.factors.parts;
         let weight = if convolved == [gate; 3] {
@@ -51,7 +57,8 @@ impl<B: Backend> Mamba2<B> {
             rate: load.mapped(of.a_log, |a_log| -a_log.exp())?,
             d: load.vector(of.d)?,
             dt_bias: load.vector(of.dt_bias)?,
-            scan: load.states(&[heads, head_dim, state])?,
+            scan: load.states_in(held, &[heads, head_dim, state])?,
+            held,
             norm,
             norm_before_gate: of.norm_before_gate,
             out_proj: load.projection(&of.out_proj)?,
@@ -88,7 +95,12 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
             dt_bias: Some(&self.dt_bias),
             offsets: None,
             states: States::default(),
-            options: SsdOptions { dt_min, dt_max, ..SsdOptions::default() },
+            options: SsdOptions {
+                dt_min,
+                dt_max,
+                state_dtype: Some(self.held),
+                ..SsdOptions::default()
+            },
             o: None,
         };
         let y = run.advance(self.scan, &scan, &by_head)?;

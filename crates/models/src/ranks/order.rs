@@ -1,7 +1,9 @@
 //! What rank 0 has the others do, as it is sent.
 
 use crate::engine::{Batch, Capacity, Storage, Wanted};
-use crate::{Choice, Config, LargestStep, Model, ModelError, ModelSource, Place, Sampling};
+use crate::{
+    Choice, Config, LargestStep, Model, ModelError, ModelSource, Place, Sampling, StateType,
+};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -69,6 +71,9 @@ pub struct Opening {
     pub backend: BackendKind,
     /// What weights and caches are stored in.
     pub storage: Storage,
+    /// What the states of Mamba-2's scan are held in; [`crate::Ranks::open`] lays it.
+    #[serde(with = "Held")]
+    pub(super) states: StateType,
     /// What is made room for.
     #[serde(with = "Room")]
     pub capacity: Capacity,
@@ -89,6 +94,14 @@ enum Source {
 struct Room {
     sequences: usize,
     tokens: usize,
+}
+
+/// [`StateType`], as above.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "StateType")]
+enum Held {
+    F32,
+    Bf16,
 }
 
 /// [`LargestStep`], as above.
@@ -114,7 +127,8 @@ impl Opening {
                 Source::Random { path, config, seed: *seed }
             }
         };
-        Self { source, each_kind: false, stages: false, backend, storage, capacity, step }
+        let states = StateType::default();
+        Self { source, each_kind: false, stages: false, backend, storage, states, capacity, step }
     }
 
     /// The same with one layer of each kind.
@@ -134,7 +148,7 @@ impl Opening {
     /// # Errors
     /// As [`ModelSource::open`] and [`Model::part`].
     pub(crate) fn part(&self, place: Place) -> Result<Model, ModelError> {
-        let model = self.model()?;
+        let model = self.model()?.with_scan_states(self.states)?;
         if self.stages { model.stage(place) } else { model.part(place) }
     }
 

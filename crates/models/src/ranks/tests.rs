@@ -1,4 +1,6 @@
 use super::*;
+use crate::StateType;
+use facts::BackendKind;
 use std::thread::{JoinHandle, spawn};
 
 const SECRET: &[u8] = b"word";
@@ -109,4 +111,25 @@ fn a_step_that_one_rank_gives_up_leaves_all_of_them_ready_for_the_next() {
     assert_eq!(sum, [22.0]);
     let other = others.into_iter().map(|other| other.join().unwrap()).last().unwrap();
     assert_eq!(other, ("rank 0 has given the step up".to_owned(), [22.0]));
+}
+
+#[test]
+fn the_others_hold_states_as_rank_0_does() {
+    let (lead, others) = laid(2, unknown(), |ranks| match ranks.next().unwrap() {
+        Order::Open(opening) => opening.part(ranks.place()).unwrap().architecture.scan_states,
+        order => panic!("{order:?}"),
+    });
+    let config = crate::shape("granite-hybrid-mini").unwrap();
+    let source = crate::ModelSource::Random { config, seed: 1 };
+    let room =
+        (crate::Capacity { sequences: 1, tokens: 64 }, crate::LargestStep { tokens: 1, logits: 1 });
+    let opening = Opening::new(&source, BackendKind::Cuda, crate::Storage::Bf16, room);
+    let model = source.open().unwrap().with_scan_states(StateType::Bf16).unwrap();
+    let device = device::open(BackendKind::Cpu).unwrap();
+    // The processor has no such states; the order is out by then.
+    let refused = lead.open(model.part(lead.place()).unwrap(), device, &opening);
+    assert!(refused.is_err());
+    for other in others {
+        assert_eq!(other.join().unwrap(), StateType::Bf16);
+    }
 }

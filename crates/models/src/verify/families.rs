@@ -1,5 +1,5 @@
 use super::{row, verify};
-use crate::{ENGINES, ModelError, ModelSource, Storage, shape};
+use crate::{ENGINES, ModelError, ModelSource, StateType, Storage, shape};
 use facts::{BackendKind, ParityRow};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub fn verify_families(
     let of = |name: &str| -> Result<Vec<ParityRow>, ModelError> {
         let source = ModelSource::Random { config: shape(name)?, seed: 0 };
         // Three sequences, whose prompts begin and end within blocks of the cache.
-        Ok(verify(name, &source, backend, storage, 3, &[70], None)?.rows)
+        Ok(verify(name, &source, backend, (storage, StateType::F32), 3, &[70], None)?.rows)
     };
     let rows = |name: &str| {
         let failed = |error| row(name, "load", backend, storage, Err(error), &BTreeMap::new(), 0.0);

@@ -13,8 +13,8 @@ use architectures::Mixer;
 use facts::BackendKind;
 use models::{
     Batch, Capacity, Choice, Config, Engine, Event, LargestStep, LogitsOf, Model, ModelError,
-    ModelSource, Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StepBudget,
-    Storage, SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
+    ModelSource, Narrow, Opening, Place, Ranks, Request, SHAPES, Sampling, Scheduler, StateType,
+    StepBudget, Storage, SynthOptions, Wanted, engine_kind, follow, holding, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -49,8 +49,13 @@ fn run_all() {
         "falcon-mamba-mini",
         "jamba-mini",
     ] {
-        split_in_two(name, shape(name).unwrap());
+        split_in_two(name, shape(name).unwrap(), StateType::F32);
     }
+    split_in_two(
+        "granite-hybrid-mini, narrow states",
+        shape("granite-hybrid-mini").unwrap(),
+        StateType::Bf16,
+    );
     // Numbers of a half of the columns, with whole groups of them.
     for (name, narrow, more) in [
         ("llama-mini", Narrow::Int4, &[][..]),
@@ -63,10 +68,12 @@ fn run_all() {
         let wide = shape(name).unwrap().with("mamba_d_head", 64.into());
         let wide = widths.iter().fold(wide, |config, key| config.with(key, 256.into()));
         let wide = more.iter().fold(wide, |config, (key, count)| config.with(key, (*count).into()));
-        split_in_two(&format!("{name} in {narrow:?}"), narrow.of(wide).unwrap());
+        let wide = narrow.of(wide).unwrap();
+        split_in_two(&format!("{name} in {narrow:?}"), wide, StateType::F32);
     }
     let narrower = shape("nemotron-mini").unwrap().with("moe_latent_size", 32.into());
-    split_in_two("nemotron-mini, experts on a narrower vector", narrower);
+    split_in_two("nemotron-mini, experts on a narrower vector", narrower, StateType::F32);
+    states_in_bfloat16();
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
@@ -124,7 +131,7 @@ fn run_files() {
 
 /// Ranks, a thread each, and what is done with the first one's engine.
 fn split(
-    config: &Config,
+    (config, held): (&Config, StateType),
     ranks: usize,
     (capacity, step): (Capacity, LargestStep),
     work: impl FnOnce(&mut dyn Engine),
@@ -145,7 +152,8 @@ fn split(
         let ended = Box::new(|_, _| None);
         let ranks = Ranks::lead(&listener, ranks, b"word", Duration::from_secs(60), ended).unwrap();
         let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
-        let part = source.open().unwrap().part(place(0)).unwrap();
+        let part = source.open().unwrap().with_scan_states(held).unwrap();
+        let part = part.part(place(0)).unwrap();
         let mut engine = ranks.open(part, gpu(), &opening).unwrap();
         work(&mut *engine);
         drop((engine, ranks));
@@ -153,11 +161,36 @@ fn split(
     });
 }
 
+/// Scans over pools in bfloat16, of which a sequence is half as large but for what its convolutions remember.
+fn states_in_bfloat16() {
+    for name in ["granite-hybrid-mini", "bamba-mini", "nemotron-mini", "falcon-h1-mini"] {
+        let [wide, narrow] = [StateType::F32, StateType::Bf16].map(|held| {
+            let model = Model::random(&shape(name).unwrap(), 1).unwrap();
+            let model = model.with_scan_states(held).unwrap();
+            let states = model.architecture.layers.iter().map(|layer| layer.mixer.states());
+            let values: u64 = states.map(|states| states.recurrent).sum();
+            let device = device::open(BackendKind::Cuda).unwrap();
+            let capacity = Capacity { sequences: 10, tokens: 300 };
+            let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
+            run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+            come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (engine.bytes_of(0), values)
+        });
+        assert_eq!(wide.0 - narrow.0, 2 * narrow.1, "{name}");
+    }
+    let model = Model::random(&shape("granite-hybrid-mini").unwrap(), 1).unwrap();
+    let model = model.with_scan_states(StateType::Bf16).unwrap();
+    let capacity = Capacity { sequences: 1, tokens: 64 };
+    let refused = open(model, device::open(BackendKind::Cpu).unwrap(), Storage::Bf16, capacity);
+    let words = "no engine holds recurrent states in bfloat16 on cpu";
+    assert_eq!(refused.err().unwrap().to_string(), words);
+}
+
 /// Two ranks make the same calls together, of the sizes that they have to be of.
-fn split_in_two(name: &str, config: Config) {
+fn split_in_two(name: &str, config: Config, held: StateType) {
     let whole = Model::random(&config, 1).unwrap().architecture;
     let capacity = Capacity { sequences: 10, tokens: 300 };
-    split(&config, 2, (capacity, LargestStep { tokens: 400, logits: 10 }), |engine| {
+    split((&config, held), 2, (capacity, LargestStep { tokens: 400, logits: 10 }), |engine| {
         // Where GPUs share no memory, what they would is given back.
         if std::env::var_os("FAKE_CUDA_SHARED").is_some() {
             holds_what_was_predicted(engine, capacity).unwrap();

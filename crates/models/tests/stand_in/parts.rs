@@ -81,17 +81,22 @@ fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
     let log = std::env::var_os("FAKE_CUDA_COPIES").unwrap();
     let _ = std::fs::remove_file(&log);
     let (mut opened, mut told, mut counts) = (String::new(), String::new(), [0; 3]);
-    split(&config, ranks, (capacity, LargestStep { tokens, logits: sequences }), |engine| {
-        opened = std::fs::read_to_string(&log).unwrap();
-        std::fs::remove_file(&log).unwrap();
-        let ids: Vec<u32> = (0..tokens as u32).map(|id| id % 512).collect();
-        let prompts = ids.chunks(300).enumerate();
-        let batch = prompts.fold(Batch::new(), |batch, (slot, ids)| batch.with(slot, ids));
-        engine.step(&batch, Wanted::Last).unwrap();
-        told = std::fs::read_to_string(&log).unwrap();
-        counts = ["join_own", "meet", "join_many"]
-            .map(|kernel| engine.device().launches().of(&format!("decoder.{kernel}")).count);
-    });
+    split(
+        (&config, StateType::F32),
+        ranks,
+        (capacity, LargestStep { tokens, logits: sequences }),
+        |engine| {
+            opened = std::fs::read_to_string(&log).unwrap();
+            std::fs::remove_file(&log).unwrap();
+            let ids: Vec<u32> = (0..tokens as u32).map(|id| id % 512).collect();
+            let prompts = ids.chunks(300).enumerate();
+            let batch = prompts.fold(Batch::new(), |batch, (slot, ids)| batch.with(slot, ids));
+            engine.step(&batch, Wanted::Last).unwrap();
+            told = std::fs::read_to_string(&log).unwrap();
+            counts = ["join_own", "meet", "join_many"]
+                .map(|kernel| engine.device().launches().of(&format!("decoder.{kernel}")).count);
+        },
+    );
     std::fs::remove_file(std::env::var_os("FAKE_NCCL_CALLS").unwrap()).unwrap();
     let areas = opened.lines().filter_map(|line| line.strip_prefix("opened "));
     let areas: std::collections::BTreeSet<u64> = areas.map(|at| at.parse().unwrap()).collect();

@@ -47,8 +47,10 @@ pub(crate) fn subject(model: &ModelSpeedReport) -> String {
         Some(seconds) => format!(", loaded in {}", format::duration(seconds * 1e3)),
         None => String::new(),
     };
+    let states = model.states.as_ref().map(|held| format!(" with states in {held}"));
+    let states = states.unwrap_or_default();
     format!(
-        "{}: {}, {}, {} million parameters, {weights}, {} on {} ({}){loaded}",
+        "{}: {}, {}, {} million parameters, {weights}, {}{states} on {} ({}){loaded}",
         model.model,
         model.family,
         format::count(model.layers as usize, "layer"),

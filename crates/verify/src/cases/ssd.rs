@@ -35,6 +35,7 @@ fn cases() -> Vec<Case> {
     chunk(&mut list);
     ungated(&mut list);
     edges(&mut list);
+    narrow_states(&mut list);
     let call = Ssd::new(200, 4, 32, 64).batch(2).groups(2).every_part().initial();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     let parts = Property::Continuation(vec![90, 33, 77]);
@@ -142,6 +143,26 @@ fn ungated(list: &mut List) {
     list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
 }
 
+/// States in bfloat16, at the sizes of models and at sizes that no vector divides.
+fn narrow_states(list: &mut List) {
+    let base = |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part().narrow();
+    let step = base(1, 8).batch(6).groups(2).pool(9).padded();
+    list.add(Quick, "bf16-state/update-pool-padding", HALVES, &step);
+    list.add(Quick, "bf16-state/t130-g2", HALVES, &base(130, 4).groups(2).initial());
+    list.add(Standard, "bf16-state/t130-no-state", HALVES, &base(130, 4));
+    // Long and few: the states of segments stay float32, the first and the last are not.
+    list.add(Standard, "bf16-state/t2000-h2", BF16, &base(2000, 2).initial());
+    let varlen = base(0, 4).packed(&[63, 0, 1, 64, 65, 0, 129, 200]);
+    list.add(Quick, "bf16-state/varlen-pool-padding", BF16, &varlen.clone().pool(11).padded());
+    list.add(Standard, "bf16-state/varlen-no-state", BF16, &varlen);
+    for state in [20, 33, 34, 256] {
+        let odd = Ssd::new(3, 3, 20, state).batch(2).every_part().narrow().pool(4);
+        list.add(Standard, &format!("bf16-state/p20-n{state}"), HALVES, &odd);
+    }
+    let parts = Property::Continuation(vec![128, 100, 72]);
+    list.property(Standard, "bf16-state/continuation-128-100-72", BF16, parts, &base(300, 2));
+}
+
 fn edges(list: &mut List) {
     let base = |tokens| Ssd::new(tokens, 4, 32, 32).groups(2).every_part().initial();
     list.add(Quick, "edge/t1", ALL, &base(1));
@@ -193,6 +214,8 @@ struct Ssd {
     dt: (f64, f64),
     /// -A is drawn from here.
     rate: (f64, f64),
+    /// Whether states are in bfloat16.
+    narrow: bool,
 }
 
 impl Ssd {
@@ -207,6 +230,7 @@ impl Ssd {
             bias: false,
             dt: (-1.0, 1.0),
             rate: (0.1, 2.0),
+            narrow: false,
         };
         Recurrent::new(tokens, of)
     }
@@ -215,6 +239,11 @@ impl Ssd {
 impl Recurrent<Ssd> {
     fn groups(self, groups: usize) -> Self {
         self.with(|of| of.groups = groups)
+    }
+
+    /// With states in bfloat16.
+    fn narrow(self) -> Self {
+        self.with(|of| of.narrow = true).set("state_dtype", "bf16")
     }
 
     /// With D, z and dt_bias.
@@ -226,6 +255,7 @@ impl Recurrent<Ssd> {
 impl Recurrence for Ssd {
     fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
         let Self { heads, head_dim, state_dim, .. } = *self;
+        let held = if self.narrow { DType::Bf16 } else { DType::F32 };
         let values = of.shape(&[heads, head_dim]);
         let projection = of.shape(&[self.groups, state_dim]);
         let mut inputs = TensorMap::new();
@@ -246,7 +276,7 @@ impl Recurrence for Ssd {
         if self.bias {
             put("dt_bias", draw.normals(&[heads], DType::F32, 1.0));
         }
-        inputs.extend(of.states(draw, &[heads, head_dim, state_dim], DType::F32, 1.0));
+        inputs.extend(of.states(draw, &[heads, head_dim, state_dim], held, 1.0));
         inputs
     }
 }

@@ -16,8 +16,18 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
         list.push(case("prefill-b8-8192-h64", false, run::<8, 8192>));
         list.push(case("decode-b1-h64", false, run::<1, 1>));
         list.push(case("decode-b64-h64", false, run::<64, 1>));
+        list.push(case("decode-b256-h64-bf16-state", false, narrow_state));
     }
     list
+}
+
+/// States in bfloat16: half of the bytes.
+fn narrow_state(dtype: DType) -> (TensorMap, Settings) {
+    let (mut inputs, settings) = run::<256, 1>(dtype);
+    if let Some(state) = inputs.get_mut("initial_state") {
+        *state = state.cast(DType::Bf16);
+    }
+    (inputs, settings)
 }
 
 fn run<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {

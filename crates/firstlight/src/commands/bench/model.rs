@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     arguments.output.as_deref().map(run_folder::look).transpose()?;
     let place = first_of(arguments.split, arguments.backend)?;
     let mut source = source(arguments)?;
-    let architecture = source.open()?.architecture;
+    let architecture = source.open()?.with_scan_states(arguments.states.held())?.architecture;
     let part = architecture.shard(place).map_err(ModelError::from)?;
     let told = choose(arguments, &part)?;
     if !output.json {
@@ -151,7 +151,8 @@ fn timed(
     lengths.sort_unstable();
     lengths.dedup();
     let ranks = crew.map(|crew| &crew.ranks);
-    let found = models::verify(&name, source, backend, storage, sequences, &lengths, ranks)?;
+    let types = (storage, arguments.states.held());
+    let found = models::verify(&name, source, backend, types, sequences, &lengths, ranks)?;
     let mut report = ModelSpeedReport {
         schema: SCHEMA,
         model: name,
@@ -163,6 +164,7 @@ fn timed(
         backend,
         device: device_name(backend),
         dtype: storage.as_str().to_owned(),
+        states: arguments.states.told().map(str::to_owned),
         sequences: sequences as u64,
         load_seconds: None,
         checks: found.rows.clone(),
@@ -201,7 +203,8 @@ fn time(
     progress.step("loading".to_owned());
     let start = Instant::now();
     let device = device::open(report.backend)?;
-    let (model, room) = (subject.source.open()?, room(arguments, &device)?);
+    let model = subject.source.open()?.with_scan_states(arguments.states.held())?;
+    let room = room(arguments, &device)?;
     let mut engine = match subject.crew {
         Some(Crew { ranks, .. }) => {
             let opening = Opening::new(subject.source, report.backend, storage, room);

@@ -30,6 +30,9 @@ pub(super) struct Listening {
     cached_tokens: usize,
     max_num_queued_reqs: usize,
     keys: usize,
+    /// Type of the scan's states, where it is not the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mamba_ssm_cache_dtype: Option<&'static str>,
     /// What its user should know.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<&'static str>,
@@ -42,6 +45,7 @@ impl Listening {
         room: &Room,
         queued: usize,
         keys: &[String],
+        states: Option<&'static str>,
     ) -> Self {
         let open = keys.is_empty() && !address.ip().is_loopback();
         let warning = "everybody who reaches this address is answered: set FIRSTLIGHT_API_KEY";
@@ -55,6 +59,7 @@ impl Listening {
             cached_tokens: room.capacity.sequences * room.capacity.tokens,
             max_num_queued_reqs: queued,
             keys: keys.len(),
+            mamba_ssm_cache_dtype: states,
             warning: open.then_some(warning),
         }
     }
@@ -71,6 +76,9 @@ impl Listening {
              RAM: {swap_space:.1} GiB for preempted requests and more such states\n",
             self.models.join(" or ")
         );
+        if let Some(states) = self.mamba_ssm_cache_dtype {
+            let _ = writeln!(text, "states: {states}");
+        }
         if let Some(warning) = self.warning {
             let _ = writeln!(text, "warning: {warning}");
         }

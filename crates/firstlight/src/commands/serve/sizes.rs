@@ -37,7 +37,7 @@ impl Room {
         asked: &Sizes,
     ) -> anyhow::Result<Self> {
         let kind = models::engine_kind(device)?;
-        kind.check(storage)?;
+        kind.check(storage, architecture)?;
         let on_host = device.capabilities().backend == BackendKind::Cpu;
         let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
         let holding = models::holding(device, storage);

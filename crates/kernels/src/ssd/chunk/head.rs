@@ -78,7 +78,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
         let Scratch { decay, state, b, c, x, weighted, y, mix, packed } = scratch;
         state.resize(n * width, 0.0);
         // A zero state need not be multiplied: a pool has one for every sequence that begins.
-        let initial = operands.initial_state.map(|initial| &initial[at..at + width * n]);
+        let initial = operands.initial_state.as_deref().map(|initial| &initial[at..at + width * n]);
         let initial = initial.filter(|initial| !is_zero(initial));
         if let Some(initial) = initial {
             transpose(simd, initial, width, n, state);

@@ -9,14 +9,14 @@
 // for all heads; each head's matrix of mixing weights is made from them in shared memory.
 //
 // x, z, o [B, T, H, P], b, c [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; rate (A), dt_bias [H];
-// d [H] or [H, P] (d_per_channel); initial_state, final_state f32 [slots, H, P, N]; state_indices [Nseq] or null:
+// d [H] or [H, P] (d_per_channel); initial_state, final_state [slots, H, P, N] as state.cuh has them; state_indices [Nseq] or null:
 // negative is padding, which gives o = 0; states f32 [Nseq, segments - 1, H, P, N]: what segment s ends with, null for
 // one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned. x_row, dt_row, b_row (of c too), z_row are elements
 // from one token to the next (multiples of 8, but for dt); what belongs to a token lies side by side.
 //
 // Launch: grid (H / HEADS, segments, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES. It may overlap the kernel
 // that writes `states`.
-// Macros: those of chunk.cuh.
+// Macros: those of chunk.cuh, STATE_BF16 (0, 1).
 
 // Scores and mixing weights are made in pieces of one tile of 16 rows and up to 3 of 8 columns, on and below the diagonal:
 // eight pieces of like work. Piece by number: its row tile, first column tile, and how many.
@@ -72,9 +72,9 @@ DEVICE void make_mix(u32 mix, u32 b_tile, u32 c_tile, const float* decays, int w
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     ssd_chunk(const u16* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
               const u16* __restrict__ b, const u16* __restrict__ c, const void* __restrict__ d,
-              const u16* __restrict__ z, const void* __restrict__ dt_bias, const float* __restrict__ initial_state,
+              const u16* __restrict__ z, const void* __restrict__ dt_bias, const Held* __restrict__ initial_state,
               const int* __restrict__ cu_seqlens, const int* __restrict__ state_indices,
-              const float* __restrict__ states, u16* __restrict__ o, float* __restrict__ final_state, int tokens,
+              const float* __restrict__ states, u16* __restrict__ o, Held* __restrict__ final_state, int tokens,
               int heads, int groups, int x_row, int dt_row, int b_row, int z_row, int segments, int dt_f32, int rate_f32, int d_f32, int bias_f32, int d_per_channel,
               int softplus, float dt_min, float dt_max) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -128,14 +128,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   State h;
   {
     const int head = warp / (P / (16 * COLUMN_TILES));
-    const float* from = nullptr;
+    const float* carried = nullptr;
+    const Held* initial = nullptr;
     if (!segment.is_first) {
       wait_for_previous();
-      from = states + (((i64)sequence * (segments - 1) + blockIdx.y - 1) * heads + head_block + head) * (P * N);
+      carried = states + (((i64)sequence * (segments - 1) + blockIdx.y - 1) * heads + head_block + head) * (P * N);
     } else if (initial_state != nullptr) {
-      from = initial_state + ((i64)slot * heads + head_block + head) * (P * N);
+      initial = initial_state + ((i64)slot * heads + head_block + head) * (P * N);
     }
-    read_state(h, from, warp, lane);
+#if STATE_BF16
+    if (segment.is_first) {
+      read_state(h, initial, warp, lane);
+    } else {
+      read_state(h, carried, warp, lane);
+    }
+#else
+    read_state(h, segment.is_first ? initial : carried, warp, lane);
+#endif
   }
   float* const skips = (float*)(shared + SKIPS_AT);
   for (int i = thread; i < WIDTH; i += THREADS) {

@@ -1,5 +1,5 @@
 // What the chunk kernels of mma.sync share: the shape of a block, its shared memory and the products that change a state.
-// Stands behind ampere.cuh, storage.cuh and decays.cuh. Design: README.md.
+// Stands behind ampere.cuh, storage.cuh, decays.cuh and state.cuh. Design: README.md.
 //
 // Macros: DTYPE (bf16, f16), P (multiple of 16 * COLUMN_TILES), N (multiple of 32), HEADS (of a block, all of one group),
 // COLUMN_TILES (1, 2: tiles of 16 of the P columns that a warp owns), STAGES (1, 2), STATES_ONLY (0, 1),
@@ -71,7 +71,13 @@ DEVICE int state_index(int warp, int lane, int ct, int n, int half) {
   return row * N + n * 8 + lane % 4 * 2;
 }
 
-DEVICE void read_state(State& h, const float* from, int warp, int lane) {
+DEVICE float2 load_pair(const float* at) { return *(const float2*)at; }
+DEVICE float2 load_pair(const u16* at) { return widen_states(*(const u32*)at); }
+DEVICE void store_pair(float* at, float first, float second) { *(float2*)at = make_float2(first, second); }
+DEVICE void store_pair(u16* at, float first, float second) { *(u32*)at = narrow_states(first, second); }
+
+template <class T>
+DEVICE void read_state(State& h, const T* from, int warp, int lane) {
 #pragma unroll
   for (int ct = 0; ct < COLUMN_TILES; ct++) {
 #pragma unroll
@@ -79,7 +85,7 @@ DEVICE void read_state(State& h, const float* from, int warp, int lane) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         float2 pair = make_float2(0.0f, 0.0f);
-        if (from != nullptr) pair = *(const float2*)(from + state_index(warp, lane, ct, n, half));
+        if (from != nullptr) pair = load_pair(from + state_index(warp, lane, ct, n, half));
         h[ct][n][half * 2] = pair.x;
         h[ct][n][half * 2 + 1] = pair.y;
       }
@@ -87,15 +93,15 @@ DEVICE void read_state(State& h, const float* from, int warp, int lane) {
   }
 }
 
-DEVICE void write_state(const State& h, float* to, int warp, int lane) {
+template <class T>
+DEVICE void write_state(const State& h, T* to, int warp, int lane) {
 #pragma unroll
   for (int ct = 0; ct < COLUMN_TILES; ct++) {
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        *(float2*)(to + state_index(warp, lane, ct, n, half)) =
-            make_float2(h[ct][n][half * 2], h[ct][n][half * 2 + 1]);
+        store_pair(to + state_index(warp, lane, ct, n, half), h[ct][n][half * 2], h[ct][n][half * 2 + 1]);
       }
     }
   }

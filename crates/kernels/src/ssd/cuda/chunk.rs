@@ -15,6 +15,7 @@ const CHUNK: &[Part] = &[
     source!("../../cuda/ampere.cuh"),
     source!("../../cuda/storage.cuh"),
     source!("decays.cuh"),
+    source!("state.cuh"),
     source!("chunk.cuh"),
     source!("chunk.cu"),
 ];
@@ -22,6 +23,7 @@ const STATES: &[Part] = &[
     source!("../../cuda/ampere.cuh"),
     source!("../../cuda/storage.cuh"),
     source!("decays.cuh"),
+    source!("state.cuh"),
     source!("chunk.cuh"),
     source!("states.cu"),
 ];
@@ -129,6 +131,11 @@ fn source(
         .define("STATES_ONLY", usize::from(name == STATES_KERNEL.0))
 }
 
+/// The chunk kernel for states of a type.
+fn chunk(source: KernelSource, states: DType) -> KernelSource {
+    source.define("STATE_BF16", u8::from(states == DType::Bf16))
+}
+
 /// The kernel for tensors whose tokens lie apart: an argument more costs registers that are short.
 fn form(source: KernelSource, strided: bool) -> KernelSource {
     if strided { source.define("STRIDED", 1) } else { source }
@@ -170,14 +177,18 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         let tile = Tile { heads: *heads, column_tiles: 2, stages: *stages };
         (tile.shared_bytes(dims.0, dims.1, false) <= arch.shared_bytes as usize).then_some(tile)
     };
-    let combine = segments::combine_source(arch.arch());
+    let combine = |states| segments::combine_source(states, arch.arch());
+    let combine = [DType::F32, DType::Bf16].map(combine);
     let Some(tile) = SHAPES.iter().find_map(fits).filter(|_| fits_registers(arch)) else {
-        return vec![combine];
+        return combine.to_vec();
     };
     let of = |kernel| source(kernel, DType::Bf16, dims, tile, arch.arch());
+    let chunk_of = |states| chunk(of(CHUNK_KERNEL), states);
+    let dense = [chunk_of(DType::F32), of(STATES_KERNEL)];
     // As models hand them over: parts of one projection.
-    let strided = [form(of(CHUNK_KERNEL), true), form(of(STATES_KERNEL), true)];
-    [of(CHUNK_KERNEL), of(STATES_KERNEL), combine].into_iter().chain(strided).collect()
+    let strided = [chunk_of(DType::F32), chunk_of(DType::Bf16), of(STATES_KERNEL)];
+    let strided = strided.map(|source| form(source, true));
+    dense.into_iter().chain(combine).chain(strided).collect()
 }
 
 arguments! {
@@ -220,8 +231,8 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     } else {
         None
     };
-    let kernel = form(source(CHUNK_KERNEL, problem.dtype, dims, tile, planner.arch()), strided);
-    let kernel = planner.kernel(&kernel)?;
+    let kernel = source(CHUNK_KERNEL, problem.dtype, dims, tile, planner.arch());
+    let kernel = planner.kernel(&form(chunk(kernel, problem.state_dtype), strided))?;
     let args = SsdChunk {
         x: &operands.x,
         dt: &operands.dt,
@@ -261,7 +272,7 @@ mod tests {
     #[test]
     fn blocks_for_the_models_are_bundled_and_fit() {
         for arch in BundledArch::ALL {
-            let expect = if fits_registers(arch) { 5 } else { 1 };
+            let expect = if fits_registers(arch) { 7 } else { 2 };
             assert_eq!(bundled(arch).len(), expect, "{}", arch.arch());
         }
         // By hand: stages of 2 * 16 KiB of B and C and 32 KiB of x, decays, mixing weights, staging, D.

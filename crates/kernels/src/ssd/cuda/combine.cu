@@ -2,16 +2,16 @@
 //
 //   states[s] <- 2^decays[s] states[s - 1] + states[s],  states[-1] the initial state
 //
-// states f32 [Nseq, segments - 1, H, size], decays f32 [Nseq, segments - 1, H]; initial_state f32 [slots, H, size] or
-// null; size = P N is a multiple of 4. Segments as in chunk.cuh.
+// states f32 [Nseq, segments - 1, H, size], decays f32 [Nseq, segments - 1, H]; initial_state [slots, H, size] as state.cuh has it,
+// or null; size = P N is a multiple of 4. Segments as in chunk.cuh.
 //
-// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). It may overlap the kernel before it. Macros: none.
+// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). It may overlap the kernel before it. Macros: STATE_BF16 (0, 1).
 
 constexpr int Q = 64;
 constexpr int AHEAD = 8;
 
 extern "C" __global__ void __launch_bounds__(256)
-    ssd_combine(float* __restrict__ states, const float* __restrict__ decays, const float* __restrict__ initial_state,
+    ssd_combine(float* __restrict__ states, const float* __restrict__ decays, const Held* __restrict__ initial_state,
                 const int* __restrict__ cu_seqlens, const int* __restrict__ state_indices, int tokens, int heads,
                 int size, int segments) {
 #if __CUDA_ARCH__ >= 900
@@ -28,7 +28,16 @@ extern "C" __global__ void __launch_bounds__(256)
   float4* const mine = (float4*)(states + row * size) + at;
   const long long stride = (long long)heads * size / 4;
   float4 h = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (initial_state != nullptr) h = ((const float4*)(initial_state + ((long long)slot * heads + head) * size))[at];
+  if (initial_state != nullptr) {
+    const Held* const from = initial_state + ((long long)slot * heads + head) * size;
+#if STATE_BF16
+    const uint2 four = ((const uint2*)from)[at];
+    const float2 low = widen_states(four.x), high = widen_states(four.y);
+    h = make_float4(low.x, low.y, high.x, high.y);
+#else
+    h = ((const float4*)from)[at];
+#endif
+  }
   for (int first = 0; first < count; first += AHEAD) {
     float4 own[AHEAD];
     float factor[AHEAD];

@@ -7,15 +7,16 @@
 // lanes in pieces of VECTOR. The next token's inputs come while one is computed.
 //
 // x, z, o [B, T, H, P], B, C [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; A, dt_bias [H],
-// D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state f32 [slots, H, P, N]; state_indices
+// D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state [slots, H, P, N] as state.cuh has them; state_indices
 // [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
 // Tokens of x, dt, B, C and z lie x_row .. z_row elements apart; those of B and C at whole vectors. The states may be one
 // tensor, advanced in place. States are read before the kernel ahead in the stream has ended: it must not write them.
 //
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
-// Macros: DTYPE (f32, bf16, f16), N, VECTOR (divides N; 4 f32 are 16 bytes), LANES (power of two up to 32),
-// ROWS (power of two), WARPS, BLOCKS_PER_SM (register cap), ONE_TOKEN (1: no sequence is longer, nothing is loaded ahead).
+// Macros: DTYPE (f32, bf16, f16), STATE_BF16 (0, 1), N, VECTOR (divides N; of the states and of B and C up to 16 bytes), LANES
+// (power of two up to 32), ROWS (power of two), WARPS, BLOCKS_PER_SM (register cap), ONE_TOKEN (1: no sequence is longer, nothing
+// is loaded ahead).
 
 #ifndef WARPS
 #define WARPS 4
@@ -52,6 +53,69 @@ DEVICE void reduce(float* sums, int lane, int& own) {
   }
 }
 
+// VECTOR neighbouring numbers of a state. Nothing of them is kept in the first cache, where they are vectors.
+DEVICE void load_state(float (&to)[VECTOR], const Held* at) {
+#if STATE_BF16
+  if constexpr (VECTOR == 1) {
+    to[0] = __uint_as_float((u32)*at << 16);
+  } else {
+    u32 word[VECTOR / 2];
+    if constexpr (VECTOR == 8) {
+      const uint4 four = __ldcg((const uint4*)at);
+      word[0] = four.x;
+      word[1] = four.y;
+      word[2] = four.z;
+      word[3] = four.w;
+    } else if constexpr (VECTOR == 4) {
+      const uint2 two = __ldcg((const uint2*)at);
+      word[0] = two.x;
+      word[1] = two.y;
+    } else {
+      word[0] = __ldcg((const u32*)at);
+    }
+#pragma unroll
+    for (int w = 0; w < VECTOR / 2; w++) {
+      const float2 pair = widen_states(word[w]);
+      to[2 * w] = pair.x;
+      to[2 * w + 1] = pair.y;
+    }
+  }
+#else
+  if constexpr (VECTOR == 4) {
+    const float4 four = __ldcg((const float4*)at);
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
+  } else {
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) to[v] = at[v];
+  }
+#endif
+}
+
+DEVICE void store_state(Held* at, const float (&from)[VECTOR]) {
+#if STATE_BF16
+  if constexpr (VECTOR == 8) {
+    __stcg((uint4*)at, make_uint4(narrow_states(from[0], from[1]), narrow_states(from[2], from[3]),
+                                  narrow_states(from[4], from[5]), narrow_states(from[6], from[7])));
+  } else if constexpr (VECTOR == 4) {
+    __stcg((uint2*)at, make_uint2(narrow_states(from[0], from[1]), narrow_states(from[2], from[3])));
+  } else if constexpr (VECTOR == 2) {
+    __stcg((u32*)at, narrow_states(from[0], from[1]));
+  } else {
+    *at = (Held)narrow_states(from[0], 0.0f);
+  }
+#else
+  if constexpr (VECTOR == 4) {
+    __stcg((float4*)at, make_float4(from[0], from[1], from[2], from[3]));
+  } else {
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) at[v] = from[v];
+  }
+#endif
+}
+
 constexpr int LEFT = ROWS > LANES ? ROWS / LANES : 1;       // rows whose sums a lane ends with
 constexpr int SHARERS = LANES > ROWS ? LANES / ROWS : 1;  // lanes that end with the same row
 
@@ -64,9 +128,10 @@ struct Token {
 
 // Brings the rows of the block that is `ahead` further on in launch order into the second cache: memory is then kept busy
 // while the blocks of a multiprocessor compute and hand over to their successors.
-DEVICE void announce(const float* initial_state, const int* state_indices, int ahead, int sequences, int sequence, int heads,
+DEVICE void announce(const Held* initial_state, const int* state_indices, int ahead, int sequences, int sequence, int heads,
                      int head_dim) {
   constexpr int BLOCK_ROWS = WARPS * WARP_ROWS;
+  constexpr int LINE = 128 / sizeof(Held);
   const int of_sequence = gridDim.x * gridDim.y;
   const i64 block = ahead + blockIdx.x + (i64)gridDim.x * blockIdx.y + (i64)of_sequence * sequence;
   const i64 other = block / of_sequence;
@@ -76,7 +141,7 @@ DEVICE void announce(const float* initial_state, const int* state_indices, int a
   const int within = (int)(block - other * of_sequence), first = within % gridDim.x * BLOCK_ROWS;
   const i64 from = (((i64)slot * heads + within / gridDim.x) * head_dim + first) * N;
   const int end = min(BLOCK_ROWS, head_dim - first) * N;
-  for (int i = threadIdx.x * 32; i < end; i += 32 * 32 * WARPS) {
+  for (int i = threadIdx.x * LINE; i < end; i += LINE * 32 * WARPS) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(initial_state + from + i));
   }
 }
@@ -85,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     ssd_recurrent(const char* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
                   const char* __restrict__ b, const char* __restrict__ c, const void* __restrict__ d,
                   const char* __restrict__ z, const void* __restrict__ dt_bias,
-                  const float* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
-                  const int* __restrict__ state_indices, char* __restrict__ o, float* __restrict__ final_state,
+                  const Held* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
+                  const int* __restrict__ state_indices, char* __restrict__ o, Held* __restrict__ final_state,
                   int sequences, int tokens, int heads, int groups, int head_dim, int x_row, int dt_row, int b_row, int c_row, int z_row, int dt_f32, int rate_f32, int d_f32,
                   int bias_f32, int d_per_channel, int softplus, float dt_min, float dt_max, int ahead) {
   const int lane = threadIdx.x % 32, head = blockIdx.y, group = head / (heads / groups);
@@ -125,18 +190,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       for (int p = 0; p < PIECES; p++) {
         const int column = (p * LANES + row_lane) * VECTOR;
         const bool there = initial_state != nullptr && first + r < head_dim && (N % (LANES * VECTOR) == 0 || column < N);
-        const float* const at = initial_state + state + r * N + column;
-        if constexpr (VECTOR == 4) {
-          float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (there) four = __ldcg((const float4*)at);
-          h[r][p][0] = four.x;
-          h[r][p][1] = four.y;
-          h[r][p][2] = four.z;
-          h[r][p][3] = four.w;
-        } else {
 #pragma unroll
-          for (int v = 0; v < VECTOR; v++) h[r][p][v] = there ? at[v] : 0.0f;
-        }
+        for (int v = 0; v < VECTOR; v++) h[r][p][v] = 0.0f;
+        if (there) load_state(h[r][p], initial_state + state + r * N + column);
       }
     }
     if (ahead > 0 && initial_state != nullptr) {
@@ -238,13 +294,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       for (int p = 0; p < PIECES; p++) {
         const int column = (p * LANES + row_lane) * VECTOR;
         if (first + r >= head_dim || (N % (LANES * VECTOR) != 0 && column >= N)) continue;
-        float* const at = final_state + state + r * N + column;
-        if constexpr (VECTOR == 4) {
-          __stcg((float4*)at, make_float4(h[r][p][0], h[r][p][1], h[r][p][2], h[r][p][3]));
-        } else {
-#pragma unroll
-          for (int v = 0; v < VECTOR; v++) at[v] = h[r][p][v];
-        }
+        store_state(final_state + state + r * N + column, h[r][p]);
       }
     }
   }

@@ -10,8 +10,12 @@ use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSour
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "recurrent", why_not, plan };
 
-const PARTS: &[Part] =
-    &[source!("../../cuda/order.cuh"), source!("../../cuda/storage.cuh"), source!("recurrent.cu")];
+const PARTS: &[Part] = &[
+    source!("../../cuda/order.cuh"),
+    source!("../../cuda/storage.cuh"),
+    source!("state.cuh"),
+    source!("recurrent.cu"),
+];
 
 const WARPS: usize = 4;
 /// Most values of the state that a lane holds.
@@ -28,9 +32,10 @@ struct Tile {
 }
 
 impl Tile {
-    fn of(state_dim: usize) -> Self {
-        let vector =
-            [4, 2, 1].into_iter().find(|wide| state_dim.is_multiple_of(*wide)).unwrap_or(1);
+    /// `most` values of a vector at most: as many as 16 bytes of the states hold, and of B and C.
+    fn of(state_dim: usize, most: usize) -> Self {
+        let fits = |wide: &usize| *wide <= most && state_dim.is_multiple_of(*wide);
+        let vector = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
         let lanes = state_dim.div_ceil(vector).next_power_of_two().min(32);
         let of_row = state_dim.div_ceil(lanes * vector) * vector;
         let rows = [8, 4, 2, 1].into_iter().find(|rows| rows * of_row <= HELD).unwrap_or(1);
@@ -62,13 +67,21 @@ fn resident(state_dim: usize, one_token: bool) -> usize {
     }
 }
 
+/// Types of the large tensors and of the states.
+type Types = (DType, DType);
+
 /// `one_token` is for calls in which no sequence is longer.
-fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> KernelSource {
-    let tile = Tile::of(state_dim);
+fn source(
+    (dtype, states): Types,
+    (state_dim, tile): (usize, Tile),
+    one_token: bool,
+    arch: GpuArch,
+) -> KernelSource {
     // For 12.x the compiler needs a few registers more than five blocks leave, and would spill them.
     let most = if arch.as_str().starts_with("sm_12") { 4 } else { usize::MAX };
     KernelSource::new("ssd_recurrent", PARTS, arch)
         .define("DTYPE", dtype)
+        .define("STATE_BF16", u8::from(states == DType::Bf16))
         .define("N", state_dim)
         .define("VECTOR", tile.vector)
         .define("LANES", tile.lanes)
@@ -78,9 +91,18 @@ fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> Ker
         .define("BLOCKS_PER_SM", resident(state_dim, one_token).min(most))
 }
 
+/// Most values of a vector: beside states in bfloat16 are no wider inputs.
+fn widest(states: DType) -> usize {
+    if states == DType::Bf16 { 8 } else { 4 }
+}
+
 /// The state width of the models, as they are stored.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    [true, false].map(|one_token| source(DType::Bf16, 128, one_token, arch.arch())).to_vec()
+    let of = |states| {
+        let tile = (128, Tile::of(128, widest(states)));
+        [true, false].map(|one_token| source((DType::Bf16, states), tile, one_token, arch.arch()))
+    };
+    [DType::F32, DType::Bf16].into_iter().flat_map(of).collect()
 }
 
 arguments! {
@@ -95,11 +117,15 @@ arguments! {
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let one_token = problem.sequences.longest() <= 1;
-    let source = source(problem.dtype, problem.state_dim, one_token, planner.arch());
-    let kernel = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
+    let types = (problem.dtype, problem.state_dtype);
+    // Tokens of B and C begin at whole vectors.
+    let whole = [operands.apart.b, operands.apart.c].iter().all(|apart| apart % 8 == 0);
+    let tile = Tile::of(problem.state_dim, if whole { widest(problem.state_dtype) } else { 4 });
+    let source = source(types, (problem.state_dim, tile), one_token, planner.arch());
+    let kernel = planner.kernel(&source)?;
     let sequences = problem.sequences.count();
-    let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
+    let blocks = problem.head_dim.div_ceil(tile.block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
     // Where more blocks are to come than run at once, each announces the state of one half of those further on.
     let more = one_token && blocks * problem.heads * sequences > at_once;
@@ -142,18 +168,24 @@ mod tests {
 
     #[test]
     fn rows_lie_over_the_lanes_that_fill_them() {
-        for (state_dim, vector, lanes, rows) in [
-            (128, 4, 32, 8),
-            (256, 4, 32, 4),
-            (512, 4, 32, 2),
-            (64, 4, 16, 8),
-            (16, 4, 4, 8),
-            (20, 4, 8, 8),
-            (33, 1, 32, 8),
-            (34, 2, 32, 8),
-            (1, 1, 1, 8),
+        for (state_dim, most, vector, lanes, rows) in [
+            (128, 4, 4, 32, 8),
+            (256, 4, 4, 32, 4),
+            (512, 4, 4, 32, 2),
+            (64, 4, 4, 16, 8),
+            (16, 4, 4, 4, 8),
+            (20, 4, 4, 8, 8),
+            (33, 4, 1, 32, 8),
+            (34, 4, 2, 32, 8),
+            (1, 4, 1, 1, 8),
+            // Of states in bfloat16.
+            (128, 8, 8, 16, 4),
+            (256, 8, 8, 32, 4),
+            (512, 8, 8, 32, 2),
+            (20, 8, 4, 8, 8),
+            (33, 8, 1, 32, 8),
         ] {
-            assert_eq!(Tile::of(state_dim), Tile { vector, lanes, rows }, "{state_dim}");
+            assert_eq!(Tile::of(state_dim, most), Tile { vector, lanes, rows }, "{state_dim}");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Long sequences that are few are cut into segments: how many, and the launches that make the states between them.
 
 use super::operands::Operands;
+use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{Planner, arguments, int};
 use crate::ssd::SsdProblem;
 use device::cuda::{Buffer, CudaError, GpuArch, Kernel, KernelSource, Launch, Part};
 use std::sync::Arc;
 
-const COMBINE: &[Part] = &[source!("combine.cu")];
+const COMBINE: &[Part] = &[source!("state.cuh"), source!("combine.cu")];
 
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;
@@ -15,8 +16,9 @@ pub(super) const CHUNK_TOKENS: usize = 64;
 const SEGMENT_CHUNKS: usize = 2;
 
 /// The kernel that chains the states of segments.
-pub(super) fn combine_source(arch: GpuArch) -> KernelSource {
-    KernelSource::new("ssd_combine", COMBINE, arch)
+pub(super) fn combine_source(states: DType, arch: GpuArch) -> KernelSource {
+    let narrow = u8::from(states == DType::Bf16);
+    KernelSource::new("ssd_combine", COMBINE, arch).define("STATE_BF16", narrow)
 }
 
 /// Segments that the sequences are cut into, where a block takes `heads` heads: as many as give every multiprocessor a
@@ -55,7 +57,7 @@ pub(super) fn plan_states(
     segments: usize,
 ) -> Result<Arc<Buffer>, CudaError> {
     let sequences = problem.sequences.count();
-    let combine = planner.kernel(&combine_source(planner.arch()))?;
+    let combine = planner.kernel(&combine_source(problem.state_dtype, planner.arch()))?;
     let rows = sequences * (segments - 1) * problem.heads;
     let states = planner.scratch(rows * problem.state_len())?;
     let decays = planner.scratch(rows)?;
