@@ -164,6 +164,15 @@ def ssd(frame):
         y, final = ops.ssd(x, dt, a, b, c, D=d, dt_bias=bias, initial_state=state, return_state=True)
         check(frame, f"ssd {batch}x{tokens}x{heads}", y, wanted)
         check(frame, "  its state", final, after)
+        if frame.dtype == "bfloat16":
+            narrow, narrow64 = frame.draw(batch, heads, p, n)
+            wanted, after = ssd_by_token(x64, steps, frame.back(a), b64, c64, d64, narrow64)
+            y, final = ops.ssd(x, dt, a, b, c, D=d, dt_bias=bias, initial_state=narrow, return_state=True)
+            check(frame, "  from a state in bfloat16", y, wanted)
+            check(frame, "  its state", final, after)
+            assert final.dtype == narrow.dtype, final.dtype
+            ops.ssd(x, dt, a, b, c, D=d, dt_bias=bias, state=narrow)
+            check(frame, "  its state in place", narrow, after)
 
 
 def selective_scan(frame):
