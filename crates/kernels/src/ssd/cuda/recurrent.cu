@@ -59,7 +59,7 @@ DEVICE void load_state(float (&to)[VECTOR], const Held* at) {
   if constexpr (VECTOR == 1) {
     to[0] = __uint_as_float((u32)*at << 16);
   } else {
-    u32 word[VECTOR / 2];
+    u32 word[(VECTOR + 1) / 2];
     if constexpr (VECTOR == 8) {
       const uint4 four = __ldcg((const uint4*)at);
       word[0] = four.x;
