@@ -80,7 +80,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "w_group",
             SettingKind::Count,
             "128",
-            "columns of w with a factor of their own, where a row has several; a multiple of 32",
+            "columns of w with a factor of their own, where a row has several; a multiple of 32, of 16 for w in i8",
         ),
         setting("scale", SettingKind::Number, "1", "factor of what is added to the residual"),
         setting("eps", SettingKind::Number, "1e-5", "added to the mean square of x; above 0"),
@@ -274,8 +274,9 @@ fn scales(
     [outputs, depth]: [usize; 2],
 ) -> Result<Option<Scales>, OpError> {
     let group = options.w_group;
-    if group == 0 || !group.is_multiple_of(GROUPED) {
-        return Err(refused(SPEC.name, "w_group", group, format!("a multiple of {GROUPED}")));
+    let least = if narrow == Some(DType::I8) { GROUPED / 2 } else { GROUPED };
+    if group == 0 || !group.is_multiple_of(least) {
+        return Err(refused(SPEC.name, "w_group", group, format!("a multiple of {least}")));
     }
     const BELOW: [(&str, DType); 2] = [("w_zero", DType::U8), ("w_offset", DType::F32)];
     let mut below = BELOW.iter().filter(|(name, _)| inputs.get(name).is_some());

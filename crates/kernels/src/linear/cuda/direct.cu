@@ -27,8 +27,9 @@
 // With THROUGH, x, as it is, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
 // without zeros, for which there are no registers left.
 //
-// Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, or 128 of four bits for one
-// row), OFFSET (for one row: whether w_offset is given), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one
+// Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, 16 of eight bits, or 128 of four
+// bits for one row), OFFSET (for one row: whether w_offset is given; for more than
+// eight whether that or w_zero is), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one
 // row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -71,17 +72,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int own = warp * BATCHED + lane % 4 * PIECE;  // the lane's first column of a round
   int fed_tile = 0, fed_column = own;
 #if BLOCKS
-  // Of the batch's blocks, the two of which the lane finishes sums.
+  // Of the batch's blocks, the two of which the lane finishes sums; if FOLDED those of its own loads, or of one half of these, the
+  // other half's being its neighbour's.
   const int all_blocks = ceil_div(inputs, BLOCK), w_rows = SWIGLU ? 2 * columns : columns;
   const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
-  const int pair = has_blocks ? lane % 4 * 2 : 0, own_block = warp * BATCHED_BLOCKS + pair;
+  const int of_loads = OF_LANE == 2 ? lane % 4 : lane % 2 * LOADED_BLOCKS + lane % 4 / 2, next_block = FOLDED ? LOADED_BLOCKS : 1;
+  const int pair = FOLDED ? of_loads : has_blocks ? lane % 4 * 2 : 0, own_block = warp * BATCHED_BLOCKS + pair;
   int fed_block = own_block, fed_row = 0, fed_other = 0;
 #endif
   const Weight *low = w, *high = w;
   bool low_there = false, high_there = false;
 #if WEIGHT_BITS == 4
   const unsigned char *low_zero = w_zero, *high_zero = w_zero;
-  const bool offsets = TOKENS == 1 ? OFFSET : w_offset != nullptr;
+  const bool offsets = TOKENS == 1 ? OFFSET : (!FOLDED || OFFSET) && w_offset != nullptr;
   const unsigned char* const w_below = offsets ? (const unsigned char*)w_offset : w_zero;
 #endif
   const auto point = [&](int tile) {
@@ -107,10 +110,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 #if BLOCKS
 #pragma unroll
-    for (int b = 0; b < 2; b++) {
-      const i64 at = (i64)min(fed_block + b, all_blocks - 1) * w_rows;
+    for (int b = 0; b < OF_LANE; b++) {
+      const i64 at = (i64)min(fed_block + b * next_block, all_blocks - 1) * w_rows;
       batch.factor[b] = load_factor(w_scale, at + fed_row, factor_bits), batch.factor[2 + b] = load_factor(w_scale, at + fed_other, factor_bits);
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && (!FOLDED || OFFSET)
       batch.below[b] = batch.below[2 + b] = 8;
       if (OFFSET || w_below != nullptr) batch.below[b] = load_below(w_below, at + fed_row, offsets), batch.below[2 + b] = load_below(w_below, at + fed_other, offsets);
 #endif
@@ -214,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   clear();
   // Of batches whose factors differ.
-  constexpr bool BY_BATCH = GROUPED || BLOCKS || HALVED;
+  constexpr bool BY_BATCH = GROUPED || BLOCKS && !FOLDED || HALVED;
   float total[COLUMNS][4] = {};
   // Of the lane's columns of x in each product; tokens beyond the last give sums of no use.
   u32 x_row[COLUMNS];
@@ -247,33 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
   };
   const auto all_of = [&](int n, int i) { return CHAINS == 1 ? sum[0][n][i] : sum[0][n][i] + sum[CHAINS - 1][n][i]; };
-  // What a lane loaded as the numbers of two products: of chunk c of load s, whose group is f.
-  const auto numbers_of = [&](const Batch& batch, int s, int c, int f, u32 (&first_rows)[4], u32 (&second_rows)[4]) {
-    const uint4 &a = batch.low[s], &b = batch.high[s];
-#if WEIGHT_BITS == 4 && !HALVED
-    const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
-    u32 low_pair[4], high_pair[4];
-    four_bits(low_bits, less_of(batch.low_zero[f]), low_pair);
-    four_bits(high_bits, less_of(batch.high_zero[f]), high_pair);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      first_rows[2 * i] = low_pair[i], first_rows[2 * i + 1] = high_pair[i];
-      second_rows[2 * i] = low_pair[2 + i], second_rows[2 * i + 1] = high_pair[2 + i];
-    }
-#elif WEIGHT_BITS == 4
-    const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
-    four_bits(low_bits << 2, first_rows[0], first_rows[2]);
-    four_bits(high_bits << 2, first_rows[1], first_rows[3]);
-    four_bits(low_bits >> 6, second_rows[0], second_rows[2]);
-    four_bits(high_bits >> 6, second_rows[1], second_rows[3]);
-#else
-    small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
-    small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
-    small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
-    small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
-#endif
-  };
-#if BLOCKS
+#if BLOCKS && !FOLDED
   // Of the batch's blocks the factors of the lane's two rows, and of four bits their zeros or offsets, stand in the lanes of these rows.
   const auto multiply_blocks = [&](const Batch& batch) {
     float factor[4];
@@ -351,8 +328,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
   };
 #endif
-#if !BLOCKS
+#if !BLOCKS || FOLDED
   const auto multiply_batch = [&](const Batch& batch) {
+#if FOLDED
+    const Folds folds = Folds::of(batch, factor_bits, w_offset != nullptr);
+#endif
     float back[COLUMNS][2];
 #if WEIGHT_BITS == 4 && HALVED && !BLOCKS
     float2 x_sums[COLUMNS][FACTORS][2];
@@ -387,6 +367,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int c = 0; c < CHUNKS; c++) {
           u32 first_rows[4], second_rows[4];
           numbers_of(batch, s, c, f, first_rows, second_rows);
+#if FOLDED
+          folds.meet(s, first_rows), folds.meet(s, second_rows);
+#endif
 #pragma unroll
           for (int n = 0; n < COLUMNS; n++) {
             const uint4 values = x_of(n, s, c);
@@ -451,7 +434,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int r = 0; r < RING; r++) {
         if (r != 0 && left <= r) break;
-#if BLOCKS
+#if BLOCKS && !FOLDED
         multiply_blocks(batch[r]);
 #else
         multiply_batch(batch[r]);

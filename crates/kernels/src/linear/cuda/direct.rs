@@ -16,30 +16,28 @@ pub(super) use bundle::bundled;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "direct", why_not, plan };
 
-const PARTS: &[Part] = &[
-    source!("../../cuda/ampere.cuh"),
-    source!("../../cuda/storage.cuh"),
-    source!("../../cuda/narrow.cuh"),
-    source!("convolution.cuh"),
-    source!("stream.cuh"),
-    source!("direct_weights.cuh"),
-    source!("direct_batch.cuh"),
-    source!("direct_rows.cuh"),
-    source!("direct.cu"),
-];
+/// A kernel behind what both kinds share.
+macro_rules! parts {
+    ($kernel:literal) => {
+        &[
+            source!("../../cuda/ampere.cuh"),
+            source!("../../cuda/storage.cuh"),
+            source!("../../cuda/narrow.cuh"),
+            source!("convolution.cuh"),
+            source!("stream.cuh"),
+            source!("direct_weights.cuh"),
+            source!("direct_batch.cuh"),
+            source!("direct_numbers.cuh"),
+            source!("direct_rows.cuh"),
+            source!($kernel),
+        ]
+    };
+}
 
-/// The same with what makes several rows of x ready in the kernel's place.
-const READY: &[Part] = &[
-    source!("../../cuda/ampere.cuh"),
-    source!("../../cuda/storage.cuh"),
-    source!("../../cuda/narrow.cuh"),
-    source!("convolution.cuh"),
-    source!("stream.cuh"),
-    source!("direct_weights.cuh"),
-    source!("direct_batch.cuh"),
-    source!("direct_rows.cuh"),
-    source!("direct_ready.cu"),
-];
+const PARTS: &[Part] = parts!("direct.cu");
+
+/// What makes several rows of x ready.
+const READY: &[Part] = parts!("direct_ready.cu");
 
 /// As in `direct.cu` and `stream.cuh`.
 const WARPS: usize = 8;
@@ -86,14 +84,24 @@ impl Weights {
         self == Self::U4
     }
 
-    /// Columns that all warps load at once, of groups of 32 or of others.
+    /// Columns that all warps load at once, of groups of 32 whose sums meet factors or of others.
     fn round(self, by_block: bool) -> usize {
         WARPS * if self.four_bits() || by_block { 256 } else { 128 }
     }
 
-    /// Batches of a warp that are under way.
+    /// Batches of a warp that are under way where not all tiles' sums lie in shared memory at once.
     fn ring(self, by_block: bool) -> usize {
         if self.four_bits() || by_block { 3 } else { 4 }
+    }
+
+    /// Columns that share a factor where these are few: GGUF's, of Q6_K sixteen.
+    fn block(self, problem: &LinearProblem) -> Option<usize> {
+        let sizes: &[usize] = match self {
+            Self::E4m3 => &[],
+            Self::I8 => &[BLOCK, BLOCK / 2],
+            Self::U4 => &[BLOCK],
+        };
+        sizes.iter().copied().find(|size| by_groups(problem, *size))
     }
 }
 
@@ -105,7 +113,8 @@ struct Form {
     grouped: bool,
     /// Columns of a row that have a factor of their own otherwise, 0 for none.
     blocks: usize,
-    /// Whether each of these has an offset too, of one row of x; kernels for more ask when they run, which costs these nothing.
+    /// Whether each of these has an offset too, of one row of x, or an offset or a zero, of more than eight; kernels for two to eight ask
+    /// when they run, which costs these nothing.
     offset: bool,
     /// Most rows of x.
     tokens: usize,
@@ -126,13 +135,14 @@ impl Form {
     fn of(problem: &LinearProblem, weights: Weights, tokens: usize, share: Share) -> Self {
         // The last of several rows may come alone, and is made ready as the others are.
         let one = problem.tokens <= 1;
-        let least = if one { 0 } else { 2 };
+        let folded = weights.block(problem).is_some() && share.tokens > FEW;
+        let least = if folded { FEW + 1 } else { usize::from(!one) * 2 };
         let enough = |most: &usize| (tokens.max(least)..).contains(most);
         Self {
             weights,
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
             blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
-            offset: problem.offsets && one,
+            offset: problem.offsets && one || folded && (problem.offsets || problem.zeros),
             tokens: ROWS_OF_X.into_iter().find(enough).unwrap_or(MOST),
             normed: one && problem.norm.is_some(),
             x_f32: one && problem.x_dtype == DType::F32,
@@ -146,11 +156,11 @@ impl Form {
 
     /// What makes x ready for it, normalised or not.
     fn ready(self, normed: bool, x_f32: bool) -> Self {
-        let halved = self.tokens <= if self.weights.integers() { 16 } else { FEW };
-        let tokens = if halved { FEW } else { MOST };
+        let most = if self.weights.integers() && self.blocks == 0 { 16 } else { FEW };
+        let tokens = if self.tokens <= most { FEW } else { MOST };
         let (residual, swiglu, squared, taps) = (false, false, false, 0);
-        let grouped = false;
-        Self { grouped, tokens, normed, x_f32, residual, swiglu, squared, taps, ..self }
+        let (grouped, offset) = (false, false);
+        Self { grouped, offset, tokens, normed, x_f32, residual, swiglu, squared, taps, ..self }
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
@@ -206,12 +216,10 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
         let group = problem.w_group;
         match group {
             SCALED => {}
-            // Several rows take eight at a time, each time with all weights.
-            BLOCK if weights.integers() && problem.tokens <= 2 * FEW => {}
-            BLOCK if weights.integers() => {
-                return Some(format!("is for up to {} rows by groups of {BLOCK}", 2 * FEW));
+            _ if weights.block(problem).is_some() => {}
+            _ if !weights.integers() => {
+                return Some(format!("needs groups of {SCALED} columns, got {group}"));
             }
-            BLOCK => return Some(format!("needs groups of {SCALED} columns, got {group}")),
             _ => return Some(format!("needs groups of {SCALED} or {BLOCK} columns, got {group}")),
         }
     }
@@ -238,7 +246,7 @@ fn by_groups(problem: &LinearProblem, columns: usize) -> bool {
 /// Whether factors of groups are loaded beside the weights, into registers.
 fn in_registers(problem: &LinearProblem, weights: Weights) -> bool {
     let one = problem.tokens == 1 && weights.four_bits();
-    by_groups(problem, BLOCK) || one && by_groups(problem, SCALED)
+    weights.block(problem).is_some() || one && by_groups(problem, SCALED)
 }
 
 /// What a block has in shared memory.
@@ -259,9 +267,6 @@ impl Share {
     /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
     fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
         let all = problem.tokens;
-        if by_groups(problem, BLOCK) {
-            return Self::of_rows(problem, weights, all.min(FEW), here);
-        }
         let mut sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
         sizes.find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
     }
@@ -276,10 +281,12 @@ impl Share {
     ) -> Option<Self> {
         let inputs = problem.inputs;
         let converts = here.compute >= ComputeCapability::new(8, 9);
-        let halved = if weights.integers() { tokens <= 16 } else { tokens <= FEW && converts };
+        let folded = weights.block(problem).is_some() && tokens > FEW;
+        let halved =
+            if weights.integers() { tokens <= 16 && !folded } else { tokens <= FEW && converts };
         let squares = problem.tokens <= 1 && problem.norm.is_some();
         let segments = if squares { inputs.div_ceil(SEGMENT) } else { 0 };
-        let by_block = by_groups(problem, BLOCK);
+        let by_block = by_groups(problem, BLOCK) && !folded;
         let rounds = inputs.div_ceil(weights.round(by_block));
         let columns = rounds * weights.round(by_block);
         let (of_segment, more) = match (weights.four_bits(), by_block) {
@@ -310,9 +317,11 @@ impl Share {
             })
         };
         let through = || {
-            (!halved && !by_block && !problem.zeros && tiles <= AGAIN)
-                .then(|| beside(0, true))
-                .flatten()
+            let registers = match (folded, weights.four_bits()) {
+                (true, four) => !four || tokens <= 2 * FEW,
+                (false, _) => weights.block(problem).is_none() && !problem.zeros,
+            };
+            (!halved && registers && tiles <= AGAIN).then(|| beside(0, true)).flatten()
         };
         beside(x, false).or_else(through)
     }
@@ -383,7 +392,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             let norm_f32 = planner.is_f32("norm");
             let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
             let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps };
-            let round = weights.round(by_groups(problem, BLOCK));
+            let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
+            let round = weights.round(by_block);
             let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
             let launch = Launch::new([tokens as u32, 1, 1], 32 * segments.min(32) as u32, 0);
             let launch = planner.overlapping(launch);

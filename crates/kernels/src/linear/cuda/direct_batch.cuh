@@ -5,8 +5,8 @@
 constexpr int WARPS = 8, THREADS = WARPS * 32;
 constexpr int ROWS = 16;                 // of w in a tile
 constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
-// Pieces of a row in a batch, and batches under way. Of blocks of 32 each lane has two in a batch.
-constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 ? 4 : 2, RING = LOADS == 4 ? 3 : WEIGHT_BITS == 4 ? 3 : 4;
+// Pieces of a row in a batch, and batches under way. Of blocks each lane has two in a batch, or one if FOLDED and those of two lanes.
+constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 && !FOLDED ? 4 : 2, RING = LOADS == 4 ? 3 : WEIGHT_BITS == 4 ? (THROUGH && OFFSET ? 2 : 3) : 4;
 constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
 constexpr int BATCHED = LOADS * LOADED;  // and of a batch
 constexpr int FACTORS = BATCHED / 128;   // of a row of w, in a batch
@@ -19,12 +19,12 @@ constexpr int PIECES_AT_ONCE = X_F32 ? 1 : NORMED || GROUPED ? 2 : 4;  // of x, 
 constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
 // With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
 constexpr int BLOCK = BLOCKS ? BLOCKS : 32, LOADED_BLOCKS = LOADED / BLOCK, BATCHED_BLOCKS = BATCHED / BLOCK;
-constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4;
+constexpr int LANES_OF_BLOCK = LOADED_BLOCKS ? 4 / LOADED_BLOCKS : 4, OF_LANE = FOLDED && LANES_OF_BLOCK == 2 ? 1 : 2;
 constexpr float X_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p56f;
 static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
-static_assert(!BLOCKS || HALVED && INTEGERS && !GROUPED && COLUMNS == 1, "blocks are of integers, and of few rows of x");
-static_assert(!OFFSET || BLOCKS == 32 && WEIGHT_BITS == 4 && TOKENS == 1, "offsets are of blocks of four bits; several rows ask for them");
-static_assert(!BLOCKS || BLOCK == 32 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
+static_assert(!BLOCKS || INTEGERS && !GROUPED && (HALVED && COLUMNS == 1 || FOLDED), "blocks are of integers");
+static_assert(!OFFSET || BLOCKS == 32 && WEIGHT_BITS == 4 && (TOKENS == 1 || FOLDED), "offsets are of blocks of four bits; up to eight rows ask for them");
+static_assert(!BLOCKS || BLOCK == 32 || BLOCK == 16 && WEIGHT_BITS == 8 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
 static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
 
 // A factor in f32 (32 bits), f16 (16) or bf16 (17).
@@ -58,7 +58,7 @@ struct Batch {
   uint4 low[LOADS], high[LOADS];
 #if BLOCKS
   u32 factor[4];  // as they are stored, of two blocks of each of the two rows
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && (!FOLDED || OFFSET)
   u32 below[4];  // zeros, or the bits of offsets
 #endif
 #elif WEIGHT_BITS == 4

@@ -3,8 +3,10 @@
 // Macros: those of direct.cu.
 
 // For up to eight rows x is in f16: one operation makes two numbers of e4m3 (from compute capability 8.9 on), and few are needed for
-// integers, for up to sixteen. For more rows it is in bf16.
-#define HALVED (INTEGERS ? TOKENS <= 16 : TOKENS <= 8 && __CUDA_ARCH__ >= 890)
+// integers, for up to sixteen. For more rows it is in bf16, and for more than eight if weights in blocks meet their factors before
+// they are multiplied.
+#define FOLDED (BLOCKS && TOKENS > 8)
+#define HALVED (INTEGERS ? TOKENS <= (FOLDED ? 8 : 16) : TOKENS <= 8 && __CUDA_ARCH__ >= 890)
 
 #if INTEGERS && WEIGHT_BITS == 8 && !HALVED
 // Four weights of eight bits as two pairs in bf16: 128 and seven bits, less 128, or less 256 where the eighth says that the weight is
@@ -46,7 +48,8 @@ DEVICE void small_weights(u32 bits, u32& first, u32& second) {
 #endif
 
 #if WEIGHT_BITS == 4 && !HALVED
-// Eight weights of four bits as pairs in bf16: behind 0x43 and a zero it has 128 and a number, of which `less` takes that and the zero.
+// Eight weights of four bits as pairs in bf16: behind 0x43 and a zero it has 128 and a number, of which `less` takes that and the zero, if that is
+// not done behind a factor.
 // Pairs stand four apart where x does so in shared memory, and beside each other where it comes as it is.
 DEVICE void four_bits(u32 bits, u32 less, u32 (&pair)[4]) {
 #pragma unroll
@@ -57,7 +60,8 @@ DEVICE void four_bits(u32 bits, u32 less, u32 (&pair)[4]) {
 #else
     const u32 both = bits >> 4 * i;
 #endif
-    pair[i] = fma_pair(masked<0x000f000f, 0x43004300>(both), ONES, less);
+    pair[i] = masked<0x000f000f, 0x43004300>(both);
+    if (!(FOLDED && OFFSET)) pair[i] = fma_pair(pair[i], ONES, less);
   }
 }
 

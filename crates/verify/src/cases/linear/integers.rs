@@ -42,6 +42,7 @@ pub(super) fn list(list: &mut List) {
         ("i8-rows", Form { scale: DType::Bf16, ..I8 }),
         ("i8-g128", Form { group: Some(128), ..I8 }),
         ("i8-blocks", Form { group: Some(32), scale: DType::F16, ..I8 }),
+        ("i8-g16", Form { group: Some(16), ..I8 }),
         ("i8-g64", Form { group: Some(64), scale: DType::F16, ..I8 }),
         ("i8-g128-ordered", Form { group: Some(128), ordered: true, ..I8 }),
     ] {

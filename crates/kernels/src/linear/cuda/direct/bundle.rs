@@ -48,17 +48,29 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         };
         forms.extend(integers.iter().map(form));
     }
-    // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to.
+    // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to; and Q6_K, where it stands among these: ways down, and heads.
     let one = of(&[from, gated(from), convolved, rows, onto(rows), onto(normed_rows)], &[1]);
     let few = of(&few, &[FEW]);
     let sizes = [
-        (Weights::I8, false, [&one[..], &few].concat()),
-        (Weights::U4, false, [&one[..], &few].concat()),
-        (Weights::U4, true, one),
+        (Weights::I8, false, BLOCK, [&one[..], &few].concat()),
+        (Weights::U4, false, BLOCK, [&one[..], &few].concat()),
+        (Weights::U4, true, BLOCK, one),
     ];
-    for (weights, offset, blocks) in sizes {
-        let form = |form: Form| Form { weights, blocks: BLOCK, offset, ..form };
-        forms.extend(blocks.into_iter().map(form));
+    // More rows meet factors before products, with or without an offset; of four bits up to 16 rows have registers where x is read there.
+    let narrow = [&of(&any, &[16, MOST])[..], &of(&batch[any.len()..], &[16])].concat();
+    let among = [
+        of(&[normed_rows, onto(rows)], &[1]),
+        of(&[rows, onto(rows)], &[FEW]),
+        of(&[through(onto(rows))], &[16, MOST]),
+    ];
+    let more = [
+        (Weights::I8, false, BLOCK, of(&batch, &[16, MOST])),
+        (Weights::U4, false, BLOCK, narrow.clone()),
+        (Weights::U4, true, BLOCK, narrow),
+        (Weights::I8, false, BLOCK / 2, among.concat()),
+    ];
+    for (weights, offset, blocks, of) in sizes.into_iter().chain(more) {
+        forms.extend(of.into_iter().map(|form| Form { weights, blocks, offset, ..form }));
     }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     let ready = forms.iter().filter(|form| form.tokens > 1 && !form.through).flat_map(|form| {

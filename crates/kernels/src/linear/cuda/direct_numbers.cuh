@@ -1,0 +1,89 @@
+// What a lane of direct.cu loaded, as the numbers of its products. Stands behind direct_batch.cuh.
+//
+// Macros: those of direct.cu.
+
+// What a lane loaded as the numbers of two products: of chunk c of load s, whose group is f.
+DEVICE void numbers_of(const Batch& batch, int s, int c, int f, u32 (&first_rows)[4], u32 (&second_rows)[4]) {
+  const uint4 &a = batch.low[s], &b = batch.high[s];
+#if WEIGHT_BITS == 4 && !HALVED
+  const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+  u32 low_pair[4], high_pair[4];
+#if FOLDED
+  four_bits(low_bits, less_of(8), low_pair);
+  four_bits(high_bits, less_of(8), high_pair);
+#else
+  four_bits(low_bits, less_of(batch.low_zero[f]), low_pair);
+  four_bits(high_bits, less_of(batch.high_zero[f]), high_pair);
+#endif
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    first_rows[2 * i] = low_pair[i], first_rows[2 * i + 1] = high_pair[i];
+    second_rows[2 * i] = low_pair[2 + i], second_rows[2 * i + 1] = high_pair[2 + i];
+  }
+#elif WEIGHT_BITS == 4
+  const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+  four_bits(low_bits << 2, first_rows[0], first_rows[2]);
+  four_bits(high_bits << 2, first_rows[1], first_rows[3]);
+  four_bits(low_bits >> 6, second_rows[0], second_rows[2]);
+  four_bits(high_bits >> 6, second_rows[1], second_rows[3]);
+#else
+  small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
+  small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
+  small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
+  small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
+#endif
+}
+
+#if FOLDED
+// A number as two in bf16, the second one being what the first lacks: twice the digits.
+DEVICE u32 halves_of(float value) {
+  u32 first, both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(first) : "f"(value));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(value - __uint_as_float(first << 16)), "f"(value));
+  return both;
+}
+
+// What the numbers of a batch meet: of each load and of the lane's two rows their factor, and what is added behind it.
+struct Folds {
+  u32 factor[LOADS][2], more[LOADS][2];
+
+  static DEVICE Folds of(const Batch& batch, int factor_bits, bool offsets) {
+    Folds of;
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+#pragma unroll
+      for (int b = 0; b < OF_LANE; b++) {
+        const float factor = factor_of(batch.factor[2 * row + b], factor_bits);
+        of.factor[b][row] = halves_of(factor);
+#if OFFSET
+        // Numbers are 128 more than they are stored as.
+        of.more[b][row] = halves_of(fmaf(-128.0f, factor, -below_of(batch.below[2 * row + b], offsets, factor)));
+#endif
+      }
+      if constexpr (OF_LANE == 1) {
+        // The lane has the factor of the load that its place says, and its neighbour that of the other one.
+        const u32 own = of.factor[0][row], other = __shfl_xor_sync(0xffffffff, own, 1);
+        of.factor[0][row] = threadIdx.x % 2 ? other : own, of.factor[1][row] = threadIdx.x % 2 ? own : other;
+      }
+    }
+    return of;
+  }
+
+  // Pairs of load s, rounded as by a factor of twice bf16's digits; where something is added the greater part of it leaves little more
+  // than the weight, and the rest comes behind.
+  DEVICE void meet(int s, u32 (&rows)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const auto half = [](u32 both, int at) { return __byte_perm(both, 0, at ? 0x3232 : 0x1010); };
+      const u32 of = factor[s][i % 2];
+#if OFFSET
+      const u32 behind = more[s][i % 2];
+      const u32 rest = fma_pair(rows[i], half(of, 1), half(behind, 1));
+      rows[i] = fma_pair(fma_pair(rows[i], half(of, 0), half(behind, 0)), ONES, rest);
+#else
+      rows[i] = fma_pair(rows[i], half(of, 0), fma_pair(rows[i], half(of, 1), 0x80008000));
+#endif
+    }
+  }
+};
+#endif
