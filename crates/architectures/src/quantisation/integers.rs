@@ -90,7 +90,8 @@ impl Int {
     /// Whether GPUs multiply such weights of so many columns: by 16 bytes of a row, with the groups and what is taken from numbers that
     /// `linear` takes.
     pub(crate) fn is_multiplied(self, columns: usize) -> bool {
-        let group = self.group.is_none_or(|group| group.is_multiple_of(32));
+        let least = if self.bits == 8 { 16 } else { 32 };
+        let group = self.group.is_none_or(|group| group.is_multiple_of(least));
         if self.packing == Packing::LookedUp {
             return false;
         }

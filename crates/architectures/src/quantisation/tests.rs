@@ -239,7 +239,7 @@ fn bytes_are_those_of_blocks() {
         (Block::Q4_0, 4.0 + 1.0, 4.0 + 0.5),
         (Block::Q4K, 4.0 + 2.0, 4.0 + 2.0),
         (Block::Q5K, 8.0 + 2.0, 16.0),
-        (Block::Q6K, 8.0 + 2.0, 16.0),
+        (Block::Q6K, 8.0 + 2.0, 8.0 + 2.0),
         (Block::Mxfp4, 4.0 + 1.0, 8.0 + 32.0 / 2048.0),
     ] {
         let types = json!({ name: block.name(), table: block.name() });

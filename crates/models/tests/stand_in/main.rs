@@ -100,7 +100,7 @@ fn run_all() {
     run_files();
 }
 
-/// The numbers of GGUF files go there too, Q5_K, Q6_K and what lies otherwise in them to bfloat16.
+/// The numbers of GGUF files go there too, Q5_K and what lies otherwise in them to bfloat16.
 fn run_files() {
     use gguf::Kind;
     let keys = ["hidden_size", "shared_intermediate_size", "moe_intermediate_size"];

@@ -192,7 +192,8 @@ impl Factors {
 /// Whether `linear` takes such weights on a GPU.
 fn is_multiplied(values: &IntegerValues<'_>) -> bool {
     let of = values.of;
-    let group = values.groups() == 1 || of.group.is_multiple_of(32);
+    let least = if of.bits == 8 { 16 } else { 32 };
+    let group = values.groups() == 1 || of.group.is_multiple_of(least);
     values.columns().is_multiple_of(32)
         && group
         && of.groups_of.is_none()
