@@ -330,9 +330,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #if !BLOCKS || FOLDED
   const auto multiply_batch = [&](const Batch& batch) {
-#if FOLDED
-    const Folds folds = Folds::of(batch, factor_bits, w_offset != nullptr);
-#endif
     float back[COLUMNS][2];
 #if WEIGHT_BITS == 4 && HALVED && !BLOCKS
     float2 x_sums[COLUMNS][FACTORS][2];
@@ -363,12 +360,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int f = 0; f < FACTORS; f++) {
 #pragma unroll
       for (int s = f * LOADS / FACTORS; s < (f + 1) * LOADS / FACTORS; s++) {
+#if FOLDED
+        const Folds folds = Folds::of(batch, s, factor_bits, w_offset != nullptr);
+#endif
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
           u32 first_rows[4], second_rows[4];
           numbers_of(batch, s, c, f, first_rows, second_rows);
 #if FOLDED
-          folds.meet(s, first_rows), folds.meet(s, second_rows);
+          folds.meet(first_rows), folds.meet(second_rows);
 #endif
 #pragma unroll
           for (int n = 0; n < COLUMNS; n++) {

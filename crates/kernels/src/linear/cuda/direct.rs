@@ -317,10 +317,7 @@ impl Share {
             })
         };
         let through = || {
-            let registers = match (folded, weights.four_bits()) {
-                (true, four) => !four || tokens <= 2 * FEW,
-                (false, _) => weights.block(problem).is_none() && !problem.zeros,
-            };
+            let registers = folded || weights.block(problem).is_none() && !problem.zeros;
             (!halved && registers && tiles <= AGAIN).then(|| beside(0, true)).flatten()
         };
         beside(x, false).or_else(through)

@@ -43,41 +43,40 @@ DEVICE u32 halves_of(float value) {
   return both;
 }
 
-// What the numbers of a batch meet: of each load and of the lane's two rows their factor, and what is added behind it.
+// What the numbers of a load meet: of each of the lane's two rows their factor, and what is added behind it. Of a load at a time:
+// registers are scarce.
 struct Folds {
-  u32 factor[LOADS][2], more[LOADS][2];
+  u32 factor[2], more[2];
 
-  static DEVICE Folds of(const Batch& batch, int factor_bits, bool offsets) {
+  static DEVICE Folds of(const Batch& batch, int s, int factor_bits, bool offsets) {
     Folds of;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-#pragma unroll
-      for (int b = 0; b < OF_LANE; b++) {
-        const float factor = factor_of(batch.factor[2 * row + b], factor_bits);
-        of.factor[b][row] = halves_of(factor);
+      const int at = 2 * row + (OF_LANE == 1 ? 0 : s);
+      const float own = factor_of(batch.factor[at], factor_bits);
+      of.factor[row] = halves_of(own);
 #if OFFSET
-        // Numbers are 128 more than they are stored as.
-        of.more[b][row] = halves_of(fmaf(-128.0f, factor, -below_of(batch.below[2 * row + b], offsets, factor)));
+      // Numbers are 128 more than they are stored as.
+      of.more[row] = halves_of(fmaf(-128.0f, own, -below_of(batch.below[at], offsets, own)));
 #endif
-      }
       if constexpr (OF_LANE == 1) {
         // The lane has the factor of the load that its place says, and its neighbour that of the other one.
-        const u32 own = of.factor[0][row], other = __shfl_xor_sync(0xffffffff, own, 1);
-        of.factor[0][row] = threadIdx.x % 2 ? other : own, of.factor[1][row] = threadIdx.x % 2 ? own : other;
+        const u32 other = __shfl_xor_sync(0xffffffff, of.factor[row], 1);
+        if (threadIdx.x % 2 != s) of.factor[row] = other;
       }
     }
     return of;
   }
 
-  // Pairs of load s, rounded as by a factor of twice bf16's digits; where something is added the greater part of it leaves little more
+  // Pairs of the load, rounded as by a factor of twice bf16's digits; where something is added the greater part of it leaves little more
   // than the weight, and the rest comes behind.
-  DEVICE void meet(int s, u32 (&rows)[4]) const {
+  DEVICE void meet(u32 (&rows)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const auto half = [](u32 both, int at) { return __byte_perm(both, 0, at ? 0x3232 : 0x1010); };
-      const u32 of = factor[s][i % 2];
+      const u32 of = factor[i % 2];
 #if OFFSET
-      const u32 behind = more[s][i % 2];
+      const u32 behind = more[i % 2];
       const u32 rest = fma_pair(rows[i], half(of, 1), half(behind, 1));
       rows[i] = fma_pair(fma_pair(rows[i], half(of, 0), half(behind, 0)), ONES, rest);
 #else

@@ -56,20 +56,21 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         (Weights::U4, false, BLOCK, [&one[..], &few].concat()),
         (Weights::U4, true, BLOCK, one),
     ];
-    // More rows meet factors before products, with or without an offset; of four bits up to 16 rows have registers where x is read there.
-    let narrow = [&of(&any, &[16, MOST])[..], &of(&batch[any.len()..], &[16])].concat();
+    // More rows meet factors before products, with or without an offset.
+    let down = of(&[through(onto(rows))], &[16, MOST]);
+    let more = [&of(&any, &[16, MOST])[..], &down].concat();
     let among = [
         of(&[normed_rows, onto(rows)], &[1]),
         of(&[rows, onto(rows)], &[FEW]),
-        of(&[through(onto(rows))], &[16, MOST]),
+        down,
     ];
-    let more = [
-        (Weights::I8, false, BLOCK, of(&batch, &[16, MOST])),
-        (Weights::U4, false, BLOCK, narrow.clone()),
-        (Weights::U4, true, BLOCK, narrow),
+    let many = [
+        (Weights::I8, false, BLOCK, more.clone()),
+        (Weights::U4, false, BLOCK, more.clone()),
+        (Weights::U4, true, BLOCK, more),
         (Weights::I8, false, BLOCK / 2, among.concat()),
     ];
-    for (weights, offset, blocks, of) in sizes.into_iter().chain(more) {
+    for (weights, offset, blocks, of) in sizes.into_iter().chain(many) {
         forms.extend(of.into_iter().map(|form| Form { weights, blocks, offset, ..form }));
     }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
