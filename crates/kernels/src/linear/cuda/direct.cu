@@ -330,6 +330,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #if !BLOCKS || FOLDED
   const auto multiply_batch = [&](const Batch& batch) {
+#if FOLDED
+    Folds folds[LOADS];
+    if (!BY_LOAD) Folds::of_all(folds, batch, factor_bits, w_offset != nullptr);
+#endif
     float back[COLUMNS][2];
 #if WEIGHT_BITS == 4 && HALVED && !BLOCKS
     float2 x_sums[COLUMNS][FACTORS][2];
@@ -361,14 +365,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int s = f * LOADS / FACTORS; s < (f + 1) * LOADS / FACTORS; s++) {
 #if FOLDED
-        const Folds folds = Folds::of(batch, s, factor_bits, w_offset != nullptr);
+        if (BY_LOAD) folds[s] = Folds::of(batch, s, factor_bits, w_offset != nullptr);
 #endif
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
           u32 first_rows[4], second_rows[4];
           numbers_of(batch, s, c, f, first_rows, second_rows);
 #if FOLDED
-          folds.meet(first_rows), folds.meet(second_rows);
+          folds[s].meet(first_rows), folds[s].meet(second_rows);
 #endif
 #pragma unroll
           for (int n = 0; n < COLUMNS; n++) {

@@ -35,6 +35,9 @@ DEVICE void numbers_of(const Batch& batch, int s, int c, int f, u32 (&first_rows
 }
 
 #if FOLDED
+// Factors are made ready for a batch at once, or, where registers are scarce, for a load at a time, which is slower.
+constexpr bool BY_LOAD = THROUGH && OF_LANE == 2;
+
 // A number as two in bf16, the second one being what the first lacks: twice the digits.
 DEVICE u32 halves_of(float value) {
   u32 first, both;
@@ -43,8 +46,7 @@ DEVICE u32 halves_of(float value) {
   return both;
 }
 
-// What the numbers of a load meet: of each of the lane's two rows their factor, and what is added behind it. Of a load at a time:
-// registers are scarce.
+// What the numbers of a load meet: of each of the lane's two rows their factor, and what is added behind it.
 struct Folds {
   u32 factor[2], more[2];
 
@@ -52,20 +54,29 @@ struct Folds {
     Folds of;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
-      const int at = 2 * row + (OF_LANE == 1 ? 0 : s);
+      const int at = 2 * row + s % OF_LANE;
       const float own = factor_of(batch.factor[at], factor_bits);
       of.factor[row] = halves_of(own);
 #if OFFSET
       // Numbers are 128 more than they are stored as.
       of.more[row] = halves_of(fmaf(-128.0f, own, -below_of(batch.below[at], offsets, own)));
 #endif
-      if constexpr (OF_LANE == 1) {
-        // The lane has the factor of the load that its place says, and its neighbour that of the other one.
-        const u32 other = __shfl_xor_sync(0xffffffff, of.factor[row], 1);
-        if (threadIdx.x % 2 != s) of.factor[row] = other;
-      }
     }
     return of;
+  }
+
+  // Of each load of a batch.
+  static DEVICE void of_all(Folds (&all)[LOADS], const Batch& batch, int factor_bits, bool offsets) {
+#pragma unroll
+    for (int s = 0; s < LOADS; s++) all[s] = of(batch, s, factor_bits, offsets);
+    if constexpr (OF_LANE == 1) {
+      // The lane has the factor of the load that its place says, and its neighbour that of the other one.
+#pragma unroll
+      for (int row = 0; row < 2; row++) {
+        const u32 own = all[0].factor[row], other = __shfl_xor_sync(0xffffffff, own, 1);
+        all[0].factor[row] = threadIdx.x % 2 ? other : own, all[1].factor[row] = threadIdx.x % 2 ? own : other;
+      }
+    }
   }
 
   // Pairs of the load, rounded as by a factor of twice bf16's digits; where something is added the greater part of it leaves little more
