@@ -73,11 +73,11 @@ impl Param {
     }
 
     /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
-    /// points, where the processor keeps them, in experts and where these are no whole numbers, and elsewhere have 16 bits, and 8. GPUs
+    /// points, where the processor keeps them, in experts and where scales are products of two, and elsewhere have 16 bits, and 8. GPUs
     /// keep numbers of MXFP4 in float8, with a scale a row.
     pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
-        let offsets = matches!(self.stored, Stored::Int(int) if int.has_offsets());
-        let wide = keeps == Keeps::Integers || self.of_experts || offsets;
+        let products = matches!(self.stored, Stored::Int(int) if int.has_wide_scales());
+        let wide = keeps == Keeps::Integers || self.of_experts || products;
         let narrow = match (self.is_kept(keeps), keeps, self.stored) {
             (false, ..) => None,
             (_, Keeps::Projections, Stored::Int(int)) if int.is_float() => {

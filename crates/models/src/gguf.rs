@@ -118,10 +118,10 @@ fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
         order: None,
         groups_of: None,
         // What is multiplied of a K block's scales has more bits than float16, and MXFP4's leave its range.
-        scale_type: match int.symmetric && int.group == Some(32) {
-            true if int.is_float() => DType::Bf16,
-            true => DType::F16,
-            false => DType::F32,
+        scale_type: match int.has_wide_scales() {
+            true => DType::F32,
+            false if int.is_float() => DType::Bf16,
+            false => DType::F16,
         },
         held: Held::Blocks(placed.clone()),
     })

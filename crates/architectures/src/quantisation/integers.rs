@@ -104,6 +104,11 @@ impl Int {
         !self.symmetric && matches!(self.packing, Packing::Gguf(_))
     }
 
+    /// Whether a scale is the product of two, as in GGUF's K blocks, which 16 bits do not hold.
+    pub fn has_wide_scales(self) -> bool {
+        matches!(self.packing, Packing::Gguf(Block::Q4K | Block::Q5K | Block::Q6K))
+    }
+
     /// Whether kernels for experts on GPUs do: a warp's 16 bytes a lane of a row have one factor.
     pub(crate) fn is_read_by_experts(self, columns: usize) -> bool {
         if self.is_float() {
