@@ -227,8 +227,8 @@ fn what_is_multiplied_with_rows_stored_otherwise_is_expanded() {
     }
 }
 
-/// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor, and on GPUs where something
-/// is; bfloat16 there for what their kernels do not take, and for an embedding.
+/// A block's bytes for its values in files; scales and what is subtracted in float32 on the processor, and on GPUs where scales are
+/// products of two; bfloat16 there for what their kernels do not take, and for an embedding.
 #[test]
 fn bytes_are_those_of_blocks() {
     let name = "model.layers.0.mamba.in_proj.weight";
