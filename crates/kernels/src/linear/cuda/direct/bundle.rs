@@ -59,11 +59,7 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
     // More rows meet factors before products, with or without an offset.
     let down = of(&[through(onto(rows))], &[16, MOST]);
     let more = [&of(&any, &[16, MOST])[..], &down].concat();
-    let among = [
-        of(&[normed_rows, onto(rows)], &[1]),
-        of(&[rows, onto(rows)], &[FEW]),
-        down,
-    ];
+    let among = [of(&[normed_rows, onto(rows)], &[1]), of(&[rows, onto(rows)], &[FEW]), down];
     let many = [
         (Weights::I8, false, BLOCK, more.clone()),
         (Weights::U4, false, BLOCK, more.clone()),
