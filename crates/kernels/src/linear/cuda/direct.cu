@@ -24,13 +24,12 @@
 // Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
 //   Layout::bytes of x (direct_rows.cuh) + tokens * held * 4 * WARPS * SUM_STRIDE
 //   + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
-// With THROUGH, x, as it is, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
-// without zeros, for which there are no registers left.
+// With THROUGH, x, as it is, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and,
+// but for BLOCKS, without zeros, for which there are no registers left.
 //
 // Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, 16 of eight bits, or 128 of four
-// bits for one row), OFFSET (for one row: whether w_offset is given; for more than
-// eight whether that or w_zero is), TOKENS (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one
-// row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
+// bits for one row), OFFSET (for one row: whether w_offset is given; for more than eight whether that or w_zero is), TOKENS
+// (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     linear_direct(const char* __restrict__ x, const Weight* __restrict__ w, const void* __restrict__ norm,

@@ -58,7 +58,7 @@ struct Folds {
       const float own = factor_of(batch.factor[at], factor_bits);
       of.factor[row] = halves_of(own);
 #if OFFSET
-      // Numbers are 128 more than they are stored as.
+      // What is multiplied is 128 more than the number that is stored.
       of.more[row] = halves_of(fmaf(-128.0f, own, -below_of(batch.below[at], offsets, own)));
 #endif
     }

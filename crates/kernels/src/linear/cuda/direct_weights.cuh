@@ -48,9 +48,8 @@ DEVICE void small_weights(u32 bits, u32& first, u32& second) {
 #endif
 
 #if WEIGHT_BITS == 4 && !HALVED
-// Eight weights of four bits as pairs in bf16: behind 0x43 and a zero it has 128 and a number, of which `less` takes that and the zero, if that is
-// not done behind a factor.
-// Pairs stand four apart where x does so in shared memory, and beside each other where it comes as it is.
+// Eight weights of four bits as pairs in bf16: behind 0x43 and a zero it has 128 and a number, of which `less` takes that and the zero,
+// where that is not left to what comes behind a factor. Pairs stand four apart where x does so in shared memory, and beside each other where it comes as it is.
 DEVICE void four_bits(u32 bits, u32 less, u32 (&pair)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {

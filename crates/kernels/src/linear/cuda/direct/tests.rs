@@ -102,3 +102,33 @@ fn several_rows_are_made_ready_by_a_launch_ahead() {
         }
     }
 }
+
+#[test]
+fn blocks_keep_to_one_kind_of_kernel_however_rows_are_cut() {
+    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    let mut cut = 0;
+    for (w, group) in [(DType::I8, 32), (DType::I8, 16), (DType::U4, 32)] {
+        for [inputs, outputs] in [[2048, 8512], [4096, 8512], [8192, 2048], [8192, 8512]] {
+            let mut tensors = weights(w, [inputs, outputs], inputs / group);
+            for tokens in FEW + 1..=MOST {
+                let what = format!("{tokens} of {inputs} to {outputs} by {group} {w}");
+                tensors.extend([tensor("x", &[tokens, inputs], DType::Bf16)]);
+                let options = LinearOptions { w_group: group, ..LinearOptions::default() };
+                let inputs_of = Inputs::of_map(LinearOp::SPEC, &tensors);
+                let problem = LinearOp::parse(inputs_of, &options).unwrap();
+                assert_eq!(why_not(&problem, &gpu(hopper)), None, "{what}");
+                let weights = Weights::of(&problem).unwrap();
+                let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
+                // What is left for the last launch lies in shared memory as the others' rows do, and reads as many columns at once.
+                let last = (tokens - 1) % share.tokens + 1;
+                let forms =
+                    [share.tokens, last].map(|rows| Form::of(&problem, weights, rows, share));
+                assert!(forms[0].tokens >= share.tokens && forms[1].tokens >= last, "{what}");
+                assert_eq!(forms.map(|form| form.tokens > FEW), [share.tokens > FEW; 2], "{what}");
+                assert_eq!(forms.map(|form| form.blocks), [group; 2], "{what}");
+                cut += usize::from(share.tokens > FEW && last <= FEW);
+            }
+        }
+    }
+    assert!(cut > 0);
+}
