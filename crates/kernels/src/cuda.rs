@@ -41,6 +41,7 @@ pub fn bundled() -> Vec<KernelSource> {
     sources.extend(slots::bundled());
     sources.extend(memory_test::bundled());
     sources.extend(crate::decoder::bundled());
+    sources.extend(crate::persistent::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();
     sources.retain(|source| seen.insert(source.key()));

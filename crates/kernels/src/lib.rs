@@ -31,6 +31,7 @@ pub mod kda;
 pub mod linear;
 pub mod moe;
 pub mod nsa;
+pub mod persistent;
 pub mod rmsnorm;
 pub mod sampling;
 pub mod selective_scan;

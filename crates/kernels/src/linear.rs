@@ -14,6 +14,7 @@ pub use convolution::Convolution;
 pub use problem::{LinearProblem, Norm, SCALED, Scales};
 
 use crate::cuda::CudaVariant;
+use crate::persistent::PhaseOf;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, TensorMap, Variant};
 use device::cuda::KernelSource;
 
@@ -27,6 +28,7 @@ impl Family for LinearOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<LinearProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<LinearProblem>] = cuda::VARIANTS;
+    const PHASE: Option<PhaseOf<LinearProblem>> = Some(cuda::PHASE);
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()

@@ -11,6 +11,7 @@ pub use typed::{Given, Key, Options, Over, PartOf, States, Typed};
 pub(crate) use typed::{given, place};
 
 use crate::cuda::CudaVariant;
+use crate::persistent::PhaseOf;
 use crate::{DType, Inputs, OpError, SettingKind, SettingSpec, Settings, TensorMap};
 use device::cuda::KernelSource;
 use device::{Capabilities, Device};
@@ -128,6 +129,8 @@ pub trait Family: Sync + 'static {
     const VARIANTS: &'static [Variant<Self::Problem>];
     /// Its variants for NVIDIA GPUs, best first.
     const CUDA: &'static [CudaVariant<Self::Problem>] = &[];
+    /// How its calls become phases of kernels whose blocks stay; none where they do not.
+    const PHASE: Option<PhaseOf<Self::Problem>> = None;
     /// The variants that the op's choice table names for this problem, most wanted first, each with its rule. The
     /// first that can run is taken; where none can, the first variant of the op that can.
     fn preferred(problem: &Self::Problem, here: &Capabilities) -> Vec<Preference> {

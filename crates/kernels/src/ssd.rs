@@ -14,6 +14,7 @@ pub use call::{SsdCall, SsdOptions};
 pub use problem::SsdProblem;
 
 use crate::cuda::CudaVariant;
+use crate::persistent::PhaseOf;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 use device::cuda::KernelSource;
@@ -28,6 +29,7 @@ impl Family for SsdOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<SsdProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<SsdProblem>] = cuda::VARIANTS;
+    const PHASE: Option<PhaseOf<SsdProblem>> = Some(cuda::PHASE);
 
     fn preferred(problem: &SsdProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|here| cuda::preferred(problem, here)).unwrap_or_default()

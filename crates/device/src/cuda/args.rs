@@ -284,6 +284,12 @@ impl Args {
         self.layout.kernels
     }
 
+    /// The block as it lies in memory, up to the end of the last argument: for records that kernels read there.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> {
+        let end = self.layout.parameters.last().map_or(0, |last| last.offset + last.bytes);
+        self.block.iter().flat_map(|line| line.0).flat_map(u64::to_ne_bytes).take(end)
+    }
+
     /// Offsets and sizes of the arguments, bytes.
     pub(super) fn layout(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
         self.layout.parameters.iter().map(|parameter| (parameter.offset, parameter.bytes))

@@ -5,7 +5,7 @@ use super::BUNDLE;
 use super::planner::{OPERANDS, OUTPUTS, SCRATCH, Step};
 use crate::inputs::Slots;
 use crate::{Inputs, OpError, Typed};
-use device::cuda::{Args, Buffer, Cuda, CudaError, KernelSource, Launch, Moves, Stream};
+use device::cuda::{Args, Buffer, Cuda, CudaError, Kernel, KernelSource, Launch, Moves, Stream};
 use std::sync::Arc;
 
 /// What every piece of scratch memory is aligned to.
@@ -90,9 +90,19 @@ impl Plan {
         args: Args,
     ) -> Result<Self, CudaError> {
         let kernel = cuda.kernel(source, &BUNDLE)?;
-        let name = kernel.name().replacen('_', ".", 1);
-        let steps = vec![Step { name, kernel, launch, args }];
-        Ok(Self::new(op, steps, Vec::new(), Vec::new()))
+        Ok(Self::of_launches(op, [(kernel, launch, args)]))
+    }
+
+    /// Launches that no op stands behind, in order.
+    pub(crate) fn of_launches(
+        op: &'static str,
+        launches: impl IntoIterator<Item = (Kernel, Launch, Args)>,
+    ) -> Self {
+        let step = |(kernel, launch, args): (Kernel, _, _)| {
+            let name = kernel.name().replacen('_', ".", 1);
+            Step { name, kernel, launch, args }
+        };
+        Self::new(op, launches.into_iter().map(step).collect(), Vec::new(), Vec::new())
     }
 
     /// Memory that it wants.

@@ -351,6 +351,12 @@ impl<'a> Planner<'a> {
         self.uploaded.iter_mut().filter_map(Option::take).collect()
     }
 
+    /// Every input and output, for records that point to them.
+    pub(crate) fn into_held(mut self) -> Vec<Arc<Buffer>> {
+        let outputs = std::mem::take(&mut self.outputs);
+        self.inputs().into_iter().chain(outputs.into_iter().map(|output| output.buffer)).collect()
+    }
+
     /// The plan, to be launched over memory that the caller gives.
     pub(crate) fn into_plan(self) -> Plan {
         let mut planned = vec![0; SCRATCH + self.scratch.len()];

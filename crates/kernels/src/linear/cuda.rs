@@ -4,16 +4,19 @@ mod direct;
 mod hopper;
 mod mma;
 mod operands;
+mod persistent;
 mod stream;
+
+pub(super) use persistent::PHASE;
 
 use super::LinearProblem;
 use crate::ChoiceTable;
 use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
-/// The variants, best first.
+/// The variants, best first. The last one is there to verify phases, and others take what it takes.
 pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] =
-    &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT];
+    &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
 /// Every table, printable.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {

@@ -169,6 +169,8 @@ pub struct LinearProblem {
     pub scale: f64,
     /// How x is normalised, where a `norm` is given.
     pub norm: Option<Norm>,
+    /// Whether its weights are f32.
+    pub norm_f32: bool,
     /// Whether a bias is added.
     pub bias: bool,
     /// Whether a residual is added.
@@ -257,6 +259,7 @@ impl LinearProblem {
             squared,
             scale: options.scale,
             norm: inputs.get("norm").map(|_| norm),
+            norm_f32: inputs.get("norm").is_some_and(|weight| weight.dtype() == DType::F32),
             bias: inputs.get("bias").is_some(),
             residual,
             out: out(options, dtype, residual)?,

@@ -3,17 +3,21 @@
 mod choice;
 mod chunk;
 mod operands;
+mod persistent;
 mod recurrent;
 mod segments;
 
 pub(super) use choice::{choice_tables, preferred};
+pub(super) use persistent::PHASE;
 
 use super::SsdProblem;
 use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
+/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
+/// phases.
+pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] =
+    &[chunk::VARIANT, recurrent::VARIANT, persistent::VARIANT];
 
 /// What the bundle holds of ssd.
 pub(super) fn bundled() -> Vec<KernelSource> {

@@ -51,11 +51,13 @@ pub(in crate::ssd) fn choice_tables() -> Vec<ChoiceTable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ssd::cuda::VARIANTS;
+    use crate::ssd::cuda::{VARIANTS, persistent};
 
     #[test]
     fn every_variant_is_in_the_table_and_every_row_names_one() {
-        for variant in VARIANTS {
+        // A phase by itself is slower than any other.
+        let alone = persistent::VARIANT.name;
+        for variant in VARIANTS.iter().filter(|variant| variant.name != alone) {
             assert!(RULES.iter().any(|rule| rule.variant == variant.name), "{}", variant.name);
         }
         for rule in RULES {
