@@ -7,6 +7,7 @@ mod calls;
 mod choose;
 mod decode;
 mod experts;
+mod gather;
 mod group;
 mod moves;
 mod own;

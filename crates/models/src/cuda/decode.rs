@@ -98,12 +98,12 @@ impl DecodeGraph {
         let (pass, integers) = Pass::recorded([rows, blocks], stream).map_err(failed)?;
         let mut run = Run::later(device, stream, &pass, engine.common()).map_err(failed)?;
         let logits = engine.plan(&mut run, Wanted::Every)?;
-        let of_layers = run.kept();
+        let of_layers = run.kept().map_err(failed)?;
         let chosen = run.tensor(&[rows], DType::I32).map_err(failed)?;
         chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
         let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
-        let launches = run.into_kept();
+        let launches = run.into_kept().map_err(failed)?;
         let (step, steps) = (None, None);
         Ok(Self { step, steps, pass, integers, logits, chosen, history, launches, of_layers })
     }

@@ -1,6 +1,7 @@
 //! What a step does on the GPU, in order: run as it is planned, or kept to be recorded.
 
 use super::Memory;
+use super::gather::Kept;
 use super::group::Group;
 use super::moves::Moves;
 use super::pass::Pass;
@@ -72,7 +73,7 @@ pub(crate) struct Run<'a> {
     /// How states move that were moved before, by their shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// What was planned, where it is to be recorded.
-    kept: Option<RefCell<Vec<Piece>>>,
+    kept: Option<RefCell<Kept>>,
     /// What this rank adds, of a split model.
     pub(super) share: Option<Share>,
 }
@@ -110,7 +111,8 @@ impl<'a> Run<'a> {
         of: Common<'a>,
     ) -> Result<Self, OpError> {
         let now = Self::now(device, stream, pass, of)?;
-        Ok(Self { kept: Some(RefCell::default()), ..now })
+        let kept = Kept::new(pass.one_token && pass.tokens == 1 && now.share.is_none());
+        Ok(Self { kept: Some(RefCell::new(kept)), ..now })
     }
 
     /// Launches or keeps a call of an op.
@@ -119,8 +121,7 @@ impl<'a> Run<'a> {
         match &self.kept {
             Some(kept) => {
                 let planned = plans.keep(call, self.device, self.stream)?;
-                kept.borrow_mut().push(Piece::Alone(planned));
-                Ok(())
+                kept.borrow_mut().call(call, planned, self.on())
             }
             None => plans.enqueue(call, self.device, self.stream),
         }
@@ -138,10 +139,7 @@ impl<'a> Run<'a> {
     /// Launches or keeps launches.
     pub(super) fn push(&self, planned: Planned) -> Result<(), OpError> {
         match &self.kept {
-            Some(kept) => {
-                kept.borrow_mut().push(Piece::Alone(planned));
-                Ok(())
-            }
+            Some(kept) => kept.borrow_mut().push(Piece::Alone(planned), self.on()),
             None => planned.enqueue(self.stream),
         }
     }
@@ -150,10 +148,7 @@ impl<'a> Run<'a> {
     pub(super) fn together(&self, share: &Share, call: Called) -> Result<(), OpError> {
         let piece = Piece::Called(call, Arc::clone(&share.together.communicator));
         match &self.kept {
-            Some(kept) => {
-                kept.borrow_mut().push(piece);
-                Ok(())
-            }
+            Some(kept) => kept.borrow_mut().push(piece, self.on()),
             None => piece.enqueue(self.stream),
         }
     }
@@ -183,12 +178,18 @@ impl<'a> Run<'a> {
     }
 
     /// How many pieces were kept so far.
-    pub(super) fn kept(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.borrow().len())
+    pub(super) fn kept(&self) -> Result<usize, OpError> {
+        self.kept.as_ref().map_or(Ok(0), |kept| kept.borrow_mut().count(self.on()))
     }
 
     /// What was kept.
-    pub(super) fn into_kept(self) -> Vec<Piece> {
-        self.kept.map(RefCell::into_inner).unwrap_or_default()
+    pub(super) fn into_kept(self) -> Result<Vec<Piece>, OpError> {
+        let on = (self.device, self.stream);
+        self.kept.map_or(Ok(Vec::new()), |kept| kept.into_inner().into_pieces(on))
+    }
+
+    /// Where it runs.
+    fn on(&self) -> (&Device, &Stream) {
+        (self.device, self.stream)
     }
 }

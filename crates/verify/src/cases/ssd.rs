@@ -35,6 +35,7 @@ fn cases() -> Vec<Case> {
     chunk(&mut list);
     ungated(&mut list);
     edges(&mut list);
+    phases(&mut list);
     narrow_states(&mut list);
     let call = Ssd::new(200, 4, 32, 64).batch(2).groups(2).every_part().initial();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -141,6 +142,18 @@ fn ungated(list: &mut List) {
     let call = base(364, 4, 128).batch(2).initial();
     list.property(Standard, "ungated/continuation-128-100-72-64", BF16, parts, &call);
     list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
+}
+
+/// One token of one sequence, as kernels take it whose blocks stay: fewer rows than warps, and several turns of all warps.
+fn phases(list: &mut List) {
+    let of = |heads| Ssd::new(1, heads, 64, 128);
+    list.add(Quick, "phase/h4-g2-pool", BF16, &of(4).groups(2).every_part().pool(3));
+    list.add(Quick, "phase/h3-p20-plain", BF16, &Ssd::new(1, 3, 20, 128).initial());
+    list.add(Standard, "phase/h64-pool", BF16, &of(64).every_part().pool(2));
+    let skip = of(96).groups(8).every_part().initial().with(|of| of.skip = Some(true));
+    list.add(Standard, "phase/h96-skip-per-channel", BF16, &skip);
+    let given = of(8).every_part().pool(2).set("dt_softplus", false).set("dt_min", 0.01);
+    list.add(Standard, "phase/h8-dt-clamped", BF16, &given.set("dt_max", 0.5));
 }
 
 /// States in bfloat16, at the sizes of models and at sizes that no vector divides.
