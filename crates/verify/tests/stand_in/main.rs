@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
 
+mod chain;
 mod machine;
 mod moved;
 

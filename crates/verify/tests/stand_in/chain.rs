@@ -1,0 +1,164 @@
+//! Calls over tensors on a GPU become phases, or say why not, and phases become launches.
+
+use super::machine;
+use device::Device;
+use device::cuda::Stream;
+use facts::BackendKind;
+use kernels::linear::{Convolved, Finish, LinearCall, Norm, Normed};
+use kernels::persistent::{Phase, chain, phase};
+use kernels::ssd::{SsdCall, SsdOptions};
+use kernels::{DType, Over, States, Tensor, Typed};
+use std::sync::Arc;
+
+#[test]
+fn calls_in_a_row_are_one_launch() {
+    let launched = machine::launched("chain::calls_in_a_row_are_one_launch", || {
+        let device = device::open(BackendKind::Cuda).unwrap();
+        let stream = device.cuda().unwrap().stream().clone();
+        let made = phases(&Tensors::new(&stream), &device);
+        if made.is_empty() {
+            return;
+        }
+        for (times, launches) in [(1, 1), (100, 2)] {
+            // A phase more than a launch takes, at the least, is a launch more.
+            let all: Vec<Phase> =
+                (0..times).flat_map(|_| phases(&Tensors::new(&stream), &device)).collect();
+            let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
+            let chain = chain(&device, &stream, &all).unwrap();
+            let _ = std::fs::remove_file(&file);
+            chain.enqueue(&stream).unwrap();
+            let lines = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(lines.lines().count(), launches, "{lines}");
+            assert!(lines.lines().all(|line| line.starts_with("persistent_chain ")), "{lines}");
+        }
+        let counted = device.launches().snapshot();
+        let chains = counted.iter().find(|(name, _)| *name == "persistent.chain").unwrap();
+        assert_eq!(chains.1.count, 3);
+    });
+    assert!(launched.is_none_or(|launched| launched.contains("persistent_chain")));
+}
+
+/// What a layer's calls for one token are over.
+struct Tensors {
+    /// `[1, 2048]` in f32, `[1, 512]` and `[2, 512]` in bf16.
+    x: Tensor,
+    inner: Tensor,
+    rows: Tensor,
+    norm: Tensor,
+    /// 520 columns, 2048 rows back.
+    w: Tensor,
+    w_scale: Tensor,
+    down: Tensor,
+    down_scale: Tensor,
+    plain: Tensor,
+    /// 512 gates and channels, 8 steps.
+    parts: [Tensor; 3],
+    taps: Tensor,
+    pool: Tensor,
+    slots: Tensor,
+    /// Of one sequence, 8 heads of 16.
+    states: Tensor,
+    per_head: Tensor,
+    projection: Tensor,
+}
+
+impl Tensors {
+    fn new(stream: &Stream) -> Self {
+        let of = |shape: &[usize], dtype| Tensor::allocate(stream, shape, dtype).unwrap();
+        let slots = of(&[1], DType::I32);
+        let slots = Tensor::integers(Arc::clone(slots.on().unwrap()), &[1], [0].into()).unwrap();
+        Self {
+            x: of(&[1, 2048], DType::F32),
+            inner: of(&[1, 512], DType::Bf16),
+            rows: of(&[2, 512], DType::Bf16),
+            norm: of(&[2048], DType::F32),
+            w: of(&[520, 2048], DType::E4m3),
+            w_scale: of(&[1, 520], DType::F32),
+            down: of(&[2048, 512], DType::E4m3),
+            down_scale: of(&[1, 2048], DType::F32),
+            plain: of(&[2048, 512], DType::Bf16),
+            parts: [256, 256, 8].map(|width| of(&[1, width], DType::Bf16)),
+            taps: of(&[256, 4], DType::F32),
+            pool: of(&[3, 256, 3], DType::F32),
+            slots,
+            states: of(&[3, 8, 16, 128], DType::F32),
+            per_head: of(&[8], DType::F32),
+            projection: of(&[1, 1, 1, 128], DType::Bf16),
+        }
+    }
+}
+
+/// The phases of a layer's calls, none on a GPU that takes none; what is no phase says why.
+fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
+    let norm = Normed { weight: &of.norm, norm: Norm { groups: 1, eps: 1e-5 } };
+    let project = LinearCall {
+        norm: Some(norm),
+        w_scale: Some(&of.w_scale),
+        ..LinearCall::new(&of.x, &of.w).into(&of.parts)
+    };
+    let states = States { before: Some(&of.pool), slots: Some(&of.slots), after: Some(&of.pool) };
+    let convolved = Convolved { weight: &of.taps, bias: None, first: 256, silu: true, states };
+    let [x, ..] = &of.parts;
+    let [x, o] = [x, &of.parts[1]].map(|part| part.columns(0, 128, &[1, 1, 8, 16]).unwrap());
+    let dt = of.parts[2].shaped(&[1, 1, 8]).unwrap();
+    let call = SsdCall {
+        x: &x,
+        dt: &dt,
+        a: &of.per_head,
+        b: &of.projection,
+        c: &of.projection,
+        d: None,
+        z: None,
+        dt_bias: Some(&of.per_head),
+        offsets: None,
+        states: States::default(),
+        options: SsdOptions::default(),
+        o: None,
+    };
+    let states =
+        States { before: Some(&of.states), slots: Some(&of.slots), after: Some(&of.states) };
+    let scan = |states| Over { call: &call, offsets: None, states, o: Some(&o) };
+    let add = LinearCall {
+        w_scale: Some(&of.down_scale),
+        finish: Finish::Added(&of.x),
+        ..LinearCall::new(&of.inner, &of.down).into([&of.x])
+    };
+    let made = [
+        try_phase(&project, device),
+        try_phase(&convolving(&project, convolved), device),
+        try_phase(&scan(states), device),
+        try_phase(&add, device),
+    ];
+    if made.iter().all(Result::is_err) {
+        assert_eq!(made[0].as_ref().unwrap_err(), "needs compute capability 9.0, this GPU has 8.0");
+        return Vec::new();
+    }
+
+    let apart = Tensors::new(device.cuda().unwrap().stream());
+    let elsewhere = States { after: Some(&apart.pool), ..convolved.states };
+    let why = [
+        try_phase(&convolving(&project, Convolved { states: elsewhere, ..convolved }), device),
+        try_phase(&scan(States { after: Some(&apart.states), ..states }), device),
+        try_phase(&LinearCall { outputs: [None; 6], split: [0; 6], ..project }, device),
+        try_phase(&LinearCall { x: &of.rows, finish: Finish::Stored, ..add }, device),
+        try_phase(&LinearCall { w: &of.plain, w_scale: None, ..add }, device),
+    ];
+    let why = why.map(|phase| phase.unwrap_err());
+    let expect = [
+        "advances states where they lie",
+        "advances states where they lie",
+        "needs a tensor that `o` goes to",
+        "is for one row of x, got 2",
+        "needs weights in e4m3 with a factor for each row, got bf16",
+    ];
+    assert_eq!(why, expect);
+    made.map(Result::unwrap).into()
+}
+
+fn convolving<'a>(project: &LinearCall<'a>, by: Convolved<'a>) -> LinearCall<'a> {
+    LinearCall { finish: Finish::Convolved(by), ..*project }
+}
+
+fn try_phase<C: Typed>(call: &C, device: &Device) -> Result<Phase, String> {
+    phase(call, device).unwrap()
+}
