@@ -83,3 +83,6 @@ impl Kept {
         Ok(self.pieces)
     }
 }
+
+#[cfg(test)]
+mod tests;
