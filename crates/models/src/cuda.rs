@@ -9,6 +9,10 @@ mod decode;
 mod experts;
 mod gather;
 mod group;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[path = "../../verify/tests/stand_in/machine.rs"]
+mod machine;
 mod moves;
 mod own;
 mod pass;

@@ -1,10 +1,8 @@
 //! Where weights come to lie, and what is launched for them, on the stand-in for the driver, which has memory but computes nothing.
 #![cfg(target_os = "linux")]
 
-#[path = "../../../../verify/tests/stand_in/machine.rs"]
-mod machine;
-
 use super::*;
+use crate::cuda::machine;
 use crate::params::Projection;
 use crate::verify::{counts, since};
 use crate::{Batch, Capacity, Config, Model, Narrow, Pages, Storage, Wanted, open, shape};

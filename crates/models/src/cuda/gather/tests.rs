@@ -1,9 +1,7 @@
 //! Which calls of a step become one launch, on the stand-in for the driver.
 #![cfg(target_os = "linux")]
 
-#[path = "../../../../verify/tests/stand_in/machine.rs"]
-mod machine;
-
+use crate::cuda::machine;
 use crate::verify::{counts, since};
 use crate::{Batch, Capacity, Config, Model, Narrow, Storage, Wanted, open, shape};
 use facts::BackendKind;
