@@ -6,6 +6,8 @@ use super::driver::{self, LaunchAttribute};
 use super::{Args, CudaError, Kernel, Moves, Stream};
 use std::sync::Arc;
 
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
+const COOPERATIVE: u32 = 2;
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const CLUSTER_DIMENSION: u32 = 4;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
@@ -25,12 +27,15 @@ pub struct Launch {
     /// Whether the kernel may start before the one ahead of it in the stream ends; it must then wait for it itself
     /// (`griddepcontrol.wait`).
     pub overlaps: bool,
+    /// Whether its blocks wait for each other: all of them start at once, or the launch is refused.
+    pub together: bool,
 }
 
 impl Launch {
     /// Blocks of a one-dimensional launch without clusters.
     pub const fn new(grid: [u32; 3], threads: u32, shared_bytes: u32) -> Self {
-        Self { grid, block: [threads, 1, 1], shared_bytes, cluster: [1; 3], overlaps: false }
+        let block = [threads, 1, 1];
+        Self { grid, block, shared_bytes, cluster: [1; 3], overlaps: false, together: false }
     }
 
     /// The same in clusters.
@@ -102,7 +107,7 @@ impl Stream {
         }
         kernel.allow(launch.shared_bytes, launch.cluster.iter().product())?;
         let (mut attributes, mut count) =
-            ([LaunchAttribute { id: 0, pad: 0, value: [0; 16] }; 2], 0);
+            ([LaunchAttribute { id: 0, pad: 0, value: [0; 16] }; 3], 0);
         if clustered {
             attributes[count].id = CLUSTER_DIMENSION;
             attributes[count].value[..3].copy_from_slice(&launch.cluster);
@@ -110,6 +115,11 @@ impl Stream {
         }
         if launch.overlaps {
             attributes[count].id = PROGRAMMATIC_SERIALIZATION;
+            attributes[count].value[0] = 1;
+            count += 1;
+        }
+        if launch.together {
+            attributes[count].id = COOPERATIVE;
             attributes[count].value[0] = 1;
             count += 1;
         }

@@ -22,6 +22,8 @@ pub struct Convolution {
     pub width: usize,
     /// Whether silu is applied to the sums.
     pub silu: bool,
+    /// Whether weights and biases are in f32.
+    pub f32: bool,
     /// State slot of each row.
     pub slots: StateSlots,
 }
@@ -69,7 +71,9 @@ impl Convolution {
             return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
         }
         let slots = StateSlots::parse(inputs, &Sequences::dense(tokens, 1))?;
-        Ok(Some(Self { first, channels, width, silu: options.conv_silu, slots }))
+        let is_f32 = |name| inputs.get(name).is_none_or(|tensor| tensor.dtype() == DType::F32);
+        let f32 = is_f32("conv_weight") && is_f32("conv_bias");
+        Ok(Some(Self { first, channels, width, silu: options.conv_silu, f32, slots }))
     }
 
     /// The states after the step.

@@ -4,7 +4,7 @@ use super::convolution::ACTIVATIONS as CONV_ACTIVATIONS;
 use super::{Convolution, LinearOptions, Out};
 use crate::op::{setting, tensor};
 use crate::settings::refused;
-use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Tensor};
 
 pub(super) const ACTIVATIONS: &[&str] = &["none", "swiglu", "relu_squared"];
 pub(super) const OUT: &[&str] = &["storage", "f32"];
@@ -145,6 +145,8 @@ pub struct LinearProblem {
     pub w_dtype: DType,
     /// Where weights are narrower than `dtype`, what they are multiplied with.
     pub scales: Option<Scales>,
+    /// Type of these.
+    pub scale_dtype: DType,
     /// Columns of w with a scale of their own, where `scales` are of groups.
     pub w_group: usize,
     /// Whether weights have zero points.
@@ -247,6 +249,7 @@ impl LinearProblem {
             dtype,
             w_dtype,
             scales,
+            scale_dtype: inputs.get("w_scale").map_or(DType::F32, Tensor::dtype),
             w_group: options.w_group,
             zeros: inputs.get("w_zero").is_some(),
             offsets: inputs.get("w_offset").is_some(),

@@ -1,29 +1,34 @@
 //! A phase as the kernel reads it: `Phase` of `cuda/phase.cuh`, whose fields a test holds against these.
 
 use crate::cuda::arguments;
-use device::cuda::Args;
+use device::cuda::{Args, Layout};
 
-/// Kinds of phases, as in `phase.cuh`.
-pub(super) const LINEAR: i32 = 0;
-pub(super) const SCAN: i32 = 1;
+/// What a phase does, as in `phase.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Linear,
+    Scan,
+}
 
 arguments! {
-    /// `Linear` of `phase.cuh`, and the parameters of `linear_persistent`.
+    /// `Linear` of `phase.cuh`, and parameters of `persistent_chain`.
+    #[derive(Default)]
     pub(crate) Linear {
-        x: Pointer, w: Pointer, w_scale: Pointer, norm: Nullable, bias: Nullable, residual: Nullable, o0: Nullable, o1: Nullable,
+        x: Nullable, w: Nullable, w_scale: Nullable, w_offset: Nullable, norm: Nullable, residual: Nullable, o0: Nullable, o1: Nullable,
         o2: Nullable, o3: Nullable, o4: Nullable, o5: Nullable, conv_weight: Nullable, conv_bias: Nullable, initial_state: Nullable,
-        final_state: Nullable, state_indices: Nullable, start1: i32, start2: i32, start3: i32, start4: i32, start5: i32, inputs: i32,
-        columns: i32, x_f32: i32, swiglu: i32, bias_f32: i32, out_f32: i32, scale: f32, eps: f32, conv_weight_f32: i32,
-        conv_bias_f32: i32, conv_silu: i32, conv_first: i32, conv_channels: i32,
+        final_state: Nullable, state_indices: Nullable, x_packets: Nullable, packets: Nullable, form: i32, start1: i32, start2: i32,
+        start3: i32, start4: i32, start5: i32, columns: i32, swiglu: i32, out_f32: i32, stored: i32, factor_bits: i32, scale: f32,
+        eps: f32, conv_silu: i32, conv_first: i32, conv_channels: i32,
     }
 }
 
 arguments! {
     /// `Scan` of `phase.cuh`, and the parameters of `ssd_persistent`.
     pub(crate) Scan {
-        x: Pointer, dt: Pointer, rate: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, dt_bias: Nullable,
-        initial_state: Pointer, final_state: Pointer, state_indices: Nullable, o: Pointer, heads: i32, groups: i32, head_dim: i32,
-        dt_f32: i32, rate_f32: i32, d_f32: i32, bias_f32: i32, d_per_channel: i32, softplus: i32, dt_min: f32, dt_max: f32,
+        x: Pointer, z: Nullable, dt: Pointer, b: Pointer, c: Pointer, rate: Pointer, d: Nullable, dt_bias: Nullable,
+        initial_state: Pointer, final_state: Pointer, state_indices: Nullable, o: Pointer, x_packets: Nullable, z_packets: Nullable,
+        dt_packets: Nullable, b_packets: Nullable, c_packets: Nullable, packets: Nullable, heads: i32, head_dim: i32, head_magic: i32,
+        heads_of_group: i32, softplus: i32, stored: i32, dt_min: f32, dt_max: f32,
     }
 }
 
@@ -37,11 +42,54 @@ pub(super) const BYTES: usize = {
     (FIRST + larger).next_multiple_of(16)
 };
 
-/// A record of one kind, its pointers where they lie now.
-pub(super) fn bytes(kind: i32, of: Args) -> Vec<u8> {
-    let mut record = kind.to_ne_bytes().to_vec();
-    record.resize(FIRST, 0);
-    record.extend(of.bytes());
-    record.resize(BYTES, 0);
-    record
+/// The bytes of a phase.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) kind: Kind,
+    bytes: Vec<u8>,
+}
+
+impl Record {
+    /// Its pointers where they lie now.
+    pub(super) fn new(kind: Kind, of: Args) -> Self {
+        let mut bytes = (kind as i32).to_ne_bytes().to_vec();
+        bytes.resize(FIRST, 0);
+        bytes.extend(of.bytes());
+        bytes.resize(BYTES, 0);
+        Self { kind, bytes }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// An address, 0 where there is none.
+    pub(super) fn address(&self, field: &str) -> u64 {
+        self.bytes[self.at(field)..].first_chunk().copied().map_or(0, u64::from_ne_bytes)
+    }
+
+    /// A number, none of which is negative.
+    pub(super) fn number(&self, field: &str) -> usize {
+        let number = self.bytes[self.at(field)..].first_chunk().copied().map_or(0, i32::from_ne_bytes);
+        usize::try_from(number).unwrap_or(0)
+    }
+
+    /// Writes an address.
+    pub(super) fn point(&mut self, field: &str, to: u64) {
+        let at = self.at(field);
+        self.bytes[at..at + 8].copy_from_slice(&to.to_ne_bytes());
+    }
+
+    /// Where a field of its kind begins.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    fn at(&self, field: &str) -> usize {
+        let Layout { parameters, .. } = match self.kind {
+            Kind::Linear => Linear::LAYOUT,
+            Kind::Scan => Scan::LAYOUT,
+        };
+        let found = parameters.iter().find(|of| of.name == field);
+        FIRST + found.map(|of| of.offset).expect("a field of the record")
+    }
 }

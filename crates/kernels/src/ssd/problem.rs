@@ -100,6 +100,8 @@ pub struct SsdProblem {
     pub dt_min: f64,
     /// Upper end of the step sizes; infinite when there is none.
     pub dt_max: f64,
+    /// Whether rates and biases are in float32, a skip weight too and one a head, and step sizes in the type of x.
+    pub small_f32: bool,
     /// Tokens per chunk, when the caller chose them.
     pub chunk_size: Option<usize>,
     /// Bytes of all tensors given.
@@ -174,6 +176,11 @@ impl SsdProblem {
             return Err(refused(SPEC.name, "chunk_size", 0, "one token or more"));
         }
         let slots = StateSlots::parse(inputs, &sequences)?;
+        let is_f32 = |name| inputs.get(name).is_none_or(|tensor| tensor.dtype() == DType::F32);
+        let by_head = inputs.get("D").is_none_or(|d| d.shape().len() == 1);
+        let small_f32 = ["A", "D", "dt_bias"].into_iter().all(is_f32)
+            && by_head
+            && inputs.tensor("dt").dtype() == dtype;
         Ok(Self {
             dtype,
             heads,
@@ -188,6 +195,7 @@ impl SsdProblem {
             dt_softplus,
             dt_min,
             dt_max,
+            small_f32,
             chunk_size,
             input_bytes: inputs.bytes(),
             sequences,

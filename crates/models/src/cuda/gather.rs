@@ -45,7 +45,7 @@ impl Kept {
         let Some(phase) = phase else {
             return self.push(Piece::Alone(planned), (device, stream));
         };
-        if self.phases.last().is_some_and(|last| !last.goes_with(&phase)) {
+        if !self.phases.iter().all(|before| before.goes_with(&phase)) {
             self.close((device, stream))?;
         }
         self.phases.push(phase);

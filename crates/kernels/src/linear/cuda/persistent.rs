@@ -1,14 +1,11 @@
-//! `persistent`: one row of x by weights in e4m3, as a phase of a kernel whose blocks stay. By itself it is there to be verified; models
-//! put many of them into one launch. The contract stands in `persistent/cuda/linear.cuh`.
+//! `persistent`: one row of x by weights in e4m3 or integers, as a phase of a kernel whose blocks stay. By itself it is there to be verified;
+//! models put many of them into one launch. The contract stands in `persistent/cuda/README.md`.
 
-use super::operands::{OUTPUTS, firsts};
+use super::operands::{OUTPUTS, factor_bits, firsts};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
+use crate::cuda::{CudaVariant, Planner, int, slots};
 use crate::linear::{LinearProblem, Scales};
-use crate::persistent::{
-    Form, Linear, Phase, PhaseOf, SEGMENT, SEGMENTS, STAGE_ROWS, SUM_STAGES, TAPS, WARP_COLUMNS,
-    Weights, launch, unfit,
-};
+use crate::persistent::{Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, unfit, x_of};
 use device::cuda::{Buffer, CudaCapabilities, CudaError};
 use std::sync::Arc;
 
@@ -17,25 +14,39 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 
 pub(in crate::linear) const PHASE: PhaseOf<LinearProblem> = PhaseOf { why_not, plan: phase };
 
-/// Segments of a row of w: as few as take it.
-fn segments(inputs: usize) -> Option<usize> {
-    let segments = SEGMENTS.into_iter().find(|segments| inputs <= segments * SEGMENT)?;
-    inputs.is_multiple_of(segments * WARP_COLUMNS).then_some(segments)
+/// The kernels that multiply such weights.
+fn weights(problem: &LinearProblem) -> Option<Weights> {
+    let dtype = problem.w_dtype;
+    let blocks = match (problem.scales?, dtype, problem.w_group) {
+        (Scales::Rows, ..) => return Some(Weights::by_rows(dtype)),
+        (Scales::Groups, DType::I8, 32) => 32,
+        (Scales::Groups, DType::U4, group @ (32 | 128)) => group,
+        _ => return None,
+    };
+    let whole = !problem.offsets || dtype == DType::U4 && blocks == 32;
+    let (factor, offset) = (problem.scale_dtype, problem.offsets);
+    whole.then_some(Weights { dtype, blocks, factor, offset })
 }
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(reason) = unfit(here) {
         return Some(reason);
     }
-    if problem.w_dtype != DType::E4m3 || problem.scales != Some(Scales::Rows) {
-        let found = problem.w_dtype;
-        return Some(format!("needs weights in e4m3 with a factor for each row, got {found}"));
-    }
+    let Some(weights) = weights(problem).filter(|_| !problem.zeros) else {
+        let what = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points";
+        return Some(what.to_owned());
+    };
     if problem.tokens != 1 {
         return Some(format!("is for one row of x, got {}", problem.tokens));
     }
-    if problem.squared {
-        return Some("squares no columns".to_owned());
+    for (there, what) in [
+        (problem.squared, "squares no columns"),
+        (problem.bias, "adds no bias"),
+        (problem.ordered, "multiplies columns of x as they come, not in an order"),
+    ] {
+        if there {
+            return Some(what.to_owned());
+        }
     }
     if let Some(norm) = problem.norm.filter(|norm| norm.groups > 1) {
         return Some(format!("normalises x as a whole, not in {} groups", norm.groups));
@@ -43,27 +54,26 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.norm.is_some() && !problem.norm_f32 {
         return Some("needs a norm in f32".to_owned());
     }
-    if let Some(of) = problem.convolution.as_ref().filter(|of| of.width != TAPS) {
-        return Some(format!("convolves by {TAPS} taps, got {}", of.width));
+    if let Some(of) = &problem.convolution {
+        if of.width != TAPS || !of.f32 {
+            return Some(format!("convolves by {TAPS} taps in f32, got {}", of.width));
+        }
     }
-    let Some(segments) = segments(problem.inputs) else {
-        let most = SEGMENTS[SEGMENTS.len() - 1] * SEGMENT;
-        let found = problem.inputs;
+    if x_form(problem).is_none() {
+        let (x, inputs) = (problem.x_dtype, problem.inputs);
         return Some(format!(
-            "needs K up to {most}, a multiple of {WARP_COLUMNS} in each of its segments, got {found}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, or of 8192 in bf16 without one, got {inputs} in {x}"
         ));
-    };
-    let of_block = problem.columns().div_ceil(here.multiprocessors.max(1) as usize);
-    let stages = of_block.div_ceil(STAGE_ROWS / segments) << usize::from(problem.swiglu);
-    (stages > SUM_STAGES).then(|| {
-        format!(
-            "has room for the sums of {SUM_STAGES} stages of a block's columns, not of {stages}"
-        )
-    })
+    }
+    if let Some(odd) = problem.widths.iter().find(|width| !width.is_multiple_of(2)) {
+        return Some(format!("hands columns on by two, got an output of {odd}"));
+    }
+    let sizes = [problem.inputs, problem.columns()];
+    no_room(weights, sizes, problem.swiglu, here).or_else(|| weights.unfit(here))
 }
 
-arguments! {
-    LinearPersistent: linear_persistent { of: (Linear) }
+fn x_form(problem: &LinearProblem) -> Option<usize> {
+    x_of(problem.x_dtype == DType::F32, problem.inputs, problem.norm.is_some())
 }
 
 /// The operands of one call.
@@ -71,8 +81,8 @@ struct Operands {
     x: Arc<Buffer>,
     w: Arc<Buffer>,
     w_scale: Arc<Buffer>,
+    w_offset: Option<Arc<Buffer>>,
     norm: Option<Arc<Buffer>>,
-    bias: Option<Arc<Buffer>>,
     residual: Option<Arc<Buffer>>,
     outputs: Vec<Arc<Buffer>>,
     conv_weight: Option<Arc<Buffer>>,
@@ -80,31 +90,32 @@ struct Operands {
     initial_state: Option<Arc<Buffer>>,
     final_state: Option<Arc<Buffer>>,
     state_indices: Option<Arc<Buffer>>,
-    bias_f32: i32,
-    conv_weight_f32: i32,
-    conv_bias_f32: i32,
+    factor_bits: i32,
 }
 
 impl Operands {
     fn new(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
         let outputs = OUTPUTS.iter().zip(&problem.widths);
         let after = problem.convolution.as_ref().map(|_| planner.output("final_state"));
+        let factor_bits = factor_bits(planner);
+        if weights(problem).is_some_and(|of| of.blocks > 0) {
+            // Factors of a group are copied by 16 bytes.
+            ["w_scale", "w_offset"].into_iter().for_each(|name| planner.widest(name, 16));
+        }
         Ok(Self {
             outputs: outputs.map(|(name, _)| planner.output(name)).collect::<Result<_, _>>()?,
             x: planner.required("x")?,
             w: planner.required("w")?,
             w_scale: planner.required("w_scale")?,
+            w_offset: planner.input("w_offset")?,
             norm: planner.input("norm")?,
-            bias: planner.input("bias")?,
             residual: planner.input("residual")?,
             conv_weight: planner.input("conv_weight")?,
             conv_bias: planner.input("conv_bias")?,
             initial_state: planner.input("initial_state")?,
             final_state: after.transpose()?,
             state_indices: planner.input("state_indices")?,
-            bias_f32: planner.is_f32("bias"),
-            conv_weight_f32: planner.is_f32("conv_weight"),
-            conv_bias_f32: planner.is_f32("conv_bias"),
+            factor_bits,
         })
     }
 
@@ -113,11 +124,11 @@ impl Operands {
         let [start1, start2, start3, start4, start5] = firsts(problem)?;
         let convolution = problem.convolution.as_ref();
         Ok(Linear {
-            x: &self.x,
-            w: &self.w,
-            w_scale: &self.w_scale,
+            x: Some(&self.x),
+            w: Some(&self.w),
+            w_scale: Some(&self.w_scale),
+            w_offset: self.w_offset.as_deref(),
             norm: self.norm.as_deref(),
-            bias: self.bias.as_deref(),
             residual: self.residual.as_deref(),
             o0,
             o1,
@@ -130,21 +141,22 @@ impl Operands {
             initial_state: self.initial_state.as_deref(),
             final_state: self.final_state.as_deref(),
             state_indices: self.state_indices.as_deref(),
+            x_packets: None,
+            packets: None,
+            form: int(x_form(problem).unwrap_or_default())?,
             start1,
             start2,
             start3,
             start4,
             start5,
-            inputs: int(problem.inputs)?,
             columns: int(problem.columns())?,
-            x_f32: (problem.x_dtype == DType::F32).into(),
             swiglu: problem.swiglu.into(),
-            bias_f32: self.bias_f32,
             out_f32: (problem.out == DType::F32).into(),
+            // Whoever reads behind the launch reads there.
+            stored: 1,
+            factor_bits: self.factor_bits,
             scale: problem.scale as f32,
             eps: problem.norm.map_or(0.0, |norm| norm.eps) as f32,
-            conv_weight_f32: self.conv_weight_f32,
-            conv_bias_f32: self.conv_bias_f32,
             conv_silu: convolution.is_some_and(|of| of.silu).into(),
             conv_first: int(convolution.map_or(0, |of| of.first))?,
             conv_channels: int(convolution.map_or(0, |of| of.channels))?,
@@ -156,18 +168,22 @@ impl Operands {
     }
 }
 
-const FORM: Form = Form { weights: Some(Weights::E4m3) };
+fn no_kernel() -> CudaError {
+    CudaError::Refused { what: "no kernel multiplies such weights".to_owned() }
+}
 
 fn phase(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Phase, CudaError> {
     let operands = Operands::new(problem, planner)?;
-    Ok(Phase::linear(FORM, operands.record(problem)?))
+    Ok(Phase::linear(weights(problem).ok_or_else(no_kernel)?, operands.record(problem)?))
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let weights = weights(problem).ok_or_else(no_kernel)?;
     let operands = Operands::new(problem, planner)?;
-    let kernel = planner.kernel(&FORM.linear_source(planner.arch()))?;
-    let args = LinearPersistent { of: operands.record(problem)? };
-    planner.launch(kernel, launch(planner.here()), args);
+    let kernel = planner.kernel(&weights.source(planner.arch()))?;
+    let of = operands.record(problem)?;
+    let args = PersistentChain { phases: None, count: 1, launches: None, of };
+    planner.launch(kernel, weights.launch(planner.here()), args);
     let Some(of) = &problem.convolution else { return Ok(()) };
     slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }

@@ -1,62 +1,116 @@
-// Waiting for each other, and for copies: within a block by barriers in shared memory, among blocks by a count in memory.
+// How the warps of a block wait for each other and for weights, and blocks for what other blocks made. Stands behind phase.cuh.
 
-DEVICE void barrier_init(u32 at, int count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
-}
-DEVICE void barrier_expect(u32 at, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
+DEVICE void barrier_init(u32 at, int count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
+DEVICE void barrier_expect(u32 at, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory"); }
 DEVICE void barrier_arrive(u32 at) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory"); }
 DEVICE void barrier_wait(u32 at, int parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(at),
-      "r"(parity)
-      : "memory");
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(at), "r"(parity) : "memory");
 }
 DEVICE void barriers_are_there() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-// Brings bytes to shared memory, all of which the barrier counts.
-DEVICE void bulk_copy(u32 to, const void* from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
 // The warps that compute.
 DEVICE void meet_inside() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 
-// The first of these, before it says for the first time that the block is through, waits until the warp that waits has seen how
-// often blocks met before this launch.
-DEVICE void begun_is_known() { asm volatile("bar.arrive 2, 64;" ::: "memory"); }
-DEVICE void until_begun_is_known() { asm volatile("bar.sync 2, 64;" ::: "memory"); }
+DEVICE uint4 load_shared(u32 from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "r"(from) : "memory");
+  return value;
+}
+// Past the first cache, in which what a kernel before wrote may be as it stood before.
+DEVICE uint2 load_current(const char* from) {
+  uint2 value;
+  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from) : "memory");
+  return value;
+}
 
-// What a phase that no other one stands ahead of waits for: nothing.
-struct NoMeeting {
-  DEVICE void operator()() const {}
+// A packet is 32 bits of content, one number in f32 or two in storage, and the number of the phase that made it. Who takes it asks until that
+// number is there, and no block waits for more than it reads. 64 bits are written and read as a whole, so content and number belong together.
+struct Packets {
+  u64 a, b;
+
+  static DEVICE Packets ask(const u64* from) {
+    Packets two;
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(two.a), "=l"(two.b) : "l"(from) : "memory");
+    return two;
+  }
+  // What an earlier kernel wrote.
+  static DEVICE Packets read(const char* from) {
+    const uint2 words = load_current(from);
+    return {words.x, words.y};
+  }
+  DEVICE bool are(u32 number) const { return (u32)(a >> 32) == number && (u32)(b >> 32) == number; }
+};
+DEVICE u64 ask(const u64* from) {
+  u64 packet;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
+  return packet;
+}
+DEVICE void give(u64* to, u32 content, u32 number) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)number << 32 | content) : "memory");
+}
+
+// Weights on their way, and where the warps that multiply are in them.
+struct Ring {
+  u32 at, full, empty;  // addresses in shared memory: of the stages, and of a barrier of each
+  int slot, turn;       // of the next stage
+
+  DEVICE void begin() const {
+    for (int i = 0; i < STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, WARPS);
+  }
+  DEVICE void advance() {
+    if (++slot == STAGES) slot = 0, turn ^= 1;
+  }
+  // For one thread. Two stages alone are under way at once: what anybody asks of memory comes behind them.
+  DEVICE void bring(const Source& of) {
+    constexpr int UNDER_WAY = 2;
+    const u32 row_bytes = (u32)of.inputs * WEIGHT_BITS / 8;
+    const int rows = 16 * CHUNK / of.inputs;
+    for (int half = 0; half <= of.swiglu; half++) {
+      const char* from = of.w + (i64)(of.own.first + half * of.columns) * row_bytes;
+      for (int left = of.own.count; left > 0; left -= rows) {
+        barrier_wait(empty + 8 * slot, turn ^ 1);
+        const bool same = slot >= UNDER_WAY;
+        barrier_wait(full + 8 * (same ? slot - UNDER_WAY : slot - UNDER_WAY + STAGES), same ? turn : turn ^ 1);
+        const u32 bytes = min(rows, left) * row_bytes;
+        barrier_expect(full + 8 * slot, bytes);
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(at + slot * STAGE), "l"(from), "r"(bytes), "r"(full + 8 * slot)
+                     : "memory");
+        from += bytes;
+        advance();
+      }
+    }
+  }
 };
 
-// Says that the block is through with a phase. What its other warps wrote is seen by who sees this: they met inside before.
-DEVICE void say_through(u32* meeting) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(meeting) : "memory");
-}
+// Factors of the columns of half a phase: gates or ups, or all there are. Two halves have room, so they come ahead as weights do.
+struct Factors {
+  u32 at, full, empty;
+  int halves;  // so far
 
-// The warp that waits: for each phase but the first until all blocks are through with the one before, and then `met`. A warp that
-// computes would have its other instructions wait behind what it asks of memory.
-//
-// Each launch leaves a whole number of meetings. How many these are is read when the previous kernel has ended: it may be an earlier
-// launch of this one, which still counts until then.
-DEVICE void wait_for_blocks(const u32* meeting, int phases, u32 met) {
-  wait_for_previous();
-  u32 count;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(meeting) : "memory");
-  u32 target = count - count % gridDim.x;
-  begun_is_known();
-  if (threadIdx.x % 32 != 0) return;
-  for (int phase = 1; phase < phases; phase++) {
-    target += gridDim.x;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(meeting) : "memory");
-    } while ((int)(count - target) < 0);
-    barrier_arrive(met);
+  DEVICE void begin() const {
+    for (int i = 0; i < 2; i++) barrier_init(full + 8 * i, 32), barrier_init(empty + 8 * i, WARPS);
   }
-}
+  // The bytes of a group of columns begin where 16 of them do, some rows ahead of the block's first.
+  static DEVICE int before(const Columns& own, int size) { return own.first % (16 / size); }
+  static DEVICE int stride(const Columns& own, int size) { return ceil_div(before(own, size) + own.count, 16 / size) * 16; }
+  DEVICE u32 half() const { return at + halves % 2 * HALF_BYTES; }
+  DEVICE u32 barrier(u32 of) const { return of + 8 * (halves % 2); }
+
+  // For one warp.
+  DEVICE void bring(const Source& of) {
+    for (int part = 0; part <= of.swiglu; part++, halves++) {
+      barrier_wait(barrier(empty), 1 ^ halves / 2 % 2);
+      const auto copy = [&](u32 to, const char* from, int size) {
+        const int bytes = stride(of.own, size);
+        from += (i64)(of.own.first - before(of.own, size) + part * of.columns) * size;
+        for (int group = threadIdx.x % 32; group < of.inputs / max(BLOCKS, 1); group += 32) {
+          for (int i = 0; i < bytes; i += 16) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + group * bytes + i), "l"(from + (i64)group * (of.columns << of.swiglu) * size + i) : "memory");
+          }
+        }
+      };
+      copy(half(), of.w_scale, FACTOR_SIZE);
+      if constexpr (OFFSET) copy(half() + FACTOR_BYTES, of.w_offset, 4);
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier(full)) : "memory");
+    }
+  }
+};

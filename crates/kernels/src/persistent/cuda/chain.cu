@@ -1,56 +1,84 @@
-// Phases of a step, one behind the other in one launch of a block a multiprocessor: blocks meet in memory after each. See README.md.
+// Phases of a step, one behind the other in one launch of a block a multiprocessor. See README.md.
+//
+// Without phases: one product, which the parameters tell of. What phases compute is verified by that.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    persistent_chain(const Phase* phases, int count, u32* meeting) {
+    persistent_chain(const Phase* phases, int count, u64* launches, const char* x, const char* w, const char* w_scale, const char* w_offset,
+                     const float* norm, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4, char* o5,
+                     const float* conv_weight, const float* conv_bias, const float* initial_state, float* final_state,
+                     const int* state_indices, const u64* x_packets, u64* packets, int form, int start1, int start2, int start3,
+                     int start4, int start5, int columns, int swiglu, int out_f32, int stored, int factor_bits, float scale, float eps,
+                     int conv_silu, int conv_first, int conv_channels) {
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ Source sources[MOST_PHASES];
   __shared__ Phase held[2];
-  __shared__ __align__(8) u64 full[STAGES], empty[STAGES], met;
-  __shared__ float squares[WARPS];
-  __shared__ volatile int busy;
-  const Ring ring = {shared_address(shared), shared_address(full), shared_address(empty)};
-  const Sums sums = {(float*)(shared + STAGES * STAGE_BYTES), squares};
-  const u32 met_at = shared_address(&met);
-  const int thread = threadIdx.x, warp = thread / 32;
-  for (int i = thread; i < count; i += THREADS) sources[i] = Source::of(phases[i]);
-  if (thread < PHASE_WORDS) ((uint4*)&held[0])[thread] = ((const uint4*)phases)[thread];
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES], factors_full[2], factors_empty[2];
+  __shared__ __align__(16) float squares[WARPS];
+  __shared__ u64 launched;
+  const int thread = threadIdx.x;
+  const u32 beside = shared_address(shared) + STAGES * STAGE;
+  const Ring ring = {shared_address(shared), shared_address(full), shared_address(empty), 0, 0};
+  const Factors factors = {beside + X_BYTES + SUM_BYTES, shared_address(factors_full), shared_address(factors_empty), 0};
+  if (phases == nullptr && thread == 0) {
+    held[0].kind = LINEAR;
+    held[0].linear = {x,          w,          w_scale,       w_offset,    norm,          residual,  o0,      o1,   o2,     o3,
+                      o4,         o5,         conv_weight,   conv_bias,   initial_state, final_state, state_indices, x_packets, packets, form,
+                      start1,     start2,     start3,        start4,      start5,        columns,   swiglu,  out_f32, stored, factor_bits,
+                      scale,      eps,        conv_silu,     conv_first,  conv_channels};
+    sources[0] = Source::of(held[0]);
+  }
+  if (phases != nullptr) {
+    for (int i = thread; i < count; i += THREADS) sources[i] = Source::of(phases[i]);
+    if (thread < PHASE_WORDS) ((uint4*)&held[0])[thread] = __ldg((const uint4*)phases + thread);
+  }
   if (thread == 0) {
-    barrier_init(met_at, 1), ring.begin(), busy = 0;
+    ring.begin();
+    if constexpr (BLOCKS != 0) factors.begin();
     barriers_are_there();
   }
   __syncthreads();
 
-  if (warp == WARPS) {
-    if (thread % 32 != 0) return;
-    int at = 0;
+  if (thread >= CONSUMERS) {
+    const bool brings_factors = thread >= CONSUMERS + 32;
+    if (!brings_factors && thread != CONSUMERS) return;
+    Ring to = ring;
+    Factors of = factors;
     for (int phase = 0; phase < count; phase++) {
-      if (sources[phase].columns > 0) ring.bring(sources[phase], at, busy);
+      if (sources[phase].columns == 0) continue;
+      if (!brings_factors) {
+        to.bring(sources[phase]);
+      } else if constexpr (BLOCKS != 0) {
+        of.bring(sources[phase]);
+      }
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
     return;
   }
-  if (warp == WARPS + 1) return wait_for_blocks(meeting, count, met_at);
 
   wait_for_previous();
   let_next_start();
-  int at = 0;
+  if (thread == 0) launched = launches == nullptr ? 0 : *(volatile u64*)launches / gridDim.x;
+  meet_inside();
+  // Numbers go on where those of the launch before ended; blocks that have ended are fewer than all of them.
+  Block block = {ring, factors, beside, (float*)(shared + STAGES * STAGE + X_BYTES), squares, (u32)launched * MOST_PHASES};
   for (int phase = 0; phase < count; phase++) {
-    const Phase& p = held[phase % 2];
+    const Phase& of = held[phase % 2];
     // The next record is on its way while this phase runs.
     uint4 ahead;
     const bool takes = thread < PHASE_WORDS && phase + 1 < count;
     if (takes) ahead = __ldg((const uint4*)(phases + phase + 1) + thread);
-    const auto meet = [&] {
-      if (phase != 0) barrier_wait(met_at, phase - 1 & 1);
-    };
-    if (p.kind == SCAN) {
-      scan_phase(p.scan, meet);
-    } else {
-      linear_phase(p.linear, sources[phase].segments, ring, sums, busy, at, meet);
+    const Columns& own = sources[phase].own;
+#define LINEAR_PHASE(...) \
+  case FORM(__VA_ARGS__): linear_phase<Input<__VA_ARGS__>>(of.linear, own, block); break
+    switch (of.kind == SCAN ? 0 : of.linear.form) {
+      case 0: scan_phase(of.scan, block.number); break;
+      LINEAR_PHASE(1, 4, 1);
+      LINEAR_PHASE(0, 4, 1);
+      LINEAR_PHASE(0, 8, 0);
     }
     if (takes) ((uint4*)&held[(phase + 1) % 2])[thread] = ahead;
+    block.number++;
     meet_inside();
-    // The last phase is counted too: the next launch begins with a whole number of meetings.
-    if (phase == 0 && warp == 0) until_begun_is_known();
-    if (thread == 0) say_through(meeting);
   }
+  if (thread == 0 && launches != nullptr) asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(launches) : "memory");
 }

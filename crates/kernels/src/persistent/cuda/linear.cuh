@@ -1,265 +1,248 @@
-// A product of one row of x over all blocks: o = residual + scale act(rms(x) W^T + bias), with what `Outputs` and `Convolution` do.
+// A product of one row of x over all blocks: o = residual + scale act(rms(x) W^T), and some columns convolved. Stands behind input.cuh.
 //
-// A row of K columns is `segments` rows of a matrix product, one behind the other, each a chunk of K / segments columns; the other
-// matrix has x's segments as its columns. Of what comes out, [16 rows][8 columns], the sums that belong together are those of row r and
-// column r % segments. Each warp takes WARP_COLUMNS of every chunk, a lane 16 neighbouring ones of each half of them.
+// A row of K columns is SEGMENTS rows of a matrix product, one behind the other, each a chunk of CHUNK columns; the other matrix has x's segments
+// as its columns. A stage is 16 such chunks, so ROWS rows of w. Each warp takes OF_WARP columns of every chunk.
 
-constexpr int HALVES = 2;    // of a warp's columns
-constexpr int SHARERS = 2;   // neighbouring threads that sum up one column of w
-static_assert(WARPS % SHARERS == 0 && HALVES * 64 == WARP_COLUMNS);
-
-// What the warps leave each other.
-struct Sums {
-  float* of;       // [SUM_STAGES][WARPS][16]
+// What a block's phases share.
+struct Block {
+  Ring ring;
+  Factors factors;
+  u32 x;
+  float* sums;     // [SUM_STAGES][WARPS][16]
   float* squares;  // [WARPS], of x
-
-  // A row of w in a stage, all its segments and warps.
-  DEVICE float total(int stage, int row, int segments) const {
-    const int sharer = threadIdx.x % SHARERS;
-    float sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS / SHARERS; w++) {
-      const float* const from = of + (stage * WARPS + sharer * (WARPS / SHARERS) + w) * 16 + row * segments;
-      if (segments == 2) {
-        const float2 two = *(const float2*)from;
-        sum += two.x + two.y;
-      } else {
-#pragma unroll 2
-        for (int s = 0; s < segments; s += 4) {
-          const float4 four = *(const float4*)(from + s);
-          sum += four.x + four.y + four.z + four.w;
-        }
-      }
-    }
-    return sum + __shfl_xor_sync(0xffffffff, sum, 1);
-  }
-
-  // What rows of x are normalised by.
-  DEVICE float root(int inputs, float eps) const {
-    float all = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) all += squares[w];
-    return rsqrtf(all / inputs + eps);
-  }
+  u32 number;      // of the packets that the phase ahead made
 };
 
-// A lane's part of x, and of each row of w.
-struct Lane {
-  int chunk, within;  // columns of a chunk; which of them, in the first half
-  int column;         // of x
-  bool works, reads;  // whether the warp has columns, and the lane some of x
-
-  static DEVICE Lane of(int inputs, int segments) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, segment = lane / 4, chunk = inputs / segments;
-    const int within = warp * WARP_COLUMNS + lane % 4 * 16;
-    const bool works = warp * WARP_COLUMNS < chunk;
-    return {chunk, within, segment * chunk + within, works, works && segment < segments};
-  }
-
-  // Rows of even and odd number read the two halves in turn: so the eight rows that a warp reads at once lie in different banks.
-  DEVICE int half(int h) const { return (h ^ (threadIdx.x / 4 & 1)) * 64; }
-};
-
-// x as it is multiplied: in f16, a warp's columns by the power of two that brings their largest number below 2^15.
-struct Multiplied {
-  u32 pair[HALVES][8];
-  float back;     // what products are multiplied by in turn
-  float squared;  // sum of the squares of this lane's x, before the norm's weights
-
-  DEVICE void take(const Linear& p, const Lane& lane, const float (&weight)[HALVES][16]) {
-    float value[HALVES][16] = {};
-    if (lane.reads) {
+// A thread's half of a row's sums, and its neighbour's.
+template <int SEGMENTS>
+DEVICE float total(const float* from) {
+  float sum = 0.0f;
 #pragma unroll
-      for (int h = 0; h < HALVES; h++) {
-        if (p.x_f32) {
-          u32 word[16];
-          const char* from = p.x + (i64)(lane.column + lane.half(h)) * 4;
-#pragma unroll
-          for (int i = 0; i < 4; i++) load_current(word + 4 * i, from + 16 * i);
-#pragma unroll
-          for (int i = 0; i < 16; i++) value[h][i] = __uint_as_float(word[i]);
-        } else {
-          u32 word[8];
-          const char* from = p.x + (i64)(lane.column + lane.half(h)) * 2;
-          load_current(word, from), load_current(word + 4, from + 16);
-#pragma unroll
-          for (int i = 0; i < 8; i++) {
-            value[h][2 * i] = widen_half(word[i] & 0xffff), value[h][2 * i + 1] = widen_half(word[i] >> 16);
-          }
-        }
-      }
-    }
-    u32 most = 0;
-    squared = 0.0f;
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-#pragma unroll
-      for (int i = 0; i < 16; i++) {
-        float& v = value[h][i];
-        squared = fmaf(v, v, squared);
-        // Rounded as the contract has it; the root of the norm commutes with that but for the last digit.
-        v = widen_half(narrow_half(v * weight[h][i]));
-        most = max(most, __float_as_uint(v) & 0x7fffffff);
-      }
-    }
-    most = __reduce_max_sync(0xffffffff, most);
-    // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
-    const int power = min(127 + 14 + 127 - (int)(most >> 23), 253);
-    const float factor = __uint_as_float((u32)power << 23);
-    back = __uint_as_float((u32)(254 - power) << 23);
-#pragma unroll
-    for (int i = 0; i < 8 * HALVES; i++) {
-      const float(&of)[16] = value[i / 8];
-      pair[i / 8][i % 8] = pair_f16(of[i % 8 * 2] * factor, of[i % 8 * 2 + 1] * factor);
-    }
-  }
-};
-
-// The products of a block's stages, two of them at once in a warp's registers: `to` gets a warp's 16 sums of each. `at` counts the
-// stages of all phases.
-struct Products {
-  const Ring& ring;
-  const Lane& lane;
-  const Multiplied& x;
-  int segments;
-  float* to;  // this lane's
-
-  struct Raw {
-    uint4 low[HALVES], high[HALVES];
-  };
-
-  DEVICE void take(Raw& raw, int at) const {
-    ring.wait_full(at);
-    const int row = threadIdx.x % 32 / 4;
-    const u32 from = ring.stage(at) + (row * lane.chunk + lane.within) * WEIGHT_BITS / 8;
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-      raw.low[h] = load_shared(from + lane.half(h));
-      raw.high[h] = load_shared(from + lane.half(h) + lane.chunk * WEIGHT_BITS);  // eight rows on
-    }
-  }
-
-  DEVICE void use(const Raw& raw, int at) {
-    float sum[HALVES][4] = {};
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-      const Pairs low(raw.low[h]), high(raw.high[h]);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        multiply_f16(sum[h], low.pair[2 * i], high.pair[2 * i], low.pair[2 * i + 1], high.pair[2 * i + 1], x.pair[h][2 * i],
-                     x.pair[h][2 * i + 1]);
-      }
-    }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty_at(at));
-    const int segment = threadIdx.x % 32 / 4 % segments;
-    if (segment / 2 == threadIdx.x % 4) {
-      const bool odd = segment % 2;
-      const float low = odd ? sum[0][1] + sum[1][1] : sum[0][0] + sum[1][0];
-      const float high = odd ? sum[0][3] + sum[1][3] : sum[0][2] + sum[1][2];
-      // Where a warp has no columns, what it multiplied with zeros may have been no number.
-      to[0] = lane.works ? low * x.back : 0.0f, to[8] = lane.works ? high * x.back : 0.0f;
-    }
-    to += WARPS * 16;
-  }
-
-  DEVICE void all(int& at, int stages) {
-    if (stages == 0) return;
-    Raw even, odd;
-    take(even, at);
-    const int end = at + stages;
-    for (; at + 2 < end; at += 2) {
-      take(odd, at + 1);
-      use(even, at);
-      take(even, at + 2);
-      use(odd, at + 1);
-    }
-    if (at + 1 < end) {
-      take(odd, at + 1);
-      use(even, at);
-      use(odd, at + 1);
+  for (int w = 0; w < WARPS / SHARERS; w++) {
+    const float* const of = from + 16 * w;
+    if constexpr (SEGMENTS == 1) {
+      sum += *of;
+    } else if constexpr (SEGMENTS == 2) {
+      const float2 two = *(const float2*)of;
+      sum += two.x + two.y;
     } else {
-      use(even, at);
-    }
-    at = end;
-  }
-};
-
-// `meet` is called once, before what other phases write is read: until then only weights, and states that only this phase writes.
-template <class Meet>
-DEVICE void linear_phase(const Linear& p, int segments, const Ring& ring, const Sums& sums, volatile int& busy, int& at,
-                         Meet meet) {
-  const int thread = threadIdx.x, columns = p.columns, rows = 16 / segments;
-  const bool swiglu = p.swiglu;
-  const Columns own = Columns::of(columns);
-  const int stages = ceil_div(own.count, rows);
-  const Outputs outputs = {p.bias,   p.residual, p.o0,     p.o1,      p.o2,       p.o3,      p.o4,   p.o5,    p.start1,
-                           p.start2, p.start3,   p.start4, p.start5,  columns,    p.bias_f32, p.out_f32, swiglu, p.scale};
-  const bool convolved = p.conv_weight != nullptr;
-  const Convolution convolution = {p.conv_weight,     p.conv_bias,     p.initial_state, p.final_state, p.state_indices,
-                                   p.conv_weight_f32, p.conv_bias_f32, p.conv_silu,     p.conv_first,
-                                   convolved ? p.conv_channels : 0};
-
-  // ---- Before the meeting.
-  const Lane lane = Lane::of(p.inputs, segments);
-  float weight[HALVES][16];
 #pragma unroll
-  for (int i = 0; i < 16 * HALVES; i++) weight[i / 16][i % 16] = 1.0f;
-  if (p.norm != nullptr && lane.reads) {
-#pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-#pragma unroll
-      for (int i = 0; i < 16; i += 4) {
-        const float4 four = __ldg((const float4*)(p.norm + lane.column + lane.half(h) + i));
-        weight[h][i] = four.x, weight[h][i + 1] = four.y, weight[h][i + 2] = four.z, weight[h][i + 3] = four.w;
+      for (int i = 0; i < SEGMENTS; i += 4) {
+        const float4 four = *(const float4*)(of + i);
+        sum += (four.x + four.y) + (four.z + four.w);
       }
     }
   }
-  const int column = thread / SHARERS;
-  const bool finisher = thread % SHARERS == 0, finishes = finisher && column < own.count;
-  const auto factor_of = [&](int column) { return __ldg(p.w_scale + own.first + column); };
-  float factor = 1.0f, factor_of_up = 1.0f;
-  if (finishes) {
-    factor = factor_of(column);
-    if (swiglu) factor_of_up = factor_of(columns + column);
-  }
-  const Convolution::Held state = convolution.held(0, own.first + column, finishes && convolved);
+  return sum + __shfl_xor_sync(0xffffffff, sum, 1);
+}
 
-  meet();
-  // ---- x, and what the column that a thread finishes first meets.
-  Multiplied x;
-  x.take(p, lane, weight);
-  const Outputs::Around around = outputs.around(0, own.first + column, finishes);
-  if (thread == 0) busy = 1;
-  Products products = {ring, lane, x, segments, sums.of + thread / 32 * 16 + thread % 32 / 4};
-  products.all(at, stages << (int)swiglu);
-  if (thread == 0) busy = 0;
-  if (p.norm != nullptr) {
-    float squared = x.squared;
+// A convolution's step over a column, whose state is its thread's own.
+struct Convolution {
+  float past[TAPS - 1], tap[TAPS], offset;
+  float* state;  // null: padding
+  bool there;
+
+  DEVICE void prepare(const Linear& of, int column) {
+    const int channel = column - of.conv_first;
+    there = channel >= 0 && channel < of.conv_channels;
+    if (!there) return;
+    const int slot = of.state_indices != nullptr ? __ldg(of.state_indices) : 0;
+    state = nullptr;
+    if (slot < 0) return;
+    const float4 taps = __ldg((const float4*)of.conv_weight + channel);
+    tap[0] = taps.x, tap[1] = taps.y, tap[2] = taps.z, tap[3] = taps.w;
+    offset = of.conv_bias != nullptr ? __ldg(of.conv_bias + channel) : 0.0f;
+    const i64 at = ((i64)slot * of.conv_channels + channel) * (TAPS - 1);
+    state = of.final_state + at;
 #pragma unroll
-    for (int far = 16; far > 0; far /= 2) squared += __shfl_xor_sync(0xffffffff, squared, far);
-    if (thread % 32 == 0) sums.squares[thread / 32] = squared;
+    for (int t = 0; t < TAPS - 1; t++) past[t] = __ldcg(of.initial_state + at + t);
+  }
+  DEVICE float step(float value, bool use_silu) const {
+    if (!there) return value;
+    if (state == nullptr) return 0.0f;
+    float sum = fmaf(tap[TAPS - 1], value, offset);
+#pragma unroll
+    for (int t = 0; t < TAPS - 1; t++) {
+      sum = fmaf(tap[t], past[t], sum);
+      state[t] = t + 2 < TAPS ? past[t + 1] : value;
+    }
+    return use_silu ? silu(sum) : sum;
+  }
+};
+
+// Where kernels behind this one read a column.
+DEVICE void store(const Linear& of, int column, float value) {
+  char* to = of.o0;
+  int begin = 0;
+  if (column >= of.start1) to = of.o1, begin = of.start1;
+  if (column >= of.start2) to = of.o2, begin = of.start2;
+  if (column >= of.start3) to = of.o3, begin = of.start3;
+  if (column >= of.start4) to = of.o4, begin = of.start4;
+  if (column >= of.start5) to = of.o5, begin = of.start5;
+  if (of.out_f32) {
+    ((float*)to)[column - begin] = value;
+  } else {
+    ((u16*)to)[column - begin] = narrow_half(value);
+  }
+}
+
+// What a lane has of a stage's sums: of one row of the product and of the one eight further.
+template <int SEGMENTS>
+struct Kept {
+  float low, high;
+
+  // In shared memory: what the lane's first row has for its first block, and bytes to the next.
+  struct Beside {
+    u32 from;
+    int stride;
+  };
+  DEVICE Kept(const Products<SEGMENTS>& of, const float (&sum)[SUBS][Products<SEGMENTS>::SETS][4], Beside factor, Beside offset) {
+    using Of = Products<SEGMENTS>;
+    low = high = 0.0f;
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+#pragma unroll
+      for (int set = 0; set < Of::SETS; set++) {
+#pragma unroll
+        for (int kept = 0; kept < Of::KEPT; kept++) {
+          float a = of.low(sum[s][set], kept), b = of.high(sum[s][set], kept);
+#if BLOCKS
+          const int block = (s ^ of.odd) * SUB / BLOCKS + set * Of::AT_ONCE + kept;
+          const u32 from = factor.from + block * factor.stride;
+          a *= loaded(from, FACTOR_BITS), b *= loaded(from + 8 / SEGMENTS * FACTOR_SIZE, FACTOR_BITS);
+#if OFFSET
+          const u32 below = offset.from + block * offset.stride;
+          const float x = of.low(of.all[s][set], kept);
+          a = fmaf(-x, loaded(below, 32), a), b = fmaf(-x, loaded(below + 8 / SEGMENTS * 4, 32), b);
+#endif
+#endif
+          low += a, high += b;
+        }
+      }
+    }
+  }
+  static DEVICE float loaded(u32 from, int bits) {
+    u32 word;
+    u16 half = 0;
+    if (bits == 32) {
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+    } else {
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from) : "memory");
+      word = half;
+    }
+    return factor_of(word, bits);
+  }
+};
+
+template <class In>
+DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
+  constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
+  using Of = Products<SEGMENTS>;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, stages = ceil_div(own.count, ROWS);
+  // A block without columns waits for nobody, and nobody for it.
+  if (own.count == 0) return;
+  // ---- What no other block writes.
+  In in;
+  in.prepare(of);
+  const int column = thread / SHARERS, sharer = thread % SHARERS;
+  const bool finishes = sharer == 0 && column < own.count;
+  float factor = 1.0f, factor_of_up = 1.0f, last = 0.0f;
+  Convolution convolution;
+  convolution.there = false;
+  if (finishes) {
+    if constexpr (BLOCKS == 0) {
+      factor = factor_at(of.w_scale, own.first + column, of.factor_bits);
+      if (of.swiglu) factor_of_up = factor_at(of.w_scale, of.columns + own.first + column, of.factor_bits);
+    }
+    // Each column of a residual is the same thread's in all phases that have as many of them.
+    if (of.residual != nullptr) last = __ldcg(of.residual + own.first + column);
+    if (of.conv_channels != 0) convolution.prepare(of, own.first + column);
+  }
+  // ---- x.
+  const u32 own_x = in.place(block.x);
+  in.lay(of, block.number, own_x);
+  Of products;
+  products.prepare(own_x);
+  // ---- Products.
+  const int row = lane / 4;
+  const u32 row_at = (row * CHUNK + warp * OF_WARP + lane % 4 * COLS) * WEIGHT_BITS / 8;
+  float* to = block.sums + warp * 16 + row;
+  u32 factor_from = 0, offset_from = 0;
+  const int stride = Factors::stride(own, FACTOR_SIZE), stride_of_offsets = Factors::stride(own, 4);
+  const auto use = [&](const Raw& raw, int slot) {
+    float sum[SUBS][Of::SETS][4];
+    products.of(sum, raw);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(block.ring.empty + 8 * slot);
+    Kept<SEGMENTS> kept(products, sum, {factor_from, stride}, {offset_from, stride_of_offsets});
+    if constexpr (Of::AT_ONCE == 4) {
+      kept.low += __shfl_xor_sync(0xffffffff, kept.low, 1), kept.high += __shfl_xor_sync(0xffffffff, kept.high, 1);
+    }
+    if (products.keeps) to[0] = kept.low * in.back, to[8] = kept.high * in.back;
+    to += WARPS * 16, factor_from += ROWS * FACTOR_SIZE, offset_from += ROWS * 4;
+  };
+  const auto take = [&](Raw& raw) {
+    const int slot = block.ring.slot;
+    barrier_wait(block.ring.full + 8 * slot, block.ring.turn);
+    raw.take(block.ring.at + slot * STAGE + row_at, products.odd);
+    block.ring.advance();
+    return slot;
+  };
+  // So many stages; while one is multiplied the next is loaded.
+  const auto some = [&](int count) {
+    Raw even, other;
+    int slot = take(even);
+    for (int left = count; left > 0; left -= 2) {
+      int next = 0;
+      if (left > 1) next = take(other);
+      use(even, slot);
+      if (left == 1) break;
+      if (left > 2) slot = take(even);
+      use(other, next);
+    }
+  };
+#if BLOCKS
+  Factors& factors = block.factors;
+  const int group = ((products.order % SEGMENTS) * CHUNK + warp * OF_WARP) / BLOCKS + products.first_block;
+  for (int part = 0; part <= of.swiglu; part++) {
+    barrier_wait(factors.barrier(factors.full), factors.halves / 2 % 2);
+    const auto first = [&](int size) { return factors.half() + group * Factors::stride(own, size) + (Factors::before(own, size) + row / SEGMENTS) * size; };
+    factor_from = first(FACTOR_SIZE), offset_from = first(4) + FACTOR_BYTES;
+    some(stages);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(factors.barrier(factors.empty));
+    factors.halves++;
+  }
+#else
+  some(stages << of.swiglu);
+#endif
+  if constexpr (In::IS_NORMED) {
+#pragma unroll
+    for (int far = 16; far > 0; far /= 2) in.squares += __shfl_xor_sync(0xffffffff, in.squares, far);
+    if (lane == 0) block.squares[warp] = in.squares;
   }
   meet_inside();
-
-  // ---- The columns.
-  for (int c = column; c - column < own.count; c += CONSUMERS / SHARERS) {
-    // All lanes of a warp sum up, whether or not there is a column for them.
-    const int there = min(c, own.count - 1), stage = there / rows, row = there - stage * rows;
-    const float value = sums.total(stage, row, segments);
-    const float up = swiglu ? sums.total(stages + stage, row, segments) : 0.0f;
-    if (!finisher || c >= own.count) continue;
-    const float root = p.norm != nullptr ? sums.root(p.inputs, p.eps) : 1.0f;
-    Outputs::Around of = around;
-    Convolution::Held held = state;
-    float here = factor, here_up = factor_of_up;
-    if (c != column) {
-      of = outputs.around(0, own.first + c, true);
-      here = factor_of(c);
-      if (swiglu) here_up = factor_of(columns + c);
-      held = convolution.held(0, own.first + c, convolved);
-    }
-    outputs.finish(value * here * root, up * here_up * root, of,
-                   [&](float finished) { return convolved ? convolution.step(held, finished) : finished; });
+  // ---- Columns.
+  const int safe = min(column, own.count - 1);
+  const float* const from = block.sums + (safe / ROWS * WARPS + sharer * (WARPS / SHARERS)) * 16 + safe % ROWS * SEGMENTS;
+  float value = total<SEGMENTS>(from);
+  const float up = of.swiglu ? total<SEGMENTS>(from + stages * WARPS * 16) : 0.0f;
+  float root = 1.0f;
+  if constexpr (In::IS_NORMED) {
+    const float4 a = *(const float4*)block.squares, b = *(const float4*)(block.squares + 4);
+    root = rsqrtf(((a.x + a.y) + (a.z + a.w) + ((b.x + b.y) + (b.z + b.w))) * (1.0f / In::INPUTS) + of.eps);
   }
+  value *= factor * root;
+  if (of.swiglu) value = silu(value) * (up * factor_of_up * root);
+  value = fmaf(value, of.scale, last);
+  if (of.conv_channels != 0 && finishes) value = convolution.step(value, of.conv_silu);
+  if (of.packets != nullptr) {
+    if (of.out_f32) {
+      if (finishes) give(of.packets + own.first + column, __float_as_uint(value), block.number + 1);
+    } else {
+      const u32 content = narrow_half(value), next = __shfl_down_sync(0xffffffff, content, SHARERS);
+      if (finishes && column % 2 == 0) give(of.packets + (own.first + column) / 2, content | next << 16, block.number + 1);
+    }
+  }
+  if (of.stored && finishes) store(of, own.first + column, value);
 }

@@ -1,18 +1,15 @@
-// One step of a scan as a phase of `chain.cu` takes it, by itself: what such phases compute is verified by it.
+// One step of a scan as `chain.cu` takes it, by itself: what such phases compute is verified by it.
 
 extern "C" __global__ void __launch_bounds__(CONSUMERS, 1)
-    ssd_persistent(const char* x, const void* dt, const void* rate, const char* b, const char* c, const void* d, const char* z,
-                   const void* dt_bias, const float* initial_state, float* final_state, const int* state_indices, char* o, int heads,
-                   int groups, int head_dim, int dt_f32, int rate_f32, int d_f32, int bias_f32, int d_per_channel, int softplus,
-                   float dt_min, float dt_max) {
-  __shared__ Phase held;
-  if (threadIdx.x == 0) {
-    held.kind = SCAN;
-    held.scan = {x,     dt,     rate,     b,      c,        d,     z,        dt_bias,       initial_state, final_state, state_indices, o,
-                 heads, groups, head_dim, dt_f32, rate_f32, d_f32, bias_f32, d_per_channel, softplus,      dt_min,      dt_max};
-  }
-  __syncthreads();
+    ssd_persistent(const char* x, const char* z, const char* dt, const char* b, const char* c, const float* rate, const float* d,
+                   const float* dt_bias, const float* initial_state, float* final_state, const int* state_indices, char* o,
+                   const u64* x_packets, const u64* z_packets, const u64* dt_packets, const u64* b_packets, const u64* c_packets,
+                   u64* packets, int heads, int head_dim, int head_magic, int heads_of_group, int softplus, int stored, float dt_min,
+                   float dt_max) {
   wait_for_previous();
   let_next_start();
-  scan_phase(held.scan, NoMeeting());
+  const Scan of = {x,         z,         dt,        b,         c,         rate,    d,     dt_bias,  initial_state, final_state,    state_indices, o,
+                   x_packets, z_packets, dt_packets, b_packets, c_packets, packets, heads, head_dim, head_magic,    heads_of_group, softplus,      stored,
+                   dt_min,    dt_max};
+  scan_phase(of, 0);
 }

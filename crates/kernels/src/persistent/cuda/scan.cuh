@@ -1,71 +1,87 @@
-// A step of Mamba-2's scan over all blocks: h <- exp(dt A) h + dt x (outer) B, y = (h C + D x) silu(z). A warp takes four rows of a
-// head's state at once, a lane four neighbouring numbers of each.
+// A token's step of a scan: h <- exp(dt A) h + dt x (outer) B, y = h C + D x, times silu(z). A warp takes SCAN_ROWS rows of the state at once, a lane four of
+// their columns. Stands behind barriers.cuh.
 
-constexpr int SCAN_ROWS = 4;
-static_assert(N_STATE == 128, "a lane has four numbers of a row");
-
-// Storage past the first cache, in which there may be what stood there before.
-DEVICE float current_half(const void* from, i64 index) {
-  u16 bits;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(bits) : "l"((const u16*)from + index) : "memory");
-  return widen_half(bits);
-}
-DEVICE void current_halves(float (&to)[4], const void* from, i64 index) {
-  u32 low, high;
-  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "l"((const u16*)from + index) : "memory");
-  to[0] = widen_half(low & 0xffff), to[1] = widen_half(low >> 16);
-  to[2] = widen_half(high & 0xffff), to[3] = widen_half(high >> 16);
-}
-
-// `meet` is called once by each warp, before it reads what other phases write. States only this phase writes, so they are read before.
-template <class Meet>
-DEVICE void scan_phase(const Scan& p, Meet meet) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = lane % 4;
-  const int rows = p.heads * p.head_dim, head_dim = p.head_dim;
-  const int slot = p.state_indices != nullptr ? __ldg(p.state_indices) : 0;
-  bool met = false;
-  for (int first = (blockIdx.x * WARPS + warp) * SCAN_ROWS; first < rows || !met; first += gridDim.x * WARPS * SCAN_ROWS) {
-    const bool there = first < rows && slot >= 0;
-    const int head = there ? first / head_dim : 0, channel = first - head * head_dim, group = head / (p.heads / p.groups);
-    float4 h[SCAN_ROWS];
-    const i64 state = ((i64)max(slot, 0) * rows + (there ? first : 0)) * N_STATE + lane * 4;
+// Four numbers in storage.
+struct Four {
+  float of[4];
+  DEVICE explicit Four(const Packets& two) {
 #pragma unroll
-    for (int r = 0; r < SCAN_ROWS; r++) {
-      h[r] = there ? __ldcg((const float4*)(p.initial_state + state + r * N_STATE)) : make_float4(0, 0, 0, 0);
+    for (int i = 0; i < 4; i++) {
+      const u32 word = (u32)(i < 2 ? two.a : two.b);
+      of[i] = widen_half(i % 2 ? word >> 16 : word & 0xffff);
     }
-    const float bias = p.dt_bias != nullptr ? number(p.dt_bias, head, p.bias_f32) : 0.0f;
-    const float rate2 = number(p.rate, head, p.rate_f32) * 1.44269504f;
-    const i64 skip_at = p.d_per_channel && there ? (i64)head * head_dim + channel + own : head;
-    const float skip = p.d == nullptr ? 0.0f : number(p.d, skip_at, p.d_f32);
-    if (!met) meet(), met = true;
-    if (first >= rows) break;
+  }
+  DEVICE float at(int i) const { return i == 0 ? of[0] : i == 1 ? of[1] : i == 2 ? of[2] : of[3]; }
+};
 
-    float b[4], c[4], x[SCAN_ROWS];
-    current_halves(b, p.b, (i64)group * N_STATE + lane * 4);
-    current_halves(c, p.c, (i64)group * N_STATE + lane * 4);
-    float step = (p.dt_f32 ? load_current((const float*)p.dt + head) : current_half(p.dt, head)) + bias;
-    current_halves(x, p.x, first);
-    const float z = p.z != nullptr ? current_half(p.z, (i64)first + own) : 0.0f;
-    if (p.softplus && step <= 20.0f) step = log1pf(expf(step));
-    step = fminf(fmaxf(step, p.dt_min), p.dt_max);
-    const float decay = exp2f(step * rate2);
+// What is not the scan's own, of one row's head and group.
+struct Token {
+  Packets b, c, x, z;
+  u64 dt;
+
+  // `row`: its first row of all heads; `column`: of the state.
+  DEVICE void ask_for(const Scan& of, int row, int head, int column, u32 number) {
+    do {
+      b = Packets::ask(of.b_packets + column / 2), c = Packets::ask(of.c_packets + column / 2), x = Packets::ask(of.x_packets + row / 2);
+      z = of.z_packets != nullptr ? Packets::ask(of.z_packets + row / 2) : x;
+      dt = ask(of.dt_packets + head / 2);
+    } while (!(b.are(number) && c.are(number) && x.are(number) && z.are(number) && (u32)(dt >> 32) == number));
+    __syncwarp();
+  }
+  DEVICE void read(const Scan& of, int row, int head, int column) {
+    b = Packets::read(of.b + 2 * column), c = Packets::read(of.c + 2 * column), x = Packets::read(of.x + 2 * row);
+    z = of.z != nullptr ? Packets::read(of.z + 2 * row) : x;
+    u32 two;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(two) : "l"(of.dt + head / 2 * 4) : "memory");
+    dt = two;
+  }
+};
+
+DEVICE void scan_phase(const Scan& of, u32 number) {
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, own = lane % SCAN_ROWS;
+  const int rows = of.heads * of.head_dim, slot = of.state_indices != nullptr ? __ldg(of.state_indices) : 0;
+  for (int first = (blockIdx.x * WARPS + warp) * SCAN_ROWS; first < rows; first += gridDim.x * WARPS * SCAN_ROWS) {
+    const int head = __umulhi(first, of.head_magic), group = of.heads_of_group == of.heads ? 0 : head / of.heads_of_group;
+    const i64 state = ((i64)max(slot, 0) * rows + first) * STATE + lane * 4;
+    float4 h[SCAN_ROWS];
+#pragma unroll
+    for (int r = 0; r < SCAN_ROWS; r++) h[r] = __ldcg((const float4*)(of.initial_state + state + r * STATE));
+    const float bias = of.dt_bias != nullptr ? __ldg(of.dt_bias + head) : 0.0f, rate = __ldg(of.rate + head) * 1.44269504f;
+    const float skip = of.d != nullptr ? __ldg(of.d + head) : 0.0f;
+    Token token;
+    if (of.x_packets != nullptr) {
+      token.ask_for(of, first, head, group * STATE + lane * 4, number);
+    } else {
+      token.read(of, first, head, group * STATE + lane * 4);
+    }
+    const Four b(token.b), c(token.c), x(token.x), z(token.z);
+    float step = widen_half(head % 2 ? (u32)token.dt >> 16 : (u32)token.dt & 0xffff) + bias;
+    if (of.softplus && step <= 20.0f) step = log1pf(expf(step));
+    step = fminf(fmaxf(step, of.dt_min), of.dt_max);
+    const float decay = exp2f(step * rate);
     float sum[SCAN_ROWS];
 #pragma unroll
     for (int r = 0; r < SCAN_ROWS; r++) {
-      const float weight = step * x[r];
-      h[r].x = fmaf(weight, b[0], decay * h[r].x), h[r].y = fmaf(weight, b[1], decay * h[r].y);
-      h[r].z = fmaf(weight, b[2], decay * h[r].z), h[r].w = fmaf(weight, b[3], decay * h[r].w);
-      sum[r] = fmaf(h[r].x, c[0], fmaf(h[r].y, c[1], fmaf(h[r].z, c[2], h[r].w * c[3])));
-      if (there) __stcg((float4*)(p.final_state + state + r * N_STATE), h[r]);
+      const float weight = step * x.of[r];
+      h[r].x = fmaf(weight, b.of[0], decay * h[r].x), h[r].y = fmaf(weight, b.of[1], decay * h[r].y);
+      h[r].z = fmaf(weight, b.of[2], decay * h[r].z), h[r].w = fmaf(weight, b.of[3], decay * h[r].w);
+      sum[r] = fmaf(h[r].x, c.of[0], fmaf(h[r].y, c.of[1], fmaf(h[r].z, c.of[2], h[r].w * c.of[3])));
     }
+    // The four rows' sums come together at once: a lane keeps the row that its number ends in.
+    const auto fold = [&](float even, float odd, int far) {
+      const bool second = lane & far;
+      return (second ? odd : even) + __shfl_xor_sync(0xffffffff, second ? even : odd, far);
+    };
+    float mine = fold(fold(sum[0], sum[1], 1), fold(sum[2], sum[3], 1), 2);
 #pragma unroll
-    for (int r = 0; r < SCAN_ROWS; r++) {
+    for (int far = SCAN_ROWS; far < 32; far *= 2) mine += __shfl_xor_sync(0xffffffff, mine, far);
+    mine = fmaf(skip, x.at(own), mine);
+    if (of.z != nullptr) mine *= silu(z.at(own));
+    const u32 content = narrow_half(slot < 0 ? 0.0f : mine), next = __shfl_down_sync(0xffffffff, content, 1);
+    if (of.packets != nullptr && lane < SCAN_ROWS && lane % 2 == 0) give(of.packets + (first + lane) / 2, content | next << 16, number + 1);
+    if (of.stored && lane < SCAN_ROWS) ((u16*)of.o)[first + lane] = content;
+    if (slot < 0) continue;
 #pragma unroll
-      for (int far = 16; far > 0; far /= 2) sum[r] += __shfl_xor_sync(0xffffffff, sum[r], far);
-    }
-    float y = own == 0 ? sum[0] : own == 1 ? sum[1] : own == 2 ? sum[2] : sum[3];
-    y = fmaf(skip, own == 0 ? x[0] : own == 1 ? x[1] : own == 2 ? x[2] : x[3], y);
-    if (p.z != nullptr) y *= silu(z);
-    if (lane < SCAN_ROWS) *((u16*)p.o + first + lane) = narrow_half(slot < 0 ? 0.0f : y);
+    for (int r = 0; r < SCAN_ROWS; r++) __stcg((float4*)(of.final_state + state + r * STATE), h[r]);
   }
 }

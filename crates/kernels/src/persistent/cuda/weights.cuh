@@ -1,74 +1,149 @@
-// Weights on their way: a ring of stages in shared memory that one warp fills, phase behind phase and without waiting for any
-// meeting, for no kernel writes weights. Weights are e4m3.
-//
-// A stage is 16 rows of a matrix product, at most 128 WARPS columns wide: a row of w is so many of them one behind the other as it has
-// segments, and multiplies as many columns of the other matrix, each a segment of x.
+// Weights as pairs in f16, and products with x. Stands behind barriers.cuh.
 
-constexpr int WARP_COLUMNS = 128;  // of a stage's
-constexpr int STAGE_BYTES = 16 * WARPS * WARP_COLUMNS * WEIGHT_BITS / 8;
-constexpr int STAGES = RING_BYTES / STAGE_BYTES;
-
-// Stages under way while products are taken, and otherwise. What a multiprocessor asks of memory comes behind what it has asked for,
-// so weights that are not needed yet keep a meeting, and x, waiting.
-constexpr int BUSY_AHEAD = 2, IDLE_AHEAD = 1;
-
-struct Ring {
-  u32 stages, full, empty;  // of each stage a barrier that says so
-
-  DEVICE u32 stage(int at) const { return stages + at % STAGES * STAGE_BYTES; }
-  DEVICE u32 full_at(int at) const { return full + 8 * (at % STAGES); }
-  DEVICE u32 empty_at(int at) const { return empty + 8 * (at % STAGES); }
-  DEVICE void wait_full(int at) const { barrier_wait(full_at(at), at / STAGES & 1); }
-
-  DEVICE void begin() const {
-    for (int s = 0; s < STAGES; s++) barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, WARPS);
-  }
-
-  // Brings this block's weights of a phase, from stage `at` on; one thread does.
-  DEVICE void bring(const Source& of, int& at, const volatile int& busy) const {
-    const u32 row_bytes = (u32)of.inputs * WEIGHT_BITS / 8;
-    const Columns own = Columns::of(of.columns);
-    const int rows = 16 / of.segments;
-    for (int half = 0; half <= of.swiglu; half++) {
-      const char* from = of.w + (i64)(own.first + half * of.columns) * row_bytes;
-      for (int left = own.count; left > 0; left -= rows, at++) {
-        if (at >= STAGES) barrier_wait(empty_at(at), (at / STAGES - 1) & 1);
-        const int ahead = busy ? BUSY_AHEAD : IDLE_AHEAD;
-        if (at >= ahead) wait_full(at - ahead);
-        const u32 bytes = min(rows, left) * row_bytes;
-        barrier_expect(full_at(at), bytes);
-        bulk_copy(stage(at), from, bytes, full_at(at));
-        from += bytes;
-      }
-    }
-  }
-};
-
-// 16 weights of a row as pairs of f16, which hold every number of e4m3.
-struct Pairs {
-  u32 pair[8];
-
-  DEVICE explicit Pairs(const uint4& bits) {
-    const u32 word[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
-          : "=r"(pair[2 * i]), "=r"(pair[2 * i + 1])
-          : "r"(word[i]));
-    }
-  }
-};
-
+// d += a b in f32, a and b in f16.
+DEVICE void product(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 DEVICE u32 pair_f16(float low, float high) {
   u32 pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// d (16 x 8) += a (16 x 16) b (16 x 8), a and b in f16.
-DEVICE void multiply_f16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+// Of integers the bits are set in f16's fraction, so they come by so much too large: of eight bits by 1152; of four, whose zero is 8, the pairs that
+// stand four apart by 264 and 24 in turn. That times x's sums is taken out of the products.
+constexpr int PAIRS = COLS / 2;  // of a lane's 16 bytes
+DEVICE constexpr u32 less(int pair) { return !INTEGERS ? 0 : WEIGHT_BITS == 8 ? 0xe480e480 : pair % 2 == 0 ? 0xdc20dc20 : 0xce00ce00; }
+
+// 16 bytes of w.
+struct Pairs {
+  u32 pair[PAIRS];
+
+  DEVICE explicit Pairs(const uint4& bits) {
+    const u32 word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#if WEIGHT_BITS == 4
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const u32 shifted = half == 0 ? word[i] << 2 : word[i] >> 6;
+        asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(pair[4 * i + 2 * half]) : "r"(shifted), "r"(0x003c003c), "r"(0x5c005c00));
+        asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(pair[4 * i + 2 * half + 1]) : "r"(shifted), "r"(0x03c003c0), "r"(0x4c004c00));
+      }
+#elif INTEGERS
+      const u32 above = word[i] ^ 0x80808080;
+      pair[2 * i] = __byte_perm(above, 0x64646464, 0x4140), pair[2 * i + 1] = __byte_perm(above, 0x64646464, 0x4342);
+#else
+      asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+          : "=r"(pair[2 * i]), "=r"(pair[2 * i + 1])
+          : "r"(word[i]));
+#endif
+    }
+  }
+};
+
+// x beside a lane's 16 bytes of w, from shared memory, where it lies as it comes.
+DEVICE void load_pairs(u32 (&pair)[PAIRS], u32 from) {
+#pragma unroll
+  for (int i = 0; i < COLS / 8; i++) {
+    const uint4 v = load_shared(from + 16 * i);
+    if constexpr (WEIGHT_BITS == 4) {
+      pair[4 * i] = __byte_perm(v.x, v.z, 0x5410), pair[4 * i + 1] = __byte_perm(v.x, v.z, 0x7632);
+      pair[4 * i + 2] = __byte_perm(v.y, v.w, 0x5410), pair[4 * i + 3] = __byte_perm(v.y, v.w, 0x7632);
+    } else {
+      pair[4 * i] = v.x, pair[4 * i + 1] = v.y, pair[4 * i + 2] = v.z, pair[4 * i + 3] = v.w;
+    }
+  }
 }
+
+// A lane's share of a stage: two rows, of each the 16 bytes that it loads twice. Rows of odd number take the second half of a warp's columns first, so that
+// no two rows meet in a bank.
+struct Raw {
+  uint4 low[SUBS], high[SUBS];
+
+  DEVICE void take(u32 from, int odd) {
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+      const u32 at = from + (s ^ odd) * 64;
+      low[s] = load_shared(at), high[s] = load_shared(at + CHUNK * WEIGHT_BITS);
+    }
+  }
+};
+
+// What a warp's columns of x make of stages. Each row of a stage has columns of the product of its own, for it has another segment of x than its neighbours and
+// takes the warp's columns in another order. Where blocks of columns have factors, each block that lanes load side by side has such a column, in which x is
+// zero for all other lanes; where all of them have no place at once, the product is taken twice.
+template <int SEGMENTS>
+struct Products {
+  static constexpr int OF_SUB = BLOCKS == 32 ? SUB / 32 : 1;  // blocks of SUB columns
+  static constexpr int SETS = OF_SUB * (SEGMENTS > 2 ? SEGMENTS : 2) > 8 ? 2 : 1;
+  static constexpr int AT_ONCE = OF_SUB / SETS, ORDERS = 8 / AT_ONCE;
+  static constexpr int KEPT = AT_ONCE > 1 ? 2 : 1;  // columns of the product that a lane keeps of a row
+  static_assert(ORDERS >= SEGMENTS && ORDERS >= 2, "rows of a stage have columns of their own");
+  u32 x[SUBS][PAIRS];
+  u32 own[SETS];  // all bits where a set takes this lane's x
+  float begin[SUBS][SETS][4];
+#if OFFSET
+  float all[SUBS][SETS][4];  // x's sums
+#endif
+
+  int order, odd;   // of the lane's rows
+  bool keeps;       // whether this lane has their sums
+  int first_block;  // the first of these
+  // Of what a lane has of a product: of its first row, the column that it keeps; of the second.
+  DEVICE float low(const float (&of)[4], int kept) const { return (AT_ONCE == 1 ? odd : kept) ? of[1] : of[0]; }
+  DEVICE float high(const float (&of)[4], int kept) const { return (AT_ONCE == 1 ? odd : kept) ? of[3] : of[2]; }
+
+  DEVICE u32 of_set(int s, int pair, int set) const { return SETS == 1 ? x[s][pair] : x[s][pair] & own[set]; }
+
+  // x from shared memory.
+  DEVICE void prepare(u32 from) {
+    const int lane = (int)threadIdx.x % 32, column = lane / 4, part = lane % 4, block = part * OF_SUB / 4, of_column = column / AT_ONCE;
+    order = column % ORDERS, odd = order % 2, first_block = AT_ONCE == 4 ? lane % 2 * 2 : 0;
+    keeps = AT_ONCE == 1 ? part == order / 2 : AT_ONCE == 2 ? part == order : part / 2 == order;
+#pragma unroll
+    for (int set = 0; set < SETS; set++) own[set] = block / AT_ONCE == set ? 0xffffffff : 0;
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+      load_pairs(x[s], from + (of_column % SEGMENTS * OF_WARP + (s ^ of_column % 2) * SUB + part * COLS) * 2);
+      if constexpr (OF_SUB > 1) {
+        const bool there = block % AT_ONCE == column % AT_ONCE;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) x[s][i] = there ? x[s][i] : 0;
+      }
+      times(begin[s], s, less(0), less(1));
+#if OFFSET
+      times(all[s], s, 0x3c003c00, 0x3c003c00);
+#endif
+    }
+  }
+  // The products of x and two numbers in turn.
+  DEVICE void times(float (&to)[SETS][4], int s, u32 even, u32 odd) const {
+#pragma unroll
+    for (int set = 0; set < SETS; set++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) to[set][i] = 0.0f;
+      if (even == 0) continue;
+#pragma unroll
+      for (int i = 0; i < PAIRS / 2; i++) product(to[set], even, even, odd, odd, of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
+    }
+  }
+
+  DEVICE void of(float (&sum)[SUBS][SETS][4], const Raw& raw) const {
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+      const Pairs low(raw.low[s]), high(raw.high[s]);
+#pragma unroll
+      for (int set = 0; set < SETS; set++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[s][set][i] = begin[s][set][i];
+#pragma unroll
+        for (int i = 0; i < PAIRS / 2; i++) {
+          product(sum[s][set], low.pair[2 * i], high.pair[2 * i], low.pair[2 * i + 1], high.pair[2 * i + 1], of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
+        }
+      }
+    }
+  }
+};

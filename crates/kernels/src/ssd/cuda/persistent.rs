@@ -3,8 +3,8 @@
 
 use super::operands::{Operands, unfit};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, arguments, slots};
-use crate::persistent::{self, Form, Phase, PhaseOf, STATE, Scan, scan_launch};
+use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
+use crate::persistent::{self, Phase, PhaseOf, STATE, Scan, scan_launch, scan_source};
 use crate::ssd::SsdProblem;
 use device::cuda::{CudaCapabilities, CudaError};
 
@@ -35,6 +35,9 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.has_initial_state {
         return Some("needs a state to go on from".to_owned());
     }
+    if !problem.small_f32 {
+        return Some("needs rates, D of each head and biases of step sizes in f32, and steps beside x".to_owned());
+    }
     let ragged = !problem.head_dim.is_multiple_of(ROWS);
     ragged.then(|| format!("needs P a multiple of {ROWS}, got {}", problem.head_dim))
 }
@@ -43,45 +46,47 @@ arguments! {
     SsdPersistent: ssd_persistent { of: (Scan) }
 }
 
-fn record(operands: &Operands) -> Result<Scan<'_>, CudaError> {
+fn record<'o>(problem: &SsdProblem, operands: &'o Operands) -> Result<Scan<'o>, CudaError> {
     let missing = || CudaError::Refused { what: "a scan without a state".to_owned() };
-    let settings = operands.settings();
     Ok(Scan {
         x: &operands.x,
+        z: operands.z.as_deref(),
         dt: &operands.dt,
-        rate: &operands.rate,
         b: &operands.b,
         c: &operands.c,
+        rate: &operands.rate,
         d: operands.d.as_deref(),
-        z: operands.z.as_deref(),
         dt_bias: operands.dt_bias.as_deref(),
         initial_state: operands.initial_state.as_deref().ok_or_else(missing)?,
         final_state: &operands.final_state,
         state_indices: operands.state_indices.as_deref(),
         o: &operands.o,
+        x_packets: None,
+        z_packets: None,
+        dt_packets: None,
+        b_packets: None,
+        c_packets: None,
+        packets: None,
         heads: operands.heads,
-        groups: operands.groups,
         head_dim: operands.head_dim,
-        dt_f32: settings.dt_f32,
-        rate_f32: settings.rate_f32,
-        d_f32: settings.d_f32,
-        bias_f32: settings.bias_f32,
-        d_per_channel: settings.d_per_channel,
-        softplus: settings.softplus,
-        dt_min: settings.dt_min,
-        dt_max: settings.dt_max,
+        head_magic: (1u64 << 32).div_ceil(problem.head_dim.max(2) as u64) as u32 as i32,
+        heads_of_group: int(problem.heads_per_group())?,
+        softplus: operands.softplus,
+        stored: 1,
+        dt_min: operands.dt_min,
+        dt_max: operands.dt_max,
     })
 }
 
 fn phase(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Phase, CudaError> {
     let operands = Operands::new(problem, planner)?;
-    Ok(Phase::scan(record(&operands)?))
+    Ok(Phase::scan(record(problem, &operands)?))
 }
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let operands = Operands::new(problem, planner)?;
-    let kernel = planner.kernel(&Form::default().scan_source(planner.arch()))?;
-    let args = SsdPersistent { of: record(&operands)? };
+    let kernel = planner.kernel(&scan_source(planner.arch()))?;
+    let args = SsdPersistent { of: record(problem, &operands)? };
     planner.launch(kernel, scan_launch(planner.here()), args);
     let states = problem.heads * problem.state_len();
     slots::hand_on(planner, &problem.slots, problem.sequences.count(), states)

@@ -1,0 +1,84 @@
+// x of a product: asked for, normalised, and laid into shared memory in f16. Stands behind weights.cuh.
+
+// The columns that a warp multiplies, of each segment of x OF_WARP. A lane loads two neighbouring ones in f32, or four in storage, at a time.
+template <bool F32, int LOADS, bool NORMED>
+struct Input {
+  static constexpr int OF_LANE = F32 ? 2 : 4, OF_LOAD = 32 * OF_LANE;
+  static constexpr int INPUTS = WARPS * LOADS * OF_LOAD, SEGMENTS = INPUTS / CHUNK, ROWS = 16 / SEGMENTS;
+  static constexpr bool IS_NORMED = NORMED;
+  static_assert(INPUTS % CHUNK == 0 && SEGMENTS <= 8 && INPUTS * 2 <= X_BYTES, "x is whole chunks and has room");
+  float weight[LOADS][OF_LANE];
+  float squares;  // of the lane's columns
+  float back;     // what undoes the power of two that they lie by
+
+  static DEVICE u32 place(u32 x) { return x + threadIdx.x / 32 * (INPUTS * 2 / WARPS); }
+  static DEVICE int column(int load) {
+    const int at = load * OF_LOAD + (int)threadIdx.x % 32 * OF_LANE;
+    return at / OF_WARP * CHUNK + (int)threadIdx.x / 32 * OF_WARP + at % OF_WARP;
+  }
+
+  // What no kernel writes.
+  DEVICE void prepare(const Linear& of) {
+    if constexpr (NORMED) {
+#pragma unroll
+      for (int i = 0; i < LOADS; i++) {
+        const float* const from = of.norm + column(i);
+        if constexpr (F32) {
+          const float2 two = __ldg((const float2*)from);
+          weight[i][0] = two.x, weight[i][1] = two.y;
+        } else {
+          const float4 four = __ldg((const float4*)from);
+          weight[i][0] = four.x, weight[i][1] = four.y, weight[i][2] = four.z, weight[i][3] = four.w;
+        }
+      }
+    }
+  }
+
+  // f16 holds few exponents: a warp's columns come by the power of two that brings their largest number below 2^15.
+  DEVICE void lay(const Linear& of, u32 number, u32 to) {
+    Packets two[LOADS];
+    if (of.x_packets != nullptr) {
+      const u64* from[LOADS];
+#pragma unroll
+      for (int i = 0; i < LOADS; i++) from[i] = of.x_packets + column(i) / (F32 ? 1 : 2), two[i] = Packets::ask(from[i]);
+      for (bool there = false; !there;) {
+        there = true;
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+          if (!two[i].are(number)) there = false, two[i] = Packets::ask(from[i]);
+        }
+      }
+      __syncwarp();
+    } else {
+#pragma unroll
+      for (int i = 0; i < LOADS; i++) two[i] = Packets::read(of.x + (i64)column(i) * (F32 ? 4 : 2));
+    }
+    float value[LOADS][OF_LANE], largest = 0.0f;
+    squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+      const u32 words[2] = {(u32)two[i].a, (u32)two[i].b};
+#pragma unroll
+      for (int j = 0; j < OF_LANE; j++) {
+        float& x = value[i][j];
+        x = F32 ? __uint_as_float(words[j % 2]) : widen_half(j % 2 ? words[j / 2] >> 16 : words[j / 2] & 0xffff);
+        if constexpr (NORMED) squares = fmaf(x, x, squares), x *= weight[i][j];
+        largest = fmaxf(largest, fabsf(x));
+      }
+    }
+    const int exponent = min(268 - (int)(__reduce_max_sync(0xffffffff, __float_as_uint(largest)) >> 23), 253);
+    const float there = __uint_as_float((u32)exponent << 23);
+    back = __uint_as_float((u32)(254 - exponent) << 23);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+      const u32 at = to + (i * 32 + threadIdx.x % 32) * OF_LANE * 2;
+      const u32 first = pair_f16(value[i][0] * there, value[i][1] * there);
+      if constexpr (F32) {
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(first) : "memory");
+      } else {
+        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(first), "r"(pair_f16(value[i][2] * there, value[i][3] * there)) : "memory");
+      }
+    }
+    __syncwarp();
+  }
+};

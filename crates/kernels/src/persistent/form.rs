@@ -1,0 +1,215 @@
+//! What kernels are compiled for, and what their blocks take.
+
+use super::record;
+use crate::DType;
+use crate::cuda::source;
+use device::cuda::{ComputeCapability, CudaCapabilities, GpuArch, KernelSource, Launch, Part};
+
+/// Warps of a block that multiply.
+const WARPS: usize = 8;
+/// Rows of a matrix product, each a chunk of a row of w, that are multiplied at once: a stage.
+const STAGE_ROWS: usize = 16;
+/// Bytes of a stage.
+const STAGE: usize = 16 << 10;
+/// Stages whose sums a block holds: those of all its columns in one phase.
+pub(super) const SUM_STAGES: usize = 20;
+/// Columns of a block at most: two threads sum up one.
+pub(super) const MOST_COLUMNS: usize = 32 * WARPS / 2;
+/// x in f16, bytes.
+const X: usize = 16 << 10;
+/// What a block has in shared memory beside all that, bytes: what it knows of all phases, and barriers.
+const BESIDE: usize = 8 << 10;
+/// Phases of a launch at most.
+pub(super) const MOST_PHASES: usize = 128;
+
+/// Forms of x that kernels have code for: whether it is in f32, how many columns it has, and whether there is a norm.
+pub(super) const FORMS_OF_X: [(bool, usize, bool); 3] =
+    [(true, 2048, true), (false, 4096, true), (false, 8192, false)];
+
+/// A form of x as kernels know it: see FORM in `phase.cuh`.
+pub(super) fn form_of_x((f32, inputs, normed): (bool, usize, bool)) -> usize {
+    let loads = inputs / (WARPS * 32 * if f32 { 2 } else { 4 });
+    loads * 4 + usize::from(f32) * 2 + usize::from(normed)
+}
+
+/// A kernel behind what all of them share.
+macro_rules! parts {
+    ($($part:literal)*) => {
+        &[
+            source!("../cuda/ampere.cuh"),
+            source!("../cuda/storage.cuh"),
+            source!("cuda/phase.cuh"),
+            source!("cuda/barriers.cuh"),
+            $(source!($part),)*
+        ]
+    };
+}
+
+const CHAIN: &[Part] = parts!(
+    "cuda/weights.cuh" "cuda/input.cuh" "cuda/linear.cuh" "cuda/scan.cuh"
+    "cuda/chain.cu"
+);
+const SCAN: &[Part] = parts!("cuda/scan.cuh" "cuda/scan.cu");
+
+/// What weights are stored as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Weights {
+    /// e4m3, i8 or u4.
+    pub(crate) dtype: DType,
+    /// Columns of a row that have a factor of their own; 0: a row has one.
+    pub(crate) blocks: usize,
+    /// Type of such a factor.
+    pub(crate) factor: DType,
+    /// Whether such columns have an offset too.
+    pub(crate) offset: bool,
+}
+
+impl Weights {
+    /// With a factor for each row.
+    pub(crate) const fn by_rows(dtype: DType) -> Self {
+        Self { dtype, blocks: 0, factor: DType::F32, offset: false }
+    }
+
+    pub(super) fn bits(self) -> usize {
+        if self.dtype == DType::U4 { 4 } else { 8 }
+    }
+
+    /// Columns of a chunk of a row: 16 bytes of each lane of each warp, twice.
+    pub(super) fn chunk(self) -> usize {
+        WARPS * 2 * 4 * 128 / self.bits()
+    }
+
+    /// Rows of a stage where a row of w has so many columns.
+    pub(super) fn rows_of_stage(self, inputs: usize) -> usize {
+        STAGE_ROWS * self.chunk() / inputs
+    }
+
+    /// Room for the factors of half a phase, bytes: those of models' products.
+    fn factor_bytes(self) -> usize {
+        match (self.blocks, self.factor.bytes()) {
+            (0, _) => 0,
+            (32, 2) => 12 << 10,
+            (32, _) => 20 << 10,
+            (_, 2) => 4 << 10,
+            (_, _) => 8 << 10,
+        }
+    }
+
+    /// Why the factors of a block's columns have no room: `first` and `count` at the worst.
+    pub(super) fn no_room_for(self, inputs: usize, columns: usize, of_block: usize) -> Option<String> {
+        if self.blocks == 0 {
+            return None;
+        }
+        let types = [Some(self.factor), self.offset.then_some(DType::F32)];
+        for size in types.into_iter().flatten().map(DType::bytes) {
+            let whole = 16 / size;
+            if !columns.is_multiple_of(whole) {
+                return Some(format!("needs M a multiple of {whole} beside such factors, got {columns}"));
+            }
+            // The first of a block's columns is an even one.
+            let stride = (whole - 2 + of_block).div_ceil(whole) * 16;
+            let (wanted, there) = (inputs / self.blocks * stride, self.factor_bytes());
+            if wanted > there {
+                return Some(format!("has room for {there} bytes of factors, not for {wanted}"));
+            }
+        }
+        None
+    }
+
+    fn factors(self) -> usize {
+        2 * self.factor_bytes() * if self.offset { 2 } else { 1 }
+    }
+
+    fn beside_ring() -> usize {
+        X + SUM_STAGES * WARPS * STAGE_ROWS * DType::F32.bytes()
+    }
+
+    /// Weights of a block that are there or on their way, bytes: as many stages as have room on the GPUs that it is compiled for.
+    fn ring(self) -> usize {
+        const SHARED: usize = 227 << 10;
+        // Factors of rows behind the last one are loaded too, and belong to nothing.
+        let slack = 256;
+        (SHARED - BESIDE - Self::beside_ring() - self.factors() - slack) / STAGE * STAGE
+    }
+
+    fn shared_bytes(self) -> usize {
+        self.ring() + Self::beside_ring() + self.factors() + 256
+    }
+
+    /// Why no kernel of this kind runs here.
+    pub(crate) fn unfit(self, here: &CudaCapabilities) -> Option<String> {
+        if let Some(reason) = unfit(here) {
+            return Some(reason);
+        }
+        let (wanted, there) = (self.shared_bytes() + BESIDE, here.shared_bytes as usize);
+        (wanted > there).then(|| format!("needs {wanted} bytes of shared memory, a block has {there}"))
+    }
+
+    /// One block a multiprocessor, with warps that bring weights and, where blocks of columns have some, factors.
+    pub(crate) fn launch(self, here: &CudaCapabilities) -> Launch {
+        let threads = 32 * (WARPS + if self.blocks == 0 { 1 } else { 2 });
+        let grid = [here.multiprocessors, 1, 1];
+        let launch = Launch::new(grid, threads as u32, self.shared_bytes() as u32);
+        Launch { overlaps: true, together: true, ..launch }
+    }
+
+    /// The kernel of chains and of one product.
+    pub(crate) fn source(self, arch: GpuArch) -> KernelSource {
+        self.defined("persistent_chain", CHAIN, arch)
+    }
+
+    fn defined(self, name: &'static str, parts: &'static [Part], arch: GpuArch) -> KernelSource {
+        let factor_bits = match self.factor {
+            DType::F16 => 16,
+            DType::Bf16 => 17,
+            _ => 32,
+        };
+        KernelSource::new(name, parts, arch)
+            .define("DTYPE", DType::Bf16)
+            .define("WEIGHT_BITS", self.bits())
+            .define("INTEGERS", u8::from(self.dtype != DType::E4m3))
+            .define("BLOCKS", self.blocks)
+            .define("FACTOR_BITS", factor_bits)
+            .define("OFFSET", u8::from(self.offset))
+            .define("RING_BYTES", self.ring())
+            .define("FACTOR_BYTES", self.factor_bytes())
+            .define("SUM_STAGES", SUM_STAGES)
+            .define("MOST_PHASES", MOST_PHASES)
+            .define("PHASE_BYTES", record::BYTES)
+    }
+}
+
+/// Any weights: where a phase has none, it goes with all kernels.
+pub(super) const ANY: Weights = Weights::by_rows(DType::E4m3);
+
+/// One scan.
+pub(crate) fn scan_source(arch: GpuArch) -> KernelSource {
+    ANY.defined("ssd_persistent", SCAN, arch)
+}
+
+/// One block a multiprocessor of the warps that compute alone.
+pub(crate) fn scan_launch(here: &CudaCapabilities) -> Launch {
+    let launch = Launch::new([here.multiprocessors, 1, 1], 32 * WARPS as u32, 0);
+    Launch { overlaps: true, ..launch }
+}
+
+/// Why no kernel of this kind runs here, whatever it is compiled for.
+pub(crate) fn unfit(here: &CudaCapabilities) -> Option<String> {
+    let old = here.compute < ComputeCapability::new(9, 0);
+    old.then(|| format!("needs compute capability 9.0, this GPU has {}", here.compute))
+}
+
+/// For the bundle: chains of what models have weights in, and what verifies them.
+pub(crate) fn bundled() -> Vec<KernelSource> {
+    let blocks = |dtype, blocks, factor| Weights { dtype, blocks, factor, offset: false };
+    let weights = [
+        Weights::by_rows(DType::E4m3),
+        blocks(DType::I8, 32, DType::F16),
+        blocks(DType::U4, 128, DType::Bf16),
+        blocks(DType::U4, 32, DType::F16),
+        Weights { offset: true, ..blocks(DType::U4, 32, DType::F32) },
+    ];
+    let arch = || GpuArch::of(ComputeCapability::new(9, 0));
+    let chains = weights.map(|weights| weights.source(arch()));
+    chains.into_iter().chain([scan_source(arch())]).collect()
+}
