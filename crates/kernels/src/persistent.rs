@@ -65,7 +65,7 @@ pub struct PhaseOf<P: 'static> {
 }
 
 /// A call as a phase, over the tensors it was made for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Phase {
     /// None where it has none: any kernel takes it.
     weights: Option<Weights>,
@@ -87,7 +87,7 @@ impl Phase {
         Self { weights: None, record, held: Vec::new() }
     }
 
-    /// The weights of a chain that has had these so far, none or some, with this phase; none where no kernel takes both.
+    /// Whether one kernel can take both.
     pub fn goes_with(&self, other: &Self) -> bool {
         match (self.weights, other.weights) {
             (Some(one), Some(another)) => one == another,

@@ -24,9 +24,10 @@ arguments! {
 
 arguments! {
     /// `Scan` of `phase.cuh`, and the parameters of `ssd_persistent`.
+    #[derive(Default)]
     pub(crate) Scan {
-        x: Pointer, z: Nullable, dt: Pointer, b: Pointer, c: Pointer, rate: Pointer, d: Nullable, dt_bias: Nullable,
-        initial_state: Pointer, final_state: Pointer, state_indices: Nullable, o: Pointer, x_packets: Nullable, z_packets: Nullable,
+        x: Nullable, z: Nullable, dt: Nullable, b: Nullable, c: Nullable, rate: Nullable, d: Nullable, dt_bias: Nullable,
+        initial_state: Nullable, final_state: Nullable, state_indices: Nullable, o: Nullable, x_packets: Nullable, z_packets: Nullable,
         dt_packets: Nullable, b_packets: Nullable, c_packets: Nullable, packets: Nullable, heads: i32, head_dim: i32, head_magic: i32,
         heads_of_group: i32, softplus: i32, stored: i32, dt_min: f32, dt_max: f32,
     }
@@ -78,6 +79,13 @@ impl Record {
     pub(super) fn point(&mut self, field: &str, to: u64) {
         let at = self.at(field);
         self.bytes[at..at + 8].copy_from_slice(&to.to_ne_bytes());
+    }
+
+    /// Writes a number.
+    #[cfg(test)]
+    pub(super) fn set(&mut self, field: &str, to: i32) {
+        let at = self.at(field);
+        self.bytes[at..at + 4].copy_from_slice(&to.to_ne_bytes());
     }
 
     /// Where a field of its kind begins.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::DType;
 use device::cuda::{Layout, Parameter};
 
 /// The fields of a struct of `phase.cuh`, kind and name, in order.
@@ -32,16 +33,16 @@ const PHASE: &str = include_str!("cuda/phase.cuh");
 
 /// What a kernel of one phase puts together in the place of a record.
 fn put_together(text: &'static str, name: &str) -> Vec<&'static str> {
-    let (_, from) = text.split_once(&format!("held.{name} = {{")).unwrap();
+    let (_, from) = text.split_once(&format!("{name} = {{")).unwrap();
     from.split_once('}').unwrap().0.split(',').map(str::trim).collect()
 }
 
 #[test]
 fn records_lie_as_the_kernel_reads_them() {
-    let [linear, scan] = [include_str!("cuda/linear.cu"), include_str!("cuda/scan.cu")];
+    let [linear, scan] = [include_str!("cuda/chain.cu"), include_str!("cuda/scan.cu")];
     for (name, layout, alone) in [
-        ("Linear", Linear::LAYOUT, put_together(linear, "linear")),
-        ("Scan", Scan::LAYOUT, put_together(scan, "scan")),
+        ("Linear", Linear::LAYOUT, put_together(linear, "held[0].linear")),
+        ("Scan", Scan::LAYOUT, put_together(scan, "const Scan of")),
     ] {
         let Layout { parameters, .. } = layout;
         let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
@@ -60,7 +61,7 @@ fn records_lie_as_the_kernel_reads_them() {
         assert!(record::FIRST + end <= record::BYTES);
     }
     assert!(PHASE.contains("enum Kind { LINEAR, SCAN };"));
-    assert_eq!([record::LINEAR, record::SCAN], [0, 1]);
+    assert_eq!([Kind::Linear, Kind::Scan].map(|kind| kind as i32), [0, 1]);
     // What is of a kind begins behind two integers.
     let (_, of) = PHASE.split_once("struct __align__(16) Phase {\n").unwrap();
     assert!(of.starts_with("  int kind, unused;\n  union {\n"));
@@ -68,11 +69,24 @@ fn records_lie_as_the_kernel_reads_them() {
 }
 
 #[test]
-fn kernels_take_phases_of_one_form_of_weights_and_any_scan() {
-    let (none, e4m3) = (Form::default(), Form { weights: Some(Weights::E4m3) });
-    assert_eq!(
-        [none.with(none), none.with(e4m3), e4m3.with(none)],
-        [Some(none), Some(e4m3), Some(e4m3)]
-    );
-    assert_eq!(e4m3.with(e4m3), Some(e4m3));
+fn forms_of_x_are_known_to_kernels() {
+    let forms = FORMS_OF_X.map(form_of_x);
+    let text = include_str!("cuda/chain.cu");
+    let known = text.lines().filter_map(|line| {
+        let (f32, rest) = line.trim().strip_prefix("LINEAR_PHASE(")?.strip_suffix(");")?.split_once(", ")?;
+        let (loads, normed) = rest.split_once(", ")?;
+        let [f32, loads, normed] = [f32, loads, normed].map(|one| one.parse::<usize>().unwrap());
+        Some(loads * 4 + f32 * 2 + normed)
+    });
+    assert_eq!(known.collect::<Vec<_>>(), forms);
+}
+
+#[test]
+fn kernels_take_phases_of_one_kind_of_weights_and_any_scan() {
+    let of = |dtype| Phase::linear(Weights::by_rows(dtype), Linear::default());
+    let (e4m3, i8, scan) = (of(DType::E4m3), of(DType::I8), Phase::scan(Scan::default()));
+    let all = [(&e4m3, &e4m3, true), (&e4m3, &i8, false), (&scan, &i8, true), (&i8, &scan, true)];
+    for (one, other, expect) in all {
+        assert_eq!(one.goes_with(other), expect);
+    }
 }

@@ -188,29 +188,29 @@ fn narrow(list: &mut List) {
     }
 }
 
-/// One row by weights in e4m3, as kernels take it whose blocks stay: segments of every length and number, blocks that have no column, one
-/// or many, and what stands around a product.
+/// One row, as kernels take it whose blocks stay.
 fn phases(list: &mut List) {
     let of = |inputs, outputs| Projection::new(1, inputs, outputs).narrow(Scales::Rows);
+    a_layer(list, "phase", of);
+    let far = |rows| Projection { rows, ..of(8192, 136) };
+    list.add(Quick, "phase/far-below", BF16, &far([1e-20; 3]));
+    list.add(Quick, "phase/far-above", BF16, &far([1e18; 3]));
+}
+
+/// The products of a layer of one row: blocks that have no column, one or many, and what stands around a product.
+fn a_layer(list: &mut List, word: &str, of: impl Fn(usize, usize) -> Projection) {
     let mut add = |tier, name: &str, call: Projection| {
-        list.add(tier, &format!("phase/{name}"), BF16, &call);
+        list.add(tier, &format!("{word}/{name}"), BF16, &call);
     };
-    add(Quick, "k256-n5", of(256, 5).norm(1).wide());
-    add(Quick, "k2560-bias", of(2560, 176).norm(1).bias().scale(0.5).out("f32"));
-    add(Quick, "k768-bias-swiglu", of(768, 352).bias().swiglu());
-    add(Quick, "k8192-down", of(8192, 264).residual().scale(0.22));
-    add(Standard, "k5120-split", of(5120, 200).norm(1).wide().split("1,63,7,129"));
-    add(Standard, "k4096-out", of(4096, 520).norm(1).residual().scale(0.22));
+    add(Quick, "k2048-few", of(2048, 16).norm(1).wide());
+    add(Standard, "k2048-split", of(2048, 208).norm(1).wide().split("2,62,8,136"));
     // Taps of a pool's one slot in use, and channels that begin and end inside a block's columns.
     let conv = of(2048, 1064).norm(1).wide().split("512,544,8").convolved(512, 544, 4).padded();
     add(Standard, "k2048-conv", conv.set("conv_activation", "silu"));
-    add(Quick, "k512-conv", of(512, 328).bias().scale(0.5).convolved(13, 301, 4).padded());
-    // More columns a block than threads finish at once.
-    add(Full, "k256-many", of(256, 19_008).norm(1).wide());
-    add(Full, "k2048-swiglu-many", of(2048, 16_384).norm(1).wide().swiglu());
-    let far = |rows| Projection { rows, ..of(512, 136) };
-    add(Quick, "far-below", far([1e-20; 3]));
-    add(Quick, "far-above", far([1e18; 3]));
+    add(Standard, "k2048-swiglu", of(2048, 704).norm(1).wide().swiglu());
+    add(Standard, "k4096-out", of(4096, 528).norm(1).residual().scale(0.22));
+    add(Quick, "k8192-down", of(8192, 264).residual().scale(0.22));
+    add(Full, "k2048-many", of(2048, 16_384).norm(1).wide().swiglu());
 }
 
 /// Deviations that no float16 has, which kernels for narrow weights multiply with.

@@ -64,9 +64,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   for (int phase = 0; phase < count; phase++) {
     const Phase& of = held[phase % 2];
     // The next record is on its way while this phase runs.
-    uint4 ahead;
-    const bool takes = thread < PHASE_WORDS && phase + 1 < count;
-    if (takes) ahead = __ldg((const uint4*)(phases + phase + 1) + thread);
+    if (thread < PHASE_WORDS && phase + 1 < count) {
+      copy_async(shared_address(&held[(phase + 1) % 2]) + 16 * thread, (const uint4*)(phases + phase + 1) + thread);
+    }
+    copy_commit();
     const Columns& own = sources[phase].own;
 #define LINEAR_PHASE(...) \
   case FORM(__VA_ARGS__): linear_phase<Input<__VA_ARGS__>>(of.linear, own, block); break
@@ -76,8 +77,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       LINEAR_PHASE(0, 4, 1);
       LINEAR_PHASE(0, 8, 0);
     }
-    if (takes) ((uint4*)&held[(phase + 1) % 2])[thread] = ahead;
     block.number++;
+    copy_wait<0>();
     meet_inside();
   }
   if (thread == 0 && launches != nullptr) asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(launches) : "memory");

@@ -6,6 +6,7 @@ struct Input {
   static constexpr int OF_LANE = F32 ? 2 : 4, OF_LOAD = 32 * OF_LANE;
   static constexpr int INPUTS = WARPS * LOADS * OF_LOAD, SEGMENTS = INPUTS / CHUNK, ROWS = 16 / SEGMENTS;
   static constexpr bool IS_NORMED = NORMED;
+  static constexpr bool CONVOLVES = F32;  // what stands behind a norm of the residual stream
   static_assert(INPUTS % CHUNK == 0 && SEGMENTS <= 8 && INPUTS * 2 <= X_BYTES, "x is whole chunks and has room");
   float weight[LOADS][OF_LANE];
   float squares;  // of the lane's columns

@@ -36,36 +36,43 @@ DEVICE float total(const float* from) {
   return sum + __shfl_xor_sync(0xffffffff, sum, 1);
 }
 
-// A convolution's step over a column, whose state is its thread's own.
+// A convolution's step over a column, whose state is its thread's own. While products are taken it lies in shared memory: there are no registers left.
 struct Convolution {
-  float past[TAPS - 1], tap[TAPS], offset;
-  float* state;  // null: padding
-  bool there;
+  static constexpr int BYTES = 48;
+  float past[TAPS - 1], offset, tap[TAPS];
+  float* state;  // null: no channel
 
-  DEVICE void prepare(const Linear& of, int column) {
+  // Reads what a column needs, and lays it at `to`.
+  static DEVICE void prepare(const Linear& of, int column, u32 to) {
+    Convolution it = {};
     const int channel = column - of.conv_first;
-    there = channel >= 0 && channel < of.conv_channels;
-    if (!there) return;
-    const int slot = of.state_indices != nullptr ? __ldg(of.state_indices) : 0;
-    state = nullptr;
-    if (slot < 0) return;
-    const float4 taps = __ldg((const float4*)of.conv_weight + channel);
-    tap[0] = taps.x, tap[1] = taps.y, tap[2] = taps.z, tap[3] = taps.w;
-    offset = of.conv_bias != nullptr ? __ldg(of.conv_bias + channel) : 0.0f;
-    const i64 at = ((i64)slot * of.conv_channels + channel) * (TAPS - 1);
-    state = of.final_state + at;
+    if (channel >= 0 && channel < of.conv_channels) {
+      const int slot = of.state_indices != nullptr ? __ldg(of.state_indices) : 0;
+      const float4 taps = __ldg((const float4*)of.conv_weight + channel);
+      it.tap[0] = taps.x, it.tap[1] = taps.y, it.tap[2] = taps.z, it.tap[3] = taps.w;
+      it.offset = of.conv_bias != nullptr ? __ldg(of.conv_bias + channel) : 0.0f;
+      const i64 at = ((i64)max(slot, 0) * of.conv_channels + channel) * (TAPS - 1);
+      // Padding has no state and is zero.
+      it.state = slot < 0 ? (float*)1 : of.final_state + at;
 #pragma unroll
-    for (int t = 0; t < TAPS - 1; t++) past[t] = __ldcg(of.initial_state + at + t);
-  }
-  DEVICE float step(float value, bool use_silu) const {
-    if (!there) return value;
-    if (state == nullptr) return 0.0f;
-    float sum = fmaf(tap[TAPS - 1], value, offset);
-#pragma unroll
-    for (int t = 0; t < TAPS - 1; t++) {
-      sum = fmaf(tap[t], past[t], sum);
-      state[t] = t + 2 < TAPS ? past[t + 1] : value;
+      for (int t = 0; t < TAPS - 1; t++) it.past[t] = __ldcg(of.initial_state + at + t);
     }
+    const auto lay = [&](u32 at, float a, float b, float c, float d) {
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+    };
+    lay(to, it.past[0], it.past[1], it.past[2], it.offset), lay(to + 16, it.tap[0], it.tap[1], it.tap[2], it.tap[3]);
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(to + 32), "l"(it.state) : "memory");
+  }
+  static DEVICE float step(u32 from, float value, bool use_silu) {
+    float* state;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(state) : "r"(from + 32) : "memory");
+    if (state == nullptr) return value;
+    if (state == (float*)1) return 0.0f;
+    const uint4 a = load_shared(from), b = load_shared(from + 16);
+    const float past[3] = {__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z)};
+    float sum = fmaf(__uint_as_float(b.w), value, __uint_as_float(a.w));
+    sum = fmaf(__uint_as_float(b.x), past[0], sum), sum = fmaf(__uint_as_float(b.y), past[1], sum), sum = fmaf(__uint_as_float(b.z), past[2], sum);
+    state[0] = past[1], state[1] = past[2], state[2] = value;
     return use_silu ? silu(sum) : sum;
   }
 };
@@ -89,44 +96,41 @@ DEVICE void store(const Linear& of, int column, float value) {
 // What a lane has of a stage's sums: of one row of the product and of the one eight further.
 template <int SEGMENTS>
 struct Kept {
-  float low, high;
-
+  using Of = Products<SEGMENTS>;
   // In shared memory: what the lane's first row has for its first block, and bytes to the next.
   struct Beside {
     u32 from;
     int stride;
   };
-  DEVICE Kept(const Products<SEGMENTS>& of, const float (&sum)[SUBS][Products<SEGMENTS>::SETS][4], Beside factor, Beside offset) {
-    using Of = Products<SEGMENTS>;
-    low = high = 0.0f;
+  float low = 0.0f, high = 0.0f;
+
+  // The sums of the columns that are loaded first or second.
+  DEVICE void add(const Of& of, const float (&sum)[Of::SETS][4], int s, Beside factor, Beside offset) {
 #pragma unroll
-    for (int s = 0; s < SUBS; s++) {
+    for (int set = 0; set < Of::SETS; set++) {
 #pragma unroll
-      for (int set = 0; set < Of::SETS; set++) {
-#pragma unroll
-        for (int kept = 0; kept < Of::KEPT; kept++) {
-          float a = of.low(sum[s][set], kept), b = of.high(sum[s][set], kept);
+      for (int kept = 0; kept < Of::KEPT; kept++) {
+        float a = of.kept(sum[set][0], sum[set][1], kept), b = of.kept(sum[set][2], sum[set][3], kept);
 #if BLOCKS
-          const int block = (s ^ of.odd) * SUB / BLOCKS + set * Of::AT_ONCE + kept;
-          const u32 from = factor.from + block * factor.stride;
-          a *= loaded(from, FACTOR_BITS), b *= loaded(from + 8 / SEGMENTS * FACTOR_SIZE, FACTOR_BITS);
+        const int block = (s ^ of.odd) * SUB / BLOCKS + set * Of::AT_ONCE + kept;
+        const u32 from = factor.from + block * factor.stride;
+        a *= loaded(from, FACTOR_BITS), b *= loaded(from + 8 / SEGMENTS * FACTOR_SIZE, FACTOR_BITS);
 #if OFFSET
-          const u32 below = offset.from + block * offset.stride;
-          const float x = of.low(of.all[s][set], kept);
-          a = fmaf(-x, loaded(below, 32), a), b = fmaf(-x, loaded(below + 8 / SEGMENTS * 4, 32), b);
+        const u32 below = offset.from + block * offset.stride;
+        const float x = of.kept(of.all[s][set][0], of.all[s][set][1], kept);
+        a = fmaf(-x, loaded(below, 32), a), b = fmaf(-x, loaded(below + 8 / SEGMENTS * 4, 32), b);
 #endif
 #endif
-          low += a, high += b;
-        }
+        low += a, high += b;
       }
     }
   }
   static DEVICE float loaded(u32 from, int bits) {
     u32 word;
-    u16 half = 0;
     if (bits == 32) {
       asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
     } else {
+      u16 half;
       asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from) : "memory");
       word = half;
     }
@@ -147,8 +151,6 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   const int column = thread / SHARERS, sharer = thread % SHARERS;
   const bool finishes = sharer == 0 && column < own.count;
   float factor = 1.0f, factor_of_up = 1.0f, last = 0.0f;
-  Convolution convolution;
-  convolution.there = false;
   if (finishes) {
     if constexpr (BLOCKS == 0) {
       factor = factor_at(of.w_scale, own.first + column, of.factor_bits);
@@ -156,10 +158,12 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
     }
     // Each column of a residual is the same thread's in all phases that have as many of them.
     if (of.residual != nullptr) last = __ldcg(of.residual + own.first + column);
-    if (of.conv_channels != 0) convolution.prepare(of, own.first + column);
   }
   // ---- x.
-  const u32 own_x = in.place(block.x);
+  const u32 own_x = In::place(block.x), parked = block.x + In::INPUTS * 2 + column * Convolution::BYTES;
+  if constexpr (In::CONVOLVES) {
+    if (finishes && of.conv_channels != 0) Convolution::prepare(of, own.first + column, parked);
+  }
   in.lay(of, block.number, own_x);
   Of products;
   products.prepare(own_x);
@@ -170,11 +174,15 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   u32 factor_from = 0, offset_from = 0;
   const int stride = Factors::stride(own, FACTOR_SIZE), stride_of_offsets = Factors::stride(own, 4);
   const auto use = [&](const Raw& raw, int slot) {
-    float sum[SUBS][Of::SETS][4];
-    products.of(sum, raw);
+    Kept<SEGMENTS> kept;
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+      float sum[Of::SETS][4];
+      products.of(sum, raw, s);
+      kept.add(products, sum, s, {factor_from, stride}, {offset_from, stride_of_offsets});
+    }
     __syncwarp();
     if (lane == 0) barrier_arrive(block.ring.empty + 8 * slot);
-    Kept<SEGMENTS> kept(products, sum, {factor_from, stride}, {offset_from, stride_of_offsets});
     if constexpr (Of::AT_ONCE == 4) {
       kept.low += __shfl_xor_sync(0xffffffff, kept.low, 1), kept.high += __shfl_xor_sync(0xffffffff, kept.high, 1);
     }
@@ -188,9 +196,16 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
     block.ring.advance();
     return slot;
   };
-  // So many stages; while one is multiplied the next is loaded.
+  // So many stages; while one is multiplied the next is loaded, if there are registers for that.
   const auto some = [&](int count) {
     Raw even, other;
+    if constexpr (Of::OF_SUB == 4) {
+      for (int left = count; left > 0; left--) {
+        const int slot = take(even);
+        use(even, slot);
+      }
+      return;
+    }
     int slot = take(even);
     for (int left = count; left > 0; left -= 2) {
       int next = 0;
@@ -235,7 +250,9 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   value *= factor * root;
   if (of.swiglu) value = silu(value) * (up * factor_of_up * root);
   value = fmaf(value, of.scale, last);
-  if (of.conv_channels != 0 && finishes) value = convolution.step(value, of.conv_silu);
+  if constexpr (In::CONVOLVES) {
+    if (of.conv_channels != 0 && finishes) value = Convolution::step(parked, value, of.conv_silu);
+  }
   if (of.packets != nullptr) {
     if (of.out_f32) {
       if (finishes) give(of.packets + own.first + column, __float_as_uint(value), block.number + 1);

@@ -83,28 +83,27 @@ struct Products {
   static constexpr int KEPT = AT_ONCE > 1 ? 2 : 1;  // columns of the product that a lane keeps of a row
   static_assert(ORDERS >= SEGMENTS && ORDERS >= 2, "rows of a stage have columns of their own");
   u32 x[SUBS][PAIRS];
-  u32 own[SETS];  // all bits where a set takes this lane's x
-  float begin[SUBS][SETS][4];
+  int own;  // the set that takes this lane's x
+  // Of a lane's two columns of the product, alike in all rows: what sums begin with, and x's sums.
+  float begin[SUBS][SETS][2];
 #if OFFSET
-  float all[SUBS][SETS][4];  // x's sums
+  float all[SUBS][SETS][2];
 #endif
 
   int order, odd;   // of the lane's rows
   bool keeps;       // whether this lane has their sums
   int first_block;  // the first of these
-  // Of what a lane has of a product: of its first row, the column that it keeps; of the second.
-  DEVICE float low(const float (&of)[4], int kept) const { return (AT_ONCE == 1 ? odd : kept) ? of[1] : of[0]; }
-  DEVICE float high(const float (&of)[4], int kept) const { return (AT_ONCE == 1 ? odd : kept) ? of[3] : of[2]; }
+  // Of a lane's two columns of a product, in one of its rows, the one that it keeps.
+  DEVICE float kept(float first, float second, int which) const { return (AT_ONCE == 1 ? odd : which) ? second : first; }
 
-  DEVICE u32 of_set(int s, int pair, int set) const { return SETS == 1 ? x[s][pair] : x[s][pair] & own[set]; }
+  DEVICE u32 of_set(int s, int pair, int set) const { return SETS == 1 ? x[s][pair] : own == set ? x[s][pair] : 0; }
 
   // x from shared memory.
   DEVICE void prepare(u32 from) {
     const int lane = (int)threadIdx.x % 32, column = lane / 4, part = lane % 4, block = part * OF_SUB / 4, of_column = column / AT_ONCE;
     order = column % ORDERS, odd = order % 2, first_block = AT_ONCE == 4 ? lane % 2 * 2 : 0;
     keeps = AT_ONCE == 1 ? part == order / 2 : AT_ONCE == 2 ? part == order : part / 2 == order;
-#pragma unroll
-    for (int set = 0; set < SETS; set++) own[set] = block / AT_ONCE == set ? 0xffffffff : 0;
+    own = block / AT_ONCE;
 #pragma unroll
     for (int s = 0; s < SUBS; s++) {
       load_pairs(x[s], from + (of_column % SEGMENTS * OF_WARP + (s ^ of_column % 2) * SUB + part * COLS) * 2);
@@ -120,29 +119,26 @@ struct Products {
     }
   }
   // The products of x and two numbers in turn.
-  DEVICE void times(float (&to)[SETS][4], int s, u32 even, u32 odd) const {
+  DEVICE void times(float (&to)[SETS][2], int s, u32 even, u32 odd) const {
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
+      float sum[4] = {};
 #pragma unroll
-      for (int i = 0; i < 4; i++) to[set][i] = 0.0f;
-      if (even == 0) continue;
-#pragma unroll
-      for (int i = 0; i < PAIRS / 2; i++) product(to[set], even, even, odd, odd, of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
+      for (int i = 0; i < PAIRS / 2 && even != 0; i++) product(sum, even, even, odd, odd, of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
+      to[set][0] = sum[0], to[set][1] = sum[1];
     }
   }
 
-  DEVICE void of(float (&sum)[SUBS][SETS][4], const Raw& raw) const {
+  // Of the columns that are loaded first or second.
+  DEVICE void of(float (&sum)[SETS][4], const Raw& raw, int s) const {
+    const Pairs low(raw.low[s]), high(raw.high[s]);
 #pragma unroll
-    for (int s = 0; s < SUBS; s++) {
-      const Pairs low(raw.low[s]), high(raw.high[s]);
+    for (int set = 0; set < SETS; set++) {
 #pragma unroll
-      for (int set = 0; set < SETS; set++) {
+      for (int i = 0; i < 4; i++) sum[set][i] = begin[s][set][i % 2];
 #pragma unroll
-        for (int i = 0; i < 4; i++) sum[s][set][i] = begin[s][set][i];
-#pragma unroll
-        for (int i = 0; i < PAIRS / 2; i++) {
-          product(sum[s][set], low.pair[2 * i], high.pair[2 * i], low.pair[2 * i + 1], high.pair[2 * i + 1], of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
-        }
+      for (int i = 0; i < PAIRS / 2; i++) {
+        product(sum[set], low.pair[2 * i], high.pair[2 * i], low.pair[2 * i + 1], high.pair[2 * i + 1], of_set(s, 2 * i, set), of_set(s, 2 * i + 1, set));
       }
     }
   }

@@ -47,20 +47,19 @@ arguments! {
 }
 
 fn record<'o>(problem: &SsdProblem, operands: &'o Operands) -> Result<Scan<'o>, CudaError> {
-    let missing = || CudaError::Refused { what: "a scan without a state".to_owned() };
     Ok(Scan {
-        x: &operands.x,
+        x: Some(&operands.x),
         z: operands.z.as_deref(),
-        dt: &operands.dt,
-        b: &operands.b,
-        c: &operands.c,
-        rate: &operands.rate,
+        dt: Some(&operands.dt),
+        b: Some(&operands.b),
+        c: Some(&operands.c),
+        rate: Some(&operands.rate),
         d: operands.d.as_deref(),
         dt_bias: operands.dt_bias.as_deref(),
-        initial_state: operands.initial_state.as_deref().ok_or_else(missing)?,
-        final_state: &operands.final_state,
+        initial_state: operands.initial_state.as_deref(),
+        final_state: Some(&operands.final_state),
         state_indices: operands.state_indices.as_deref(),
-        o: &operands.o,
+        o: Some(&operands.o),
         x_packets: None,
         z_packets: None,
         dt_packets: None,

@@ -7,11 +7,10 @@ use crate::{Batch, Capacity, Config, Model, Narrow, Storage, Wanted, open, shape
 use facts::BackendKind;
 use std::collections::BTreeMap;
 
-/// A small model in float8, whose widths have whole segments.
-fn small(name: &str) -> Config {
-    let keys = ["hidden_size", "intermediate_size", "shared_intermediate_size"];
-    let wide = shape(name).unwrap().with("mamba_d_head", 64.into());
-    Narrow::Fp8.of(keys.iter().fold(wide, |config, key| config.with(key, 256.into()))).unwrap()
+/// Granite 4.0 H Micro's first layers, of which the sixth is an attention, and few words.
+fn micro(layers: usize) -> Config {
+    let config = shape("granite-4.0-h-micro").unwrap().first_layers(layers).unwrap();
+    config.with("vocab_size", 512.into())
 }
 
 /// Launches of a token of each of so many sequences, of ops and chains, by their variants.
@@ -44,14 +43,10 @@ fn what_stands_between_two_attentions_is_one_launch() {
             let others = if hopper { launches(config, 2) } else { launches(config, 1) };
             assert!(!others.contains_key("persistent.chain"), "{others:?}");
         };
-        // Three layers of attention: the first projection and the head stand alone.
-        let alone = [("linear.direct", 1), ("linear.stream", 1)];
-        check(&small("llama-mini"), &[&alone[..], &[("persistent.chain", 3)]].concat());
-        // One attention: all before it, with its projection, and all behind.
-        let hybrid = small("granite-hybrid-mini").with("mamba_d_state", 128.into());
-        check(&hybrid, &[("linear.stream", 1), ("persistent.chain", 2)]);
-        // Scans of other states are launches alone, and what stands between two of them is a chain.
-        let scans = [&alone[..], &[("persistent.chain", 4), ("ssd.recurrent", 3)]].concat();
-        check(&small("granite-hybrid-mini"), &scans);
+        // One attention: all before it, with its projection; its own way out and the head stand alone.
+        let all = [("linear.direct", 1), ("linear.stream", 1), ("persistent.chain", 2)];
+        for narrow in [Narrow::Fp8, Narrow::Int4] {
+            check(&narrow.of(micro(7)).unwrap(), &all);
+        }
     });
 }

@@ -1,6 +1,6 @@
 //! Weights in integers of 4 and 8 bits.
 
-use super::{FAR, Projection};
+use super::{FAR, Projection, a_layer};
 use crate::Draw;
 use crate::Tier::{Full, Quick, Standard};
 use crate::cases::list::{BF16, List};
@@ -74,6 +74,16 @@ pub(super) fn list(list: &mut List) {
             list.add(Full, &name("gate-up"), BF16, &of(2048, 2048).norm(1).wide().swiglu());
             list.add(Full, &name("down"), BF16, &of(8192, 256).residual().scale(0.22));
         }
+    }
+    for (word, form) in [
+        ("phase-i8-blocks", Form { group: Some(32), scale: DType::F16, ..I8 }),
+        ("phase-u4-g128", Form { scale: DType::Bf16, ..groups(128) }),
+        ("phase-u4-g32", Form { scale: DType::F16, ..groups(32) }),
+        ("phase-u4-g32-offsets", Form { offsets: true, ..groups(32) }),
+    ] {
+        a_layer(list, word, |inputs, outputs| {
+            Projection::new(1, inputs, outputs).integers(form)
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::linear::cuda::stream::tests::gpu;
-use crate::linear::{LinearOp, LinearOptions};
+use crate::linear::{LinearOp, LinearOptions, SCALED};
 use crate::{Family, Inputs, Tensor, TensorMap};
 use device::cuda::BundledArch;
 
@@ -20,42 +20,79 @@ fn check([inputs, outputs]: [usize; 2], change: impl Fn(&mut LinearProblem), exp
     assert_eq!(why_not(&problem, &gpu(hopper)).as_deref(), expect, "{inputs} to {outputs}");
 }
 
-#[test]
-fn one_sentence_says_why_not() {
-    let any = |_: &mut LinearProblem| {};
-    for sizes in [[2048, 8512], [4096, 2048], [8192, 2048], [256, 520], [1536, 800], [2560, 8]] {
-        check(sizes, any, None);
-    }
-    check([2048, 16_384], |of| of.swiglu = true, None);
-    let segments = |found| {
-        format!("needs K up to 8192, a multiple of 128 in each of its segments, got {found}")
-    };
-    for inputs in [128, 640, 2304, 8320] {
-        check([inputs, 64], any, Some(&segments(inputs)));
-    }
-    check([2048, 64], |of| of.tokens = 2, Some("is for one row of x, got 2"));
-    check([2048, 64], |of| of.squared = true, Some("squares no columns"));
-    check(
-        [2048, 100_352],
-        any,
-        Some("has room for the sums of 20 stages of a block's columns, not of 96"),
-    );
+/// Weights whose blocks of columns have factors.
+fn by_groups(of: &mut LinearProblem, w: DType, group: usize, factor: DType) {
+    of.scales = Some(Scales::Groups);
+    (of.w_dtype, of.w_group, of.scale_dtype) = (w, group, factor);
 }
 
 #[test]
-fn segments_are_as_few_as_a_row_fits() {
-    for (inputs, expect) in
-        [(256, Some(2)), (2048, Some(2)), (2560, Some(4)), (4096, Some(4)), (8192, Some(8))]
-    {
-        assert_eq!(segments(inputs), expect, "{inputs}");
+fn one_sentence_says_why_not() {
+    let any = |_: &mut LinearProblem| {};
+    for outputs in [2, 264, 2048, 4096] {
+        check([8192, outputs], any, None);
     }
-    assert_eq!([384, 2304, 9216].map(segments), [None; 3]);
+    let x = |found| {
+        format!(
+            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, or of 8192 in bf16 without one, got {found}"
+        )
+    };
+    check([2048, 64], any, Some(&x("2048 in bf16")));
+    check([2304, 64], |of| of.x_dtype = DType::F32, Some(&x("2304 in f32")));
+    check([8192, 64], |of| of.tokens = 2, Some("is for one row of x, got 2"));
+    check([8192, 64], |of| of.squared = true, Some("squares no columns"));
+    check([8192, 64], |of| of.bias = true, Some("adds no bias"));
+    let odd = |of: &mut LinearProblem| of.widths = vec![33, 31];
+    check([8192, 64], odd, Some("hands columns on by two, got an output of 33"));
+    let many = Some("finishes up to 128 columns of a block, not of 762");
+    check([8192, 100_352], any, many.map(|many| many.replace("not of", "not")).as_deref());
+    let sums = Some("has room for the sums of 20 stages of a block's columns, not of 32");
+    check([8192, 8448], any, sums);
+}
+
+#[test]
+fn factors_of_blocks_have_room() {
+    for (w, group, factor, offsets) in [
+        (DType::I8, 32, DType::F16, false),
+        (DType::U4, SCALED, DType::Bf16, false),
+        (DType::U4, 32, DType::F16, false),
+        (DType::U4, 32, DType::F32, true),
+    ] {
+        let all = |of: &mut LinearProblem| {
+            by_groups(of, w, group, factor);
+            of.offsets = offsets;
+        };
+        check([8192, 2048], all, None);
+        let odd = |of: &mut LinearProblem| {
+            all(of);
+            of.widths = vec![2046];
+        };
+        let whole = 16 / factor.bytes();
+        let what = format!("needs M a multiple of {whole} beside such factors, got 2044");
+        let columns = |of: &mut LinearProblem| {
+            odd(of);
+            of.outputs = 2044;
+        };
+        let expect = (whole > 4).then_some(what);
+        check([8192, 2044], columns, expect.as_deref());
+    }
+    let kinds = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points";
+    check([8192, 2048], |of| by_groups(of, DType::I8, 16, DType::F32), Some(kinds));
+    check([8192, 2048], |of| by_groups(of, DType::E4m3, SCALED, DType::F32), Some(kinds));
+    let zeros = |of: &mut LinearProblem| {
+        by_groups(of, DType::U4, SCALED, DType::Bf16);
+        of.zeros = true;
+    };
+    check([8192, 2048], zeros, Some(kinds));
+    // Factors in f32 are twice as many bytes.
+    let wide = |of: &mut LinearProblem| by_groups(of, DType::I8, 32, DType::F32);
+    check([8192, 2048], wide, None);
 }
 
 #[test]
 fn a_block_has_room_on_the_gpus_that_run_it() {
     for arch in BundledArch::ALL {
-        let why = unfit(&gpu(arch));
+        let why = Weights::by_rows(DType::E4m3).unfit(&gpu(arch));
         let major = arch.compute.major;
         assert_eq!(why.is_none(), matches!(major, 9 | 10), "{}: {why:?}", arch.compute);
     }
