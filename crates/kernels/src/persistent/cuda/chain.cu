@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Phase& of = held[phase % 2];
     // The next record is on its way while this phase runs.
     if (thread < PHASE_WORDS && phase + 1 < count) {
-      copy_async(shared_address(&held[(phase + 1) % 2]) + 16 * thread, (const uint4*)(phases + phase + 1) + thread);
+      copy_async<16>(shared_address(&held[(phase + 1) % 2]) + 16 * thread, (const uint4*)(phases + phase + 1) + thread);
     }
     copy_commit();
     const Columns& own = sources[phase].own;
