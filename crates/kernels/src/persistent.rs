@@ -11,7 +11,7 @@ mod record;
 
 pub use chain::chain;
 pub(crate) use chain::PersistentChain;
-pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit};
+pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit, x_of};
 pub(crate) use record::{Linear, Scan};
 
 use crate::cuda::{Pieces, Planner};
@@ -19,7 +19,7 @@ use crate::op::Bound;
 use crate::{Family, OpError, Problem, Typed};
 use device::Device;
 use device::cuda::{Args, Buffer, CudaCapabilities, CudaError};
-use form::{FORMS_OF_X, MOST_COLUMNS, SUM_STAGES, form_of_x};
+use form::{MOST_COLUMNS, SUM_STAGES};
 use record::{Kind, Record};
 use std::sync::Arc;
 
@@ -30,11 +30,6 @@ const NAME: &str = "persistent";
 pub(crate) const TAPS: usize = 4;
 /// Width of a scan's state that they are compiled for.
 pub(crate) const STATE: usize = 128;
-
-/// A form of x, by number: none where kernels have no code for it.
-pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<usize> {
-    FORMS_OF_X.into_iter().find(|of| *of == (f32, inputs, normed)).map(form_of_x)
-}
 
 /// Why a block has no room for its part of so many columns, of gates and of ups.
 pub(crate) fn no_room(

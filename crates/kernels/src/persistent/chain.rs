@@ -57,10 +57,9 @@ impl Record {
     /// What it reads of what other phases make: fields, how many columns, and whether in f32.
     fn reads(&self) -> Vec<(&'static str, &'static str, usize, bool)> {
         if self.kind == Kind::Linear {
-            let form = self.number("form");
-            let x = super::form::FORMS_OF_X.into_iter().find(|x| super::form::form_of_x(*x) == form);
-            let (wide, inputs, _) = x.unwrap_or_default();
-            return vec![("x", "x_packets", inputs, wide)];
+            // See FORM in `phase.cuh`.
+            let wide = self.number("form") & 2 != 0;
+            return vec![("x", "x_packets", self.number("inputs"), wide)];
         }
         let heads = self.number("heads");
         let (rows, groups) = (heads * self.number("head_dim"), heads / self.number("heads_of_group").max(1));

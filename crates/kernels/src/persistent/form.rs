@@ -9,8 +9,6 @@ use device::cuda::{ComputeCapability, CudaCapabilities, GpuArch, KernelSource, L
 const WARPS: usize = 8;
 /// Rows of a matrix product, each a chunk of a row of w, that are multiplied at once: a stage.
 const STAGE_ROWS: usize = 16;
-/// Bytes of a stage.
-const STAGE: usize = 16 << 10;
 /// Stages whose sums a block holds: those of all its columns in one phase.
 pub(super) const SUM_STAGES: usize = 20;
 /// Columns of a block at most: two threads sum up one.
@@ -22,7 +20,10 @@ const BESIDE: usize = 8 << 10;
 /// Phases of a launch at most.
 pub(super) const MOST_PHASES: usize = 128;
 
-/// Forms of x that kernels have code for: whether it is in f32, how many columns it has, and whether there is a norm.
+/// Of these, those that multiply: all, or so many that narrower rows of w are whole chunks.
+const WORKING: [usize; 2] = [WARPS, 6];
+
+/// Forms of x that kernels have code for: whether it is in f32, how many columns it has where all warps multiply, and whether there is a norm.
 pub(super) const FORMS_OF_X: [(bool, usize, bool); 3] =
     [(true, 2048, true), (false, 4096, true), (false, 8192, false)];
 
@@ -30,6 +31,16 @@ pub(super) const FORMS_OF_X: [(bool, usize, bool); 3] =
 pub(super) fn form_of_x((f32, inputs, normed): (bool, usize, bool)) -> usize {
     let loads = inputs / (WARPS * 32 * if f32 { 2 } else { 4 });
     loads * 4 + usize::from(f32) * 2 + usize::from(normed)
+}
+
+/// The form of such an x, and how many warps multiply it; none where kernels have no code for it.
+pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usize)> {
+    WORKING.into_iter().find_map(|working| {
+        let of_all = inputs * WARPS / working;
+        let whole = of_all * working == inputs * WARPS;
+        let form = FORMS_OF_X.into_iter().find(|of| whole && *of == (f32, of_all, normed))?;
+        Some((form_of_x(form), working))
+    })
 }
 
 /// A kernel behind what all of them share.
@@ -54,6 +65,8 @@ const SCAN: &[Part] = parts!("cuda/scan.cuh" "cuda/scan.cu");
 /// What weights are stored as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weights {
+    /// Warps that multiply them.
+    pub(crate) working: usize,
     /// e4m3, i8 or u4.
     pub(crate) dtype: DType,
     /// Columns of a row that have a factor of their own; 0: a row has one.
@@ -67,7 +80,7 @@ pub(crate) struct Weights {
 impl Weights {
     /// With a factor for each row.
     pub(crate) const fn by_rows(dtype: DType) -> Self {
-        Self { dtype, blocks: 0, factor: DType::F32, offset: false }
+        Self { working: WARPS, dtype, blocks: 0, factor: DType::F32, offset: false }
     }
 
     pub(super) fn bits(self) -> usize {
@@ -76,7 +89,7 @@ impl Weights {
 
     /// Columns of a chunk of a row: 16 bytes of each lane of each warp, twice.
     pub(super) fn chunk(self) -> usize {
-        WARPS * 2 * 4 * 128 / self.bits()
+        self.working * 2 * 4 * 128 / self.bits()
     }
 
     /// Rows of a stage where a row of w has so many columns.
@@ -129,7 +142,8 @@ impl Weights {
         const SHARED: usize = 227 << 10;
         // Factors of rows behind the last one are loaded too, and belong to nothing.
         let slack = 256;
-        (SHARED - BESIDE - Self::beside_ring() - self.factors() - slack) / STAGE * STAGE
+        let stage = STAGE_ROWS * self.chunk() * self.bits() / 8;
+        (SHARED - BESIDE - Self::beside_ring() - self.factors() - slack) / stage * stage
     }
 
     fn shared_bytes(self) -> usize {
@@ -166,6 +180,7 @@ impl Weights {
         };
         KernelSource::new(name, parts, arch)
             .define("DTYPE", DType::Bf16)
+            .define("WORKING", self.working)
             .define("WEIGHT_BITS", self.bits())
             .define("INTEGERS", u8::from(self.dtype != DType::E4m3))
             .define("BLOCKS", self.blocks)
@@ -201,13 +216,17 @@ pub(crate) fn unfit(here: &CudaCapabilities) -> Option<String> {
 
 /// For the bundle: chains of what models have weights in, and what verifies them.
 pub(crate) fn bundled() -> Vec<KernelSource> {
-    let blocks = |dtype, blocks, factor| Weights { dtype, blocks, factor, offset: false };
+    let rows = Weights::by_rows;
+    let blocks = |dtype, blocks, factor| Weights { blocks, factor, ..rows(dtype) };
     let weights = [
-        Weights::by_rows(DType::E4m3),
+        rows(DType::E4m3),
         blocks(DType::I8, 32, DType::F16),
         blocks(DType::U4, 128, DType::Bf16),
         blocks(DType::U4, 32, DType::F16),
         Weights { offset: true, ..blocks(DType::U4, 32, DType::F32) },
+        // Granite 4.0 H Tiny's.
+        Weights { working: 6, ..rows(DType::E4m3) },
+        Weights { working: 6, ..blocks(DType::U4, 128, DType::Bf16) },
     ];
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     let chains = weights.map(|weights| weights.source(arch()));

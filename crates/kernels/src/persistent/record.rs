@@ -16,7 +16,7 @@ arguments! {
     pub(crate) Linear {
         x: Nullable, w: Nullable, w_scale: Nullable, w_offset: Nullable, norm: Nullable, residual: Nullable, o0: Nullable, o1: Nullable,
         o2: Nullable, o3: Nullable, o4: Nullable, o5: Nullable, conv_weight: Nullable, conv_bias: Nullable, initial_state: Nullable,
-        final_state: Nullable, state_indices: Nullable, x_packets: Nullable, packets: Nullable, form: i32, start1: i32, start2: i32,
+        final_state: Nullable, state_indices: Nullable, x_packets: Nullable, packets: Nullable, form: i32, inputs: i32, start1: i32, start2: i32,
         start3: i32, start4: i32, start5: i32, columns: i32, swiglu: i32, out_f32: i32, stored: i32, factor_bits: i32, scale: f32,
         eps: f32, conv_silu: i32, conv_first: i32, conv_channels: i32,
     }

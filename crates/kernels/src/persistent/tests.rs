@@ -1,5 +1,6 @@
 use super::*;
 use crate::DType;
+use form::{FORMS_OF_X, form_of_x};
 use device::cuda::{Layout, Parameter};
 
 /// The fields of a struct of `phase.cuh`, kind and name, in order.

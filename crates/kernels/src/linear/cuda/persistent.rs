@@ -14,18 +14,21 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 
 pub(in crate::linear) const PHASE: PhaseOf<LinearProblem> = PhaseOf { why_not, plan: phase };
 
-/// The kernels that multiply such weights.
+/// The kernels that multiply such weights by such an x.
 fn weights(problem: &LinearProblem) -> Option<Weights> {
     let dtype = problem.w_dtype;
     let blocks = match (problem.scales?, dtype, problem.w_group) {
-        (Scales::Rows, ..) => return Some(Weights::by_rows(dtype)),
+        (Scales::Rows, ..) => 0,
         (Scales::Groups, DType::I8, 32) => 32,
         (Scales::Groups, DType::U4, group @ (32 | 128)) => group,
         _ => return None,
     };
     let whole = !problem.offsets || dtype == DType::U4 && blocks == 32;
-    let (factor, offset) = (problem.scale_dtype, problem.offsets);
-    whole.then_some(Weights { dtype, blocks, factor, offset })
+    let by_rows = Weights::by_rows(dtype);
+    let working = x_form(problem).map_or(by_rows.working, |(_, working)| working);
+    let factor = if blocks > 0 { problem.scale_dtype } else { by_rows.factor };
+    let offset = problem.offsets;
+    whole.then_some(Weights { working, dtype, blocks, factor, offset })
 }
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
@@ -62,7 +65,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if x_form(problem).is_none() {
         let (x, inputs) = (problem.x_dtype, problem.inputs);
         return Some(format!(
-            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, or of 8192 in bf16 without one, got {inputs} in {x}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 in bf16 without one, or three quarters of these, got {inputs} in {x}"
         ));
     }
     if let Some(odd) = problem.widths.iter().find(|width| !width.is_multiple_of(2)) {
@@ -72,7 +75,8 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     no_room(weights, sizes, problem.swiglu, here).or_else(|| weights.unfit(here))
 }
 
-fn x_form(problem: &LinearProblem) -> Option<usize> {
+/// The form of x, and warps that multiply it.
+fn x_form(problem: &LinearProblem) -> Option<(usize, usize)> {
     x_of(problem.x_dtype == DType::F32, problem.inputs, problem.norm.is_some())
 }
 
@@ -143,7 +147,8 @@ impl Operands {
             state_indices: self.state_indices.as_deref(),
             x_packets: None,
             packets: None,
-            form: int(x_form(problem).unwrap_or_default())?,
+            form: int(x_form(problem).unwrap_or_default().0)?,
+            inputs: int(problem.inputs)?,
             start1,
             start2,
             start3,

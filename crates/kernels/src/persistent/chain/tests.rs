@@ -1,7 +1,7 @@
 use super::super::record::Scan;
 use super::*;
-use crate::persistent::form::form_of_x;
-use crate::persistent::{FORMS_OF_X, Weights};
+use crate::persistent::Weights;
+use crate::persistent::form::{FORMS_OF_X, form_of_x};
 
 /// Where tensors lie in these tests.
 const X: u64 = 0x10_0000;
@@ -21,7 +21,8 @@ fn linear(x: usize, from: u64, columns: i32, to: &[(u64, i32)]) -> Phase {
         *start = first;
     }
     let [start1, start2, start3, start4, start5] = starts;
-    let of = Linear { form, start1, start2, start3, start4, start5, columns, ..Linear::default() };
+    let inputs = FORMS_OF_X[x].1 as i32;
+    let of = Linear { form, inputs, start1, start2, start3, start4, start5, columns, ..Linear::default() };
     let mut phase = Phase::linear(Weights::by_rows(DType::E4m3), of);
     phase.record.point("x", from);
     for ((address, _), field) in to.iter().zip(["o0", "o1", "o2"]) {

@@ -95,8 +95,16 @@ struct Factors {
   DEVICE u32 half() const { return at + halves % 2 * HALF_BYTES; }
   DEVICE u32 barrier(u32 of) const { return of + 8 * (halves % 2); }
 
-  // For one warp.
+  // A warp has used the factors of a half.
+  DEVICE void leave() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier(empty));
+    halves++;
+  }
+
+  // For one warp. A block without columns has no halves.
   DEVICE void bring(const Source& of) {
+    if (of.own.count == 0) return;
     for (int part = 0; part <= of.swiglu; part++, halves++) {
       barrier_wait(barrier(empty), 1 ^ halves / 2 % 2);
       const auto copy = [&](u32 to, const char* from, int size) {

@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     persistent_chain(const Phase* phases, int count, u64* launches, const char* x, const char* w, const char* w_scale, const char* w_offset,
                      const float* norm, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4, char* o5,
                      const float* conv_weight, const float* conv_bias, const float* initial_state, float* final_state,
-                     const int* state_indices, const u64* x_packets, u64* packets, int form, int start1, int start2, int start3,
+                     const int* state_indices, const u64* x_packets, u64* packets, int form, int inputs, int start1, int start2, int start3,
                      int start4, int start5, int columns, int swiglu, int out_f32, int stored, int factor_bits, float scale, float eps,
                      int conv_silu, int conv_first, int conv_channels) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     held[0].kind = LINEAR;
     held[0].linear = {x,          w,          w_scale,       w_offset,    norm,          residual,  o0,      o1,   o2,     o3,
                       o4,         o5,         conv_weight,   conv_bias,   initial_state, final_state, state_indices, x_packets, packets, form,
-                      start1,     start2,     start3,        start4,      start5,        columns,   swiglu,  out_f32, stored, factor_bits,
+                      inputs,     start1,     start2,     start3,        start4,      start5,        columns,   swiglu,  out_f32, stored, factor_bits,
                       scale,      eps,        conv_silu,     conv_first,  conv_channels};
     sources[0] = Source::of(held[0]);
   }

@@ -4,15 +4,15 @@
 template <bool F32, int LOADS, bool NORMED>
 struct Input {
   static constexpr int OF_LANE = F32 ? 2 : 4, OF_LOAD = 32 * OF_LANE;
-  static constexpr int INPUTS = WARPS * LOADS * OF_LOAD, SEGMENTS = INPUTS / CHUNK, ROWS = 16 / SEGMENTS;
+  static constexpr int INPUTS = WORKING * LOADS * OF_LOAD, SEGMENTS = INPUTS / CHUNK, ROWS = 16 / SEGMENTS;
   static constexpr bool IS_NORMED = NORMED;
   static constexpr bool CONVOLVES = F32;  // what stands behind a norm of the residual stream
   static_assert(INPUTS % CHUNK == 0 && SEGMENTS <= 8 && INPUTS * 2 <= X_BYTES, "x is whole chunks and has room");
   float weight[LOADS][OF_LANE];
-  float squares;  // of the lane's columns
+  float squares = 0.0f;  // of the lane's columns
   float back;     // what undoes the power of two that they lie by
 
-  static DEVICE u32 place(u32 x) { return x + threadIdx.x / 32 * (INPUTS * 2 / WARPS); }
+  static DEVICE u32 place(u32 x) { return x + threadIdx.x / 32 * (INPUTS * 2 / WORKING); }
   static DEVICE int column(int load) {
     const int at = load * OF_LOAD + (int)threadIdx.x % 32 * OF_LANE;
     return at / OF_WARP * CHUNK + (int)threadIdx.x / 32 * OF_WARP + at % OF_WARP;
@@ -55,7 +55,6 @@ struct Input {
       for (int i = 0; i < LOADS; i++) two[i] = Packets::read(of.x + (i64)column(i) * (F32 ? 4 : 2));
     }
     float value[LOADS][OF_LANE], largest = 0.0f;
-    squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
       const u32 words[2] = {(u32)two[i].a, (u32)two[i].b};

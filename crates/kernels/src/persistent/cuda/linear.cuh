@@ -138,37 +138,17 @@ struct Kept {
   }
 };
 
+// What a warp multiplies: all stages' sums. Gives its lane's squares of x.
 template <class In>
-DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
+DEVICE float multiply(const Linear& of, const Columns own, Block& block) {
   constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
   using Of = Products<SEGMENTS>;
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, stages = ceil_div(own.count, ROWS);
-  // A block without columns waits for nobody, and nobody for it.
-  if (own.count == 0) return;
-  // ---- What no other block writes.
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, stages = ceil_div(own.count, ROWS);
   In in;
   in.prepare(of);
-  const int column = thread / SHARERS, sharer = thread % SHARERS;
-  const bool finishes = sharer == 0 && column < own.count;
-  float factor = 1.0f, factor_of_up = 1.0f, last = 0.0f;
-  if (finishes) {
-    if constexpr (BLOCKS == 0) {
-      factor = factor_at(of.w_scale, own.first + column, of.factor_bits);
-      if (of.swiglu) factor_of_up = factor_at(of.w_scale, of.columns + own.first + column, of.factor_bits);
-    }
-    // Each column of a residual is the same thread's in all phases that have as many of them.
-    if (of.residual != nullptr) last = __ldcg(of.residual + own.first + column);
-  }
-  // ---- x.
-  const u32 own_x = In::place(block.x), parked = block.x + In::INPUTS * 2 + column * Convolution::BYTES;
-  if constexpr (In::CONVOLVES) {
-    if (finishes && of.conv_channels != 0) Convolution::prepare(of, own.first + column, parked);
-  }
-  in.lay(of, block.number, own_x);
+  in.lay(of, block.number, In::place(block.x));
   Of products;
-  products.prepare(own_x);
-  // ---- Products.
-  const int row = lane / 4;
+  products.prepare(In::place(block.x));
   const u32 row_at = (row * CHUNK + warp * OF_WARP + lane % 4 * COLS) * WEIGHT_BITS / 8;
   float* to = block.sums + warp * 16 + row;
   u32 factor_from = 0, offset_from = 0;
@@ -224,17 +204,65 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
     const auto first = [&](int size) { return factors.half() + group * Factors::stride(own, size) + (Factors::before(own, size) + row / SEGMENTS) * size; };
     factor_from = first(FACTOR_SIZE), offset_from = first(4) + FACTOR_BYTES;
     some(stages);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(factors.barrier(factors.empty));
-    factors.halves++;
+    factors.leave();
   }
 #else
   some(stages << of.swiglu);
 #endif
+  return in.squares;
+}
+
+// A warp that has no columns of w leaves all stages as they come.
+DEVICE void leave(const Linear& of, int stages, Block& block) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float* to = block.sums + warp * 16 + lane;
+  for (int part = 0; part <= of.swiglu; part++) {
+    for (int left = stages; left > 0; left--, to += WARPS * 16) {
+      barrier_wait(block.ring.full + 8 * block.ring.slot, block.ring.turn);
+      if (lane < 16) *to = 0.0f;
+      if (lane == 0) barrier_arrive(block.ring.empty + 8 * block.ring.slot);
+      block.ring.advance();
+    }
+#if BLOCKS
+    barrier_wait(block.factors.barrier(block.factors.full), block.factors.halves / 2 % 2);
+    block.factors.leave();
+#endif
+  }
+}
+
+template <class In>
+DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
+  constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, stages = ceil_div(own.count, ROWS);
+  // A block without columns waits for nobody, and nobody for it.
+  if (own.count == 0) return;
+  // ---- What no other block writes.
+  const int column = thread / SHARERS, sharer = thread % SHARERS;
+  const bool finishes = sharer == 0 && column < own.count;
+  float factor = 1.0f, factor_of_up = 1.0f, last = 0.0f;
+  if (finishes) {
+    if constexpr (BLOCKS == 0) {
+      factor = factor_at(of.w_scale, own.first + column, of.factor_bits);
+      if (of.swiglu) factor_of_up = factor_at(of.w_scale, of.columns + own.first + column, of.factor_bits);
+    }
+    // Each column of a residual is the same thread's in all phases that have as many of them.
+    if (of.residual != nullptr) last = __ldcg(of.residual + own.first + column);
+  }
+  const u32 parked = block.x + In::INPUTS * 2 + column * Convolution::BYTES;
+  if constexpr (In::CONVOLVES) {
+    if (finishes && of.conv_channels != 0) Convolution::prepare(of, own.first + column, parked);
+  }
+  // ---- Products.
+  float squares = 0.0f;
+  if (WORKING == WARPS || warp < WORKING) {
+    squares = multiply<In>(of, own, block);
+  } else {
+    leave(of, stages, block);
+  }
   if constexpr (In::IS_NORMED) {
 #pragma unroll
-    for (int far = 16; far > 0; far /= 2) in.squares += __shfl_xor_sync(0xffffffff, in.squares, far);
-    if (lane == 0) block.squares[warp] = in.squares;
+    for (int far = 16; far > 0; far /= 2) squares += __shfl_xor_sync(0xffffffff, squares, far);
+    if (lane == 0) block.squares[warp] = squares;
   }
   meet_inside();
   // ---- Columns.

@@ -1,6 +1,6 @@
 // What a kernel whose blocks stay is told of one phase, and how its blocks share the work. Stands behind ampere.cuh and storage.cuh.
 //
-// Macros: WEIGHT_BITS (8 or 4); INTEGERS, weights are i8 or u4 and not e4m3; BLOCKS, columns of w that share a factor (128 or 32; 0: a whole
+// Macros: WORKING, warps that multiply; WEIGHT_BITS (8 or 4); INTEGERS, weights are i8 or u4 and not e4m3; BLOCKS, columns of w that share a factor (128 or 32; 0: a whole
 // row does), FACTOR_BITS of such a factor (32, 16 of f16, 17 of bf16) and OFFSET, whether they have an offset too; RING_BYTES, of weights on
 // their way; FACTOR_BYTES, of the factors of half a phase; SUM_STAGES, whose sums a block holds; MOST_PHASES, of a launch; PHASE_BYTES, of
 // a record as the host writes it.
@@ -9,7 +9,7 @@ constexpr int WARPS = 8, CONSUMERS = 32 * WARPS;
 constexpr int THREADS = CONSUMERS + (BLOCKS ? 64 : 32);  // and warps that bring weights and factors
 constexpr int COLS = 128 / WEIGHT_BITS;                  // columns of a lane's 16 bytes of w
 constexpr int SUB = 4 * COLS, SUBS = 2;                  // columns that a warp loads of a row at once, and such loads
-constexpr int OF_WARP = SUB * SUBS, CHUNK = WARPS * OF_WARP;
+constexpr int OF_WARP = SUB * SUBS, CHUNK = WORKING * OF_WARP;
 constexpr int STAGE = 16 * CHUNK * WEIGHT_BITS / 8;      // bytes of 16 chunks of rows
 constexpr int STAGES = RING_BYTES / STAGE;
 constexpr int X_BYTES = 16384;                           // of x in f16
@@ -39,7 +39,7 @@ struct Linear {
   const u64* x_packets;
   u64* packets;
   int form;                // of x: see FORM
-  int start1, start2, start3, start4, start5, columns, swiglu, out_f32, stored, factor_bits;
+  int inputs, start1, start2, start3, start4, start5, columns, swiglu, out_f32, stored, factor_bits;
   float scale, eps;
   int conv_silu, conv_first, conv_channels;  // no channels where nothing is convolved
 };
@@ -75,8 +75,6 @@ static_assert(PHASE_WORDS <= CONSUMERS, "a thread brings 16 bytes of a record");
 
 // A form of x: whether it is in f32, how often a lane loads a part of it, and whether there is a norm.
 #define FORM(F32, LOADS, NORMED) ((LOADS) * 4 + (F32) * 2 + (NORMED))
-// Columns of such an x.
-DEVICE constexpr int columns_of(int form) { return WARPS * 32 * (form / 4) * (form & 2 ? 2 : 4); }
 
 // The neighbouring columns of this block, always an even number: two of them are one packet.
 struct Columns {
@@ -98,7 +96,7 @@ struct Source {
   static DEVICE Source of(const Phase& phase) {
     if (phase.kind != LINEAR) return {nullptr, nullptr, nullptr, 0, 0, 0, {0, 0}};
     const Linear& of = phase.linear;
-    return {of.w, of.w_scale, of.w_offset, columns_of(of.form), of.columns, of.swiglu, Columns::of(of.columns)};
+    return {of.w, of.w_scale, of.w_offset, of.inputs, of.columns, of.swiglu, Columns::of(of.columns)};
   }
 };
 

@@ -12,10 +12,14 @@ DEVICE u32 pair_f16(float low, float high) {
   return pair;
 }
 
-// Of integers the bits are set in f16's fraction, so they come by so much too large: of eight bits by 1152; of four, whose zero is 8, the pairs that
-// stand four apart by 264 and 24 in turn. That times x's sums is taken out of the products.
+// Of integers the bits are set in f16's fraction, so they come by so much too large: of eight bits by 1152; of four the pairs that stand four apart by
+// 256 and 16 in turn, and by their zero, which is 8 where there are no offsets. That times x's sums is taken out of the products.
 constexpr int PAIRS = COLS / 2;  // of a lane's 16 bytes
-DEVICE constexpr u32 less(int pair) { return !INTEGERS ? 0 : WEIGHT_BITS == 8 ? 0xe480e480 : pair % 2 == 0 ? 0xdc20dc20 : 0xce00ce00; }
+DEVICE constexpr u32 less(int pair) {
+  if (!INTEGERS) return 0;
+  if (WEIGHT_BITS == 8) return 0xe480e480;
+  return pair % 2 == 0 ? OFFSET ? 0xdc00dc00 : 0xdc20dc20 : OFFSET ? 0xcc00cc00 : 0xce00ce00;
+}
 
 // 16 bytes of w.
 struct Pairs {
