@@ -9,8 +9,8 @@ mod chain;
 mod form;
 mod record;
 
-pub use chain::chain;
 pub(crate) use chain::PersistentChain;
+pub use chain::chain;
 pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit, x_of};
 pub(crate) use record::{Linear, Scan};
 

@@ -62,7 +62,8 @@ impl Record {
             return vec![("x", "x_packets", self.number("inputs"), wide)];
         }
         let heads = self.number("heads");
-        let (rows, groups) = (heads * self.number("head_dim"), heads / self.number("heads_of_group").max(1));
+        let (rows, groups) =
+            (heads * self.number("head_dim"), heads / self.number("heads_of_group").max(1));
         let all = [
             ("x", "x_packets", rows),
             ("z", "z_packets", rows),

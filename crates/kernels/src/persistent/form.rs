@@ -109,7 +109,12 @@ impl Weights {
     }
 
     /// Why the factors of a block's columns have no room: `first` and `count` at the worst.
-    pub(super) fn no_room_for(self, inputs: usize, columns: usize, of_block: usize) -> Option<String> {
+    pub(super) fn no_room_for(
+        self,
+        inputs: usize,
+        columns: usize,
+        of_block: usize,
+    ) -> Option<String> {
         if self.blocks == 0 {
             return None;
         }
@@ -117,7 +122,9 @@ impl Weights {
         for size in types.into_iter().flatten().map(DType::bytes) {
             let whole = 16 / size;
             if !columns.is_multiple_of(whole) {
-                return Some(format!("needs M a multiple of {whole} beside such factors, got {columns}"));
+                return Some(format!(
+                    "needs M a multiple of {whole} beside such factors, got {columns}"
+                ));
             }
             // The first of a block's columns is an even one.
             let stride = (whole - 2 + of_block).div_ceil(whole) * 16;
@@ -156,7 +163,8 @@ impl Weights {
             return Some(reason);
         }
         let (wanted, there) = (self.shared_bytes() + BESIDE, here.shared_bytes as usize);
-        (wanted > there).then(|| format!("needs {wanted} bytes of shared memory, a block has {there}"))
+        (wanted > there)
+            .then(|| format!("needs {wanted} bytes of shared memory, a block has {there}"))
     }
 
     /// One block a multiprocessor, with warps that bring weights and, where blocks of columns have some, factors.

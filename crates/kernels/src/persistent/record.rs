@@ -71,7 +71,8 @@ impl Record {
 
     /// A number, none of which is negative.
     pub(super) fn number(&self, field: &str) -> usize {
-        let number = self.bytes[self.at(field)..].first_chunk().copied().map_or(0, i32::from_ne_bytes);
+        let number =
+            self.bytes[self.at(field)..].first_chunk().copied().map_or(0, i32::from_ne_bytes);
         usize::try_from(number).unwrap_or(0)
     }
 

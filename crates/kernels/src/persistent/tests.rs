@@ -1,7 +1,7 @@
 use super::*;
 use crate::DType;
-use form::{FORMS_OF_X, form_of_x};
 use device::cuda::{Layout, Parameter};
+use form::{FORMS_OF_X, form_of_x};
 
 /// The fields of a struct of `phase.cuh`, kind and name, in order.
 fn fields(name: &str) -> Vec<(&'static str, &'static str)> {
@@ -74,7 +74,8 @@ fn forms_of_x_are_known_to_kernels() {
     let forms = FORMS_OF_X.map(form_of_x);
     let text = include_str!("cuda/chain.cu");
     let known = text.lines().filter_map(|line| {
-        let (f32, rest) = line.trim().strip_prefix("LINEAR_PHASE(")?.strip_suffix(");")?.split_once(", ")?;
+        let (f32, rest) =
+            line.trim().strip_prefix("LINEAR_PHASE(")?.strip_suffix(");")?.split_once(", ")?;
         let (loads, normed) = rest.split_once(", ")?;
         let [f32, loads, normed] = [f32, loads, normed].map(|one| one.parse::<usize>().unwrap());
         Some(loads * 4 + f32 * 2 + normed)

@@ -193,7 +193,12 @@ fn phases(list: &mut List) {
     let of = |inputs, outputs| Projection::new(1, inputs, outputs).narrow(Scales::Rows);
     a_layer(list, "phase", of);
     // Rows that six warps multiply.
-    list.add(Standard, "phase/k1536-split", BF16, &of(1536, 208).norm(1).wide().split("2,62,8,136"));
+    list.add(
+        Standard,
+        "phase/k1536-split",
+        BF16,
+        &of(1536, 208).norm(1).wide().split("2,62,8,136"),
+    );
     list.add(Quick, "phase/k3072-out", BF16, &of(3072, 264).norm(1).residual().scale(0.22));
     let far = |rows| Projection { rows, ..of(8192, 136) };
     list.add(Quick, "phase/far-below", BF16, &far([1e-20; 3]));

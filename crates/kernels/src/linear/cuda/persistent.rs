@@ -5,7 +5,9 @@ use super::operands::{OUTPUTS, factor_bits, firsts};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int, slots};
 use crate::linear::{LinearProblem, Scales};
-use crate::persistent::{Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, unfit, x_of};
+use crate::persistent::{
+    Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, unfit, x_of,
+};
 use device::cuda::{Buffer, CudaCapabilities, CudaError};
 use std::sync::Arc;
 

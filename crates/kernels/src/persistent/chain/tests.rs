@@ -22,7 +22,17 @@ fn linear(x: usize, from: u64, columns: i32, to: &[(u64, i32)]) -> Phase {
     }
     let [start1, start2, start3, start4, start5] = starts;
     let inputs = FORMS_OF_X[x].1 as i32;
-    let of = Linear { form, inputs, start1, start2, start3, start4, start5, columns, ..Linear::default() };
+    let of = Linear {
+        form,
+        inputs,
+        start1,
+        start2,
+        start3,
+        start4,
+        start5,
+        columns,
+        ..Linear::default()
+    };
     let mut phase = Phase::linear(Weights::by_rows(DType::E4m3), of);
     phase.record.point("x", from);
     for ((address, _), field) in to.iter().zip(["o0", "o1", "o2"]) {
@@ -47,9 +57,14 @@ fn scan() -> Phase {
         record.set(field, number);
     }
     let channel = |first: u64| CHANNELS + 2 * first;
-    for (field, address) in
-        [("x", channel(0)), ("b", channel(4096)), ("c", channel(4224)), ("z", Z), ("dt", DT), ("o", Y)]
-    {
+    for (field, address) in [
+        ("x", channel(0)),
+        ("b", channel(4096)),
+        ("c", channel(4224)),
+        ("z", Z),
+        ("dt", DT),
+        ("o", Y),
+    ] {
         record.point(field, address);
     }
     Phase { weights: None, record, held: Vec::new() }

@@ -36,7 +36,10 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
         return Some("needs a state to go on from".to_owned());
     }
     if !problem.small_f32 {
-        return Some("needs rates, D of each head and biases of step sizes in f32, and steps beside x".to_owned());
+        return Some(
+            "needs rates, D of each head and biases of step sizes in f32, and steps beside x"
+                .to_owned(),
+        );
     }
     let ragged = !problem.head_dim.is_multiple_of(ROWS);
     ragged.then(|| format!("needs P a multiple of {ROWS}, got {}", problem.head_dim))

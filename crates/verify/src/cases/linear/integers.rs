@@ -81,9 +81,7 @@ pub(super) fn list(list: &mut List) {
         ("phase-u4-g32", Form { scale: DType::F16, ..groups(32) }),
         ("phase-u4-g32-offsets", Form { offsets: true, ..groups(32) }),
     ] {
-        a_layer(list, word, |inputs, outputs| {
-            Projection::new(1, inputs, outputs).integers(form)
-        });
+        a_layer(list, word, |inputs, outputs| Projection::new(1, inputs, outputs).integers(form));
     }
 }
 
