@@ -200,6 +200,7 @@ fn phases(list: &mut List) {
         &of(1536, 208).norm(1).wide().split("2,62,8,136"),
     );
     list.add(Quick, "phase/k3072-out", BF16, &of(3072, 264).norm(1).residual().scale(0.22));
+    list.add(Full, "phase/k2048-many", BF16, &of(2048, 16_384).norm(1).wide().swiglu());
     let far = |rows| Projection { rows, ..of(8192, 136) };
     list.add(Quick, "phase/far-below", BF16, &far([1e-20; 3]));
     list.add(Quick, "phase/far-above", BF16, &far([1e18; 3]));
@@ -215,10 +216,10 @@ fn a_layer(list: &mut List, word: &str, of: impl Fn(usize, usize) -> Projection)
     // Taps of a pool's one slot in use, and channels that begin and end inside a block's columns.
     let conv = of(2048, 1064).norm(1).wide().split("512,544,8").convolved(512, 544, 4).padded();
     add(Standard, "k2048-conv", conv.set("conv_activation", "silu"));
-    add(Standard, "k2048-swiglu", of(2048, 704).norm(1).wide().swiglu());
-    add(Standard, "k4096-out", of(4096, 528).norm(1).residual().scale(0.22));
-    add(Quick, "k8192-down", of(8192, 264).residual().scale(0.22));
-    add(Full, "k2048-many", of(2048, 16_384).norm(1).wide().swiglu());
+    add(Standard, "k2048-swiglu", of(2048, 352).norm(1).wide().swiglu());
+    add(Quick, "k4096-out", of(4096, 264).norm(1).residual().scale(0.22));
+    // Several stages of weights a block.
+    add(Standard, "k8192-down", of(8192, 1064).residual().scale(0.22));
 }
 
 /// Deviations that no float16 has, which kernels for narrow weights multiply with.
