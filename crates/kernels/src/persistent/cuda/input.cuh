@@ -63,18 +63,8 @@ struct Input {
         float& x = value[i][j];
         x = F32 ? __uint_as_float(words[j % 2]) : widen_half(j % 2 ? words[j / 2] >> 16 : words[j / 2] & 0xffff);
         if constexpr (NORMED) squares = fmaf(x, x, squares), x *= weight[i][j];
+        largest = fmaxf(largest, fabsf(x));
       }
-      // Rounded to storage, as every kernel of the op multiplies it: a sequence's tokens are not to depend on whether it is alone.
-      if constexpr (F32 || NORMED) {
-#pragma unroll
-        for (int j = 0; j < OF_LANE; j += 2) {
-          u32 pair;
-          asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value[i][j + 1]), "f"(value[i][j]));
-          value[i][j] = __uint_as_float(pair << 16), value[i][j + 1] = __uint_as_float(pair & 0xffff0000);
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < OF_LANE; j++) largest = fmaxf(largest, fabsf(value[i][j]));
     }
     const int exponent = min(268 - (int)(__reduce_max_sync(0xffffffff, __float_as_uint(largest)) >> 23), 253);
     const float there = __uint_as_float((u32)exponent << 23);
