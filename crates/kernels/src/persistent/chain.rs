@@ -2,15 +2,12 @@
 
 use super::form::{ANY, MOST_PHASES};
 use super::record::{self, Kind, Linear, Record};
-use super::{NAME, Phase};
+use super::{NAME, Phase, STATE};
 use crate::cuda::{BUNDLE, Plan, Planned, arguments, int};
 use crate::{DType, OpError};
 use device::Device;
 use device::cuda::{Args, CudaError, GpuArch, Stream};
 use std::sync::Arc;
-
-/// Width of a scan's state.
-const STATE: usize = super::STATE;
 
 /// Places that phases' packets lie in turn. A block that makes a phase's has what it needs of the phase ahead, whose makers have all
 /// taken theirs: three would do.
@@ -28,6 +25,16 @@ struct Made {
     address: u64,
     first: usize,
     width: usize,
+}
+
+/// Columns that a phase reads.
+struct Read {
+    /// The field that has their address, and the one of their packets.
+    field: &'static str,
+    packets: &'static str,
+    width: usize,
+    /// Whether they are in f32.
+    wide: bool,
 }
 
 /// A field of a record that packets go to, and the first of its columns.
@@ -54,32 +61,32 @@ impl Record {
         each.filter(|made| made.address != 0 && made.width > 0).collect()
     }
 
-    /// What it reads of what other phases make: fields, how many columns, and whether in f32.
-    fn reads(&self) -> Vec<(&'static str, &'static str, usize, bool)> {
+    /// What it reads of what other phases make.
+    fn reads(&self) -> Vec<Read> {
+        let read = |field, packets, width| Read { field, packets, width, wide: false };
         if self.kind == Kind::Linear {
             // See FORM in `phase.cuh`.
             let wide = self.number("form") & 2 != 0;
-            return vec![("x", "x_packets", self.number("inputs"), wide)];
+            return vec![Read { wide, ..read("x", "x_packets", self.number("inputs")) }];
         }
         let heads = self.number("heads");
-        let (rows, groups) =
-            (heads * self.number("head_dim"), heads / self.number("heads_of_group").max(1));
+        let rows = heads * self.number("head_dim");
+        let of_groups = heads / self.number("heads_of_group").max(1) * STATE;
         let all = [
-            ("x", "x_packets", rows),
-            ("z", "z_packets", rows),
-            ("dt", "dt_packets", heads),
-            ("b", "b_packets", groups * STATE),
-            ("c", "c_packets", groups * STATE),
+            read("x", "x_packets", rows),
+            read("z", "z_packets", rows),
+            read("dt", "dt_packets", heads),
+            read("b", "b_packets", of_groups),
+            read("c", "c_packets", of_groups),
         ];
-        let there = all.into_iter().filter(|(field, ..)| self.address(field) != 0);
-        there.map(|(field, packets, width)| (field, packets, width, false)).collect()
+        all.into_iter().filter(|read| self.address(read.field) != 0).collect()
     }
 
     /// Where what it reads stands among what the phase ahead makes; none where some of it does not, or not as packets are asked for.
     fn takes(&self, ahead: &Self) -> Option<Vec<Taken>> {
         let (wide, made) = (ahead.is_wide(), ahead.makes());
         let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
-        let place = |(field, packets, width, in_f32): (&str, &'static str, usize, bool)| {
+        let place = |Read { field, packets, width, wide: in_f32 }: Read| {
             let address = self.address(field);
             let of = made.iter().find(|made| {
                 let end = made.address + (made.width * size) as u64;
