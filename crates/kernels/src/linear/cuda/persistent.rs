@@ -59,10 +59,8 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.norm.is_some() && !problem.norm_f32 {
         return Some("needs a norm in f32".to_owned());
     }
-    if let Some(of) = &problem.convolution {
-        if of.width != TAPS || !of.f32 {
-            return Some(format!("convolves by {TAPS} taps in f32, got {}", of.width));
-        }
+    if let Some(of) = problem.convolution.as_ref().filter(|of| of.width != TAPS || !of.f32) {
+        return Some(format!("convolves by {TAPS} taps in f32, got {}", of.width));
     }
     if x_form(problem).is_none() {
         let (x, inputs) = (problem.x_dtype, problem.inputs);
