@@ -1,4 +1,5 @@
-/* A clock that runs twice as fast in a check that is a part of a fleet's: whatever it times takes twice as long. The process beside it, which
+/* A clock that runs eight times as fast in a check that is a part of a fleet's: whatever it times takes eight times as long, which ranks that
+   share a busy machine do not make up for. The process beside it, which
    only speaks, keeps the real one. */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     if (code || id != CLOCK_MONOTONIC || !part) return code;
     long long nanos = now->tv_sec * 1000000000ll + now->tv_nsec;
     if (!began) began = nanos;
-    nanos += nanos - began;
+    nanos += 7 * (nanos - began);
     now->tv_sec = nanos / 1000000000ll;
     now->tv_nsec = nanos % 1000000000ll;
     return 0;
