@@ -14,6 +14,7 @@ pub use check::SCORE_MARGIN;
 pub use problem::{Clamp, MoeProblem, NarrowExperts, Score};
 
 use crate::cuda::CudaVariant;
+use crate::persistent::PhaseOf;
 use crate::{ChoiceTable, DType, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 use device::cuda::KernelSource;
@@ -39,6 +40,7 @@ impl Family for MoeOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<MoeProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<MoeProblem>] = cuda::VARIANTS;
+    const PHASE: Option<PhaseOf<MoeProblem>> = Some(cuda::PHASE);
 
     fn preferred(problem: &MoeProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()

@@ -3,16 +3,19 @@
 //! last one's end and for the first weights. The contract stands in `cuda/README.md`.
 //!
 //! [`phase`] makes a phase of a call in its op's own words; [`chain`] puts phases into launches. Variants named `persistent` of
-//! `linear` and `ssd` run one phase each, which is how what phases compute is verified.
+//! `linear`, `ssd`, `rmsnorm` and `moe` run one phase each, which is how what phases compute is verified.
 
 mod chain;
+mod experts;
 mod form;
 mod record;
+mod wish;
 
-pub(crate) use chain::PersistentChain;
 pub use chain::chain;
-pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit, x_of};
-pub(crate) use record::{Linear, Scan};
+pub(crate) use chain::{PersistentChain, plan_alone};
+pub(crate) use experts::{Experts, MOST_LOGITS};
+pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit, warps_of_stream, x_of};
+pub(crate) use record::{Down, Linear, Norm, Scan, Up};
 
 use crate::cuda::{Pieces, Planner};
 use crate::op::Bound;
@@ -22,6 +25,7 @@ use device::cuda::{Args, Buffer, CudaCapabilities, CudaError};
 use form::{MOST_COLUMNS, SUM_STAGES};
 use record::{Kind, Record};
 use std::sync::Arc;
+use wish::Wish;
 
 /// The name errors go under.
 const NAME: &str = "persistent";
@@ -57,37 +61,53 @@ pub struct PhaseOf<P: 'static> {
     pub(crate) why_not: fn(&P, &CudaCapabilities) -> Option<String>,
     /// The phase of one that does.
     pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<Phase, CudaError>,
+    /// Outputs that it does not make: a call that has a tensor for one does not become a phase.
+    pub(crate) leaves_out: &'static [&'static str],
 }
 
 /// A call as a phase, over the tensors it was made for.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    /// None where it has none: any kernel takes it.
-    weights: Option<Weights>,
-    record: Record,
+    wish: Wish,
+    /// What it does, one behind the other in the same launch.
+    records: Vec<Record>,
     /// Everything that it points to.
     held: Vec<Arc<Buffer>>,
 }
 
 impl Phase {
+    fn new(wish: Wish, records: Vec<Record>) -> Self {
+        Self { wish, records, held: Vec::new() }
+    }
+
     /// A product.
     pub(crate) fn linear(weights: Weights, linear: Linear<'_>) -> Self {
+        let form = usize::try_from(linear.form).unwrap_or(0);
         let record = Record::new(Kind::Linear, Args::from(linear));
-        Self { weights: Some(weights), record, held: Vec::new() }
+        Self::new(Wish::of_weights(weights).with_form(form), vec![record])
     }
 
     /// A scan, which any kernel takes.
     pub(crate) fn scan(scan: Scan<'_>) -> Self {
-        let record = Record::new(Kind::Scan, Args::from(scan));
-        Self { weights: None, record, held: Vec::new() }
+        Self::new(Wish::default(), vec![Record::new(Kind::Scan, Args::from(scan))])
     }
 
-    /// Whether one kernel can take both.
-    pub fn goes_with(&self, other: &Self) -> bool {
-        match (self.weights, other.weights) {
-            (Some(one), Some(another)) => one == another,
-            _ => true,
-        }
+    /// A norm of the residual stream or a router.
+    pub(crate) fn norm(norm: Norm<'_>) -> Self {
+        let columns = usize::try_from(norm.inputs).unwrap_or(0);
+        Self::new(Wish::of_stream(columns), vec![Record::new(Kind::Norm, Args::from(norm))])
+    }
+
+    /// A token's experts on their way up and down, of a kernel that takes such.
+    pub(crate) fn experts(weights: Weights, (up, down): (Up<'_>, Down<'_>)) -> Self {
+        let up = Record::up(Args::from(up), weights.experts.unwrap_or_default());
+        let down = Record::new(Kind::Down, Args::from(down));
+        Self::new(Wish::of_weights(weights), vec![up, down])
+    }
+
+    /// Whether one kernel can take it and all of these.
+    pub fn goes_with(&self, others: &[Self]) -> bool {
+        Wish::of_all(others.iter().chain([self]).map(|phase| phase.wish)).is_some()
     }
 }
 
@@ -115,8 +135,12 @@ pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String
         }
     }
     let wanted = problem.outputs();
-    if let Some(nowhere) = wanted.iter().find(|spec| given.outputs.get(spec.name).is_none()) {
-        return Ok(Err(format!("needs a tensor that `{}` goes to", nowhere.name)));
+    for name in wanted.iter().map(|spec| spec.name) {
+        match (given.outputs.get(name).is_some(), of.leaves_out.contains(&name)) {
+            (false, false) => return Ok(Err(format!("needs a tensor that `{name}` goes to"))),
+            (true, true) => return Ok(Err(format!("makes no `{name}`"))),
+            _ => {}
+        }
     }
     let [before, after] = [given.inputs.get("initial_state"), given.outputs.get("final_state")];
     if address(before) != address(after) {
@@ -126,14 +150,20 @@ pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String
     let made = Planner::new(gpu, NAME, Pieces::Promised, given.inputs, wanted, &given.outputs)
         .and_then(|mut planner| {
             let phase = (of.plan)(&problem, &mut planner)?;
+            if let Some(weights) = phase.wish.kernel_of_weights() {
+                planner.kernel(&weights.source(planner.arch()))?;
+            }
             Ok(Phase { held: planner.into_held(), ..phase })
         });
     match made {
         Ok(phase) => Ok(Ok(phase)),
-        Err(error @ CudaError::Layout { .. }) => Ok(Err(error.to_string())),
+        // Without a compiler calls are launched as usual, whose kernels are built in for more kinds of weights.
+        Err(error @ (CudaError::Layout { .. } | CudaError::NoCompiler { .. })) => {
+            Ok(Err(error.to_string()))
+        }
         Err(error) => Err(OpError::Cuda { op: C::Family::SPEC.name, error }),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

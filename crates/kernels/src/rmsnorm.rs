@@ -11,6 +11,7 @@ pub use call::{RmsNormCall, RmsNormOptions};
 pub use problem::{Activation, RmsNormProblem};
 
 use crate::cuda::CudaVariant;
+use crate::persistent::PhaseOf;
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
 use device::cuda::KernelSource;
 
@@ -24,6 +25,7 @@ impl Family for RmsNormOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<RmsNormProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<RmsNormProblem>] = cuda::VARIANTS;
+    const PHASE: Option<PhaseOf<RmsNormProblem>> = Some(cuda::PHASE);
 
     fn bundled() -> Vec<KernelSource> {
         cuda::bundled()

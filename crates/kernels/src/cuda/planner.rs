@@ -285,6 +285,21 @@ impl<'a> Planner<'a> {
         Ok(buffer)
     }
 
+    /// Bytes that lie there when the first run begins, and then as each run leaves them: of an execution, which has memory of its own.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] for a plan over anybody's memory, which has none that stays.
+    pub(crate) fn kept(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, CudaError> {
+        if self.pieces != Pieces::Allocated {
+            let what = format!("`{}` keeps memory from one run to the next", self.kernel);
+            return Err(CudaError::Refused { what });
+        }
+        let operand = self.operand()? as u8;
+        let buffer = Arc::new(self.cuda.stream().upload(bytes)?.as_operand(operand));
+        self.scratch.push(Scratch { buffer: Arc::clone(&buffer), poison: Poison::Never });
+        Ok(buffer)
+    }
+
     fn memory(&self, bytes: usize) -> Result<Buffer, CudaError> {
         match self.pieces {
             Pieces::Allocated => self.cuda.stream().allocate(bytes),

@@ -7,12 +7,14 @@ mod grouped;
 mod hopper;
 mod narrow;
 mod operands;
+mod persistent;
 mod route;
 mod sum;
 
 pub(super) use choice::{choice_tables, preferred};
 pub(super) use decode::reads_once;
 pub(super) use operands::takes;
+pub(super) use persistent::PHASE;
 
 use super::{MoeProblem, NarrowExperts};
 use crate::DType;
@@ -20,9 +22,10 @@ use crate::cuda::CudaVariant;
 use crate::linear::SCALED;
 use device::cuda::{BundledArch, KernelSource};
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
+/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
+/// phases, and others take what it takes.
 pub(super) const VARIANTS: &[CudaVariant<MoeProblem>] =
-    &[decode::VARIANT, narrow::VARIANT, hopper::VARIANT, grouped::VARIANT];
+    &[decode::VARIANT, narrow::VARIANT, hopper::VARIANT, grouped::VARIANT, persistent::VARIANT];
 
 /// What the bundle holds of moe: kernels know no shape.
 pub(super) fn bundled() -> Vec<KernelSource> {

@@ -1,12 +1,13 @@
 //! What kernels are compiled for, and what their blocks take.
 
+use super::experts::Experts;
 use super::record;
 use crate::DType;
 use crate::cuda::source;
 use device::cuda::{ComputeCapability, CudaCapabilities, GpuArch, KernelSource, Launch, Part};
 
 /// Warps of a block that multiply.
-const WARPS: usize = 8;
+pub(super) const WARPS: usize = 8;
 /// Rows of a matrix product, each a chunk of a row of w, that are multiplied at once: a stage.
 const STAGE_ROWS: usize = 16;
 /// Stages whose sums a block holds: those of all its columns in one phase.
@@ -17,15 +18,20 @@ pub(super) const MOST_COLUMNS: usize = 32 * WARPS / 2;
 const X: usize = 16 << 10;
 /// What a block has in shared memory beside all that, bytes: what it knows of all phases, and barriers.
 const BESIDE: usize = 8 << 10;
+/// What is loaded behind the factors of a block's last row, bytes: it belongs to nothing.
+const SLACK: usize = 256;
 /// Phases of a launch at most.
 pub(super) const MOST_PHASES: usize = 128;
 
 /// Of these, those that multiply: all, or so many that narrower rows of w are whole chunks.
-const WORKING: [usize; 2] = [WARPS, 6];
+pub(super) const WORKING: [usize; 2] = [WARPS, 6];
 
-/// Forms of x that kernels have code for: whether it is in f32, how many columns it has where all warps multiply, and whether there is a norm.
-pub(super) const FORMS_OF_X: [(bool, usize, bool); 3] =
-    [(true, 2048, true), (false, 4096, true), (false, 8192, false)];
+/// Forms of x that there is code for: whether it is in f32, how many columns it has where all warps multiply, and whether there is a norm.
+/// Not all kernels have all: see [`Weights::has_form`].
+pub(super) const FORMS_OF_X: [(bool, usize, bool); 4] =
+    [(true, 2048, true), (false, 4096, true), WIDEST, PLAIN];
+const WIDEST: (bool, usize, bool) = (false, 8192, false);
+const PLAIN: (bool, usize, bool) = (false, 2048, false);
 
 /// A form of x as kernels know it: see FORM in `phase.cuh`.
 pub(super) fn form_of_x((f32, inputs, normed): (bool, usize, bool)) -> usize {
@@ -33,7 +39,7 @@ pub(super) fn form_of_x((f32, inputs, normed): (bool, usize, bool)) -> usize {
     loads * 4 + usize::from(f32) * 2 + usize::from(normed)
 }
 
-/// The form of such an x, and how many warps multiply it; none where kernels have no code for it.
+/// The form of such an x, and how many warps multiply it; none where no kernel has code for it.
 pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usize)> {
     WORKING.into_iter().find_map(|working| {
         let of_all = inputs * WARPS / working;
@@ -41,6 +47,15 @@ pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usi
         let form = FORMS_OF_X.into_iter().find(|of| whole && *of == (f32, of_all, normed))?;
         Some((form_of_x(form), working))
     })
+}
+
+/// Columns of the residual stream of a warp, where it is a form of x that projections take, and where experts alone take it.
+pub(super) const OF_STREAM: [usize; 2] = [256, 384];
+
+/// How many warps multiply what becomes of the residual stream, if it has so many columns.
+pub(crate) fn warps_of_stream(columns: usize) -> Option<usize> {
+    let of_all = |of_warp| WORKING.into_iter().find(|working| working * of_warp == columns);
+    OF_STREAM.into_iter().find_map(of_all)
 }
 
 /// A kernel behind what all of them share.
@@ -60,9 +75,13 @@ const CHAIN: &[Part] = parts!(
     "cuda/weights.cuh" "cuda/input.cuh" "cuda/linear.cuh" "cuda/scan.cuh"
     "cuda/chain.cu"
 );
+const CHAIN_OF_EXPERTS: &[Part] = parts!(
+    "../moe/cuda/choose.cuh" "cuda/weights.cuh" "cuda/input.cuh" "cuda/linear.cuh" "cuda/scan.cuh"
+    "cuda/norm.cuh" "cuda/experts.cuh" "cuda/chain.cu"
+);
 const SCAN: &[Part] = parts!("cuda/scan.cuh" "cuda/scan.cu");
 
-/// What weights are stored as.
+/// What a kernel is compiled for: how weights are stored, and which experts it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weights {
     /// Warps that multiply them.
@@ -75,12 +94,35 @@ pub(crate) struct Weights {
     pub(crate) factor: DType,
     /// Whether such columns have an offset too.
     pub(crate) offset: bool,
+    /// A token's experts, where there are some: in such weights too.
+    pub(crate) experts: Option<Experts>,
 }
 
 impl Weights {
     /// With a factor for each row.
     pub(crate) const fn by_rows(dtype: DType) -> Self {
-        Self { working: WARPS, dtype, blocks: 0, factor: DType::F32, offset: false }
+        let factor = DType::F32;
+        Self { working: WARPS, dtype, blocks: 0, factor, offset: false, experts: None }
+    }
+
+    /// Such experts, and what is by rows beside them.
+    pub(super) fn of_experts(experts: Experts) -> Self {
+        let working = warps_of_stream(experts.hidden).unwrap_or(WARPS);
+        Self { working, experts: Some(experts), ..Self::by_rows(DType::E4m3) }
+    }
+
+    /// Whether its kernels have code for a form of x: what nobody wants beside experts they have not, and with a fourth one beside i8 by
+    /// groups registers would not do.
+    pub(crate) fn has_form(self, form: usize) -> bool {
+        if self.experts.is_some_and(|experts| !experts.by_chunks(self)) {
+            false
+        } else if form == form_of_x(WIDEST) {
+            self.experts.is_none()
+        } else if form == form_of_x(PLAIN) {
+            self.experts.is_some() || self.blocks == 0 || self.bits() == 4
+        } else {
+            FORMS_OF_X.map(form_of_x).contains(&form)
+        }
     }
 
     pub(super) fn bits(self) -> usize {
@@ -90,6 +132,17 @@ impl Weights {
     /// Columns of a chunk of a row: 16 bytes of each lane of each warp, twice.
     pub(super) fn chunk(self) -> usize {
         self.working * 2 * 4 * 128 / self.bits()
+    }
+
+    /// Weights that come at once, bytes.
+    pub(super) fn stage(self) -> usize {
+        let experts = self.experts.filter(|experts| !experts.by_chunks(self));
+        experts.map_or(STAGE_ROWS * self.chunk() * self.bits() / 8, Experts::stage)
+    }
+
+    /// Room for x in f16, bytes.
+    pub(super) fn x_bytes(self) -> usize {
+        self.experts.map_or(X, |of| X.max(of.chosen * of.inner * DType::F16.bytes()))
     }
 
     /// Rows of a stage where a row of w has so many columns.
@@ -140,21 +193,19 @@ impl Weights {
         2 * self.factor_bytes() * if self.offset { 2 } else { 1 }
     }
 
-    fn beside_ring() -> usize {
-        X + SUM_STAGES * WARPS * STAGE_ROWS * DType::F32.bytes()
+    fn beside_ring(self) -> usize {
+        self.x_bytes() + SUM_STAGES * WARPS * STAGE_ROWS * DType::F32.bytes()
     }
 
     /// Weights of a block that are there or on their way, bytes: as many stages as have room on the GPUs that it is compiled for.
     fn ring(self) -> usize {
         const SHARED: usize = 227 << 10;
-        // Factors of rows behind the last one are loaded too, and belong to nothing.
-        let slack = 256;
-        let stage = STAGE_ROWS * self.chunk() * self.bits() / 8;
-        (SHARED - BESIDE - Self::beside_ring() - self.factors() - slack) / stage * stage
+        let stage = self.stage();
+        (SHARED - BESIDE - self.beside_ring() - self.factors() - SLACK) / stage * stage
     }
 
     fn shared_bytes(self) -> usize {
-        self.ring() + Self::beside_ring() + self.factors() + 256
+        self.ring() + self.beside_ring() + self.factors() + SLACK
     }
 
     /// Why no kernel of this kind runs here.
@@ -177,7 +228,8 @@ impl Weights {
 
     /// The kernel of chains and of one product.
     pub(crate) fn source(self, arch: GpuArch) -> KernelSource {
-        self.defined("persistent_chain", CHAIN, arch)
+        let parts = if self.experts.is_some() { CHAIN_OF_EXPERTS } else { CHAIN };
+        self.defined("persistent_chain", parts, arch)
     }
 
     fn defined(self, name: &'static str, parts: &'static [Part], arch: GpuArch) -> KernelSource {
@@ -186,6 +238,7 @@ impl Weights {
             DType::Bf16 => 17,
             _ => 32,
         };
+        let Experts { of, always, chosen, inner, hidden } = self.experts.unwrap_or_default();
         KernelSource::new(name, parts, arch)
             .define("DTYPE", DType::Bf16)
             .define("WORKING", self.working)
@@ -199,6 +252,13 @@ impl Weights {
             .define("SUM_STAGES", SUM_STAGES)
             .define("MOST_PHASES", MOST_PHASES)
             .define("PHASE_BYTES", record::BYTES)
+            .define("STAGE_BYTES", self.stage())
+            .define("X_BYTES", self.x_bytes())
+            .define("EXPERTS", of)
+            .define("ALWAYS", always)
+            .define("CHOSEN", chosen)
+            .define("INNER", inner)
+            .define("HIDDEN", hidden)
     }
 }
 
@@ -226,14 +286,21 @@ pub(crate) fn unfit(here: &CudaCapabilities) -> Option<String> {
 pub(crate) fn bundled() -> Vec<KernelSource> {
     let rows = Weights::by_rows;
     let blocks = |dtype, blocks, factor| Weights { blocks, factor, ..rows(dtype) };
+    let experts = |hidden| Weights::of_experts(Experts::of_stream(hidden));
     let weights = [
         rows(DType::E4m3),
+        rows(DType::I8),
         blocks(DType::I8, 32, DType::F16),
         blocks(DType::U4, 128, DType::Bf16),
+        blocks(DType::U4, 128, DType::F16),
         blocks(DType::U4, 32, DType::F16),
         Weights { offset: true, ..blocks(DType::U4, 32, DType::F32) },
         // Granite 4.0 H Tiny's.
         Weights { working: 6, ..rows(DType::E4m3) },
+        experts(1536),
+        experts(2048),
+        // Kimi-Linear's.
+        experts(2304),
         Weights { working: 6, ..blocks(DType::U4, 128, DType::Bf16) },
     ];
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));

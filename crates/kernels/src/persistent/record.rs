@@ -1,13 +1,17 @@
 //! A phase as the kernel reads it: `Phase` of `cuda/phase.cuh`, whose fields a test holds against these.
 
+use super::experts::Experts;
 use crate::cuda::arguments;
-use device::cuda::{Args, Layout};
+use device::cuda::{Args, Layout, Parameter};
 
 /// What a phase does, as in `phase.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Linear,
     Scan,
+    Norm,
+    Up,
+    Down,
 }
 
 arguments! {
@@ -33,20 +37,58 @@ arguments! {
     }
 }
 
+arguments! {
+    /// `Norm` of `phase.cuh`: a norm, a router, or both.
+    #[derive(Default)]
+    pub(crate) Norm {
+        x: Nullable, weight: Nullable, o: Nullable, w: Nullable, logits: Nullable, x_packets: Nullable, packets: Nullable, inputs: i32,
+        columns: i32, eps: f32, scale: f32,
+    }
+}
+
+arguments! {
+    /// `Up` of `phase.cuh`: what a token's experts make of x.
+    #[derive(Default)]
+    pub(crate) Up {
+        x: Nullable, w: Nullable, w_scale: Nullable, logits: Nullable, correction: Nullable, logits_packets: Nullable, packets: Nullable,
+        inputs: i32, local: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
+    }
+}
+
+arguments! {
+    /// `Down` of `phase.cuh`: their way down, and their sum.
+    #[derive(Default)]
+    pub(crate) Down {
+        w: Nullable, w_scale: Nullable, residual: Nullable, o: Nullable, x_packets: Nullable, packets: Nullable, columns: i32, scale: f32,
+    }
+}
+
 /// Where what belongs to a kind begins, bytes: behind the kind, where pointers may.
 pub(super) const FIRST: usize = 8;
 
-/// A record, bytes: a kind, room for the larger of both, and whole pieces of 16 bytes, by which blocks read it.
+/// A record, bytes: a kind, room for the largest of all, and whole pieces of 16 bytes, by which blocks read it.
 pub(super) const BYTES: usize = {
-    let (linear, scan) = (size_of::<Linear<'static>>(), size_of::<Scan<'static>>());
-    let larger = if linear > scan { linear } else { scan };
-    (FIRST + larger).next_multiple_of(16)
+    let sizes = [
+        size_of::<Linear<'static>>(),
+        size_of::<Scan<'static>>(),
+        size_of::<Norm<'static>>(),
+        size_of::<Up<'static>>(),
+        size_of::<Down<'static>>(),
+    ];
+    let (mut largest, mut at) = (0, 0);
+    while at < sizes.len() {
+        largest = if sizes[at] > largest { sizes[at] } else { largest };
+        at += 1;
+    }
+    (FIRST + largest).next_multiple_of(16)
 };
 
 /// The bytes of a phase.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) kind: Kind,
+    /// Of an `Up`: its kernel knows them without being told.
+    pub(super) experts: Experts,
     bytes: Vec<u8>,
 }
 
@@ -57,7 +99,12 @@ impl Record {
         bytes.resize(FIRST, 0);
         bytes.extend(of.bytes());
         bytes.resize(BYTES, 0);
-        Self { kind, bytes }
+        Self { kind, experts: Experts::default(), bytes }
+    }
+
+    /// Experts on their way up.
+    pub(super) fn up(of: Args, experts: Experts) -> Self {
+        Self { experts, ..Self::new(Kind::Up, of) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -83,22 +130,37 @@ impl Record {
     }
 
     /// Writes a number.
-    #[cfg(test)]
     pub(super) fn set(&mut self, field: &str, to: i32) {
         let at = self.at(field);
         self.bytes[at..at + 4].copy_from_slice(&to.to_ne_bytes());
     }
 
+    /// Takes fields, four bytes or eight, from another of its kind.
+    pub(super) fn take(&mut self, fields: &[&str], from: &Self) {
+        for field in fields {
+            let Parameter { offset, bytes, .. } = self.field(field);
+            let range = FIRST + offset..FIRST + offset + bytes;
+            self.bytes[range.clone()].copy_from_slice(&from.bytes[range]);
+        }
+    }
+
     /// Where a field of its kind begins.
+    fn at(&self, field: &str) -> usize {
+        FIRST + self.field(field).offset
+    }
+
+    /// A field of its kind.
     ///
     /// # Panics
     /// When there is none of this name.
-    fn at(&self, field: &str) -> usize {
+    fn field(&self, field: &str) -> &'static Parameter {
         let Layout { parameters, .. } = match self.kind {
             Kind::Linear => Linear::LAYOUT,
             Kind::Scan => Scan::LAYOUT,
+            Kind::Norm => Norm::LAYOUT,
+            Kind::Up => Up::LAYOUT,
+            Kind::Down => Down::LAYOUT,
         };
-        let found = parameters.iter().find(|of| of.name == field);
-        FIRST + found.map(|of| of.offset).expect("a field of the record")
+        parameters.iter().find(|of| of.name == field).expect("a field of the record")
     }
 }

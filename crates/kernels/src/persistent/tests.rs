@@ -1,7 +1,21 @@
 use super::*;
 use crate::DType;
-use device::cuda::{Layout, Parameter};
+use device::cuda::{BundledArch, Layout, Parameter};
 use form::{FORMS_OF_X, form_of_x};
+
+/// A GPU that has phases.
+pub(crate) fn hopper() -> CudaCapabilities {
+    let arch = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    CudaCapabilities {
+        name: arch.arch().to_string(),
+        compute: arch.compute,
+        multiprocessors: 132,
+        shared_bytes: arch.shared_bytes,
+        l2_bytes: 50 << 20,
+        memory_bytes: 80 << 30,
+        driver: (12, 9),
+    }
+}
 
 /// The fields of a struct of `phase.cuh`, kind and name, in order.
 fn fields(name: &str) -> Vec<(&'static str, &'static str)> {
@@ -42,15 +56,18 @@ fn put_together(text: &'static str, name: &str) -> Vec<&'static str> {
 fn records_lie_as_the_kernel_reads_them() {
     let [linear, scan] = [include_str!("cuda/chain.cu"), include_str!("cuda/scan.cu")];
     for (name, layout, alone) in [
-        ("Linear", Linear::LAYOUT, put_together(linear, "held[0].linear")),
-        ("Scan", Scan::LAYOUT, put_together(scan, "const Scan of")),
+        ("Linear", Linear::LAYOUT, Some(put_together(linear, "held[0].linear"))),
+        ("Scan", Scan::LAYOUT, Some(put_together(scan, "const Scan of"))),
+        ("Norm", Norm::LAYOUT, None),
+        ("Up", Up::LAYOUT, None),
+        ("Down", Down::LAYOUT, None),
     ] {
         let Layout { parameters, .. } = layout;
         let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
         let given: Vec<_> = parameters.iter().map(|of| (kind(of), of.name)).collect();
         assert_eq!(given, fields(name), "{name}");
         let names: Vec<_> = given.iter().map(|(_, name)| *name).collect();
-        assert_eq!(names, alone, "{name}");
+        assert_eq!(alone.as_ref().unwrap_or(&names), &names, "{name}");
         // Where C puts them.
         let mut end = 0usize;
         for field in *parameters {
@@ -61,34 +78,110 @@ fn records_lie_as_the_kernel_reads_them() {
         }
         assert!(record::FIRST + end <= record::BYTES);
     }
-    assert!(PHASE.contains("enum Kind { LINEAR, SCAN };"));
-    assert_eq!([Kind::Linear, Kind::Scan].map(|kind| kind as i32), [0, 1]);
+    assert!(PHASE.contains("enum Kind { LINEAR, SCAN, NORM, UP, DOWN };"));
+    let kinds = [Kind::Linear, Kind::Scan, Kind::Norm, Kind::Up, Kind::Down];
+    assert_eq!(kinds.map(|kind| kind as i32), [0, 1, 2, 3, 4]);
     // What is of a kind begins behind two integers.
     let (_, of) = PHASE.split_once("struct __align__(16) Phase {\n").unwrap();
     assert!(of.starts_with("  int kind, unused;\n  union {\n"));
     assert_eq!((record::FIRST, record::BYTES % 16), (8, 0));
 }
 
+/// The forms that a kernel of such weights has code for, as `chain.cu` lists them.
+fn forms_in_text(weights: Weights) -> Vec<usize> {
+    let (mut known, mut inside) = (Vec::new(), vec![true]);
+    for line in include_str!("cuda/chain.cu").lines().map(str::trim) {
+        if let Some(condition) = line.strip_prefix("#if ") {
+            let (chosen, few) =
+                (weights.experts.is_some(), weights.blocks == 0 || weights.bits() == 4);
+            inside.push(match condition {
+                // Experts are given two chunks of a row.
+                "CHOSEN" => chosen,
+                "!CHOSEN" => !chosen,
+                "!CHOSEN || BY_CHUNKS" => true,
+                "BY_CHUNKS || !CHOSEN && (!BLOCKS || WEIGHT_BITS == 4)" => chosen || few,
+                _ => panic!("{condition}"),
+            });
+        } else if line == "#endif" {
+            inside.pop();
+        }
+        let form = line.strip_prefix("LINEAR_PHASE(").and_then(|rest| rest.strip_suffix(");"));
+        let Some(form) = form.filter(|_| inside.iter().all(|inside| *inside)) else { continue };
+        let numbers: Vec<usize> = form.split(", ").map(|one| one.parse().unwrap()).collect();
+        let [f32, loads, normed] = numbers[..] else { panic!("{form}") };
+        known.push(loads * 4 + f32 * 2 + normed);
+    }
+    known
+}
+
+const TINY: Option<Experts> =
+    Some(Experts { of: 64, always: 2, chosen: 8, inner: 512, hidden: 2048 });
+
 #[test]
 fn forms_of_x_are_known_to_kernels() {
-    let forms = FORMS_OF_X.map(form_of_x);
-    let text = include_str!("cuda/chain.cu");
-    let known = text.lines().filter_map(|line| {
-        let (f32, rest) =
-            line.trim().strip_prefix("LINEAR_PHASE(")?.strip_suffix(");")?.split_once(", ")?;
-        let (loads, normed) = rest.split_once(", ")?;
-        let [f32, loads, normed] = [f32, loads, normed].map(|one| one.parse::<usize>().unwrap());
-        Some(loads * 4 + f32 * 2 + normed)
-    });
-    assert_eq!(known.collect::<Vec<_>>(), forms);
+    let rows = Weights::by_rows(DType::E4m3);
+    let blocks = |dtype, blocks| Weights { blocks, ..Weights::by_rows(dtype) };
+    for (weights, count) in [
+        (rows, 4),
+        (Weights { experts: TINY, ..rows }, 3),
+        (blocks(DType::I8, 32), 3),
+        (blocks(DType::U4, 32), 4),
+    ] {
+        let forms = FORMS_OF_X.map(form_of_x).into_iter().filter(|form| weights.has_form(*form));
+        assert_eq!(forms.collect::<Vec<_>>(), forms_in_text(weights), "{weights:?}");
+        assert_eq!(forms_in_text(weights).len(), count);
+    }
+    // A form is told from kinds.
+    assert!(FORMS_OF_X.into_iter().all(|form| form_of_x(form) > Kind::Down as usize));
 }
 
 #[test]
-fn kernels_take_phases_of_one_kind_of_weights_and_any_scan() {
-    let of = |dtype| Phase::linear(Weights::by_rows(dtype), Linear::default());
-    let (e4m3, i8, scan) = (of(DType::E4m3), of(DType::I8), Phase::scan(Scan::default()));
-    let all = [(&e4m3, &e4m3, true), (&e4m3, &i8, false), (&scan, &i8, true), (&i8, &scan, true)];
-    for (one, other, expect) in all {
-        assert_eq!(one.goes_with(other), expect);
+fn kernels_take_phases_of_one_kind_of_weights_and_what_has_none() {
+    let linear = |weights, form| {
+        let form = form_of_x(FORMS_OF_X[form]) as i32;
+        Phase::linear(weights, Linear { form, ..Linear::default() })
+    };
+    let of = |dtype| Weights::by_rows(dtype);
+    let six = |weights| Weights { working: 6, ..weights };
+    let (e4m3, i8) = (linear(of(DType::E4m3), 0), linear(of(DType::I8), 0));
+    let stream = |inputs| Phase::norm(Norm { inputs, ..Norm::default() });
+    let (scan, norm) = (Phase::scan(Scan::default()), stream(2048));
+    let experts = |weights, experts| {
+        Phase::experts(Weights { experts, ..weights }, (Up::default(), Down::default()))
+    };
+    let tiny = experts(of(DType::E4m3), TINY);
+    let others = Some(Experts { of: 32, ..TINY.unwrap() });
+    for (one, other, expect) in [
+        (&e4m3, &e4m3, true),
+        (&e4m3, &i8, false),
+        (&scan, &i8, true),
+        (&norm, &i8, false),
+        (&norm, &e4m3, true),
+        (&norm, &linear(six(of(DType::I8)), 0), false),
+        (&norm, &stream(1536), false),
+        (&tiny, &e4m3, true),
+        (&tiny, &norm, true),
+        (&tiny, &i8, false),
+        (&tiny, &linear(six(of(DType::E4m3)), 0), false),
+        (&tiny, &experts(of(DType::E4m3), others), false),
+        // What experts' kernels have no room for.
+        (&tiny, &linear(of(DType::E4m3), 2), false),
+        (&tiny, &linear(of(DType::E4m3), 3), true),
+        (&e4m3, &linear(of(DType::E4m3), 2), true),
+    ] {
+        assert_eq!(one.goes_with(std::slice::from_ref(other)), expect, "{one:?} {other:?}");
+        assert_eq!(other.goes_with(std::slice::from_ref(one)), expect);
     }
+    // Each goes with the scan, and two of them not with each other.
+    let wide = linear(of(DType::E4m3), 2);
+    assert!(wide.goes_with(&[scan.clone(), e4m3.clone()]));
+    assert!(!wide.goes_with(&[scan.clone(), e4m3, tiny]));
+    assert!(scan.goes_with(&[]));
+    // Norms are in the kernels of experts, which are in one kind of weights.
+    let kimi = experts(six(of(DType::E4m3)), Some(Experts::of_stream(2304)));
+    assert!(kimi.goes_with(&[stream(2304)]));
+    assert!(!kimi.goes_with(&[stream(1536)]));
+    assert!(!kimi.goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(!stream(2304).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(stream(1536).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
 }

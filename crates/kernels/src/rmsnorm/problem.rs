@@ -3,7 +3,9 @@
 use super::RmsNormOptions;
 use crate::op::tensor;
 use crate::settings::refused;
-use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec};
+use crate::{
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Tensor,
+};
 
 pub(super) const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
 pub(super) const HALVES: &[&str] = &["bf16", "f16"];
@@ -75,6 +77,8 @@ pub struct RmsNormProblem {
     pub gate: Option<Activation>,
     /// Whether the gate multiplies what was normalised, rather than what is normalised.
     pub norm_before_gate: bool,
+    /// Type of the weights; 1 without any.
+    pub weight: Option<DType>,
     /// Whether each group has weights of its own; they are shared otherwise, or there are none.
     pub weight_per_group: bool,
     /// Added to the mean square.
@@ -116,6 +120,7 @@ impl RmsNormProblem {
             channels,
             gate: inputs.get("gate").map(|_| options.activation),
             norm_before_gate: options.norm_before_gate,
+            weight: inputs.get("weight").map(Tensor::dtype),
             weight_per_group: weight_per_group(inputs, [dtype, out], (groups, channels))?,
             eps,
             input_bytes: inputs.bytes(),

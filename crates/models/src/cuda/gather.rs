@@ -3,7 +3,7 @@
 
 use super::run::Piece;
 use device::Device;
-use device::cuda::Stream;
+use device::cuda::{CudaError, Stream};
 use kernels::cuda::Planned;
 use kernels::persistent::{self, Phase};
 use kernels::{OpError, Typed};
@@ -45,7 +45,7 @@ impl Kept {
         let Some(phase) = phase else {
             return self.push(Piece::Alone(planned), (device, stream));
         };
-        if !self.phases.iter().all(|before| before.goes_with(&phase)) {
+        if !phase.goes_with(&self.phases) {
             self.close((device, stream))?;
         }
         self.phases.push(phase);
@@ -63,11 +63,12 @@ impl Kept {
     /// Makes what was gathered a piece, or pieces.
     fn close(&mut self, (device, stream): (&Device, &Stream)) -> Result<(), OpError> {
         let (phases, usual) = (std::mem::take(&mut self.phases), std::mem::take(&mut self.usual));
-        if phases.len() < FEWEST {
-            self.pieces.extend(usual.into_iter().map(Piece::Alone));
-        } else {
-            self.pieces.push(Piece::Alone(persistent::chain(device, stream, &phases)?));
-        }
+        let chain = match phases.len() {
+            0..FEWEST => None,
+            _ => chain(device, stream, &phases)?,
+        };
+        let pieces = chain.map_or(usual, |chain| vec![chain]);
+        self.pieces.extend(pieces.into_iter().map(Piece::Alone));
         Ok(())
     }
 
@@ -81,6 +82,15 @@ impl Kept {
     pub(super) fn into_pieces(mut self, on: (&Device, &Stream)) -> Result<Vec<Piece>, OpError> {
         self.close(on)?;
         Ok(self.pieces)
+    }
+}
+
+/// Phases as one piece; none where their kernel is not built in and nothing is there to compile it: the calls are launched as usual then, whose
+/// kernels may be.
+fn chain(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Option<Planned>, OpError> {
+    match persistent::chain(device, stream, phases) {
+        Err(OpError::Cuda { error: CudaError::NoCompiler { .. }, .. }) => Ok(None),
+        chain => chain.map(Some),
     }
 }
 

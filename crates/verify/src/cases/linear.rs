@@ -204,6 +204,16 @@ fn phases(list: &mut List) {
     let far = |rows| Projection { rows, ..of(8192, 136) };
     list.add(Quick, "phase/far-below", BF16, &far([1e-20; 3]));
     list.add(Quick, "phase/far-above", BF16, &far([1e18; 3]));
+    // Behind an attention.
+    for [inputs, outputs] in [[1536, 1536], [2048, 264]] {
+        let name = format!("phase/k{inputs}-plain");
+        list.add(Quick, &name, BF16, &of(inputs, outputs).residual().scale(0.22));
+    }
+    // Routers: blocks that have no column, one or several.
+    for [inputs, outputs] in [[1536, 64], [2048, 256], [1536, 512], [2304, 256]] {
+        let router = Projection::new(1, inputs, outputs).set("out", "f32");
+        list.add(Quick, &format!("phase/router-k{inputs}-n{outputs}"), BF16, &router.scale(0.5));
+    }
 }
 
 /// The products of a layer of one row: blocks that have no column, one or many, and what stands around a product.

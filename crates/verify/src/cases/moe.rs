@@ -42,6 +42,7 @@ fn cases() -> Vec<Case> {
     always(&mut list);
     edges(&mut list);
     narrow(&mut list);
+    phases(&mut list);
     let call = Moe::granite([40, 128, 16, 64], 4);
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     list.property(Quick, "property/same-bits-t3", BF16, Property::SameBits, &call.of_tokens(3));
@@ -221,6 +222,33 @@ fn narrow(list: &mut List) {
         add(list, Standard, "h136-i72-t3", Moe::granite([3, 136, 5, 72], 2));
         add(list, Standard, "no-tokens", Moe::granite([0, 256, 4, 128], 2));
     }
+}
+
+/// One token, as kernels take it whose blocks stay: rows of the models' length, since these know no others.
+fn phases(list: &mut List) {
+    let e4m3 = Narrow { dtype: DType::E4m3, group: None, offset: false };
+    let granite = |hidden, experts, top_k| {
+        let call = Moe::granite([1, hidden, experts, 512], top_k).set("scale", 0.22);
+        Moe { residual: true, ..call }.narrow(e4m3)
+    };
+    let kimi = |hidden, experts, top_k| Moe::kimi([1, hidden, experts, 512], top_k).narrow(e4m3);
+    // Two experts, which all are chosen.
+    list.add(Quick, "phase/h1536-e2", BF16, &granite(1536, 2, 2).always(2));
+    list.add(Standard, "phase/h1536-e8", BF16, &granite(1536, 8, 6).always(2));
+    list.add(Standard, "phase/h2048-e8", BF16, &granite(2048, 8, 6).always(2));
+    list.add(Standard, "phase/h1536-e8-sigmoid", BF16, &kimi(1536, 8, 6).always(2));
+    let of_all = granite(2048, 6, 3).set("score", "softmax_of_all");
+    list.add(Standard, "phase/h2048-e6-of-all", BF16, &of_all.always(1));
+    let ties = Moe { logits: Logits::NearTies, ..granite(1536, 8, 6) };
+    list.add(Standard, "phase/h1536-e8-near-ties", BF16, &ties.always(2));
+    // Rows of three chunks, experts of twice the width.
+    let wide = |experts, top_k| Moe::kimi([1, 2304, experts, 1024], top_k).narrow(e4m3);
+    list.add(Standard, "phase/h2304-e6", BF16, &wide(6, 3).always(1));
+    list.add(Standard, "phase/h2304-e4", BF16, &wide(4, 2).always(2));
+    list.add(Full, "phase/h2304-e40", BF16, &wide(40, 8).always(1));
+    // As h-tiny has them.
+    list.add(Full, "phase/h1536-e64", BF16, &granite(1536, 64, 6).always(2));
+    list.add(Full, "phase/h2048-e64-sigmoid", BF16, &kimi(2048, 64, 6).always(2));
 }
 
 /// How weights are stored that are narrower than what they are multiplied as.

@@ -50,6 +50,13 @@ fn layers(list: &mut List) {
     let stream = |tokens, channels| Norm { wide: true, ..Norm::new([1, tokens, 1, channels]) };
     list.add(Quick, "stream/h-micro-t17", HALVES, &stream(17, 2048));
     list.add(Standard, "stream/kimi-t128", BF16, &stream(128, 2304));
+    // One row, as kernels take it whose blocks stay.
+    list.add(Quick, "phase/d2048", BF16, &stream(1, 2048));
+    list.add(Quick, "phase/d1536", BF16, &stream(1, 1536));
+    list.add(Quick, "phase/d2304", BF16, &stream(1, 2304));
+    let tiny = Norm { scale: 1e-3, ..stream(1, 1536) };
+    list.add(Standard, "phase/eps-decides", BF16, &tiny.eps(1e-4));
+    list.add(Standard, "phase/far", BF16, &Norm { scale: 1e18, ..stream(1, 2048) });
 }
 
 fn edges(list: &mut List) {

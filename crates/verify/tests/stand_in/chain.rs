@@ -38,6 +38,27 @@ fn calls_in_a_row_are_one_launch() {
     assert!(launched.is_none_or(|launched| launched.contains("persistent_chain")));
 }
 
+#[test]
+fn calls_are_no_phases_without_a_compiler() {
+    let name = "chain::calls_are_no_phases_without_a_compiler";
+    machine::launched(name, || {
+        let device = device::open(BackendKind::Cuda).unwrap();
+        let stream = device.cuda().unwrap().stream().clone();
+        let of = |shape: &[usize], dtype| Tensor::allocate(&stream, shape, dtype).unwrap();
+        let (x, o) = (of(&[1, 8192], DType::Bf16), of(&[1, 256], DType::Bf16));
+        // No model has such factors, so it is not built in.
+        let (w, w_scale) = (of(&[256, 8192], DType::I8), of(&[256, 256], DType::F32));
+        let w_scale = Some(&w_scale);
+        let call = LinearCall { w_scale, w_group: 32, ..LinearCall::new(&x, &w).into([&o]) };
+        let hopper = device.capabilities().cuda.as_ref().unwrap().compute.major == 9;
+        if hopper && device::cuda::Nvrtc::find(u32::MAX).is_err() {
+            let why = try_phase(&call, &device).unwrap_err();
+            let expect = "is not built in, and NVRTC was not found to compile it";
+            assert!(why.ends_with(expect), "{why}");
+        }
+    });
+}
+
 /// What a layer's calls for one token are over.
 struct Tensors {
     /// `[1, 2048]` in f32, `[1, 8192]` and `[2, 8192]` in bf16.
@@ -150,7 +171,7 @@ fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
         "advances states where they lie",
         "needs a tensor that `o` goes to",
         "is for one row of x, got 2",
-        "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points",
+        "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points, or a router's",
     ];
     assert_eq!(why, expect);
     made.map(Result::unwrap).into()

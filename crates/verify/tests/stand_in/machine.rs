@@ -9,7 +9,8 @@ const COMPUTE: &str = "FAKE_CUDA_COMPUTE";
 
 /// Runs `work` where the stand-in is the driver, once for each kind of GPU, and gives the names of the kernels that were
 /// launched, and what was compiled. The loader reads its path when a process starts: the test `name` is run again, which
-/// does the work and gives `None`.
+/// does the work and gives `None`. NVRTC is the stand-in too; where the name ends with `without_a_compiler` there is none, unless the
+/// machine has one among its own libraries.
 pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     if std::env::var_os(COMPUTE).is_some() {
         work();
@@ -19,8 +20,17 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     let (library, launches) = (folder.path().join("libcuda.so.1"), folder.path().join("launches"));
     build("cuda.c", &library);
     build("nccl.c", &folder.path().join("libnccl.so.2"));
+    let compiles = !name.ends_with("without_a_compiler");
+    let nvrtc = if compiles { library.clone() } else { folder.path().join("none") };
     let start = |compute| {
-        let tested = Command::new(std::env::current_exe().unwrap())
+        let mut tested = Command::new(std::env::current_exe().unwrap());
+        if !compiles {
+            let places = ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "PATH", "HOME"];
+            for place in places {
+                tested.env_remove(place);
+            }
+        }
+        let tested = tested
             .args(["--exact", name, "--nocapture"])
             .env(COMPUTE, compute)
             .env("FAKE_CUDA_LAUNCHES", &launches)
@@ -28,7 +38,7 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env("FAKE_CUDA_COPIES", folder.path().join(format!("copies-{compute}")))
             .env("FAKE_CUDA_PAUSE", "100")
             .env("FAKE_CUDA_GPUS", "2")
-            .env("FIRSTLIGHT_NVRTC", &library)
+            .env("FIRSTLIGHT_NVRTC", &nvrtc)
             .env("FIRSTLIGHT_NCCL", folder.path())
             .env("FAKE_NCCL_CALLS", folder.path().join(format!("sums-{compute}")))
             // One of the two kinds has memory that other processes write to.

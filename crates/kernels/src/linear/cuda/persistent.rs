@@ -1,12 +1,14 @@
-//! `persistent`: one row of x by weights in e4m3 or integers, as a phase of a kernel whose blocks stay. By itself it is there to be verified;
+//! `persistent`: one row of x by weights in e4m3 or integers, or by a router's in bf16, as a phase of a kernel whose blocks stay. By itself it is there to be verified;
 //! models put many of them into one launch. The contract stands in `persistent/cuda/README.md`.
+
+mod router;
 
 use super::operands::{OUTPUTS, factor_bits, firsts};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int, slots};
 use crate::linear::{LinearProblem, Scales};
 use crate::persistent::{
-    Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, unfit, x_of,
+    Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, plan_alone, unfit, x_of,
 };
 use device::cuda::{Buffer, CudaCapabilities, CudaError};
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use std::sync::Arc;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(in crate::linear) const PHASE: PhaseOf<LinearProblem> = PhaseOf { why_not, plan: phase };
+pub(in crate::linear) const PHASE: PhaseOf<LinearProblem> =
+    PhaseOf { why_not, plan: phase, leaves_out: &[] };
 
 /// The kernels that multiply such weights by such an x.
 fn weights(problem: &LinearProblem) -> Option<Weights> {
@@ -30,15 +33,18 @@ fn weights(problem: &LinearProblem) -> Option<Weights> {
     let working = x_form(problem).map_or(by_rows.working, |(_, working)| working);
     let factor = if blocks > 0 { problem.scale_dtype } else { by_rows.factor };
     let offset = problem.offsets;
-    whole.then_some(Weights { working, dtype, blocks, factor, offset })
+    whole.then_some(Weights { working, dtype, blocks, factor, offset, experts: None })
 }
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(reason) = unfit(here) {
         return Some(reason);
     }
+    if router::is_router(problem) {
+        return None;
+    }
     let Some(weights) = weights(problem).filter(|_| !problem.zeros) else {
-        let what = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points";
+        let what = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points, or a router's";
         return Some(what.to_owned());
     };
     if problem.tokens != 1 {
@@ -62,11 +68,14 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(of) = problem.convolution.as_ref().filter(|of| of.width != TAPS || !of.f32) {
         return Some(format!("convolves by {TAPS} taps in f32, got {}", of.width));
     }
-    if x_form(problem).is_none() {
-        let (x, inputs) = (problem.x_dtype, problem.inputs);
+    let (x, inputs) = (problem.x_dtype, problem.inputs);
+    let Some((form, _)) = x_form(problem) else {
         return Some(format!(
-            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 in bf16 without one, or three quarters of these, got {inputs} in {x}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {inputs} in {x}"
         ));
+    };
+    if !weights.has_form(form) {
+        return Some(format!("takes no x of {inputs} columns in {x} by such weights"));
     }
     if let Some(odd) = problem.widths.iter().find(|width| !width.is_multiple_of(2)) {
         return Some(format!("hands columns on by two, got an output of {odd}"));
@@ -178,11 +187,17 @@ fn no_kernel() -> CudaError {
 }
 
 fn phase(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Phase, CudaError> {
+    if router::is_router(problem) {
+        return router::phase(problem, planner);
+    }
     let operands = Operands::new(problem, planner)?;
     Ok(Phase::linear(weights(problem).ok_or_else(no_kernel)?, operands.record(problem)?))
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    if router::is_router(problem) {
+        return plan_alone(&router::phase(problem, planner)?, planner);
+    }
     let weights = weights(problem).ok_or_else(no_kernel)?;
     let operands = Operands::new(problem, planner)?;
     let kernel = planner.kernel(&weights.source(planner.arch()))?;

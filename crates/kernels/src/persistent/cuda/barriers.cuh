@@ -48,6 +48,12 @@ DEVICE void give(u64* to, u32 content, u32 number) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)number << 32 | content) : "memory");
 }
 
+// Brings what will be read into the cache that all blocks share, ahead of weights that are asked for later. Whole pieces of 16 bytes.
+DEVICE void prefetch(const char* from, u32 bytes) {
+  const u64 first = (u64)from & ~15ull;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"((u32)((u64)from - first) + bytes + 15 & ~15u) : "memory");
+}
+
 // Weights on their way, and where the warps that multiply are in them.
 struct Ring {
   u32 at, full, empty;  // addresses in shared memory: of the stages, and of a barrier of each
@@ -59,21 +65,29 @@ struct Ring {
   DEVICE void advance() {
     if (++slot == STAGES) slot = 0, turn ^= 1;
   }
-  // For one thread. Two stages alone are under way at once: what anybody asks of memory comes behind them.
-  DEVICE void bring(const Source& of) {
+  // For one thread: waits until the next stage's place is free. Two stages alone are under way at once: what anybody asks of memory comes behind them.
+  DEVICE void make_room() const {
     constexpr int UNDER_WAY = 2;
+    barrier_wait(empty + 8 * slot, turn ^ 1);
+    const bool same = slot >= UNDER_WAY;
+    barrier_wait(full + 8 * (same ? slot - UNDER_WAY : slot - UNDER_WAY + STAGES), same ? turn : turn ^ 1);
+  }
+  DEVICE void expect(u32 bytes) const { barrier_expect(full + 8 * slot, bytes); }
+  DEVICE void copy(u32 to, const char* from, u32 bytes) const {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(at + slot * STAGE + to), "l"(from), "r"(bytes), "r"(full + 8 * slot)
+                 : "memory");
+  }
+  // For one thread.
+  DEVICE void bring(const Source& of) {
     const u32 row_bytes = (u32)of.inputs * WEIGHT_BITS / 8;
     const int rows = 16 * CHUNK / of.inputs;
     for (int half = 0; half <= of.swiglu; half++) {
       const char* from = of.w + (i64)(of.own.first + half * of.columns) * row_bytes;
       for (int left = of.own.count; left > 0; left -= rows) {
-        barrier_wait(empty + 8 * slot, turn ^ 1);
-        const bool same = slot >= UNDER_WAY;
-        barrier_wait(full + 8 * (same ? slot - UNDER_WAY : slot - UNDER_WAY + STAGES), same ? turn : turn ^ 1);
         const u32 bytes = min(rows, left) * row_bytes;
-        barrier_expect(full + 8 * slot, bytes);
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(at + slot * STAGE), "l"(from), "r"(bytes), "r"(full + 8 * slot)
-                     : "memory");
+        make_room();
+        expect(bytes);
+        copy(0, from, bytes);
         from += bytes;
         advance();
       }
@@ -117,7 +131,7 @@ struct Factors {
         }
       };
       copy(half(), of.w_scale, FACTOR_SIZE);
-      if constexpr (OFFSET) copy(half() + FACTOR_BYTES, of.w_offset, 4);
+      if constexpr (OFFSET) copy(half() + FACTOR_BYTES, of.beside, 4);
       asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier(full)) : "memory");
     }
   }

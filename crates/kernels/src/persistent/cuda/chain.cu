@@ -14,7 +14,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ Phase held[2];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], factors_full[2], factors_empty[2];
   __shared__ __align__(16) float squares[WARPS];
+  __shared__ float backs[WARPS], root;
+  __shared__ __align__(16) float dots[4 * WARPS];
   __shared__ u64 launched;
+#if CHOSEN
+  __shared__ Choice chosen[CHOSEN];
+  __shared__ __align__(8) u64 chosen_full;
+#endif
   const int thread = threadIdx.x;
   const u32 beside = shared_address(shared) + STAGES * STAGE;
   const Ring ring = {shared_address(shared), shared_address(full), shared_address(empty), 0, 0};
@@ -34,22 +40,49 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (thread == 0) {
     ring.begin();
     if constexpr (BLOCKS != 0) factors.begin();
+#if CHOSEN
+    barrier_init(shared_address(&chosen_full), 1);
+#endif
     barriers_are_there();
   }
   __syncthreads();
 
   if (thread >= CONSUMERS) {
-    const bool brings_factors = thread >= CONSUMERS + 32;
-    if (!brings_factors && thread != CONSUMERS) return;
+    const bool brings_factors = thread >= CONSUMERS + 32, first = thread == CONSUMERS;
+    // A choice is a whole warp's.
+    if (!brings_factors && !first && !CHOSEN) return;
     Ring to = ring;
     Factors of = factors;
+#if CHOSEN
+    u32 number = 0;
+    bool counted = false;
+#endif
     for (int phase = 0; phase < count; phase++) {
-      if (sources[phase].columns == 0) continue;
-      if (!brings_factors) {
-        to.bring(sources[phase]);
-      } else if constexpr (BLOCKS != 0) {
-        of.bring(sources[phase]);
+      const Source& source = sources[phase];
+      if (brings_factors) {
+        if constexpr (BLOCKS != 0) {
+          if (source.kind == LINEAR) of.bring(source);
+        }
+        continue;
       }
+      // Behind weights they would come late.
+      if (first && blockIdx.x == 0 && !OFFSET && source.beside != nullptr) prefetch(source.beside, source.inputs * 4);
+      if (first && source.kind == NORM) {
+        for (int column = blockIdx.x; column < source.columns; column += gridDim.x) prefetch(source.w + (i64)column * source.inputs * 2, source.inputs * 2);
+      }
+#if CHOSEN
+      if (source.kind == UP) {
+        if (!counted) {
+          wait_for_previous();
+          number = launches == nullptr ? 0 : (u32)(*(volatile u64*)launches / gridDim.x) * MOST_PHASES, counted = true;
+        }
+        bring_up(to, phases[phase].up, source, number + phase, chosen, shared_address(&chosen_full));
+      } else if (source.kind == DOWN && first) {
+        bring_down(to, source, chosen);
+      }
+#endif
+      if (source.kind == LINEAR && first) to.bring(source);
+      if constexpr (CHOSEN != 0) __syncwarp();
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
     return;
@@ -60,7 +93,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (thread == 0) launched = launches == nullptr ? 0 : *(volatile u64*)launches / gridDim.x;
   meet_inside();
   // Numbers go on where those of the launch before ended; blocks that have ended are fewer than all of them.
-  Block block = {ring, factors, beside, (float*)(shared + STAGES * STAGE + X_BYTES), squares, (u32)launched * MOST_PHASES};
+  Block block = {ring,    factors, beside, (float*)(shared + STAGES * STAGE + X_BYTES), squares, (u32)launched * MOST_PHASES, backs, &root, dots,
+#if CHOSEN
+                 chosen, shared_address(&chosen_full), 0
+#endif
+  };
   for (int phase = 0; phase < count; phase++) {
     const Phase& of = held[phase % 2];
     // The next record is on its way while this phase runs.
@@ -71,11 +108,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Columns& own = sources[phase].own;
 #define LINEAR_PHASE(...) \
   case FORM(__VA_ARGS__): linear_phase<Input<__VA_ARGS__>>(of.linear, own, block); break
-    switch (of.kind == SCAN ? 0 : of.linear.form) {
-      case 0: scan_phase(of.scan, block.number); break;
+    // No form is as small as a kind.
+    switch (of.kind == LINEAR ? of.linear.form : of.kind) {
+      case SCAN: scan_phase(of.scan, block.number); break;
+#if CHOSEN
+      case NORM: norm_phase<Stream>(of.norm, block); break;
+      case UP: up_phase(of.up, own, block); break;
+      case DOWN: down_phase(of.down, own, block); break;
+#endif
+#if !CHOSEN || BY_CHUNKS
       LINEAR_PHASE(1, 4, 1);
       LINEAR_PHASE(0, 4, 1);
+#endif
+#if !CHOSEN
       LINEAR_PHASE(0, 8, 0);
+#endif
+#if BY_CHUNKS || !CHOSEN && (!BLOCKS || WEIGHT_BITS == 4)
+      LINEAR_PHASE(0, 2, 0);
+#endif
     }
     block.number++;
     copy_wait<0>();

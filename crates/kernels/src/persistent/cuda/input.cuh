@@ -1,5 +1,31 @@
 // x of a product: asked for, normalised, and laid into shared memory in f16. Stands behind weights.cuh.
 
+// Lays a warp's columns one load behind the other. f16 holds few exponents: they come by the power of two that brings the largest number below 2^15; gives what
+// undoes that.
+template <int LOADS, int OF_LANE>
+DEVICE float laid(const float (&value)[LOADS][OF_LANE], u32 to) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int i = 0; i < LOADS; i++) {
+#pragma unroll
+    for (int j = 0; j < OF_LANE; j++) largest = fmaxf(largest, fabsf(value[i][j]));
+  }
+  const int exponent = min(268 - (int)(__reduce_max_sync(0xffffffff, __float_as_uint(largest)) >> 23), 253);
+  const float there = __uint_as_float((u32)exponent << 23);
+#pragma unroll
+  for (int i = 0; i < LOADS; i++) {
+    const u32 at = to + (i * 32 + threadIdx.x % 32) * OF_LANE * 2;
+    const u32 first = pair_f16(value[i][0] * there, value[i][1] * there);
+    if constexpr (OF_LANE == 2) {
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(first) : "memory");
+    } else {
+      asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(first), "r"(pair_f16(value[i][2] * there, value[i][OF_LANE - 1] * there)) : "memory");
+    }
+  }
+  __syncwarp();
+  return __uint_as_float((u32)(254 - exponent) << 23);
+}
+
 // The columns that a warp multiplies, of each segment of x OF_WARP. A lane loads two neighbouring ones in f32, or four in storage, at a time.
 template <bool F32, int LOADS, bool NORMED>
 struct Input {
@@ -9,6 +35,7 @@ struct Input {
   static constexpr bool CONVOLVES = F32;  // what stands behind a norm of the residual stream
   static_assert(INPUTS % CHUNK == 0 && SEGMENTS <= 8 && INPUTS * 2 <= X_BYTES, "x is whole chunks and has room");
   float weight[LOADS][OF_LANE];
+  float value[LOADS][OF_LANE];
   float squares = 0.0f;  // of the lane's columns
   float back;     // what undoes the power of two that they lie by
 
@@ -19,11 +46,11 @@ struct Input {
   }
 
   // What no kernel writes.
-  DEVICE void prepare(const Linear& of) {
+  DEVICE void prepare(const float* norm) {
     if constexpr (NORMED) {
 #pragma unroll
       for (int i = 0; i < LOADS; i++) {
-        const float* const from = of.norm + column(i);
+        const float* const from = norm + column(i);
         if constexpr (F32) {
           const float2 two = __ldg((const float2*)from);
           weight[i][0] = two.x, weight[i][1] = two.y;
@@ -35,13 +62,13 @@ struct Input {
     }
   }
 
-  // f16 holds few exponents: a warp's columns come by the power of two that brings their largest number below 2^15.
-  DEVICE void lay(const Linear& of, u32 number, u32 to) {
+  // Columns as they come: from packets of that number, or from memory.
+  DEVICE void take(const u64* packets, const char* x, u32 number) {
     Packets two[LOADS];
-    if (of.x_packets != nullptr) {
+    if (packets != nullptr) {
       const u64* from[LOADS];
 #pragma unroll
-      for (int i = 0; i < LOADS; i++) from[i] = of.x_packets + column(i) / (F32 ? 1 : 2), two[i] = Packets::ask(from[i]);
+      for (int i = 0; i < LOADS; i++) from[i] = packets + column(i) / (F32 ? 1 : 2), two[i] = Packets::ask(from[i]);
       for (bool there = false; !there;) {
         there = true;
 #pragma unroll
@@ -52,33 +79,25 @@ struct Input {
       __syncwarp();
     } else {
 #pragma unroll
-      for (int i = 0; i < LOADS; i++) two[i] = Packets::read(of.x + (i64)column(i) * (F32 ? 4 : 2));
+      for (int i = 0; i < LOADS; i++) two[i] = Packets::read(x + (i64)column(i) * (F32 ? 4 : 2));
     }
-    float value[LOADS][OF_LANE], largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
       const u32 words[2] = {(u32)two[i].a, (u32)two[i].b};
 #pragma unroll
-      for (int j = 0; j < OF_LANE; j++) {
-        float& x = value[i][j];
-        x = F32 ? __uint_as_float(words[j % 2]) : widen_half(j % 2 ? words[j / 2] >> 16 : words[j / 2] & 0xffff);
-        if constexpr (NORMED) squares = fmaf(x, x, squares), x *= weight[i][j];
-        largest = fmaxf(largest, fabsf(x));
-      }
+      for (int j = 0; j < OF_LANE; j++) value[i][j] = F32 ? __uint_as_float(words[j % 2]) : widen_half(j % 2 ? words[j / 2] >> 16 : words[j / 2] & 0xffff);
     }
-    const int exponent = min(268 - (int)(__reduce_max_sync(0xffffffff, __float_as_uint(largest)) >> 23), 253);
-    const float there = __uint_as_float((u32)exponent << 23);
-    back = __uint_as_float((u32)(254 - exponent) << 23);
+  }
+  // Times the norm's weights.
+  DEVICE void weigh() {
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-      const u32 at = to + (i * 32 + threadIdx.x % 32) * OF_LANE * 2;
-      const u32 first = pair_f16(value[i][0] * there, value[i][1] * there);
-      if constexpr (F32) {
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(first) : "memory");
-      } else {
-        asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(first), "r"(pair_f16(value[i][2] * there, value[i][3] * there)) : "memory");
-      }
+#pragma unroll
+      for (int j = 0; j < OF_LANE; j++) squares = fmaf(value[i][j], value[i][j], squares), value[i][j] *= weight[i][j];
     }
-    __syncwarp();
   }
+  DEVICE void lay(u32 to) { back = laid<LOADS, OF_LANE>(value, to); }
 };
+
+// The residual stream behind a norm.
+using Stream = Input<true, CHOSEN ? HIDDEN / WORKING / 64 : 4, true>;

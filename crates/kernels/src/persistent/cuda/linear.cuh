@@ -11,7 +11,22 @@ struct Block {
   float* sums;     // [SUM_STAGES][WARPS][16]
   float* squares;  // [WARPS], of x
   u32 number;      // of the packets that the phase ahead made
+  // Of a norm that every block makes: what undoes the power of two of each warp's columns, and what undoes their size.
+  float* backs;  // [WARPS]
+  float* root;
+  float* dots;  // [2][2][WARPS]
+#if CHOSEN
+  const Choice* chosen;  // [CHOSEN]
+  u32 chosen_full;
+  int choices;  // so far
+#endif
 };
+
+// What undoes the size of a normed x.
+DEVICE float root_of(const float* squares, int inputs, float eps) {
+  const float4 a = *(const float4*)squares, b = *(const float4*)(squares + 4);
+  return rsqrtf(((a.x + a.y) + (a.z + a.w) + ((b.x + b.y) + (b.z + b.w))) * (1.0f / inputs) + eps);
+}
 
 // A thread's half of a row's sums, and its neighbour's.
 template <int SEGMENTS>
@@ -138,15 +153,18 @@ struct Kept {
   }
 };
 
-// What a warp multiplies: all stages' sums. Gives its lane's squares of x.
-template <class In>
-DEVICE float multiply(const Linear& of, const Columns own, Block& block) {
+// The stages of a phase, in up to two parts.
+struct Parts {
+  int count, first, second;
+  DEVICE int of(int part) const { return part == 0 ? first : second; }
+};
+
+// What a warp multiplies with the x that it laid: all stages' sums. `before` is called ahead of each part.
+template <class In, class Before>
+DEVICE void multiply(float back, const Columns own, const Parts parts, Block& block, Before before) {
   constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
   using Of = Products<SEGMENTS>;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, stages = ceil_div(own.count, ROWS);
-  In in;
-  in.prepare(of);
-  in.lay(of, block.number, In::place(block.x));
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4;
   Of products;
   products.prepare(In::place(block.x));
   const u32 row_at = (row * CHUNK + warp * OF_WARP + lane % 4 * COLS) * WEIGHT_BITS / 8;
@@ -166,7 +184,7 @@ DEVICE float multiply(const Linear& of, const Columns own, Block& block) {
     if constexpr (Of::AT_ONCE == 4) {
       kept.low += __shfl_xor_sync(0xffffffff, kept.low, 1), kept.high += __shfl_xor_sync(0xffffffff, kept.high, 1);
     }
-    if (products.keeps) to[0] = kept.low * in.back, to[8] = kept.high * in.back;
+    if (products.keeps) to[0] = kept.low * back, to[8] = kept.high * back;
     to += WARPS * 16, factor_from += ROWS * FACTOR_SIZE, offset_from += ROWS * 4;
   };
   const auto take = [&](Raw& raw) {
@@ -199,25 +217,29 @@ DEVICE float multiply(const Linear& of, const Columns own, Block& block) {
 #if BLOCKS
   Factors& factors = block.factors;
   const int group = ((products.order % SEGMENTS) * CHUNK + warp * OF_WARP) / BLOCKS + products.first_block;
-  for (int part = 0; part <= of.swiglu; part++) {
+#endif
+  for (int part = 0; part < parts.count; part++) {
+    before(part);
+#if BLOCKS
     barrier_wait(factors.barrier(factors.full), factors.halves / 2 % 2);
     const auto first = [&](int size) { return factors.half() + group * Factors::stride(own, size) + (Factors::before(own, size) + row / SEGMENTS) * size; };
     factor_from = first(FACTOR_SIZE), offset_from = first(4) + FACTOR_BYTES;
-    some(stages);
-    factors.leave();
-  }
-#else
-  some(stages << of.swiglu);
 #endif
-  return in.squares;
+    some(parts.of(part));
+#if BLOCKS
+    factors.leave();
+#endif
+  }
 }
 
 // A warp that has no columns of w leaves all stages as they come.
-DEVICE void leave(const Linear& of, int stages, Block& block) {
+template <class Before>
+DEVICE void leave(const Parts parts, Block& block, Before before) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* to = block.sums + warp * 16 + lane;
-  for (int part = 0; part <= of.swiglu; part++) {
-    for (int left = stages; left > 0; left--, to += WARPS * 16) {
+  for (int part = 0; part < parts.count; part++) {
+    before(part);
+    for (int left = parts.of(part); left > 0; left--, to += WARPS * 16) {
       barrier_wait(block.ring.full + 8 * block.ring.slot, block.ring.turn);
       if (lane < 16) *to = 0.0f;
       if (lane == 0) barrier_arrive(block.ring.empty + 8 * block.ring.slot);
@@ -254,10 +276,18 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   }
   // ---- Products.
   float squares = 0.0f;
+  const Parts parts = BLOCKS ? Parts{1 + of.swiglu, stages, stages} : Parts{1, stages << of.swiglu, 0};
+  const auto nothing = [](int) {};
   if (WORKING == WARPS || warp < WORKING) {
-    squares = multiply<In>(of, own, block);
+    In in;
+    in.prepare(of.norm);
+    in.take(of.x_packets, of.x, block.number);
+    if constexpr (In::IS_NORMED) in.weigh();
+    in.lay(In::place(block.x));
+    squares = in.squares;
+    multiply<In>(in.back, own, parts, block, nothing);
   } else {
-    leave(of, stages, block);
+    leave(parts, block, nothing);
   }
   if constexpr (In::IS_NORMED) {
 #pragma unroll
@@ -270,11 +300,7 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   const float* const from = block.sums + (safe / ROWS * WARPS + sharer * (WARPS / SHARERS)) * 16 + safe % ROWS * SEGMENTS;
   float value = total<SEGMENTS>(from);
   const float up = of.swiglu ? total<SEGMENTS>(from + stages * WARPS * 16) : 0.0f;
-  float root = 1.0f;
-  if constexpr (In::IS_NORMED) {
-    const float4 a = *(const float4*)block.squares, b = *(const float4*)(block.squares + 4);
-    root = rsqrtf(((a.x + a.y) + (a.z + a.w) + ((b.x + b.y) + (b.z + b.w))) * (1.0f / In::INPUTS) + of.eps);
-  }
+  const float root = In::IS_NORMED ? root_of(block.squares, In::INPUTS, of.eps) : 1.0f;
   value *= factor * root;
   if (of.swiglu) value = silu(value) * (up * factor_of_up * root);
   value = fmaf(value, of.scale, last);

@@ -3,16 +3,17 @@
 // Macros: WORKING, warps that multiply; WEIGHT_BITS (8 or 4); INTEGERS, weights are i8 or u4 and not e4m3; BLOCKS, columns of w that share a factor (128 or 32; 0: a whole
 // row does), FACTOR_BITS of such a factor (32, 16 of f16, 17 of bf16) and OFFSET, whether they have an offset too; RING_BYTES, of weights on
 // their way; FACTOR_BYTES, of the factors of half a phase; SUM_STAGES, whose sums a block holds; MOST_PHASES, of a launch; PHASE_BYTES, of
-// a record as the host writes it.
+// a record as the host writes it. CHOSEN, experts of a token (0: the kernel takes none), of which every token takes the last ALWAYS, and the others are
+// chosen among EXPERTS; INNER, their width; HIDDEN, columns of their x; STAGE_BYTES, of weights that come at once; X_BYTES, of x in f16.
+
+#define BY_CHUNKS (CHOSEN && HIDDEN == 2 * WORKING * 128)  // see experts.cuh
 
 constexpr int WARPS = 8, CONSUMERS = 32 * WARPS;
 constexpr int THREADS = CONSUMERS + (BLOCKS ? 64 : 32);  // and warps that bring weights and factors
 constexpr int COLS = 128 / WEIGHT_BITS;                  // columns of a lane's 16 bytes of w
 constexpr int SUB = 4 * COLS, SUBS = 2;                  // columns that a warp loads of a row at once, and such loads
 constexpr int OF_WARP = SUB * SUBS, CHUNK = WORKING * OF_WARP;
-constexpr int STAGE = 16 * CHUNK * WEIGHT_BITS / 8;      // bytes of 16 chunks of rows
-constexpr int STAGES = RING_BYTES / STAGE;
-constexpr int X_BYTES = 16384;                           // of x in f16
+constexpr int STAGE = STAGE_BYTES, STAGES = RING_BYTES / STAGE;  // of projections 16 chunks of rows
 constexpr int SUM_BYTES = SUM_STAGES * WARPS * 16 * 4;
 constexpr int FACTOR_SIZE = FACTOR_BITS == 32 ? 4 : 2;
 constexpr int HALF_BYTES = FACTOR_BYTES * (OFFSET ? 2 : 1);  // of the factors of half a phase, and behind them its offsets
@@ -20,6 +21,7 @@ constexpr int TAPS = 4;         // of a convolution
 constexpr int STATE = 128;      // width of a scan's state
 constexpr int SCAN_ROWS = 4;    // of a state that a warp takes at once
 constexpr int SHARERS = 2;      // neighbouring threads that sum up one column
+constexpr int OF_EXPERT = INNER / 128;  // columns of an expert that a block makes on the way up: 128 blocks have some
 
 // A product of one row of x, and what stands around it: see the op `linear`. Packets are null where the phase ahead does not make x, and where
 // none behind takes the columns.
@@ -60,13 +62,56 @@ struct Scan {
   float dt_min, dt_max;
 };
 
-enum Kind { LINEAR, SCAN };
+// A norm of the residual stream, and what a router makes of it: see the ops `rmsnorm` and `linear`. Each block has all of o; the columns of the
+// router are dealt to the blocks one by one.
+struct Norm {
+  const char* x;           // [inputs] in f32, or in storage where there is no norm, but only a router
+  const float* weight;     // [inputs], or null: no norm
+  char* o;                 // [inputs] in storage, or null
+  const char* w;           // [columns, inputs] in storage, or null: no router
+  float* logits;           // [columns]
+  const u64* x_packets;
+  u64* packets;            // of logits
+  int inputs, columns;
+  float eps, scale;
+};
+
+// What a token's experts make of x, times their weights: see the op `moe`.
+struct Up {
+  const char* x;           // [inputs] in storage
+  const char* w;           // [EXPERTS + ALWAYS, 2 INNER, inputs], of each gates and then ups
+  const float* w_scale;    // [EXPERTS + ALWAYS, 2 INNER]
+  const float* logits;     // [EXPERTS]
+  const float* correction; // [EXPERTS], or null
+  const u64* logits_packets;
+  u64* packets;            // [CHOSEN, INNER]
+  int inputs, local;       // local: the phase ahead is the norm that makes x, so each block has it
+  int sigmoid, renormalise;  // see Router in `moe/cuda/choose.cuh`
+  float sum_eps, weight_scale;
+};
+
+// Their way down, and their sum.
+struct Down {
+  const char* w;           // [EXPERTS + ALWAYS, columns, INNER]
+  const float* w_scale;    // [EXPERTS + ALWAYS, columns]
+  const float* residual;   // [columns], or null
+  float* o;                // [columns]; may be the residual
+  const u64* x_packets;
+  u64* packets;
+  int columns;
+  float scale;
+};
+
+enum Kind { LINEAR, SCAN, NORM, UP, DOWN };
 
 struct __align__(16) Phase {
   int kind, unused;
   union {
     Linear linear;
     Scan scan;
+    Norm norm;
+    Up up;
+    Down down;
   };
 };
 static_assert(sizeof(Phase) == PHASE_BYTES, "the host writes records of another size");
@@ -89,14 +134,26 @@ struct Columns {
 
 // What the warps have to know of a phase ahead that bring its weights.
 struct Source {
-  const char *w, *w_scale, *w_offset;
-  int inputs, columns, swiglu;  // no columns where the phase has no weights
+  const char *w, *w_scale;
+  const char* beside;  // offsets where OFFSET, otherwise the norm's weights, or null
+  int inputs, columns, swiglu;
+  int kind;
   Columns own;
 
   static DEVICE Source of(const Phase& phase) {
-    if (phase.kind != LINEAR) return {nullptr, nullptr, nullptr, 0, 0, 0, {0, 0}};
-    const Linear& of = phase.linear;
-    return {of.w, of.w_scale, of.w_offset, of.inputs, of.columns, of.swiglu, Columns::of(of.columns)};
+    Source it = {nullptr, nullptr, nullptr, 0, 0, 0, phase.kind, {0, 0}};
+    if (phase.kind == LINEAR) {
+      const Linear& of = phase.linear;
+      it.w = of.w, it.w_scale = of.w_scale, it.beside = OFFSET ? of.w_offset : (const char*)of.norm;
+      it.inputs = of.inputs, it.columns = of.columns, it.swiglu = of.swiglu, it.own = Columns::of(of.columns);
+    } else if (phase.kind == NORM) {
+      it.w = phase.norm.w, it.beside = (const char*)phase.norm.weight, it.inputs = phase.norm.inputs, it.columns = phase.norm.columns;
+    } else if (phase.kind == UP) {
+      it.w = phase.up.w, it.own = {(int)blockIdx.x * OF_EXPERT, (int)blockIdx.x * OF_EXPERT < INNER ? OF_EXPERT : 0};
+    } else if (phase.kind == DOWN) {
+      it.w = phase.down.w, it.columns = phase.down.columns, it.own = Columns::of(it.columns);
+    }
+    return it;
   }
 };
 

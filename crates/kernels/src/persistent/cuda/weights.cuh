@@ -67,11 +67,13 @@ DEVICE void load_pairs(u32 (&pair)[PAIRS], u32 from) {
 struct Raw {
   uint4 low[SUBS], high[SUBS];
 
+  // `row_bytes`: of a row of the stage, or 0 where it has no more than eight of them.
+  template <int row_bytes = CHUNK * WEIGHT_BITS / 8>
   DEVICE void take(u32 from, int odd) {
 #pragma unroll
     for (int s = 0; s < SUBS; s++) {
       const u32 at = from + (s ^ odd) * 64;
-      low[s] = load_shared(at), high[s] = load_shared(at + CHUNK * WEIGHT_BITS);
+      low[s] = load_shared(at), high[s] = row_bytes == 0 ? low[s] : load_shared(at + 8 * row_bytes);
     }
   }
 };

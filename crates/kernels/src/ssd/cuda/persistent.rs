@@ -11,7 +11,8 @@ use device::cuda::{CudaCapabilities, CudaError};
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(in crate::ssd) const PHASE: PhaseOf<SsdProblem> = PhaseOf { why_not, plan: phase };
+pub(in crate::ssd) const PHASE: PhaseOf<SsdProblem> =
+    PhaseOf { why_not, plan: phase, leaves_out: &[] };
 
 /// Rows of a state that a warp takes at once.
 const ROWS: usize = 4;

@@ -35,10 +35,12 @@ fn one_sentence_says_why_not() {
     }
     let x = |found| {
         format!(
-            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 in bf16 without one, or three quarters of these, got {found}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {found}"
         )
     };
-    check([2048, 64], any, Some(&x("2048 in bf16")));
+    check([2048, 64], any, None);
+    check([1536, 64], any, None);
+    check([2304, 64], any, Some(&x("2304 in bf16")));
     check([2304, 64], |of| of.x_dtype = DType::F32, Some(&x("2304 in f32")));
     check([8192, 64], |of| of.tokens = 2, Some("is for one row of x, got 2"));
     check([8192, 64], |of| of.squared = true, Some("squares no columns"));
@@ -77,7 +79,13 @@ fn factors_of_blocks_have_room() {
         let expect = (whole > 4).then_some(what);
         check([8192, 2044], columns, expect.as_deref());
     }
-    let kinds = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points";
+    check(
+        [2048, 64],
+        |of| by_groups(of, DType::I8, 32, DType::F16),
+        Some("takes no x of 2048 columns in bf16 by such weights"),
+    );
+    check([2048, 64], |of| by_groups(of, DType::U4, 32, DType::F16), None);
+    let kinds = "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points, or a router's";
     check([8192, 2048], |of| by_groups(of, DType::I8, 16, DType::F32), Some(kinds));
     check([8192, 2048], |of| by_groups(of, DType::E4m3, SCALED, DType::F32), Some(kinds));
     let zeros = |of: &mut LinearProblem| {
@@ -88,6 +96,36 @@ fn factors_of_blocks_have_room() {
     // Factors in f32 are twice as many bytes.
     let wide = |of: &mut LinearProblem| by_groups(of, DType::I8, 32, DType::F32);
     check([8192, 2048], wide, None);
+}
+
+#[test]
+fn a_router_has_weights_in_storage() {
+    let router = |of: &mut LinearProblem| {
+        (of.w_dtype, of.scales, of.out) = (DType::Bf16, None, DType::F32);
+    };
+    for sizes in [[1536, 64], [2048, 256], [2048, 512], [1536, 1]] {
+        check(sizes, router, None);
+    }
+    let kinds = Some(
+        "needs weights in e4m3 by rows, or integers by rows or by groups of 32, or 128 of 4 bits, without zero points, or a router's",
+    );
+    check([2048, 514], router, kinds);
+    check([8192, 64], router, kinds);
+    let no_router: [fn(&mut LinearProblem); 6] = [
+        |of| of.out = DType::Bf16,
+        |of| of.x_dtype = DType::F32,
+        |of| of.tokens = 2,
+        |of| of.bias = true,
+        |of| of.residual = true,
+        |of| of.widths = vec![32, 32],
+    ];
+    for change in no_router {
+        let both = |of: &mut LinearProblem| {
+            router(of);
+            change(of);
+        };
+        check([1536, 64], both, kinds);
+    }
 }
 
 #[test]
