@@ -245,10 +245,10 @@ fn phases(list: &mut List) {
     let wide = |experts, top_k| Moe::kimi([1, 2304, experts, 1024], top_k).narrow(e4m3);
     list.add(Standard, "phase/h2304-e6", BF16, &wide(6, 3).always(1));
     list.add(Standard, "phase/h2304-e4", BF16, &wide(4, 2).always(2));
-    list.add(Full, "phase/h2304-e40", BF16, &wide(40, 8).always(1));
-    // As h-tiny has them.
-    list.add(Full, "phase/h1536-e64", BF16, &granite(1536, 64, 6).always(2));
-    list.add(Full, "phase/h2048-e64-sigmoid", BF16, &kimi(2048, 64, 6).always(2));
+    list.add(Full, "phase/h2304-e12", BF16, &wide(12, 8).always(1));
+    // As many of a token as h-tiny has.
+    list.add(Full, "phase/h1536-e20", BF16, &granite(1536, 20, 6).always(2));
+    list.add(Full, "phase/h2048-e20-sigmoid", BF16, &kimi(2048, 20, 6).always(2));
 }
 
 /// How weights are stored that are narrower than what they are multiplied as.
