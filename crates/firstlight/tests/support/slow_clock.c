@@ -1,6 +1,5 @@
 /* A clock that runs eight times as fast in a check that is a part of a fleet's: whatever it times takes eight times as long, which ranks that
-   share a busy machine do not make up for. The process beside it, which
-   only speaks, keeps the real one. */
+   share a busy machine do not make up for. The process beside it, which only speaks, keeps the real one. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>

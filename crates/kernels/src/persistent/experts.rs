@@ -1,6 +1,6 @@
 //! A token's experts, which kernels are compiled for: see `cuda/experts.cuh`.
 
-use super::form::{OF_STREAM, SUM_STAGES, WORKING, Weights};
+use super::form::{OF_EXPERTS_ALONE, SUM_STAGES, Weights};
 use device::cuda::CudaCapabilities;
 
 /// A token's experts.
@@ -30,10 +30,10 @@ const MOST_COLUMNS: [usize; 2] = [16, 24];
 impl Experts {
     /// Those of the models whose tokens have so many columns: norms and routers are in the same kernels, whichever these are.
     pub(super) fn of_stream(hidden: usize) -> Self {
-        if WORKING.map(|working| working * OF_STREAM[0]).contains(&hidden) {
-            Self { of: 64, always: 2, chosen: 8, inner: 512, hidden }
-        } else {
+        if hidden == OF_EXPERTS_ALONE {
             Self { of: 256, always: 1, chosen: 9, inner: 1024, hidden }
+        } else {
+            Self { of: 64, always: 2, chosen: 8, inner: 512, hidden }
         }
     }
 
@@ -55,6 +55,7 @@ impl Experts {
         if of > MOST_LOGITS {
             return Some(format!("chooses among {MOST_LOGITS} experts at most, got {of}"));
         }
+        // Experts of a stage on the way down.
         let (most, whole) = (MOST_CHOSEN[at], if rest { 1 } else { 2 });
         // Weights come in two parts, of which none is empty.
         if chosen > most || !chosen.is_multiple_of(whole) || !(1..chosen).contains(&always) {
@@ -80,7 +81,7 @@ impl Experts {
             let most = MOST_COLUMNS[at];
             return Some(format!("makes up to {most} columns of a block, not {columns}"));
         }
-        let (wanted, there) = (2 / (at + 1) * columns * inner, weights.stage());
+        let (wanted, there) = (whole * columns * inner, weights.stage());
         (wanted > there)
             .then(|| format!("has room for {there} bytes of weights at once, not for {wanted}"))
     }

@@ -24,7 +24,7 @@ const SLACK: usize = 256;
 pub(super) const MOST_PHASES: usize = 128;
 
 /// Of these, those that multiply: all, or so many that narrower rows of w are whole chunks.
-pub(super) const WORKING: [usize; 2] = [WARPS, 6];
+const WORKING: [usize; 2] = [WARPS, 6];
 
 /// Forms of x that there is code for: whether it is in f32, how many columns it has where all warps multiply, and whether there is a norm.
 /// Not all kernels have all: see [`Weights::has_form`].
@@ -49,13 +49,13 @@ pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usi
     })
 }
 
-/// Columns of the residual stream of a warp, where it is a form of x that projections take, and where experts alone take it.
-pub(super) const OF_STREAM: [usize; 2] = [256, 384];
+/// Columns of Kimi-Linear's residual stream, which experts alone take: its projections have no kernel.
+pub(super) const OF_EXPERTS_ALONE: usize = 2304;
 
-/// How many warps multiply what becomes of the residual stream, if it has so many columns.
+/// How many warps multiply what becomes of the residual stream, if it has so many columns: two chunks of a row of w, or three.
 pub(crate) fn warps_of_stream(columns: usize) -> Option<usize> {
-    let of_all = |of_warp| WORKING.into_iter().find(|working| working * of_warp == columns);
-    OF_STREAM.into_iter().find_map(of_all)
+    let alone = (columns == OF_EXPERTS_ALONE).then_some(6);
+    alone.or_else(|| x_of(true, columns, true).map(|(_, working)| working))
 }
 
 /// A kernel behind what all of them share.

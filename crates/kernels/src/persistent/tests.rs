@@ -5,7 +5,11 @@ use form::{FORMS_OF_X, form_of_x};
 
 /// A GPU that has phases.
 pub(crate) fn hopper() -> CudaCapabilities {
-    let arch = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    gpu(BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap())
+}
+
+/// A large GPU of an architecture.
+pub(crate) fn gpu(arch: &BundledArch) -> CudaCapabilities {
     CudaCapabilities {
         name: arch.arch().to_string(),
         compute: arch.compute,

@@ -54,9 +54,7 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     }
     if warps_of_stream(problem.hidden).is_none() {
         let hidden = problem.hidden;
-        return Some(format!(
-            "takes x of 2048 or 3072 columns or three quarters of these, got {hidden}"
-        ));
+        return Some(format!("takes x of 2048, 1536 or 2304 columns, got {hidden}"));
     }
     let Some(weights) = weights(problem) else {
         return Some("needs weights in e4m3 by rows".to_owned());

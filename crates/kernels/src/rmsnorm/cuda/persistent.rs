@@ -30,12 +30,9 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
     if problem.weight != Some(DType::F32) {
         return Some("needs weights in f32".to_owned());
     }
-    warps_of_stream(problem.channels).is_none().then(|| {
-        format!(
-            "takes x of 2048 or 3072 columns or three quarters of these, got {}",
-            problem.channels
-        )
-    })
+    warps_of_stream(problem.channels)
+        .is_none()
+        .then(|| format!("takes x of 2048, 1536 or 2304 columns, got {}", problem.channels))
 }
 
 fn phase(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<Phase, CudaError> {

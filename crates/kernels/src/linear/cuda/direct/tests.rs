@@ -1,6 +1,6 @@
 use super::*;
-use crate::linear::cuda::stream::tests::gpu;
 use crate::linear::{LinearOp, LinearOptions};
+use crate::persistent::tests::gpu;
 use crate::{Family, Inputs, Tensor, TensorMap};
 use device::cuda::BundledArch;
 

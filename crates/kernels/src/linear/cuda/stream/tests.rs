@@ -1,5 +1,6 @@
 use super::*;
 use crate::linear::{LinearOp, LinearOptions};
+use crate::persistent::tests::gpu;
 use crate::{Family, Inputs, Tensor, TensorMap};
 
 /// A call with x as it is stored, or in f32 and normalised as Granite's are.
@@ -25,18 +26,6 @@ fn call_with(
     }
     tensors.extend(more.iter().map(|(name, shape)| tensor(name, shape, DType::F32)));
     LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default()).unwrap()
-}
-
-pub(in crate::linear::cuda) fn gpu(arch: &BundledArch) -> CudaCapabilities {
-    CudaCapabilities {
-        name: arch.arch().to_string(),
-        compute: arch.compute,
-        multiprocessors: 132,
-        shared_bytes: arch.shared_bytes,
-        l2_bytes: 50 << 20,
-        memory_bytes: 80 << 30,
-        driver: (12, 9),
-    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn one_sentence_says_why_not() {
     let any = |_: &mut RmsNormProblem| {};
     check(2048, any, None);
     check(1536, any, None);
-    let columns = "takes x of 2048 or 3072 columns or three quarters of these, got 2560";
+    let columns = "takes x of 2048, 1536 or 2304 columns, got 2560";
     check(2304, any, None);
     check(2560, any, Some(columns));
     check(2048, |of| of.tokens = 2, Some("is for one row of one group, got 2"));
