@@ -451,22 +451,19 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     for row in left {
         assert_eq!((row.status, &row.reason), (Status::NotRun, &spent), "{row:?}");
     }
-    // The one that hangs is killed for its first call, and its neighbour is asked as usual.
+    // The one that hangs is killed for its first call, and its neighbour is asked everything.
     let hangs = of("cheats:hangs");
     let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 10 s"));
     assert_eq!(killed.count(), 1);
     let rest: Vec<_> = hangs.iter().filter(|row| row.status != Status::NotRun).collect();
     assert!(rest.len() == 1, "{rest:?}");
-    // On a busy machine its own time is spent before all cases are through.
-    let (left, neighbours): (Vec<_>, Vec<_>) =
-        of("cheats:raises").into_iter().partition(|row| row.status == Status::NotRun);
-    assert!(neighbours.len() > 4 * asked.len(), "{} asked", neighbours.len());
-    for row in neighbours {
-        let raised = row.reason.starts_with("ValueError: head dim 8");
-        assert!(row.status == Status::Fail && raised, "{row:?}");
-    }
-    let its_own = |row: &&ParityRow| row.reason.starts_with("the 3 s for this peer were spent");
-    assert!(left.iter().all(its_own), "{left:?}");
+    let neighbours = of("cheats:raises");
+    assert!(
+        neighbours.len() > listed.len()
+            && neighbours.iter().all(|row| {
+                row.status == Status::Fail && row.reason.starts_with("ValueError: head dim 8")
+            })
+    );
     // What needs a GPU says what is in the way of one.
     for row in of("fla.rms_norm_gated") {
         let why = "fla.rms_norm_gated needs a GPU: torch cannot be imported: ImportError: there is no torch in these tests";
