@@ -57,11 +57,10 @@ impl Experts {
         }
         // Experts of a stage on the way down.
         let (most, whole) = (MOST_CHOSEN[at], if rest { 1 } else { 2 });
-        // Weights come in two parts, of which none is empty.
-        if chosen > most || !chosen.is_multiple_of(whole) || !(1..chosen).contains(&always) {
+        if chosen > most || !chosen.is_multiple_of(whole) || always >= chosen {
             let number = if rest { "up to" } else { "an even number up to" };
             return Some(format!(
-                "takes {number} {most} experts of a token, some of them every token's and some not, got {chosen} of which {always} are"
+                "takes {number} {most} experts of a token, not all of them every token's, got {chosen} of which {always} are"
             ));
         }
         // Four warps share an expert's columns on the way down, or all.

@@ -196,6 +196,8 @@ DEVICE void multiply(float back, const Columns own, const Parts parts, Block& bl
   };
   // So many stages; while one is multiplied the next is loaded, if there are registers for that.
   const auto some = [&](int count) {
+    // A part may be empty, as where no expert is every token's: there is no stage of it to wait for.
+    if (count == 0) return;
     Raw even, other;
     if constexpr (Of::OF_SUB == 4) {
       for (int left = count; left > 0; left--) {
