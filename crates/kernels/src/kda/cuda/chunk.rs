@@ -15,6 +15,7 @@ pub(super) const VARIANT: CudaVariant<KdaProblem> =
 
 const PREPARE: &[Part] = &[
     source!("../../cuda/hopper.cuh"),
+    source!("../../cuda/order.cuh"),
     source!("gates.cuh"),
     source!("package.cuh"),
     source!("prepare_gates.cuh"),
@@ -25,6 +26,7 @@ const PREPARE: &[Part] = &[
 ];
 const PREPARE_HEAD: &[Part] = &[
     source!("../../cuda/hopper.cuh"),
+    source!("../../cuda/order.cuh"),
     source!("gates.cuh"),
     source!("package.cuh"),
     source!("prepare_gates.cuh"),
@@ -35,6 +37,7 @@ const PREPARE_HEAD: &[Part] = &[
 ];
 const WALK: &[Part] = &[
     source!("../../cuda/hopper.cuh"),
+    source!("../../cuda/order.cuh"),
     source!("gates.cuh"),
     source!("package.cuh"),
     source!("walk_copy.cuh"),
@@ -50,10 +53,40 @@ const BOX_BYTES: usize = CHUNK * 128;
 /// Chunks of a sequence, at most: what a grid's y takes.
 const MOST_CHUNKS: usize = 65_535;
 
-/// `PACKAGE_BYTES` of `package.cuh`.
-fn package_bytes(key_dim: usize) -> usize {
-    let padded = key_dim.next_multiple_of(64);
-    3 * padded / 64 * BOX_BYTES + 2 * BOX_BYTES + 4 * padded
+/// What the kernels make of a chunk, as `package.cuh` has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Package {
+    /// `OF_KEYS`: what value heads of a key head share, bytes.
+    of_keys: usize,
+    /// `PACKAGE_BYTES`, of a value head.
+    own: usize,
+}
+
+impl Package {
+    fn new(decays: Decays, key_dim: usize) -> Self {
+        let padded = key_dim.next_multiple_of(64);
+        let (keys, scores) = (padded / 64 * BOX_BYTES, 2 * BOX_BYTES);
+        match decays {
+            Decays::PerChannel => Self { of_keys: 0, own: 3 * keys + scores + 4 * padded },
+            Decays::PerHead => Self { of_keys: 2 * keys, own: scores + 8 * CHUNK + 16 },
+        }
+    }
+
+    /// Of all heads: `chunk_bytes`.
+    fn of_chunk(self, problem: &KdaProblem) -> usize {
+        problem.heads * self.of_keys + problem.value_heads * self.own
+    }
+}
+
+/// Value heads of a key head that a block of `prepare_head.cu` has at once.
+const HEADS: usize = 2;
+
+/// Blocks that prepare a chunk.
+fn blocks_of_chunk(problem: &KdaProblem) -> usize {
+    match problem.decays {
+        Decays::PerChannel => problem.value_heads,
+        Decays::PerHead => problem.heads * (problem.value_heads / problem.heads).div_ceil(HEADS),
+    }
 }
 
 /// `SHARED_BYTES` of `prepare.cu` or `prepare_head.cu`.
@@ -62,19 +95,23 @@ fn prepare_bytes(decays: Decays, key_dim: usize) -> usize {
     let (tile, matrix) = (16 * 2 * padded, 4 * CHUNK * 68);
     match decays {
         Decays::PerChannel => (12 * tile).max(2 * matrix) + 24 * padded + 4 * CHUNK,
-        Decays::PerHead => (8 * tile).max(matrix) + matrix + 36 * CHUNK + 16,
+        Decays::PerHead => {
+            let matrices = HEADS * matrix;
+            (8 * tile).max(matrices) + matrices + (8 + HEADS * 12) * CHUNK + HEADS * 16
+        }
     }
 }
 
 /// Chunks in shared memory at once: as many as fit.
-fn stages(warpgroups: usize) -> usize {
-    if warpgroups == 1 { 3 } else { 2 }
+fn stages(decays: Decays, warpgroups: usize) -> usize {
+    if warpgroups == 1 || decays == Decays::PerHead { 3 } else { 2 }
 }
 
 /// `SHARED_BYTES` of `walk.cu`.
-fn walk_bytes(key_dim: usize, warpgroups: usize) -> usize {
-    let stage = package_bytes(key_dim) + warpgroups * BOX_BYTES;
-    stages(warpgroups) * stage + warpgroups * 4 * CHUNK * 32 + 1024
+fn walk_bytes(decays: Decays, key_dim: usize, warpgroups: usize) -> usize {
+    let package = Package::new(decays, key_dim);
+    let stage = package.of_keys + package.own + warpgroups * BOX_BYTES;
+    stages(decays, warpgroups) * stage + warpgroups * 4 * CHUNK * 32 + 1024
 }
 
 /// Warpgroups of a block of the walk, each with 64 value columns. Two share what a chunk brings; one a block leaves
@@ -107,23 +144,33 @@ fn prepare_source(decays: Decays, dtype: DType, key_dim: usize, arch: GpuArch) -
         Decays::PerChannel => ("kda_prepare", PREPARE),
         Decays::PerHead => ("gated_delta_prepare", PREPARE_HEAD),
     };
-    storage_macros(KernelSource::new(name, parts, arch), dtype).define("KD", key_dim)
+    shape_macros(KernelSource::new(name, parts, arch), decays, dtype, key_dim)
+}
+
+fn shape_macros(
+    source: KernelSource,
+    decays: Decays,
+    dtype: DType,
+    key_dim: usize,
+) -> KernelSource {
+    let source = storage_macros(source, dtype).define("KD", key_dim);
+    if decays == Decays::PerHead { source.define("PER_HEAD", 1) } else { source }
 }
 
 fn walk_source(
+    decays: Decays,
     dtype: DType,
     (key_dim, value_dim): (usize, usize),
     warpgroups: usize,
     arch: GpuArch,
 ) -> KernelSource {
-    storage_macros(KernelSource::new("kda_walk", WALK, arch), dtype)
-        .define("KD", key_dim)
+    shape_macros(KernelSource::new("kda_walk", WALK, arch), decays, dtype, key_dim)
         .define("VD", value_dim)
         .define("WARPGROUPS", warpgroups)
-        .define("STAGES", stages(warpgroups))
+        .define("STAGES", stages(decays, warpgroups))
 }
 
-/// Common shapes, for the bundle. The walk does not depend on the decays.
+/// Common shapes, for the bundle.
 pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     let arch = || GpuArch::of(HOPPER);
     let mut sources = Vec::new();
@@ -131,7 +178,7 @@ pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
         for dim in [64, 128] {
             sources.push(prepare_source(decays, dtype, dim, arch()));
             for warpgroups in 1..=dim / 64 {
-                sources.push(walk_source(dtype, (dim, dim), warpgroups, arch()));
+                sources.push(walk_source(decays, dtype, (dim, dim), warpgroups, arch()));
             }
         }
     }
@@ -148,7 +195,7 @@ arguments! {
 arguments! {
     Walk: kda_walk {
         packages: Pointer, v: Pointer, initial: Nullable, o: Pointer, final_state: Pointer, offsets: Nullable, slots: Nullable,
-        tokens: i32, value_heads: i32, types: i32,
+        tokens: i32, heads: i32, value_heads: i32, types: i32,
     }
 }
 
@@ -157,18 +204,20 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let source = prepare_source(problem.decays, problem.dtype, key_dim, planner.arch());
     let prepare = planner.kernel(&source)?;
     let warpgroups = warpgroups(problem, planner.here().multiprocessors);
-    let source = walk_source(problem.dtype, (key_dim, value_dim), warpgroups, planner.arch());
+    let (decays, dims) = (problem.decays, (key_dim, value_dim));
+    let source = walk_source(decays, problem.dtype, dims, warpgroups, planner.arch());
     let walk = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
 
-    let (count, heads) = (problem.sequences.count(), problem.value_heads);
+    let count = problem.sequences.count();
     let chunks = problem.sequences.longest().div_ceil(CHUNK);
     // As `find_sequence` of package.cuh places them.
     let slots = match operands.offsets {
         Some(_) => problem.sequences.total() / CHUNK + count,
         None => count * chunks,
     };
-    let packages = planner.scratch(slots * heads * package_bytes(key_dim) / 4)?;
+    let of_chunk = Package::new(decays, key_dim).of_chunk(problem);
+    let packages = planner.scratch(slots * of_chunk / 4)?;
 
     let args = Prepare {
         q: &operands.q,
@@ -185,9 +234,13 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         value_heads: int(problem.value_heads)?,
         gates: operands.gates(problem),
     };
-    let grid = [heads as u32, chunks as u32, count as u32];
-    let bytes = prepare_bytes(problem.decays, key_dim);
-    planner.launch(prepare, Launch::new(grid, 128, bytes as u32), args);
+    let grid = [blocks_of_chunk(problem) as u32, chunks as u32, count as u32];
+    let bytes = prepare_bytes(decays, key_dim);
+    let threads = match decays {
+        Decays::PerChannel => 128,
+        Decays::PerHead => 256,
+    };
+    planner.launch(prepare, Launch::new(grid, threads, bytes as u32), args);
 
     let args = Walk {
         packages: &packages,
@@ -198,17 +251,18 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         offsets: operands.offsets.as_deref(),
         slots: operands.slots.as_deref(),
         tokens: operands.tokens,
+        heads: int(problem.heads)?,
         value_heads: int(problem.value_heads)?,
         types: operands.types,
     };
     let blocks = value_dim.div_ceil(64 * warpgroups) as u32;
     let threads = 128 * (warpgroups as u32 + 1);
     let launch = Launch::new(
-        [blocks, heads as u32, count as u32],
+        [blocks, problem.value_heads as u32, count as u32],
         threads,
-        walk_bytes(key_dim, warpgroups) as u32,
+        walk_bytes(decays, key_dim, warpgroups) as u32,
     );
-    planner.launch(walk, launch, args);
+    planner.launch(walk, planner.overlapping(launch), args);
     slots::hand_on(
         planner,
         &problem.slots,
@@ -224,12 +278,16 @@ mod tests {
     #[test]
     fn sizes_are_what_the_kernels_declare() {
         // Taken from the constants of package.cuh, prepare.cu, prepare_head.cu and walk.cu by their compiler.
-        assert_eq!([60, 64, 128].map(package_bytes), [41_216, 41_216, 66_048]);
+        use Decays::{PerChannel, PerHead};
+        let package = |decays| [60, 64, 128].map(|key_dim| Package::new(decays, key_dim));
+        let of = |of_keys, own| Package { of_keys, own };
+        assert_eq!(package(PerChannel), [of(0, 41_216), of(0, 41_216), of(0, 66_048)]);
+        assert_eq!(package(PerHead), [of(16_384, 16_912), of(16_384, 16_912), of(32_768, 16_912)]);
         let prepare = |decays| [64, 128].map(|key_dim| prepare_bytes(decays, key_dim));
-        assert_eq!(prepare(Decays::PerChannel), [36_608, 52_480]);
-        assert_eq!(prepare(Decays::PerHead), [37_136, 52_496]);
-        assert_eq!(walk_bytes(64, 1), 157_440);
-        assert_eq!(walk_bytes(128, 1), 231_936);
-        assert_eq!(walk_bytes(128, 2), 182_272);
+        assert_eq!(prepare(PerChannel), [36_608, 52_480]);
+        assert_eq!(prepare(PerHead), [71_712, 71_712]);
+        let walk = |decays| [(64, 1), (128, 1), (128, 2)].map(|(k, n)| walk_bytes(decays, k, n));
+        assert_eq!(walk(PerChannel), [157_440, 231_936, 182_272]);
+        assert_eq!(walk(PerHead), [133_680, 182_832, 215_600]);
     }
 }

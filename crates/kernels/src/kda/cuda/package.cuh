@@ -1,12 +1,18 @@
-// What prepare.cu leaves of a chunk of 64 tokens of one value head, and what walks the state reads: a package.
+// What prepare.cu or prepare_head.cu leaves of a chunk of 64 tokens, and what walks the state reads: a package a value head.
 //
-// All in f16, rows of 128 bytes whose 16-byte pieces are permuted (piece ^ row % 8), as ldmatrix and wgmma like them:
+// Its matrices are f16, rows of 128 bytes whose 16-byte pieces are permuted (piece ^ row % 8), as ldmatrix and wgmma like them:
 //   kd   [KP / 64][64 tokens][64 channels]  k e^G                G: sum of g from the chunk's start, the token's included
 //   qd   the same                           scale q e^G
 //   ke   the same                           k e^{G_end - G}
 //   m    [64][64]                           (I - L)^-1 Diag(beta): U = m (V - kd S)
 //   aq   [64][64]                           Tril(A^q)
-// and in f32 decay [KP], e^{G_end}. KP is KD padded to a multiple of 64; what is padding is 0, decays then 1.
+// and, in f32, decay [KP], e^{G_end}. KP is KD padded to a multiple of 64; what is padding is 0, decays then 1.
+//
+// With one decay a head (PER_HEAD), kd and ke are k with a number a token in front, and qd is q: value heads of a key head share
+//   k    [KP / 64][64 tokens][64 channels]  normalised if asked for
+//   q    the same, times scale
+// in front of the packages of their chunk, and a package is m, aq and, in f32, from_start [64], e^G, to_end [64], e^{G_end - G}, and
+// e^{G_end} four times.
 //
 // f16 rather than bf16, whatever the inputs: all of these are bounded by the keys' and queries' size, and three more bits
 // are an error of 6e-4 where bf16 gives 5e-3 with slow gates (README.md).
@@ -14,15 +20,28 @@
 // Packages lie in the order of (chunk slot, value head). A packed sequence that starts at token s has chunk slots from
 // s / 64 + its number on: never two in one, and never more than total / 64 + N.
 //
-// Macros: KD, the key channels.
+// Macros: KD, the key channels; PER_HEAD (0 if not given).
+
+#ifndef PER_HEAD
+#define PER_HEAD 0
+#endif
 
 constexpr int CHUNK = 64;
 constexpr int KP = (KD + 63) / 64 * 64;
 constexpr int BOX_BYTES = CHUNK * 128;  // 64 rows of 64 channels
 constexpr int KEY_BYTES = KP / 64 * BOX_BYTES;
-constexpr int QD_AT = KEY_BYTES, KE_AT = 2 * KEY_BYTES, M_AT = 3 * KEY_BYTES, AQ_AT = M_AT + BOX_BYTES;
-constexpr int DECAY_AT = AQ_AT + BOX_BYTES;
-constexpr int PACKAGE_BYTES = DECAY_AT + KP * 4;
+// Of a key head, ahead of a chunk's packages.
+constexpr int OF_KEYS = PER_HEAD ? 2 * KEY_BYTES : 0;
+// Where the matrices lie that a walk needs of a chunk, those of the key head first.
+constexpr int QD_AT = KEY_BYTES, KE_AT = PER_HEAD ? 0 : 2 * KEY_BYTES, M_AT = (PER_HEAD ? 2 : 3) * KEY_BYTES, AQ_AT = M_AT + BOX_BYTES;
+constexpr int MATRIX_BYTES = AQ_AT + BOX_BYTES;
+// A package: matrices, and numbers in f32 behind them.
+constexpr int NUMBERS_AT = MATRIX_BYTES - OF_KEYS;
+constexpr int TO_END_AT = CHUNK * 4, DECAY_AT = PER_HEAD ? 2 * CHUNK * 4 : 0;
+constexpr int NUMBER_BYTES = DECAY_AT + (PER_HEAD ? 4 : KP) * 4;
+constexpr int PACKAGE_BYTES = NUMBERS_AT + NUMBER_BYTES;
+
+DEVICE i64 chunk_bytes(int heads, int value_heads) { return (i64)heads * OF_KEYS + (i64)value_heads * PACKAGE_BYTES; }
 
 // Where a 16-byte piece (8 channels) of a row lies in its matrix.
 DEVICE int piece_at(int row, int piece) { return (piece >> 3) * BOX_BYTES + row * 128 + (((piece ^ row) & 7) << 4); }

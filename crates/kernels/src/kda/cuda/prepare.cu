@@ -56,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
     kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
                 unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
                 int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
+  let_next_start();
   extern __shared__ __align__(128) unsigned char shared[];
   const int thread = threadIdx.x, value_head = blockIdx.x;
   const int head = heads == value_heads ? value_head : value_head / (value_heads / heads);
@@ -250,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
     }
     if (thread < KP) {
       const float sum = logs[thread] + logs[KP + thread] + logs[2 * KP + thread] + logs[3 * KP + thread];
-      ((float*)(package + DECAY_AT))[thread] = exp2f(sum);
+      ((float*)(package + NUMBERS_AT))[thread] = exp2f(sum);
     }
   }
 
@@ -323,10 +324,10 @@ extern "C" __global__ void __launch_bounds__(128, 4)
       put_keys(half_later * 16 + i, half_earlier * 16 + j, half[0], half[1]);
     }
   }
-  clear_above(package, warp, lane);
+  clear_above(package + AQ_AT, warp, lane);
   __syncthreads();
 
   solve(b, inverse, thread);
   __syncthreads();
-  store_inverse(package, inverse, writes, thread);
+  store_inverse(package + M_AT, inverse, writes, thread);
 }

@@ -33,20 +33,20 @@ struct Maybe {
 };
 
 // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns.
-DEVICE void clear_above(unsigned char* package, int warp, int lane) {
+DEVICE void clear_above(unsigned char* aq, int warp, int lane) {
   const u32 none[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int turn = 0; turn < 2; turn++) {
     const int block = turn * 4 + warp;  // the first four are those right of the diagonal by one, and the last of all
     if (block < 6) {
       const int i = block < 3 ? block : block == 4 ? 1 : 0, j = block < 3 ? block + 1 : block == 5 ? 2 : 3;
-      store_piece(package + AQ_AT + piece_at(i * 16 + (lane >> 1), j * 2 + (lane & 1)), none);
+      store_piece(aq + piece_at(i * 16 + (lane >> 1), j * 2 + (lane & 1)), none);
     }
   }
 }
 
-// The package's m: what `solve` left, each column times the write strength of its token.
-DEVICE void store_inverse(unsigned char* package, const float* inverse, const float* writes, int thread) {
+// A package's m: what `solve` left, each column times the write strength of its token.
+DEVICE void store_inverse(unsigned char* m, const float* inverse, const float* writes, int thread) {
   const int j = (thread & 7) * 8;
   const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);
 #pragma unroll
@@ -61,7 +61,7 @@ DEVICE void store_inverse(unsigned char* package, const float* inverse, const fl
         words[2] = pack(high.x * high_writes.x, high.y * high_writes.y);
         words[3] = pack(high.z * high_writes.z, high.w * high_writes.w);
       }
-      store_piece(package + M_AT + piece_at(i, thread & 7), words);
+      store_piece(m + piece_at(i, thread & 7), words);
     }
   }
 }

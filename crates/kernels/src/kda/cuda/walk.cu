@@ -2,6 +2,13 @@
 //
 //   X = V - kd S;  U = m X;  O = qd S + aq U;  S <- Diag(e^{G_end}) S + ke^T U
 //
+// or, with one decay a head, of prepare_head.cu: there kd, qd and ke are k, q and k with numbers of their tokens in front, which are
+// applied to sums: to k S and to q S, and to U for the state.
+//
+// What is read of shared memory waits until products that were started before have left the queue, and products wait in turn: with one
+// decay a head and one warpgroup a block (EARLY), numbers and values are read a product ahead, and qd S is halved, to run while left
+// operands are made. Two warpgroups fill each other's gaps, and a decay a channel leaves no registers for it.
+//
 // A warpgroup has 64 value columns of a head and keeps S^T [64, KP] in f32 registers. All products are taken transposed
 // (S^T kd^T and so on), so that every left operand is a register tile which the warpgroup has just computed and every right
 // one lies in shared memory as prepare.cu left it: nothing but values and outputs passes between threads.
@@ -13,11 +20,11 @@
 // a whole one because registers change hands by warpgroups.
 //
 // Launch: grid (ceil(VD / (64 WARPGROUPS)), HV, sequences), 128 (WARPGROUPS + 1) threads, SHARED_BYTES of dynamic
-// shared memory. Macros: KD (up to 128), VD, STORAGE (0 or 1), WARPGROUPS, STAGES, DTYPE=f16. Arguments as in recurrent.cu.
+// shared memory. Macros: KD (up to 128), VD, STORAGE (0 or 1), PER_HEAD, WARPGROUPS, STAGES, DTYPE=f16. Arguments as in recurrent.cu.
 
+constexpr bool EARLY = PER_HEAD && WARPGROUPS == 1;
 constexpr int VALUE_BYTES = BOX_BYTES;                  // 64 tokens of 64 columns
-constexpr int MATRIX_BYTES = DECAY_AT;                 // of a package, without its decays
-constexpr int SMALL_BYTES = KP * 4 + WARPGROUPS * VALUE_BYTES;  // decays, then values
+constexpr int SMALL_BYTES = NUMBER_BYTES + WARPGROUPS * VALUE_BYTES;  // a package's numbers, then values
 constexpr int SHARED_BYTES = STAGES * (MATRIX_BYTES + SMALL_BYTES) + WARPGROUPS * BOX_BYTES + 1024;  // outputs; to align
 
 // Named barriers, each of a warpgroup that computes and the one that copies: a group's outputs have been put, and have
@@ -57,9 +64,27 @@ DEVICE float half_low(u32 word) {
 
 DEVICE float half_high(u32 word) { return half_low(word >> 16); }
 
+// With one decay a head, numbers of the tokens that a lane's sums are of; otherwise none.
+struct OfTokens {
+  float2 at[8];
+  DEVICE void take(u32 numbers, int quad) {
+    if constexpr (PER_HEAD) {
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(at[i].x), "=f"(at[i].y) : "r"(numbers + (8 * i + 2 * quad) * 4) : "memory");
+      }
+    }
+  }
+  // Number `i` of sums that are laid out as a product leaves them, times its token's.
+  DEVICE float times(const float (&sums)[32], int i) const {
+    if constexpr (PER_HEAD) return sums[i] * (i % 2 == 0 ? at[i / 4].x : at[i / 4].y);
+    return sums[i];
+  }
+};
+
 extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     kda_walk(const unsigned char* packages, const u16* v, const void* initial, u16* o, float* final_state,
-             const int* offsets, const int* slots, int tokens, int value_heads, int types) {
+             const int* offsets, const int* slots, int tokens, int heads, int value_heads, int types) {
   extern __shared__ unsigned char dynamic[];
   __shared__ u64 barriers[2 * STAGES];
   const u32 stages = (shared_address(dynamic) + 1023) & ~1023u;
@@ -73,6 +98,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   const int block_column = blockIdx.x * WARPGROUPS * 64;
 
   if (slot < 0) {  // Padding: its rows of o are 0.
+    wait_for_previous();
     for (int i = thread; i < sequence.count * WARPGROUPS * 64; i += blockDim.x) {
       const int column = block_column + i % (WARPGROUPS * 64);
       if (column < VD) o[values_at + i / (WARPGROUPS * 64) * token_stride + column] = 0;
@@ -91,24 +117,28 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
 
   if (warp >= WARPGROUPS * 4) {
     if constexpr (WARPGROUPS == 2) registers_decrease<56>();
-    const unsigned char* package = packages + ((i64)sequence.chunk_slot * value_heads + value_head) * PACKAGE_BYTES;
+    const unsigned char* of_chunk = packages + sequence.chunk_slot * chunk_bytes(heads, value_heads);
+    const i64 own = (i64)heads * OF_KEYS + (i64)value_head * PACKAGE_BYTES, of_key_head = (i64)(value_head / (value_heads / heads)) * OF_KEYS;
     const u16* values = v + values_at;
+    // The launch ahead makes packages, and writes nothing else: all else can be read and written before it has ended.
+    wait_for_previous();
     for (int c = 0; c < chunks + STAGES; c++) {
       const int s = c % STAGES;
       const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
       if (c < chunks) {
         if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
         if (thread == WARPGROUPS * 128) {
-          mbarrier_expect(barrier, PACKAGE_BYTES);
-          bulk_load(stage, package, MATRIX_BYTES, barrier);
-          bulk_load(small, package + DECAY_AT, KP * 4, barrier);
+          mbarrier_expect(barrier, OF_KEYS + PACKAGE_BYTES);
+          if constexpr (PER_HEAD) bulk_load(stage, of_chunk + of_key_head, OF_KEYS, barrier);
+          bulk_load(stage + OF_KEYS, of_chunk + own, NUMBERS_AT, barrier);
+          bulk_load(small, of_chunk + own + NUMBERS_AT, NUMBER_BYTES, barrier);
         }
         for (int group = 0; group < WARPGROUPS; group++) {
-          load_values(small + KP * 4 + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
+          load_values(small + NUMBER_BYTES + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
                       block_column + group * 64, thread % 128);
         }
         arrive_with_copies(barrier);
-        package += (i64)value_heads * PACKAGE_BYTES;
+        of_chunk += chunk_bytes(heads, value_heads);
         values += CHUNK * token_stride;
       }
       // The chunk whose stage has just been taken over has its outputs ready.
@@ -143,21 +173,29 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     u32 packed[KP / 4];  // the state as left operands
     u32 values[16];      // [4 b + 2 n + r]: column `row` + 8 r, tokens 16 b + 8 n + 2 `quad` and the next
     float x[32], out[32];
-    // A chunk's first half: waits for it, and starts kd S. After the last chunk it computes with what lies there and nobody
-    // reads the product: a branch around it would make the compiler wait after every product.
-    auto begin = [&](u32 stage, u32 small, u32 barrier, u32 parity, bool there) {
+    // Waits for a chunk, and takes its values.
+    u32 large_values[2];
+    auto take_values = [&](u32 (&values)[16], u32 small, u32 barrier, u32 parity, bool there) {
       if (there) mbarrier_wait(barrier, parity);
-      u32 large_values[2] = {0, 0}, large_state[2] = {0, 0};
+      large_values[0] = large_values[1] = 0;
 #pragma unroll
       for (int b = 0; b < 4; b++) {
         u32 words[4];
-        load_matrices_transposed(words, small + KP * 4 + group * VALUE_BYTES + b * 2048 + value_lane);
+        load_matrices_transposed(words, small + NUMBER_BYTES + group * VALUE_BYTES + b * 2048 + value_lane);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           values[b * 4 + i] = words[i];
           large_values[i % 2] = larger_stored(large_values[i % 2], words[i]);
         }
       }
+    };
+
+    // Starts kd S. After the last chunk this computes with what lies there and nobody reads the product: a branch around it would make
+    // the compiler wait after every product.
+    OfTokens from_start;
+    float decay_of_head;
+    auto begin = [&](u32 stage, u32 small, bool there) {
+      u32 large_state[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < KP / 4; i++) {
         packed[i] = pack(state[2 * i], state[2 * i + 1]);
@@ -193,6 +231,10 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
 #pragma unroll
         for (int i = 0; i < KP / 4; i++) packed[i] = pack(state[2 * i], state[2 * i + 1]);
       }
+      if constexpr (PER_HEAD) {
+        if (EARLY) from_start.take(small, quad);
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(decay_of_head) : "r"(small + DECAY_AT) : "memory");
+      }
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < KP / 16; step++) {
@@ -203,21 +245,35 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       wgmma_commit();
     };
 
-    // Its second: decays the state, which has been packed, while kd S runs.
-    auto decay = [&](u32 decays) {
+    // Some steps of qd S.
+    auto ask = [&](u32 stage, int first_step, int end) {
+#pragma unroll
+      for (int step = first_step; step < end; step++) {
+        const u64 qd = descriptor_k_major<128>(stage + QD_AT + step / 4 * BOX_BYTES) + step % 4 * 2;
+        const u32* a = packed + step * 4;
+        wgmma_rs<0>(out, a[0], a[1], a[2], a[3], qd, step > 0);
+      }
+      wgmma_commit();
+    };
+
+    // Decays the state, which has been packed, while products of it run.
+    auto decay = [&](u32 numbers) {
 #pragma unroll
       for (int i = 0; i < KP / 8; i++) {
-        float decay_0, decay_1;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(decay_0), "=f"(decay_1)
-                     : "r"(decays + (8 * i + 2 * quad) * 4)
-                     : "memory");
+        float decay_0 = decay_of_head, decay_1 = decay_of_head;
+        if constexpr (!PER_HEAD) {
+          asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                       : "=f"(decay_0), "=f"(decay_1)
+                       : "r"(numbers + (8 * i + 2 * quad) * 4)
+                       : "memory");
+        }
         state[4 * i] *= decay_0, state[4 * i + 1] *= decay_1;
         state[4 * i + 2] *= decay_0, state[4 * i + 3] *= decay_1;
       }
     };
 
-    begin(stages, smalls, full, 0, chunks > 0);
+    take_values(values, smalls, full, 0, chunks > 0);
+    begin(stages, smalls, chunks > 0);
     if (chunks > 0) decay(smalls);
     // Stages are unrolled so that descriptors are known but for the block's base: worked out from a running stage they pass
     // through vector registers, and every product waits for the last one to let go of its descriptor.
@@ -227,14 +283,32 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
         const int c = round * STAGES + s;
         if (c >= chunks) break;
         const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES;
+        const int n = (s + 1) % STAGES;
+        const u32 next = stages + n * MATRIX_BYTES, next_small = smalls + n * SMALL_BYTES;
+        auto take_next = [&](u32 (&to)[16]) {
+          take_values(to, next_small, full + n * 8, (s + 1 == STAGES ? round + 1 : round) % 2, c + 1 < chunks);
+        };
+        u32 coming[16];
+        if (EARLY) take_next(coming);
+        if (!EARLY) from_start.take(small, quad);
         wgmma_wait<0>();
         keep(x);
+        if constexpr (EARLY) {
+          wgmma_fence();
+          ask(stage, 0, KP / 32);
+        }
         u32 left[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) {
           const float f = factor[i % 2];
-          left[i] = pack(widen_low(values[i]) * f - x[2 * i], widen_high(values[i]) * f - x[2 * i + 1]);
+          left[i] = pack(widen_low(values[i]) * f - from_start.times(x, 2 * i), widen_high(values[i]) * f - from_start.times(x, 2 * i + 1));
         }
+        if constexpr (EARLY) {
+#pragma unroll
+          for (int i = 0; i < 16; i++) values[i] = coming[i];
+        }
+        OfTokens to_end;
+        to_end.take(small + TO_END_AT, quad);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 4; step++) {
@@ -242,17 +316,12 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
           wgmma_rs<0>(x, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], m, step > 0);
         }
         wgmma_commit();
-#pragma unroll
-        for (int step = 0; step < KP / 16; step++) {
-          const u64 qd = descriptor_k_major<128>(stage + QD_AT + step / 4 * BOX_BYTES) + step % 4 * 2;
-          const u32* a = packed + step * 4;
-          wgmma_rs<0>(out, a[0], a[1], a[2], a[3], qd, step > 0);
-        }
-        wgmma_commit();
+        ask(stage, EARLY ? KP / 32 : 0, KP / 16);
         wgmma_wait<1>();
         keep(x);
 #pragma unroll
-        for (int i = 0; i < 16; i++) left[i] = pack(x[2 * i], x[2 * i + 1]);
+        for (int i = 0; i < 16; i++) left[i] = pack(to_end.times(x, 2 * i), to_end.times(x, 2 * i + 1));
+        from_start.take(small, quad);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < 4; step++) {
@@ -260,26 +329,37 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
           wgmma_rs<1>(state, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], ke, 1);
         }
         wgmma_commit();
+        u32 whole[16];  // U without the numbers that the state wants
+        if constexpr (PER_HEAD) {
+#pragma unroll
+          for (int i = 0; i < 16; i++) whole[i] = pack(x[2 * i], x[2 * i + 1]);
+          wgmma_wait<1>();
+          keep(out);
+#pragma unroll
+          for (int i = 0; i < 32; i++) out[i] = from_start.times(out, i);
+          wgmma_fence();
+        }
 #pragma unroll
         for (int step = 0; step < 4; step++) {
           const u64 aq = descriptor_k_major<128>(stage + AQ_AT) + step * 2;
-          wgmma_rs<0>(out, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], aq, 1);
+          const u32* a = (PER_HEAD ? whole : left) + step * 4;
+          wgmma_rs<0>(out, a[0], a[1], a[2], a[3], aq, 1);
         }
         wgmma_commit();
         wgmma_wait<1>();
         keep(state);
         const float back[2] = {inverse_of_power(factor[0]), inverse_of_power(factor[1])};
+        if (!EARLY) take_next(values);
         // The next chunk's first product runs while this one's outputs are stored.
-        const int n = (s + 1) % STAGES;
-        begin(stages + n * MATRIX_BYTES, smalls + n * SMALL_BYTES, full + n * 8, (s + 1 == STAGES ? round + 1 : round) % 2,
-              c + 1 < chunks);
+        begin(next, next_small, c + 1 < chunks);
+        if (EARLY && c + 1 < chunks) decay(next_small);
         wgmma_wait<1>();
         keep(out);
         mbarrier_arrive(empty + s * 8);
         if (c > 0) named_barrier_sync(OUTPUTS_READ + group, BARRIER_THREADS);
         put_outputs(tiles + group * BOX_BYTES, out, back, warp, lane);
         named_barrier_arrive(OUTPUTS_PUT + group, BARRIER_THREADS);
-        if (c + 1 < chunks) decay(smalls + n * SMALL_BYTES);
+        if (!EARLY && c + 1 < chunks) decay(next_small);
       }
     }
     wgmma_wait<0>();
