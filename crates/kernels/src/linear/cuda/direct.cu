@@ -29,7 +29,12 @@
 //
 // Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, BLOCKS (with INTEGERS: 0, 32, 16 of eight bits, or 128 of four
 // bits for one row), OFFSET (for one row: whether w_offset is given; for more than eight whether that or w_zero is), TOKENS
-// (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
+// (1, 8, 16, 32: at least `tokens`), NORMED and X_F32 (of one row), THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4), PARTS (1; more for
+// several rows, without THROUGH, SWIGLU and TAPS).
+//
+// With PARTS above 1 so many neighbouring blocks have the same columns, and a part of the depth each, which is whole rounds; the grid is
+// a multiple of it. They leave their sums in partial [PARTS, tokens, columns], and the last one to have done so adds them up and finishes
+// the columns. counters [grid / PARTS] are 0 before and behind the kernel.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     linear_direct(const char* __restrict__ x, const Weight* __restrict__ w, const void* __restrict__ norm,
@@ -39,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                   const void* conv_weight, const void* conv_bias, const float* initial_state, float* final_state,
                   const int* state_indices, int conv_weight_f32, int conv_bias_f32, int conv_silu, int conv_first,
                   int conv_channels, const void* __restrict__ w_scale, const unsigned char* __restrict__ w_zero,
-                  const float* __restrict__ w_offset, int factor_bits) {
+                  const float* __restrict__ w_offset, int factor_bits, float* partial, int* counters) {
 #if TOKENS == 1
   tokens = 1;
 #endif
@@ -52,19 +57,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Around parked[THREADS];  // of each thread's first output, read beside x: there are no registers left for it
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int rounds = ceil_div(inputs, ROUND);
-  // ---- The block's columns.
-  const int first = (u32)columns * blockIdx.x / gridDim.x;
-  const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first, tiles = ceil_div(count, TILE);
+  // ---- The block's part of the depth, and its columns.
+  const int part = blockIdx.x % PARTS, depth = inputs / PARTS, rounds = ceil_div(depth, ROUND);
+  const u32 share = blockIdx.x / PARTS, shares = gridDim.x / PARTS;
+  const int first = (u32)columns * share / shares;
+  const int count = (u32)columns * (share + 1) / shares - first, tiles = ceil_div(count, TILE);
   // ---- Shared memory: rows of x, and the sums [held][WARPS][tokens][SUM_STRIDE].
-  const Layout layout = Layout::of(tokens, inputs);
+  const Layout layout = Layout::of(tokens, depth);
   const u32 x_at = shared_address(shared);
   float* const sums = (float*)(shared + layout.bytes);
 #if GROUPED
   float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], and as many as a tile reads beyond
-  const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
+  const int groups = ceil_div(depth, 128), w_rows = SWIGLU ? 2 * count : count;
 #endif
-  const Tokens x_rows = layout.rows(x, norm, tokens, inputs, norm_f32, (char*)shared, x_at);
+  const Tokens x_rows = layout.rows(x, norm, tokens, depth, norm_f32, (char*)shared, x_at);
   const Outputs outputs = {bias,   residual, o0,     o1,      o2,       o3,      o4,     o5,   start1, start2,
                            start3, start4,   start5, columns, bias_f32, out_f32, SWIGLU, scale};
 
@@ -76,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int all_blocks = ceil_div(inputs, BLOCK), w_rows = SWIGLU ? 2 * columns : columns;
   const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
   const int of_loads = OF_LANE == 2 ? lane % 4 : lane % 2 * LOADED_BLOCKS + lane % 4 / 2, next_block = FOLDED ? LOADED_BLOCKS : 1;
-  const int pair = FOLDED ? of_loads : has_blocks ? lane % 4 * 2 : 0, own_block = warp * BATCHED_BLOCKS + pair;
+  const int pair = FOLDED ? of_loads : has_blocks ? lane % 4 * 2 : 0, own_block = part * (depth / BLOCK) + warp * BATCHED_BLOCKS + pair;
   int fed_block = own_block, fed_row = 0, fed_other = 0;
 #endif
   const Weight *low = w, *high = w;
@@ -92,8 +98,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     low_there = row < here;
     high_there = SWIGLU ? low_there : row + 8 < here;
     const int low_row = start + (low_there ? row : 0), high_row = start + (high_there ? row + (SWIGLU ? columns : 8) : 0);
-    low = w + ((i64)low_row * inputs + own) / PER_BYTE;
-    high = w + ((i64)high_row * inputs + own) / PER_BYTE;
+    low = w + ((i64)low_row * inputs + part * depth + own) / PER_BYTE;
+    high = w + ((i64)high_row * inputs + part * depth + own) / PER_BYTE;
 #if BLOCKS
     fed_row = low_row, fed_other = high_row, fed_block = own_block;
 #elif WEIGHT_BITS == 4
@@ -103,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const auto load = [&](Batch& batch) {
 #pragma unroll
     for (int s = 0; s < LOADS; s++) {
-      const bool inside = fed_column + s * LOADED < inputs && fed_tile < tiles;
+      const bool inside = fed_column + s * LOADED < depth && fed_tile < tiles;
       batch.low[s] = load_weights(low + s * LOADED / PER_BYTE, inside && low_there);
       batch.high[s] = load_weights(high + s * LOADED / PER_BYTE, inside && high_there);
     }
@@ -126,8 +132,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int f = 0; f < FACTORS; f++) {
         // The lane finishes sums to which others give columns of this group, whether or not it has some itself.
         const int column = fed_column - lane % 4 * PIECE + f * 128;
-        const int at = GROUPED ? column / 128 * (SWIGLU ? 2 * columns : columns) : 0;
-        const bool inside = column < inputs && fed_tile < tiles;
+        const int at = GROUPED ? (part * depth + column) / 128 * (SWIGLU ? 2 * columns : columns) : 0;
+        const bool inside = column < depth && fed_tile < tiles;
         if (inside && low_there) batch.low_zero[f] = __ldg(low_zero + at);
         if (inside && high_there) batch.high_zero[f] = __ldg(high_zero + at);
       }
@@ -148,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
 #if GROUPED
   for (int group = warp; group < groups; group += WARPS) {
-    const i64 from = (i64)group * (SWIGLU ? 2 * columns : columns) + first;
+    const i64 from = (i64)(part * groups + group) * (SWIGLU ? 2 * columns : columns) + first;
     for (int row = lane; row < w_rows; row += 4 * 32) {
       float value[4];
 #pragma unroll
@@ -172,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // Of the output that the thread finishes first, what stands around it.
   int at_once = min(held * TILE, count);
   int token = TOKENS == 1 ? 0 : thread / max(at_once, 1), column = thread - token * at_once;
-  const bool finishes = thread < at_once * tokens;
+  const bool finishes = PARTS == 1 && thread < at_once * tokens;
   const auto factor_of_column = [&](int column) { return GROUPED || BLOCKS ? SUM_FACTOR : factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR; };
   if (!GROUPED && !BLOCKS && finishes) {
     bring((const char*)w_scale + (i64)(first + column) * (factor_bits / 8));
@@ -196,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   {
     Around around;
 #if READY
-    arrival.begin(x_at, x, layout.bytes);
+    arrival.begin(x_at, x + part * layout.bytes, layout.bytes);
     read_around(around, finishes);
     arrival.end();
 #elif THROUGH
@@ -453,12 +459,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = thread; i < at_once * tokens; i += THREADS) {
       token = TOKENS == 1 ? 0 : i / at_once;
       column = tile * TILE + i - token * at_once;
+#if PARTS == 1
       Around around;
       if (i == thread && tile == 0) {
         around = parked[thread];
       } else {
         read_around(around, true);
       }
+#endif
       const int here = column - tile * TILE;
       const float* const from = sums + (here / TILE * WARPS * tokens + token) * SUM_STRIDE + here % TILE;
       float value = 0.0f, up = 0.0f;
@@ -467,6 +475,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         value += from[other * tokens * SUM_STRIDE];
         if (SWIGLU) up += from[other * tokens * SUM_STRIDE + 8];
       }
+#if PARTS > 1
+      partial[((i64)part * tokens + token) * columns + first + column] = value;
+#else
 #if NORMED
       float squared = 0.0f;
       for (int s = 0; s < layout.segments; s++) squared += x_rows.squares[token * layout.segments + s];
@@ -480,6 +491,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return finished;
 #endif
       });
+#endif
     }
   }
+#if PARTS > 1
+  // ---- The sums of all parts, in one order whichever block is the last.
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (thread == 0) last = atomicAdd(counters + share, 1) == PARTS - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (thread == 0) counters[share] = 0;
+  for (int i = thread; i < count * tokens; i += AT_LAST * THREADS) {
+    Around around[AT_LAST];
+    float value[AT_LAST] = {};
+#pragma unroll
+    for (int o = 0; o < AT_LAST; o++) {
+      const int here = i + o * THREADS;
+      const bool there = here < count * tokens;
+      token = there ? here / count : 0, column = there ? here - token * count : 0;
+      read_around(around[o], there);
+#pragma unroll
+      for (int of = 0; of < PARTS; of++) value[o] += load_current(partial + ((i64)of * tokens + token) * columns + first + column);
+    }
+#pragma unroll
+    for (int o = 0; o < AT_LAST; o++) {
+      if (i + o * THREADS >= count * tokens) break;
+      outputs.finish(value[o] * around[o].factor, 0.0f, around[o].of, [](float finished) { return finished; });
+    }
+  }
+#endif
 }

@@ -55,6 +55,9 @@ const BLOCK: usize = 32;
 /// Times that a block may read x from the second cache.
 const AGAIN: usize = 2;
 
+/// Parts of the depth, for as many blocks, where one has no room for its rows of x: the fewest that have it.
+const SPLITS: [usize; 2] = [2, 4];
+
 /// Shared memory that leaves the first cache room for the weights on their way, bytes.
 const LITTLE: usize = 80 << 10;
 
@@ -128,6 +131,8 @@ struct Form {
     squared: bool,
     /// Of a convolution, 0 for none.
     taps: usize,
+    /// Into so many the depth is cut.
+    parts: usize,
 }
 
 impl Form {
@@ -151,6 +156,7 @@ impl Form {
             swiglu: problem.swiglu,
             squared: problem.squared,
             taps: problem.convolution.as_ref().map_or(0, |of| of.width),
+            parts: share.parts,
         }
     }
 
@@ -159,8 +165,9 @@ impl Form {
         let most = if self.weights.integers() && self.blocks == 0 { 16 } else { FEW };
         let tokens = if self.tokens <= most { FEW } else { MOST };
         let (residual, swiglu, squared, taps) = (false, false, false, 0);
-        let (grouped, offset) = (false, false);
-        Self { grouped, offset, tokens, normed, x_f32, residual, swiglu, squared, taps, ..self }
+        let (grouped, offset, parts) = (false, false, 1);
+        let of_x = Self { tokens, normed, x_f32, ..self };
+        Self { grouped, offset, residual, swiglu, squared, taps, parts, ..of_x }
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
@@ -190,7 +197,8 @@ impl Form {
             .define("WEIGHT_BITS", if weights.four_bits() { 4 } else { 8 })
             .define("TOKENS", tokens)
             .define("BLOCKS", blocks)
-            .define("TAPS", self.taps);
+            .define("TAPS", self.taps)
+            .define("PARTS", self.parts);
         flags.into_iter().fold(source, |source, (name, flag)| source.define(name, u8::from(flag)))
     }
 }
@@ -249,6 +257,12 @@ fn in_registers(problem: &LinearProblem, weights: Weights) -> bool {
     weights.block(problem).is_some() || one && by_groups(problem, SCALED)
 }
 
+/// Among how many blocks, or groups of one for each part of the depth, the columns are shared out.
+fn shares(problem: &LinearProblem, here: &CudaCapabilities, parts: usize) -> usize {
+    let blocks = blocks(problem, here);
+    (blocks / parts).max(blocks.min(1))
+}
+
 /// What a block has in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
@@ -258,6 +272,8 @@ struct Share {
     held: usize,
     /// Whether x does not lie there.
     through: bool,
+    /// Into so many the depth is cut, of which a block has one.
+    parts: usize,
     /// Bytes that x takes, and all.
     x: usize,
     bytes: usize,
@@ -268,18 +284,26 @@ impl Share {
     fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
         let all = problem.tokens;
         let mut sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
-        sizes.find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
+        sizes.find_map(|tokens| {
+            let of_parts = |parts| Self::of_rows(problem, weights, tokens, parts, here);
+            // Measured on Hopper alone.
+            let many = tokens > 16 && here.compute >= ComputeCapability::new(9, 0);
+            let parts = || SPLITS.into_iter().filter(|_| many).find_map(of_parts);
+            of_parts(1).or_else(parts).or_else(|| of_parts(0))
+        })
     }
 
-    /// All tiles' sums, or as many as take little, or as there is room for. Rows of x that have no room beside them are read where
-    /// they are multiplied, if a block has so few tiles that it reads them as few times.
+    /// All tiles' sums, or as many as take little, or as there is room for beside so many parts of the depth; with none x is read where it
+    /// is multiplied. Both is for calls of few tiles a block, and parts for weights with factors of groups.
     fn of_rows(
         problem: &LinearProblem,
         weights: Weights,
         tokens: usize,
+        parts: usize,
         here: &CudaCapabilities,
     ) -> Option<Self> {
-        let inputs = problem.inputs;
+        let (through, parts) = (parts == 0, parts.max(1));
+        let inputs = problem.inputs / parts;
         let converts = here.compute >= ComputeCapability::new(8, 9);
         let folded = weights.block(problem).is_some() && tokens > FEW;
         let halved =
@@ -298,8 +322,17 @@ impl Share {
         let x = (tokens * (2 * columns + 64 + 4 * segments + beside_x) + more).next_multiple_of(16);
         let sums = tokens.max(1) * 4 * WARPS * SUM_STRIDE;
         let tile = if problem.swiglu { ROWS / 2 } else { ROWS };
-        let share = problem.columns().div_ceil(blocks(problem, here).max(1));
-        let tiles = share.div_ceil(tile).max(1);
+        let tiles_of = |share: usize| share.div_ceil(tile).max(1);
+        let share_of = |parts| problem.columns().div_ceil(shares(problem, here, parts).max(1));
+        let (share, few) = (share_of(parts), tiles_of(share_of(1)) <= AGAIN);
+        let tiles = tiles_of(share);
+        let whole = problem.inputs.is_multiple_of(parts * weights.round(by_block));
+        let plain = !problem.swiglu && problem.convolution.is_none();
+        let in_parts = few && whole && plain && problem.scales == Some(Scales::Groups);
+        let registers = folded || weights.block(problem).is_none() && !problem.zeros;
+        if parts > 1 && !in_parts || through && (halved || !registers || !few) {
+            return None;
+        }
         let grouped = by_groups(problem, SCALED) && !in_registers(problem, weights);
         let grouped = grouped && problem.tokens > 0;
         let rows = if problem.swiglu { 2 * share } else { share };
@@ -307,20 +340,14 @@ impl Share {
         // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
         let parked = if problem.convolution.is_some() { 20 << 10 } else { 10 << 10 };
         let most = (here.shared_bytes as usize).checked_sub(parked + factors)?;
-        let beside = |x: usize, through: bool| {
-            [LITTLE.min(most), most].into_iter().find_map(|room| {
-                let fit = room.checked_sub(x)? / sums;
-                let ring = weights.ring(by_block);
-                let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
-                let held = if fit >= tiles { tiles } else { whole? };
-                Some(Self { tokens, held, through, x, bytes: x + held * sums + factors })
-            })
-        };
-        let through = || {
-            let registers = folded || weights.block(problem).is_none() && !problem.zeros;
-            (!halved && registers && tiles <= AGAIN).then(|| beside(0, true)).flatten()
-        };
-        beside(x, false).or_else(through)
+        let x = if through { 0 } else { x };
+        [LITTLE.min(most), most].into_iter().find_map(|room| {
+            let fit = room.checked_sub(x)? / sums;
+            let ring = weights.ring(by_block);
+            let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
+            let held = if fit >= tiles { tiles } else { whole? };
+            Some(Self { tokens, held, through, parts, x, bytes: x + held * sums + factors })
+        })
     }
 }
 
@@ -331,13 +358,13 @@ arguments! {
         inputs: i32, columns: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, scale: f32, eps: f32, held: i32,
         conv_weight: Nullable, conv_bias: Nullable, initial_state: Nullable, final_state: Nullable, state_indices: Nullable,
         conv_weight_f32: i32, conv_bias_f32: i32, conv_silu: i32, conv_first: i32, conv_channels: i32, w_scale: Pointer,
-        w_zero: Nullable, w_offset: Nullable, factor_bits: i32,
+        w_zero: Nullable, w_offset: Nullable, factor_bits: i32, partial: Nullable, counters: Nullable,
     }
 }
 
 arguments! {
     LinearDirectReady: linear_direct_ready {
-        x: Pointer, norm: Nullable, to: Pointer, tokens: i32, inputs: i32, norm_f32: i32, eps: f32,
+        x: Pointer, norm: Nullable, to: Pointer, tokens: i32, inputs: i32, norm_f32: i32, eps: f32, depth: i32,
     }
 }
 
@@ -353,7 +380,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let normed = !stored && problem.norm.is_some();
     let x_dtype = if stored { problem.dtype } else { problem.x_dtype };
     let rows = several && !share.through;
-    let ready = rows.then(|| planner.scratch(share.x.div_ceil(4))).transpose()?;
+    let ready = rows.then(|| planner.scratch((share.parts * share.x).div_ceil(4))).transpose()?;
     let eps = problem.norm.map_or(0.0, |norm| norm.eps) as f32;
     let (w, bias) = (planner.required("w")?, planner.input("bias")?);
     let residual = planner.input("residual")?;
@@ -370,8 +397,13 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let initial_state = planner.input("initial_state")?;
     let final_state = convolution.map(|_| planner.output("final_state")).transpose()?;
     let state_indices = planner.input("state_indices")?;
-    let blocks = blocks(problem, planner.here());
+    let shares = shares(problem, planner.here(), share.parts);
+    let blocks = shares * share.parts;
     int(problem.columns() * blocks)?;
+    let sums = share.parts * problem.tokens * problem.columns();
+    let in_parts = share.parts > 1;
+    let partial = in_parts.then(|| planner.scratch(sums)).transpose()?;
+    let counters = in_parts.then(|| planner.zeroed(shares)).transpose()?;
     for first in (0..problem.tokens.max(1)).step_by(share.tokens.max(1)) {
         let tokens = share.tokens.min(problem.tokens - first);
         let form = Form::of(problem, weights, tokens, share);
@@ -388,11 +420,15 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             let kernel = planner.kernel(&form.ready_source(planner.arch()))?;
             let norm_f32 = planner.is_f32("norm");
             let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
-            let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps };
+            let depth = int(problem.inputs / share.parts)?;
+            let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps, depth };
             let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
             let round = weights.round(by_block);
             let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
-            let launch = Launch::new([tokens as u32, 1, 1], 32 * segments.min(32) as u32, 0);
+            // A large block has no place beside the kernel ahead and begins when that has ended; but a norm is one block's.
+            let warps = segments.min(if normed { 32 } else { 8 });
+            let sharing = if normed { 1 } else { segments.div_ceil(warps) };
+            let launch = Launch::new([tokens as u32, sharing as u32, 1], 32 * warps as u32, 0);
             let launch = planner.overlapping(launch);
             planner.launch_ahead(kernel, launch, args);
         }
@@ -436,6 +472,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             w_zero: w_zero.as_deref(),
             w_offset: w_offset.as_deref(),
             factor_bits,
+            partial: partial.as_deref(),
+            counters: counters.as_deref(),
         };
         let mut launch = Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, share.bytes as u32);
         // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.

@@ -15,6 +15,7 @@ constexpr int ROUND = WARPS * BATCHED;   // and of all warps
 constexpr int SUM_STRIDE = 20;           // floats from token to token: no bank conflicts
 constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a product takes
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
+constexpr int AT_LAST = 4;  // outputs whose parts a thread reads at once
 constexpr int PIECES_AT_ONCE = X_F32 ? 1 : NORMED || GROUPED ? 2 : 4;  // of x, read by a warp: what there are registers for
 constexpr int OF_SEGMENT = 4 + (WEIGHT_BITS == 4 ? 32 / SUM_LANES * 8 : 0);  // bytes beside a segment of a row of x
 // With BLOCKS: columns of a block; blocks in what a lane's neighbours load at once, and in a batch; of each, the lanes that have it.
@@ -25,6 +26,7 @@ static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one f
 static_assert(!BLOCKS || INTEGERS && !GROUPED && (HALVED && COLUMNS == 1 || FOLDED), "blocks are of integers");
 static_assert(!OFFSET || BLOCKS == 32 && WEIGHT_BITS == 4 && (TOKENS == 1 || FOLDED), "offsets are of blocks of four bits; up to eight rows ask for them");
 static_assert(!BLOCKS || BLOCK == 32 || BLOCK == 16 && WEIGHT_BITS == 8 || TOKENS == 1 && WEIGHT_BITS == 4, "other blocks are of one row");
+static_assert(PARTS == 1 || TOKENS > 1 && !THROUGH && !SWIGLU && TAPS == 0, "parts of the depth are of rows that are ready");
 static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
 
 // A factor in f32 (32 bits), f16 (16) or bf16 (17).

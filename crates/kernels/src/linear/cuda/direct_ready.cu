@@ -1,23 +1,24 @@
 // Several rows of x made ready for direct.cu, which every block of it copies: normalised where there is a norm, in f16 by powers of
 // two (HALVED) or in bf16, in the order in which they are multiplied, with what stands beside them (direct_rows.cuh).
 //
-// x [tokens, inputs], f32 (X_F32) or bf16, 16-byte aligned; norm [inputs] (NORMED), f32 or bf16; to: Layout::bytes, 16-byte aligned.
+// x [tokens, inputs], f32 (X_F32) or bf16, 16-byte aligned; norm [inputs] (NORMED), f32 or bf16; to: Layout::bytes, 16-byte aligned,
+// for each `depth` of a row's columns, which are direct.cu's parts.
 //
-// Launch: grid tokens; block 32 * (segments of a row, columns rounded up to ROUND / SEGMENT, up to 32). May overlap the kernel ahead
-// of it. Source: as direct.cu's, this in its place. Macros: those of direct.cu; what stands around a product (RESIDUAL, SWIGLU,
-// TAPS, OFFSET) is 0.
+// Launch: grid (tokens, blocks that share a row: one with a norm); block 32 * (as many of the row's segments, columns rounded up to
+// ROUND / SEGMENT, up to 32). May overlap the kernel ahead of it. Source: as direct.cu's, this in its place. Macros: those of direct.cu;
+// what stands around a product (RESIDUAL, SWIGLU, TAPS, OFFSET) is 0, and PARTS 1.
 
 constexpr int HELD = 2;  // segments of a warp in registers; rows of more are read twice
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     linear_direct_ready(const char* __restrict__ x, const void* __restrict__ norm, char* __restrict__ to, int tokens, int inputs,
-                        int norm_f32, float eps) {
+                        int norm_f32, float eps, int depth) {
   __shared__ float squares[32];
   let_next_start();
-  const int token = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const Layout layout = Layout::of(tokens, inputs);
-  const auto rows = layout.rows(x, nullptr, tokens, inputs, norm_f32, to, to);
-  const int all = ceil_div(inputs, ROUND) * (ROUND / SEGMENT);
+  const int token = blockIdx.x, lane = threadIdx.x % 32, own_warps = blockDim.x / 32;
+  const int warp = blockIdx.y * own_warps + threadIdx.x / 32, warps = gridDim.y * own_warps;
+  const Layout layout = Layout::of(tokens, depth);
+  const int all = ceil_div(inputs, ROUND) * (ROUND / SEGMENT), of_part = ceil_div(depth, ROUND) * (ROUND / SEGMENT);
   const auto column_of = [&](int piece) { return piece * SEGMENT + lane * 8; };
   float weight[HELD][8];
   const auto weigh = [&](float (&weight)[8], int column) {
@@ -62,7 +63,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     const bool there = column_of(at) < inputs;
 #pragma unroll
     for (int i = 0; i < 8; i++) value[i] = there ? piece.get(i, X_F32) * (NORMED ? weight[i] * root : root) : 0.0f;
-    rows.keep<HALVED>(token, at, column_of(at), value);
+    char* begin = to;
+    int here = at;
+    for (; here >= of_part; here -= of_part) begin += layout.bytes;
+    layout.rows(x, nullptr, tokens, inputs, norm_f32, begin, begin).keep<HALVED>(token, here, column_of(here), value);
   };
 #pragma unroll
   for (int h = 0; h < HELD; h++) {

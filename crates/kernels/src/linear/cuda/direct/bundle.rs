@@ -1,6 +1,6 @@
 //! What the bundle holds of `direct`.
 
-use super::{BLOCK, FEW, Form, MOST, SCALED, Weights};
+use super::{BLOCK, FEW, Form, MOST, SCALED, SPLITS, Weights};
 use device::cuda::{ComputeCapability, GpuArch, KernelSource};
 
 /// What calls of models come to on Hopper.
@@ -18,12 +18,14 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         swiglu: false,
         squared: false,
         taps: 0,
+        parts: 1,
     };
     let normed_rows = Form { x_f32: false, ..from };
     let rows = Form { normed: false, ..normed_rows };
     let onto = |form: Form| Form { residual: true, ..form };
     let gated = |form: Form| Form { swiglu: true, ..form };
     let through = |form: Form| Form { through: true, ..form };
+    let in_parts = SPLITS.map(|parts| Form { parts, ..onto(rows) });
     let convolved = Form { taps: 4, ..from };
     let any = [rows, gated(rows), onto(rows)];
     let one = [&any[..], &[from, gated(from), convolved, normed_rows, onto(normed_rows)]].concat();
@@ -46,7 +48,8 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
             true => Form { weights, blocks: SCALED, ..*form },
             false => Form { weights, grouped, ..*form },
         };
-        forms.extend(integers.iter().map(form));
+        let parts = of(if grouped { &in_parts } else { &[] }, &[MOST]);
+        forms.extend(integers.iter().chain(&parts).map(form));
     }
     // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to; and Q6_K, where it stands among these: ways down, and heads.
     let one = of(&[from, gated(from), convolved, rows, onto(rows), onto(normed_rows)], &[1]);
@@ -58,8 +61,10 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
     ];
     // More rows meet factors before products, with or without an offset.
     let down = of(&[through(onto(rows))], &[16, MOST]);
-    let more = [&of(&any, &[16, MOST])[..], &down].concat();
-    let among = [of(&[normed_rows, onto(rows)], &[1]), of(&[rows, onto(rows)], &[FEW]), down];
+    let parts = of(&in_parts, &[MOST]);
+    let more = [&of(&any, &[16, MOST])[..], &down, &parts].concat();
+    let up_to_eight = of(&[rows, onto(rows)], &[FEW]);
+    let among = [of(&[normed_rows, onto(rows)], &[1]), up_to_eight, down, parts];
     let many = [
         (Weights::I8, false, BLOCK, more.clone()),
         (Weights::U4, false, BLOCK, more.clone()),

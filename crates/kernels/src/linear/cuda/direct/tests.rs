@@ -53,11 +53,32 @@ fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], 
     assert!(!share.through || tokens > FEW && tiles <= AGAIN);
     let whole = share.tokens == tokens || [FEW, 16].contains(&share.tokens);
     assert!(whole && share.tokens <= tokens, "{what}: {share:?}");
-    let batches = share.held * problem.inputs.div_ceil(weights.round(false));
+    let rounds = problem.inputs.div_ceil(weights.round(false));
+    let batches = share.held * rounds / share.parts;
+    let tiles =
+        if share.parts == 1 { tiles } else { parts_of(problem, share, rounds, &gpu(hopper)) };
     if tokens > 0 {
         let rings = batches.is_multiple_of(weights.ring(false)) && share.held < tiles;
         assert!(share.held == tiles || rings, "{what}: {share:?}");
     }
+}
+
+/// Tiles of blocks that have a part of the depth each.
+fn parts_of(
+    problem: &LinearProblem,
+    share: Share,
+    rounds: usize,
+    here: &CudaCapabilities,
+) -> usize {
+    assert!(share.tokens > 16 && share.tokens == problem.tokens && !share.through);
+    assert!(rounds.is_multiple_of(share.parts) && problem.scales == Some(Scales::Groups));
+    let shares = shares(problem, here, share.parts);
+    assert!(shares > 0 && shares * share.parts <= here.multiprocessors as usize);
+    // No fewer parts have room.
+    let weights = Weights::of(problem).unwrap();
+    let fewer = |parts| Share::of_rows(problem, weights, share.tokens, parts, here);
+    assert!((1..share.parts).all(|parts| fewer(parts).is_none()));
+    problem.columns().div_ceil(shares).div_ceil(ROWS)
 }
 
 #[test]
