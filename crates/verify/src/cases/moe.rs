@@ -234,6 +234,9 @@ fn phases(list: &mut List) {
     let kimi = |hidden, experts, top_k| Moe::kimi([1, hidden, experts, 512], top_k).narrow(e4m3);
     // Two experts, which all are chosen.
     list.add(Quick, "phase/h1536-e2", BF16, &granite(1536, 2, 2).always(2));
+    // None that every token takes.
+    list.add(Quick, "phase/h1536-e2-routed", BF16, &granite(1536, 2, 2));
+    list.add(Standard, "phase/h2048-e8-routed", BF16, &granite(2048, 8, 6));
     list.add(Standard, "phase/h1536-e8", BF16, &granite(1536, 8, 6).always(2));
     list.add(Standard, "phase/h2048-e8", BF16, &granite(2048, 8, 6).always(2));
     list.add(Standard, "phase/h1536-e8-sigmoid", BF16, &kimi(1536, 8, 6).always(2));
@@ -244,6 +247,7 @@ fn phases(list: &mut List) {
     // Rows of three chunks, experts of twice the width.
     let wide = |experts, top_k| Moe::kimi([1, 2304, experts, 1024], top_k).narrow(e4m3);
     list.add(Standard, "phase/h2304-e6", BF16, &wide(6, 3).always(1));
+    list.add(Standard, "phase/h2304-e6-routed", BF16, &wide(6, 3));
     list.add(Standard, "phase/h2304-e4", BF16, &wide(4, 2).always(2));
     list.add(Full, "phase/h2304-e12", BF16, &wide(12, 8).always(1));
     // As many of a token as h-tiny has.
