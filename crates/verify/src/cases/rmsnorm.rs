@@ -56,7 +56,8 @@ fn layers(list: &mut List) {
     list.add(Quick, "phase/d2304", BF16, &stream(1, 2304));
     let tiny = Norm { scale: 1e-3, ..stream(1, 1536) };
     list.add(Standard, "phase/eps-decides", BF16, &tiny.eps(1e-4));
-    list.add(Standard, "phase/far", BF16, &Norm { scale: 1e18, ..stream(1, 2048) });
+    // The sum of squares is near the end of float32; beyond it no kernel that sums in float32 has an answer.
+    list.add(Standard, "phase/far", BF16, &Norm { scale: 1e17, ..stream(1, 2048) });
 }
 
 fn edges(list: &mut List) {
