@@ -18,7 +18,7 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 
 /// A kernel behind what both kinds share.
 macro_rules! parts {
-    ($kernel:literal) => {
+    ($($own:literal),+) => {
         &[
             source!("../../cuda/ampere.cuh"),
             source!("../../cuda/storage.cuh"),
@@ -29,12 +29,12 @@ macro_rules! parts {
             source!("direct_batch.cuh"),
             source!("direct_numbers.cuh"),
             source!("direct_rows.cuh"),
-            source!($kernel),
+            $(source!($own)),+,
         ]
     };
 }
 
-const PARTS: &[Part] = parts!("direct.cu");
+const PARTS: &[Part] = parts!("direct_contract.cuh", "direct.cu");
 
 /// What makes several rows of x ready.
 const READY: &[Part] = parts!("direct_ready.cu");
