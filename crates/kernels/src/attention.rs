@@ -28,8 +28,8 @@ impl Family for AttentionOp {
     type Problem = AttentionProblem;
     type Options = AttentionOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<AttentionProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<AttentionProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<AttentionProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<AttentionProblem>] = &cuda::VARIANTS;
 
     fn preferred(problem: &AttentionProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|here| cuda::preferred(problem, here)).unwrap_or_default()

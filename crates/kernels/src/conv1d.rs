@@ -22,8 +22,8 @@ impl Family for Conv1dOp {
     type Problem = Conv1dProblem;
     type Options = Conv1dOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<Conv1dProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<Conv1dProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<Conv1dProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<Conv1dProblem>] = &cuda::VARIANTS;
 
     fn bundled() -> Vec<KernelSource> {
         cuda::bundled()

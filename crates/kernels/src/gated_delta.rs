@@ -12,6 +12,8 @@ use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap,
 use device::Capabilities;
 use device::cuda::KernelSource;
 
+static VARIANTS: &[Variant<KdaProblem>] = variants!("gated_delta");
+
 /// The op `gated_delta`.
 #[derive(Debug, Clone, Copy)]
 pub struct GatedDeltaOp;
@@ -20,8 +22,8 @@ impl Family for GatedDeltaOp {
     type Problem = KdaProblem;
     type Options = GatedDeltaOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<KdaProblem>] = variants!("gated_delta");
-    const CUDA: &'static [CudaVariant<KdaProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<KdaProblem>] = &VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<KdaProblem>] = &cuda::VARIANTS;
 
     fn preferred(problem: &KdaProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()

@@ -26,8 +26,8 @@ impl Family for KdaOp {
     type Problem = KdaProblem;
     type Options = KdaOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<KdaProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<KdaProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<KdaProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<KdaProblem>] = &cuda::VARIANTS;
 
     fn preferred(problem: &KdaProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()

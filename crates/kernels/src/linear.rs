@@ -26,8 +26,8 @@ impl Family for LinearOp {
     type Problem = LinearProblem;
     type Options = LinearOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<LinearProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<LinearProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<LinearProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<LinearProblem>] = &cuda::VARIANTS;
     const PHASE: Option<PhaseOf<LinearProblem>> = Some(cuda::PHASE);
 
     fn choice_tables() -> Vec<ChoiceTable> {

@@ -38,8 +38,8 @@ impl Family for MoeOp {
     type Problem = MoeProblem;
     type Options = MoeOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<MoeProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<MoeProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<MoeProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<MoeProblem>] = &cuda::VARIANTS;
     const PHASE: Option<PhaseOf<MoeProblem>> = Some(cuda::PHASE);
 
     fn preferred(problem: &MoeProblem, here: &Capabilities) -> Vec<Preference> {

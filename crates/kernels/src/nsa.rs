@@ -28,8 +28,8 @@ impl Family for NsaOp {
     type Problem = NsaProblem;
     type Options = NsaOptions;
     const SPEC: &'static OpSpec = &spec::SPEC;
-    const VARIANTS: &'static [Variant<NsaProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<NsaProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<NsaProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<NsaProblem>] = &cuda::VARIANTS;
 
     fn preferred(problem: &NsaProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()

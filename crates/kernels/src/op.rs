@@ -125,10 +125,11 @@ pub trait Family: Sync + 'static {
     type Options: Options;
     /// Its table.
     const SPEC: &'static OpSpec;
-    /// Its variants over host memory, best first.
-    const VARIANTS: &'static [Variant<Self::Problem>];
-    /// Its variants for NVIDIA GPUs, best first.
-    const CUDA: &'static [CudaVariant<Self::Problem>] = &[];
+    /// Its variants over host memory, best first. A reference to a static: a constant's kernels would be compiled again in each crate
+    /// that calls the op.
+    const VARIANTS: &'static &'static [Variant<Self::Problem>];
+    /// Its variants for NVIDIA GPUs, best first; of a static as well.
+    const CUDA: &'static &'static [CudaVariant<Self::Problem>] = &(&[] as _);
     /// How its calls become phases of kernels whose blocks stay; none where they do not.
     const PHASE: Option<PhaseOf<Self::Problem>> = None;
     /// The variants that the op's choice table names for this problem, most wanted first, each with its rule. The
@@ -324,7 +325,7 @@ pub trait Visitor {
 macro_rules! ops {
     ($($op:path,)*) => {
         /// The ops, in the order they are verified and benched.
-        pub const OPS: &[&dyn Op] = &[$(&$op),*];
+        pub static OPS: &[&dyn Op] = &[$(&$op),*];
 
         /// Visits each op of [`OPS`] by its type.
         pub fn visit_ops(visitor: &mut impl Visitor) {

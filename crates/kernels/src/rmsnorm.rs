@@ -23,8 +23,8 @@ impl Family for RmsNormOp {
     type Problem = RmsNormProblem;
     type Options = RmsNormOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<RmsNormProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<RmsNormProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<RmsNormProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<RmsNormProblem>] = &cuda::VARIANTS;
     const PHASE: Option<PhaseOf<RmsNormProblem>> = Some(cuda::PHASE);
 
     fn bundled() -> Vec<KernelSource> {

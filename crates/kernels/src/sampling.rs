@@ -23,8 +23,8 @@ impl Family for SamplingOp {
     type Problem = SamplingProblem;
     type Options = SamplingOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<SamplingProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<SamplingProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<SamplingProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<SamplingProblem>] = &cuda::VARIANTS;
 
     fn bundled() -> Vec<KernelSource> {
         cuda::bundled()

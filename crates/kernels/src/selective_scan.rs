@@ -25,8 +25,8 @@ impl Family for SelectiveScanOp {
     type Problem = SelectiveScanProblem;
     type Options = SelectiveScanOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<SelectiveScanProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<SelectiveScanProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<SelectiveScanProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<SelectiveScanProblem>] = &cuda::VARIANTS;
 
     fn preferred(problem: &SelectiveScanProblem, here: &Capabilities) -> Vec<Preference> {
         here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()

@@ -27,8 +27,8 @@ impl Family for SsdOp {
     type Problem = SsdProblem;
     type Options = SsdOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
-    const VARIANTS: &'static [Variant<SsdProblem>] = variants::VARIANTS;
-    const CUDA: &'static [CudaVariant<SsdProblem>] = cuda::VARIANTS;
+    const VARIANTS: &'static &'static [Variant<SsdProblem>] = &variants::VARIANTS;
+    const CUDA: &'static &'static [CudaVariant<SsdProblem>] = &cuda::VARIANTS;
     const PHASE: Option<PhaseOf<SsdProblem>> = Some(cuda::PHASE);
 
     fn preferred(problem: &SsdProblem, here: &Capabilities) -> Vec<Preference> {

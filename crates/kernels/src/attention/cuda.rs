@@ -19,7 +19,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] = &[
+pub(super) static VARIANTS: &[CudaVariant<AttentionProblem>] = &[
     hopper::VARIANT,
     wide::WIDE,
     wide::CLUSTER,

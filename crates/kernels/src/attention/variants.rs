@@ -4,7 +4,7 @@ use device::Isa;
 use facts::BackendKind;
 
 /// The op's variants, best first.
-pub(super) const VARIANTS: &[Variant<AttentionProblem>] = &[
+pub(super) static VARIANTS: &[Variant<AttentionProblem>] = &[
     Variant {
         name: "flash.avx512bf16",
         backend: BackendKind::Cpu,

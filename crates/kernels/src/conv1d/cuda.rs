@@ -10,7 +10,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first; each refuses what it is not for.
-pub(super) const VARIANTS: &[CudaVariant<Conv1dProblem>] =
+pub(super) static VARIANTS: &[CudaVariant<Conv1dProblem>] =
     &[update::VARIANT, channel_last::VARIANT, channel_first::VARIANT];
 
 /// What the bundle holds of conv1d.

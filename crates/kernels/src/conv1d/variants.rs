@@ -3,7 +3,7 @@ use crate::Variant;
 use crate::cpu::variants::variants;
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<Conv1dProblem>] = variants! {
+pub(super) static VARIANTS: &[Variant<Conv1dProblem>] = variants! {
     "conv1d":
     direct Avx512 "direct.avx512",
     direct Avx2 "direct.avx2",

@@ -10,7 +10,7 @@ use crate::{ChoiceTable, Preference};
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`preferred`] says which is taken for what.
-pub(crate) const VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
+pub(crate) static VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
 
 /// Tokens of the longest sequence up to which walking them one by one is faster than preparing chunks.
 const FEW_TOKENS: usize = 16;

@@ -21,4 +21,4 @@ macro_rules! variants {
 }
 pub(crate) use variants;
 
-pub(super) const VARIANTS: &[Variant<KdaProblem>] = variants!("kda");
+pub(super) static VARIANTS: &[Variant<KdaProblem>] = variants!("kda");

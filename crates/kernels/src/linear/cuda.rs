@@ -15,7 +15,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first. The last one is there to verify phases, and others take what it takes.
-pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] =
+pub(super) static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
 /// Every table, printable.

@@ -22,7 +22,7 @@ macro_rules! strips {
 }
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<LinearProblem>] = &[
+pub(super) static VARIANTS: &[Variant<LinearProblem>] = &[
     strips!(Avx512Bf16, "strips.avx512bf16", |problem, here| match problem.dtype {
         _ if problem.scales.is_some() =>
             Some(format!("needs bf16 weights, got {}", problem.w_dtype)),

@@ -24,7 +24,7 @@ use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
 /// phases, and others take what it takes.
-pub(super) const VARIANTS: &[CudaVariant<MoeProblem>] =
+pub(super) static VARIANTS: &[CudaVariant<MoeProblem>] =
     &[decode::VARIANT, narrow::VARIANT, hopper::VARIANT, grouped::VARIANT, persistent::VARIANT];
 
 /// What the bundle holds of moe: kernels know no shape.

@@ -19,7 +19,7 @@ macro_rules! experts {
 }
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<MoeProblem>] = &[
+pub(super) static VARIANTS: &[Variant<MoeProblem>] = &[
     experts!(Avx512, "experts.avx512"),
     experts!(Avx2, "experts.avx2"),
     experts!(Neon, "experts.neon"),

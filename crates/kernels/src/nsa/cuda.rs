@@ -17,7 +17,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<NsaProblem>] =
+pub(super) static VARIANTS: &[CudaVariant<NsaProblem>] =
     &[step_cluster::VARIANT, blocks::VARIANT, step::VARIANT, gather::VARIANT];
 
 /// What the bundle holds of nsa: on Hopper, for which these kernels were measured, all of both common shapes; elsewhere what

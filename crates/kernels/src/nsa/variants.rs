@@ -4,7 +4,7 @@ use device::Isa;
 use facts::BackendKind;
 
 /// The op's variants, best first.
-pub(super) const VARIANTS: &[Variant<NsaProblem>] = &[
+pub(super) static VARIANTS: &[Variant<NsaProblem>] = &[
     Variant {
         name: "blocked.avx512bf16",
         backend: BackendKind::Cpu,

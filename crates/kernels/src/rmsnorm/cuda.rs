@@ -10,7 +10,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first. The last one is there to verify phases, and the other takes what it takes.
-pub(super) const VARIANTS: &[CudaVariant<RmsNormProblem>] = &[rows::VARIANT, persistent::VARIANT];
+pub(super) static VARIANTS: &[CudaVariant<RmsNormProblem>] = &[rows::VARIANT, persistent::VARIANT];
 
 /// What the bundle holds of rmsnorm.
 pub(super) fn bundled() -> Vec<KernelSource> {

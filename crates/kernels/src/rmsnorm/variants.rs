@@ -19,7 +19,7 @@ macro_rules! rows {
 }
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<RmsNormProblem>] = &[
+pub(super) static VARIANTS: &[Variant<RmsNormProblem>] = &[
     rows!(Avx512, "rows.avx512"),
     rows!(Avx2, "rows.avx2"),
     rows!(Neon, "rows.neon"),

@@ -7,7 +7,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first.
-pub(super) const VARIANTS: &[CudaVariant<SamplingProblem>] = &[bisect::VARIANT];
+pub(super) static VARIANTS: &[CudaVariant<SamplingProblem>] = &[bisect::VARIANT];
 
 /// What the bundle holds of sampling.
 pub(super) fn bundled() -> Vec<KernelSource> {

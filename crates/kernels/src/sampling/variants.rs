@@ -19,7 +19,7 @@ macro_rules! bisect {
 }
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<SamplingProblem>] = &[
+pub(super) static VARIANTS: &[Variant<SamplingProblem>] = &[
     bisect!(Avx512, "bisect.avx512"),
     bisect!(Avx2, "bisect.avx2"),
     bisect!(Neon, "bisect.neon"),

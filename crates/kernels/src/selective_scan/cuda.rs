@@ -10,7 +10,7 @@ use crate::{ChoiceTable, Preference};
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`preferred`] says which is taken for what.
-pub(super) const VARIANTS: &[CudaVariant<SelectiveScanProblem>] = &[tiles::VARIANT, step::VARIANT];
+pub(super) static VARIANTS: &[CudaVariant<SelectiveScanProblem>] = &[tiles::VARIANT, step::VARIANT];
 
 /// Tokens of the longest sequence up to which a tile, which is made ready whole, is not worth it.
 const FEW_TOKENS: usize = 4;

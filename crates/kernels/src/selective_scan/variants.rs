@@ -6,7 +6,7 @@ use crate::Variant;
 use crate::cpu::variants::variants;
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<SelectiveScanProblem>] = variants! {
+pub(super) static VARIANTS: &[Variant<SelectiveScanProblem>] = variants! {
     "selective_scan":
     Channels Avx512 "channels.avx512",
     Channels Avx2 "channels.avx2",

@@ -16,7 +16,7 @@ use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
 /// phases.
-pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] =
+pub(super) static VARIANTS: &[CudaVariant<SsdProblem>] =
     &[chunk::VARIANT, recurrent::VARIANT, persistent::VARIANT];
 
 /// What the bundle holds of ssd.

@@ -3,7 +3,7 @@ use crate::Variant;
 use crate::cpu::variants::variants;
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<SsdProblem>] = variants! {
+pub(super) static VARIANTS: &[Variant<SsdProblem>] = variants! {
     "ssd":
     chunk Avx512 "chunk.avx512",
     chunk Avx2 "chunk.avx2",
