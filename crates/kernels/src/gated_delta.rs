@@ -12,6 +12,7 @@ use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap,
 use device::Capabilities;
 use device::cuda::KernelSource;
 
+/// kda's variants under this name.
 static VARIANTS: &[Variant<KdaProblem>] = variants!("gated_delta");
 
 /// The op `gated_delta`.

@@ -128,8 +128,8 @@ pub trait Family: Sync + 'static {
     /// Its variants over host memory, best first. A reference to a static: a constant's kernels would be compiled again in each crate
     /// that calls the op.
     const VARIANTS: &'static &'static [Variant<Self::Problem>];
-    /// Its variants for NVIDIA GPUs, best first; of a static as well.
-    const CUDA: &'static &'static [CudaVariant<Self::Problem>] = &(&[] as _);
+    /// Its variants for NVIDIA GPUs, best first: of a static as well. None, for an op that has none yet.
+    const CUDA: &'static &'static [CudaVariant<Self::Problem>] = &(&[] as &[_]);
     /// How its calls become phases of kernels whose blocks stay; none where they do not.
     const PHASE: Option<PhaseOf<Self::Problem>> = None;
     /// The variants that the op's choice table names for this problem, most wanted first, each with its rule. The
