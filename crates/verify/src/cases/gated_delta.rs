@@ -108,6 +108,12 @@ fn wide(list: &mut List) {
     let uneven = [64, 1, 0, 200, 63, 129];
     let pool = wide(0).packed(&uneven).soft(-1.0).pool(9);
     list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &pool.padded());
+    // Long enough for `chunk.hopper` to prepare later chunks while it walks over the first ones.
+    let beside = call(2600, 1, 128).value_heads(3).soft(-3.0).initial();
+    list.add(Standard, "edge/beside-the-walk-t2600-hv3", BF16, &beside);
+    let uneven = [1700, 0, 40, 1100, 2300];
+    let pool = call(0, 2, 64).packed(&uneven).soft(-1.0).pool(8);
+    list.add(Standard, "edge/beside-the-walk-varlen-pool", BF16, &pool.padded());
     list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let long = call(8192, 1, 128).value_heads(2).soft(-3.0).initial();
     list.add(Full, "edge/t8192-d128", BF16, &long);

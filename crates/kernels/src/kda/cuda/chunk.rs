@@ -1,5 +1,6 @@
 //! `chunk.hopper`: what a chunk needs besides the state, of all chunks at once, and then the state's walk over them. The
-//! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`.
+//! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`. What is made while
+//! the walk is under way: [`beside`].
 
 use super::operands::{Gates, Operands, storage_macros, too_many};
 use crate::DType;
@@ -10,31 +11,34 @@ use device::cuda::{
     ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Part,
 };
 
+mod beside;
+use beside::Beside;
+
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
 
-const PREPARE: &[Part] = &[
-    source!("../../cuda/hopper.cuh"),
-    source!("../../cuda/order.cuh"),
-    source!("gates.cuh"),
-    source!("package.cuh"),
-    source!("prepare_gates.cuh"),
-    source!("prepare_load.cuh"),
-    source!("prepare_solve.cuh"),
-    source!("prepare_parts.cuh"),
-    source!("prepare.cu"),
-];
-const PREPARE_HEAD: &[Part] = &[
-    source!("../../cuda/hopper.cuh"),
-    source!("../../cuda/order.cuh"),
-    source!("gates.cuh"),
-    source!("package.cuh"),
-    source!("prepare_gates.cuh"),
-    source!("prepare_load.cuh"),
-    source!("prepare_solve.cuh"),
-    source!("prepare_parts.cuh"),
-    source!("prepare_head.cu"),
-];
+/// A kernel of `package.cuh`'s packages behind what all that make them share.
+macro_rules! prepare_parts {
+    ($($own:expr),+) => {
+        &[
+            source!("../../cuda/hopper.cuh"),
+            source!("../../cuda/order.cuh"),
+            source!("gates.cuh"),
+            source!("package.cuh"),
+            source!("prepare_gates.cuh"),
+            source!("prepare_load.cuh"),
+            source!("prepare_solve.cuh"),
+            source!("prepare_parts.cuh"),
+            $($own),+,
+        ]
+    };
+}
+
+const PREPARE: &[Part] = prepare_parts!(source!("prepare.cu"));
+const PREPARE_HEAD: &[Part] =
+    prepare_parts!(source!("prepare_head.cuh"), source!("prepare_head.cu"));
+const PREPARE_REST: &[Part] =
+    prepare_parts!(source!("prepare_head.cuh"), source!("prepare_rest.cu"));
 const WALK: &[Part] = &[
     source!("../../cuda/hopper.cuh"),
     source!("../../cuda/order.cuh"),
@@ -89,7 +93,7 @@ fn blocks_of_chunk(problem: &KdaProblem) -> usize {
     }
 }
 
-/// `SHARED_BYTES` of `prepare.cu` or `prepare_head.cu`.
+/// `SHARED_BYTES` of `prepare.cu` or `prepare_head.cuh`.
 fn prepare_bytes(decays: Decays, key_dim: usize) -> usize {
     let padded = key_dim.next_multiple_of(64);
     let (tile, matrix) = (16 * 2 * padded, 4 * CHUNK * 68);
@@ -177,6 +181,9 @@ pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [64, 128] {
             sources.push(prepare_source(decays, dtype, dim, arch()));
+            if decays == Decays::PerHead {
+                sources.push(beside::source(dtype, dim, arch()));
+            }
             for warpgroups in 1..=dim / 64 {
                 sources.push(walk_source(decays, dtype, (dim, dim), warpgroups, arch()));
             }
@@ -186,16 +193,20 @@ pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
 }
 
 arguments! {
-    Prepare: kda_prepare | gated_delta_prepare {
+    Prepare: kda_prepare {
         q: Pointer, k: Pointer, g: Pointer, beta: Pointer, a_log: Nullable, dt_bias: Nullable, packages: Pointer,
         offsets: Nullable, slots: Nullable, tokens: i32, heads: i32, value_heads: i32, gates: (Gates),
     }
 }
 
 arguments! {
+    PrepareHead: gated_delta_prepare { all: (Prepare), marks: Nullable, mark_count: i32 }
+}
+
+arguments! {
     Walk: kda_walk {
         packages: Pointer, v: Pointer, initial: Nullable, o: Pointer, final_state: Pointer, offsets: Nullable, slots: Nullable,
-        tokens: i32, heads: i32, value_heads: i32, types: i32,
+        tokens: i32, heads: i32, value_heads: i32, types: i32, marks: Nullable, first_marked: i32, groups: i32,
     }
 }
 
@@ -218,6 +229,15 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     };
     let of_chunk = Package::new(decays, key_dim).of_chunk(problem);
     let packages = planner.scratch(slots * of_chunk / 4)?;
+    let blocks = value_dim.div_ceil(64 * warpgroups);
+    let walk_grid = [blocks, problem.value_heads, count].map(|size| size as u32);
+    // As `EARLY` in walk.cu.
+    let waits = decays == Decays::PerHead && warpgroups == 1;
+    let beside =
+        if waits { Beside::of(problem, planner.here().multiprocessors, walk_grid) } else { None };
+    let (first, groups) = beside.map_or((chunks, 0), |beside| (beside.first, beside.groups()));
+    let mark_count = beside.map_or(0, |beside| beside.mark_count(problem));
+    let marks = beside.map(|_| planner.scratch(mark_count)).transpose()?;
 
     let args = Prepare {
         q: &operands.q,
@@ -234,13 +254,18 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         value_heads: int(problem.value_heads)?,
         gates: operands.gates(problem),
     };
-    let grid = [blocks_of_chunk(problem) as u32, chunks as u32, count as u32];
-    let bytes = prepare_bytes(decays, key_dim);
-    let threads = match decays {
-        Decays::PerChannel => 128,
-        Decays::PerHead => 256,
-    };
-    planner.launch(prepare, Launch::new(grid, threads, bytes as u32), args);
+    let grid = [blocks_of_chunk(problem) as u32, first as u32, count as u32];
+    let launch = |threads| Launch::new(grid, threads, prepare_bytes(decays, key_dim) as u32);
+    match decays {
+        Decays::PerChannel => planner.launch(prepare, launch(128), args),
+        Decays::PerHead => {
+            let (marks, mark_count) = (marks.as_deref(), int(mark_count)?);
+            planner.launch(prepare, launch(256), PrepareHead { all: args, marks, mark_count });
+        }
+    }
+    if let (Some(beside), Some(marks)) = (beside, &marks) {
+        beside.launch(problem, planner, args, marks)?;
+    }
 
     let args = Walk {
         packages: &packages,
@@ -254,14 +279,13 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         heads: int(problem.heads)?,
         value_heads: int(problem.value_heads)?,
         types: operands.types,
+        marks: marks.as_deref(),
+        first_marked: int(first)?,
+        groups: int(groups)?,
     };
-    let blocks = value_dim.div_ceil(64 * warpgroups) as u32;
     let threads = 128 * (warpgroups as u32 + 1);
-    let launch = Launch::new(
-        [blocks, problem.value_heads as u32, count as u32],
-        threads,
-        walk_bytes(decays, key_dim, warpgroups) as u32,
-    );
+    let bytes = walk_bytes(decays, key_dim, warpgroups) as u32;
+    let launch = Launch::new(walk_grid, threads, bytes);
     // With a decay a channel 64 heads took an eighth longer so.
     let launch = match decays {
         Decays::PerChannel => launch,

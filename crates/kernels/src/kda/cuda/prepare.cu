@@ -327,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
   clear_above(package + AQ_AT, warp, lane);
   __syncthreads();
 
-  solve(b, inverse, thread);
+  solve(b, inverse, thread, WholeBlock());
   __syncthreads();
   store_inverse(package + M_AT, inverse, writes, thread);
 }

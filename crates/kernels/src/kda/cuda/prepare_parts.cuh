@@ -1,13 +1,18 @@
 // What prepare.cu and prepare_head.cu do alike: products of stored numbers, and what ends a package.
 
-// Packages are read when all have been written: they are the first to leave the L2 cache.
+// Packages are read when all have been written: they are the first to leave the L2 cache. But those of prepare_rest.cu (REST) are read soon.
+#ifdef REST
+#define PACKAGE_STORE "st.global"
+#else
+#define PACKAGE_STORE "st.global.cs"
+#endif
 DEVICE void store_piece(void* to, const u32 (&words)[4]) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+  asm volatile(PACKAGE_STORE ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
                "r"(words[3])
                : "memory");
 }
 
-DEVICE void store_word(void* to, u32 word) { asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory"); }
+DEVICE void store_word(void* to, u32 word) { asm volatile(PACKAGE_STORE ".u32 [%0], %1;" ::"l"(to), "r"(word) : "memory"); }
 
 // d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
 DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -7,6 +7,12 @@ constexpr int SOLVE_FLOATS = CHUNK * SOLVE_STRIDE;
 
 DEVICE float4 four(const float* from) { return *(const float4*)from; }
 
+// A barrier of all threads that `solve` is called by, where they are a whole block.
+struct WholeBlock {
+  static DEVICE int thread() { return threadIdx.x; }
+  DEVICE void operator()() const { __syncthreads(); }
+};
+
 // The 16 x 16 tile at (row, column) of `from`, transposed, as a left operand in f16.
 DEVICE void transposed(u32 (&to)[4], const float* from, int row, int column, int lane) {
   from += (row + lane % 4 * 2) * SOLVE_STRIDE + column + lane / 4;
@@ -49,7 +55,8 @@ DEVICE void store_negative(float* to, const u32 (&left)[4], const u32 (&right)[2
 
 // `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is left as it
 // is. Every thread must have passed a barrier since `b` was written; the last barrier is the caller's.
-DEVICE void solve(const float* b, float* inverse, int thread) {
+template <class Barrier>
+DEVICE void solve(const float* b, float* inverse, int thread, Barrier barrier) {
   const int warp = thread >> 5 & 3, lane = thread & 31;
   {
     const float* block = b + warp * 16 * (SOLVE_STRIDE + 1);
@@ -83,7 +90,7 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
       for (int i = 0; i < 16; i++) to[i * SOLVE_STRIDE + lane] = 0.0f;
     }
   }
-  __syncthreads();
+  barrier();
   // -D^-1 C A^-1 transposed, in 16 x 16 tiles: A^-T C^T leaves its sums where the next left operand is wanted.
   if (warp % 2 == 0) {
     const int low = warp * 16, high = low + 16;
@@ -97,7 +104,7 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
     rows(right, inverse, high, high, lane);
     store_negative(inverse, left, right, high, low, lane);
   }
-  __syncthreads();
+  barrier();
   {
     const int low = warp % 2 * 16, high = 32 + warp / 2 * 16;
     float sums[2][2][4] = {};

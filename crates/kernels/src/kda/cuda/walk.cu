@@ -21,6 +21,9 @@
 //
 // Launch: grid (ceil(VD / (64 WARPGROUPS)), HV, sequences), 128 (WARPGROUPS + 1) threads, SHARED_BYTES of dynamic
 // shared memory. Macros: KD (up to 128), VD, STORAGE (0 or 1), PER_HEAD, WARPGROUPS, STAGES, DTYPE=f16. Arguments as in recurrent.cu.
+//
+// With marks (one decay a head and one warpgroup a block) the launch ahead is prepare_rest.cu, which goes on beside this one: chunks of each
+// sequence from `first_marked` on, in `groups` of MARK_CHUNKS, are there when their marks say so.
 
 constexpr bool EARLY = PER_HEAD && WARPGROUPS == 1;
 constexpr int VALUE_BYTES = BOX_BYTES;                  // 64 tokens of 64 columns
@@ -84,7 +87,8 @@ struct OfTokens {
 
 extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     kda_walk(const unsigned char* packages, const u16* v, const void* initial, u16* o, float* final_state,
-             const int* offsets, const int* slots, int tokens, int heads, int value_heads, int types) {
+             const int* offsets, const int* slots, int tokens, int heads, int value_heads, int types, const u32* marks, int first_marked,
+             int groups) {
   extern __shared__ unsigned char dynamic[];
   __shared__ u64 barriers[2 * STAGES];
   const u32 stages = (shared_address(dynamic) + 1023) & ~1023u;
@@ -120,14 +124,24 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     const unsigned char* of_chunk = packages + sequence.chunk_slot * chunk_bytes(heads, value_heads);
     const i64 own = (i64)heads * OF_KEYS + (i64)value_head * PACKAGE_BYTES, of_key_head = (i64)(value_head / (value_heads / heads)) * OF_KEYS;
     const u16* values = v + values_at;
+    const bool marked = EARLY && marks, copies = thread == WARPGROUPS * 128;
     // The launch ahead makes packages, and writes nothing else: all else can be read and written before it has ended.
-    wait_for_previous();
+    if (!marked) wait_for_previous();
+    if (marked && copies) await_mark(marks, 1);
+    const u32* mark = marks + MARKS_AT + (i64)blockIdx.z * groups * heads + value_head / (value_heads / heads);
+    const u32 pairs = (value_heads / heads + 1) / 2;
+    int unknown = first_marked;  // the first chunk of which it is not known whether it is there
     for (int c = 0; c < chunks + STAGES; c++) {
       const int s = c % STAGES;
       const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
       if (c < chunks) {
+        // Before there is a place for it: to ask takes as long as to read.
+        if (marked && copies && c == unknown) {
+          await_mark(mark, pairs * min(MARK_CHUNKS, chunks - c));
+          mark += heads, unknown += MARK_CHUNKS;
+        }
         if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
-        if (thread == WARPGROUPS * 128) {
+        if (copies) {
           mbarrier_expect(barrier, OF_KEYS + PACKAGE_BYTES);
           if constexpr (PER_HEAD) bulk_load(stage, of_chunk + of_key_head, OF_KEYS, barrier);
           bulk_load(stage + OF_KEYS, of_chunk + own, NUMBERS_AT, barrier);
@@ -153,6 +167,8 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
         }
       }
     }
+    // What follows this launch follows the one ahead.
+    if (marked) wait_for_previous();
   } else {
     if constexpr (WARPGROUPS == 2) registers_increase<224>();
     const int group = warp / 4, row = lane / 4, quad = lane % 4;

@@ -8,6 +8,15 @@ DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
                : "memory");
 }
 
+// Until `count` have counted on a mark of prepare_rest.cu. What they wrote before may then be copied by this thread.
+DEVICE void await_mark(const u32* mark, u32 count) {
+  u32 seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(mark) : "memory");
+  } while (seen < count);
+  fence_async_global();
+}
+
 // A warpgroup copies 64 tokens of 64 value columns from `column` on, zeros where there are none; each of its threads has
 // to arrive (arrive_with_copies). Every address is worked out once: a warp that counted pieces for itself was slower than
 // the walk.

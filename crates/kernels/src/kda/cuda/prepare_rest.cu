@@ -1,0 +1,89 @@
+// Packages with one decay a head, of the chunks behind the first ones: while walk.cu walks over those, on multiprocessors that it leaves
+// idle. A block has a multiprocessor's shared memory, so that no block of the walk shares it, and TEAMS of 256 threads, each with a chunk and
+// pair of value heads at a time, in the order in which the walk comes to them.
+//
+// Marks are words in global memory, 0 at first: the first is 1 when the launch ahead has ended, and MARKS_AT words on there is one for each
+// (sequence, MARK_CHUNKS of the chunks behind the first ones, key head), which counts the chunks and pairs of value heads that are ready.
+//
+// Nobody waits for what has not begun. This launch begins when all blocks of the launch ahead have; a block lets the walk start once it has
+// begun itself, and the walk starts when all have. No block here waits for the walk. Packages here want nothing of the launch ahead: only
+// marks wait for its end.
+//
+// Packages are written by ordinary stores and read by the copy engine: a fence between the two stands on both sides of a mark.
+//
+// Launch: overlapping prepare_head.cu, any number of blocks, TEAMS 256 threads, TEAMS SHARED_BYTES of dynamic shared memory. Macros as in
+// prepare_head.cuh, and REST=1.
+
+constexpr int TEAMS = 3;
+
+// What the first lane of a warp has to remember over a chunk, behind the teams' shared memory: registers are all taken, and so a thread asks for
+// its number each time.
+constexpr int WARPS_AT = TEAMS * SHARED_BYTES;
+struct Warp {
+  int next, ready;  // where it goes on, and the mark of the package that is ready to be told, or 0
+};
+
+DEVICE u32 this_thread() {
+  u32 thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// Of a thread's team.
+struct TeamBarrier {
+  static DEVICE int thread() { return this_thread() % 256; }
+  DEVICE void operator()() const { named_barrier_sync(1 + this_thread() / 256, 256); }
+};
+
+// After everything that this thread knows to have been written.
+DEVICE void count_mark(u32* mark) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(mark) : "memory"); }
+
+// What a warp has to tell, once the launch ahead has set marks to 0.
+DEVICE void tell(const Warp* own, u32* marks) {
+  const int first = this_thread() % 32 == 0, ready = __shfl_sync(~0u, first ? own->ready : 0, 0);
+  if (!ready) return;
+  wait_for_previous();
+  if (first) count_mark(marks + ready);
+}
+
+extern "C" __global__ void __launch_bounds__(TEAMS * 256, 1)
+    gated_delta_prepare_rest(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
+                             unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads,
+                             int value_heads, int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale,
+                             u32* marks, int sequences, int first_chunk, int groups, int of_key_head, int pairs, int blocks, int end) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  let_next_start();
+  if (blockIdx.x == 0 && threadIdx.x < 32) {
+    wait_for_previous();
+    if (threadIdx.x == 0) count_mark(marks);
+  }
+  const Given given = {q,     k,           g,    beta,  a_log,  dt_bias,     packages,    heads,
+                       value_heads, of_key_head, gate, types, l2norm, lower_bound, beta_factor, scale};
+  {
+    const u32 thread = this_thread();
+    if (thread % 32 == 0) ((Warp*)(shared + WARPS_AT))[thread / 32] = {(int)(thread / 256 * gridDim.x + blockIdx.x), 0};
+  }
+#pragma unroll 1
+  for (;;) {
+    const u32 thread = this_thread();
+    Warp* const own = (Warp*)(shared + WARPS_AT) + thread / 32;
+    // The same in all lanes, and known to be: what follows from them is kept once a warp.
+    const int at = __shfl_sync(~0u, thread % 32 == 0 ? own->next : 0, 0), team = __shfl_sync(~0u, thread / 256, 0);
+    if (at >= end) break;
+    if (thread % 32 == 0) own->next = at + TEAMS * gridDim.x;
+    const int block = at % blocks, row = at / blocks, number = row % sequences, chunk = first_chunk + row / sequences;
+    const Sequence sequence = find_sequence(offsets, number, tokens);
+    if (chunk * CHUNK >= sequence.count || (slots && slots[number] < 0)) continue;
+    // It is told while the next rows are under way, since to tell is to wait until all can see what was written.
+    auto asked = [&] {
+      if (thread % 256 < 224) return;
+      tell(own, marks);
+      if (thread % 32 == 0) own->ready = MARKS_AT + (number * groups + (u32)(chunk - first_chunk) / MARK_CHUNKS) * heads + block / pairs;
+    };
+    prepare_chunk(given, shared + team * SHARED_BYTES, sequence, chunk, block / pairs, block % pairs, TeamBarrier(), asked);
+    fence_async_global();
+    TeamBarrier()();
+  }
+  const u32 thread = this_thread();
+  if (thread % 256 >= 224) tell((Warp*)(shared + WARPS_AT) + thread / 32, marks);
+}
