@@ -17,22 +17,31 @@ struct Convolution {
 
   DEVICE Held held(int token, int column, bool there) const {
     Held held = {};
-    held.channel = there && column - first < channels ? column - first : -1;
+    held.channel = there ? channel(column) : -1;
     if (held.channel < 0) return held;
-    held.slot = state_indices != nullptr ? __ldg(state_indices + token) : token;
+    held.slot = slot(token);
     if (held.slot < 0) return held;
     numbers<TAPS>(held.tap, weight, (i64)held.channel * TAPS, weight_f32);
     if (bias != nullptr) held.offset = number(bias, held.channel, bias_f32);
-    const float* const from = initial_state + state_at(held);
-#pragma unroll
-    for (int t = 0; t < TAPS - 1; t++) held.past[t] = __ldcg(from + t);
+    read_past(held.past, held.slot, held.channel);
     return held;
+  }
+
+  // Negative where the column is not convolved.
+  DEVICE int channel(int column) const { return column - first < channels ? column - first : -1; }
+  DEVICE int slot(int token) const { return state_indices != nullptr ? __ldg(state_indices + token) : token; }
+  // The last values of a channel, or zeros where there are none.
+  DEVICE void read_past(float (&past)[TAPS - 1], int slot, int channel) const {
+    const bool there = slot >= 0 && channel >= 0;
+    const float* const from = initial_state + (there ? state_at(slot, channel) : 0);
+#pragma unroll
+    for (int t = 0; t < TAPS - 1; t++) past[t] = there ? __ldcg(from + t) : 0.0f;
   }
 
   DEVICE float step(const Held& held, float value) const {
     if (held.channel < 0) return value;
     if (held.slot < 0) return 0.0f;
-    float* const to = final_state + state_at(held);
+    float* const to = final_state + state_at(held.slot, held.channel);
     float sum = fmaf(held.tap[TAPS - 1], value, held.offset);
 #pragma unroll
     for (int t = 0; t < TAPS - 1; t++) {
@@ -42,6 +51,6 @@ struct Convolution {
     return use_silu ? silu(sum) : sum;
   }
 
-  DEVICE i64 state_at(const Held& held) const { return ((i64)held.slot * channels + held.channel) * (TAPS - 1); }
+  DEVICE i64 state_at(int slot, int channel) const { return ((i64)slot * channels + channel) * (TAPS - 1); }
 };
 #endif

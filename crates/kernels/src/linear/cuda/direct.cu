@@ -17,7 +17,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                    conv_weight_f32, conv_bias_f32, conv_silu,     conv_first,  conv_channels};
 #endif
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ Around parked[THREADS];  // of each thread's first output, read beside x: there are no registers left for it
+  // What stands around the first outputs, of their columns and of themselves: nothing but sums is left to wait for behind the products.
+  __shared__ Column kept[KEPT];
+  __shared__ Beside parked[PARKED];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   // ---- The block's part of the depth, and its columns.
   const int part = blockIdx.x % PARTS, depth = inputs / PARTS, rounds = ceil_div(depth, ROUND);
@@ -109,6 +111,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   // Once there are blocks of this kernel everywhere, the next one's find one place on each multiprocessor.
   let_next_start();
+#if READY
+  // Before there are loads under way: its fence would wait for them.
+  __shared__ __align__(8) unsigned long long arrived;
+  const Arrival arrival = {shared_address(&arrived)};
+  if (thread == 0) arrival.expect(layout.bytes);
+#endif
+  // Ahead of the weights, so that nobody waits for it behind them; by the last warps, for the first one brings x as soon as it may.
+  const int own_column = THREADS - 1 - thread;
+  const bool keeps = PARTS == 1 && own_column < min(min(held * TILE, count), KEPT);
+  constexpr bool FACTORED = !GROUPED && !BLOCKS;  // whether a column has one factor
+  StoredColumn stored = {};
+  if (keeps) {
+    stored.load(outputs, FACTORED ? w_scale : nullptr, factor_bits, first + own_column);
+#if TAPS > 0
+    stored.load(convolution, first + own_column);
+#endif
+  }
   Batch batch[RING];
   if (tiles > 0) point(0);
 #pragma unroll
@@ -137,15 +156,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Pieces pieces = Pieces::of<WARPS>(rounds * ROUND);
   pieces.settle();
 #endif
-  // Of the output that the thread finishes first, what stands around it.
-  int at_once = min(held * TILE, count);
-  int token = TOKENS == 1 ? 0 : thread / max(at_once, 1), column = thread - token * at_once;
-  const bool finishes = PARTS == 1 && thread < at_once * tokens;
-  const auto factor_of_column = [&](int column) { return GROUPED || BLOCKS ? SUM_FACTOR : factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR; };
-  if (!GROUPED && !BLOCKS && finishes) {
-    bring((const char*)w_scale + (i64)(first + column) * (factor_bits / 8));
-    if (SWIGLU) bring((const char*)w_scale + (i64)(columns + first + column) * (factor_bits / 8));
-  }
+  int at_once = min(held * TILE, count), token = 0, column = 0;
+  // Divisions are slow; of so few outputs a product's upper half is the quotient.
+  const u32 reciprocal = 0xffffffff / max(at_once, 1) + 1;
+  const auto place = [&](int output) {
+    token = TOKENS == 1 ? 0 : at_once <= 1 ? output : __umulhi(output, reciprocal), column = output - token * at_once;
+  };
+  const auto factor_of_column = [&](int column) { return FACTORED ? factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR : SUM_FACTOR; };
   const auto read_around = [&](Around& around, bool there) {
     around.of = outputs.around(token, first + column, there);
     around.factor = there ? factor_of_column(column) : 0.0f;
@@ -155,24 +172,53 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
   };
 #if READY
-  __shared__ __align__(8) unsigned long long arrived;
-  const Arrival arrival = {shared_address(&arrived)};
-  if (thread == 0) arrival.expect(layout.bytes);
   __syncthreads();
 #endif
+  if (keeps) {
+    Column of = stored.column(outputs, FACTORED, factor_bits, first + own_column);
+#if TAPS > 0
+    stored.taps(of, convolution, first + own_column);
+#endif
+    kept[own_column] = of;
+  }
   wait_for_previous();
   {
-    Around around;
+    Beside beside[PARK];
+    const auto output = [&](int o) { return thread + o * THREADS; };
+    const auto read_beside = [&] {
+#pragma unroll
+      for (int o = 0; o < PARK; o++) {
+        place(output(o));
+        const bool there = PARTS == 1 && output(o) < min(at_once * tokens, PARKED);
+#if RESIDUAL
+        beside[o].last = there ? load_current(residual + (i64)token * columns + first + column) : 0.0f;
+#endif
+#if TAPS > 0
+        beside[o].slot = there ? convolution.slot(token) : -1;
+#endif
+      }
+#if TAPS > 0
+#pragma unroll
+      for (int o = 0; o < PARK; o++) {
+        place(output(o));
+        convolution.read_past(beside[o].past, beside[o].slot, convolution.channel(first + column));
+      }
+#endif
+    };
 #if READY
     arrival.begin(x_at, x + part * layout.bytes, layout.bytes);
-    read_around(around, finishes);
+    __syncwarp();  // nothing of what follows goes ahead of it
+    read_beside();
     arrival.end();
 #elif THROUGH
-    read_around(around, finishes);
+    read_beside();
 #else
-    x_rows.take<PIECES_AT_ONCE, 1, !HALVED, HALVED>(0, pieces, 0, NORMED, true, [](int, int) { return X_FACTOR; }, [&] { read_around(around, finishes); });
+    x_rows.take<PIECES_AT_ONCE, 1, !HALVED, HALVED>(0, pieces, 0, NORMED, true, [](int, int) { return X_FACTOR; }, read_beside);
 #endif
-    parked[thread] = around;
+#pragma unroll
+    for (int o = 0; o < PARK; o++) {
+      if (output(o) < PARKED) parked[output(o)] = beside[o];
+    }
   }
   __syncthreads();
 
@@ -418,18 +464,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // ---- The warps' sums, and what stands around the product.
     at_once = min(held * TILE, count - tile * TILE);
+#pragma unroll 1
     for (int i = thread; i < at_once * tokens; i += THREADS) {
-      token = TOKENS == 1 ? 0 : i / at_once;
-      column = tile * TILE + i - token * at_once;
+      if (tile == 0) {
+        place(i);
+      } else {
+        token = TOKENS == 1 ? 0 : i / at_once, column = i - token * at_once;
+      }
+      const int here = column;
+      column += tile * TILE;
 #if PARTS == 1
       Around around;
-      if (i == thread && tile == 0) {
-        around = parked[thread];
+      if (tile == 0 && i < PARKED && column < KEPT) {
+        kept[column].around(around, token, parked[i]);
       } else {
         read_around(around, true);
       }
 #endif
-      const int here = column - tile * TILE;
       const float* const from = sums + (here / TILE * WARPS * tokens + token) * SUM_STRIDE + here % TILE;
       float value = 0.0f, up = 0.0f;
 #pragma unroll

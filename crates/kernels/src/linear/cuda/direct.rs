@@ -29,6 +29,7 @@ macro_rules! parts {
             source!("direct_batch.cuh"),
             source!("direct_numbers.cuh"),
             source!("direct_rows.cuh"),
+            source!("direct_around.cuh"),
             $(source!($own)),+,
         ]
     };
@@ -41,6 +42,8 @@ const READY: &[Part] = parts!("direct_ready.cu");
 
 /// As in `direct.cu` and `stream.cuh`.
 const WARPS: usize = 8;
+/// Of a block that makes rows ready, each with a segment.
+const MOST_WARPS: usize = 32;
 const ROWS: usize = 16;
 const SEGMENT: usize = 256;
 const SUM_STRIDE: usize = 20;
@@ -93,8 +96,12 @@ impl Weights {
     }
 
     /// Batches of a warp that are under way where not all tiles' sums lie in shared memory at once.
-    fn ring(self, by_block: bool) -> usize {
-        if self.four_bits() || by_block { 3 } else { 4 }
+    fn ring(self, by_block: bool, tokens: usize) -> usize {
+        match self {
+            Self::E4m3 if (2..=FEW).contains(&tokens) => 6,
+            _ if self.four_bits() || by_block => 3,
+            _ => 4,
+        }
     }
 
     /// Columns that share a factor where these are few: GGUF's, of Q6_K sixteen.
@@ -136,13 +143,12 @@ struct Form {
 }
 
 impl Form {
-    /// Of a launch of so many rows.
-    fn of(problem: &LinearProblem, weights: Weights, tokens: usize, share: Share) -> Self {
-        // The last of several rows may come alone, and is made ready as the others are.
+    /// The last launch may have fewer rows than the others: it is one of the same kernel.
+    fn of(problem: &LinearProblem, weights: Weights, share: Share) -> Self {
         let one = problem.tokens <= 1;
         let folded = weights.block(problem).is_some() && share.tokens > FEW;
-        let least = if folded { FEW + 1 } else { usize::from(!one) * 2 };
-        let enough = |most: &usize| (tokens.max(least)..).contains(most);
+        let least = if folded { FEW + 1 } else { 0 };
+        let enough = |most: &usize| (share.tokens.max(least)..).contains(most);
         Self {
             weights,
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
@@ -343,7 +349,7 @@ impl Share {
         let x = if through { 0 } else { x };
         [LITTLE.min(most), most].into_iter().find_map(|room| {
             let fit = room.checked_sub(x)? / sums;
-            let ring = weights.ring(by_block);
+            let ring = weights.ring(by_block, tokens);
             let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
             let held = if fit >= tiles { tiles } else { whole? };
             Some(Self { tokens, held, through, parts, x, bytes: x + held * sums + factors })
@@ -374,7 +380,11 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let share = Share::of(problem, weights, planner.here()).ok_or_else(no_room)?;
     let several = problem.tokens > 1;
     // Of several rows x is made ready as it is multiplied by one launch ahead, and where that is not so, by another one as it is stored.
-    let stored = share.through || several && problem.norm.is_some_and(|norm| norm.groups > 1);
+    let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
+    let round = weights.round(by_block);
+    let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
+    let apart = problem.norm.is_some_and(|norm| norm.groups > 1 || segments > MOST_WARPS);
+    let stored = share.through || several && apart;
     let x = if stored { in_storage(problem, planner)? } else { planner.required("x")? };
     let norm = if stored { None } else { planner.input("norm")? };
     let normed = !stored && problem.norm.is_some();
@@ -406,7 +416,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let counters = in_parts.then(|| planner.zeroed(shares)).transpose()?;
     for first in (0..problem.tokens.max(1)).step_by(share.tokens.max(1)) {
         let tokens = share.tokens.min(problem.tokens - first);
-        let form = Form::of(problem, weights, tokens, share);
+        let form = Form::of(problem, weights, share);
         let kernel = planner.kernel(&form.source(planner.arch()))?;
         let part = |of: &Buffer, row: usize| of.part(first * row, tokens * row);
         let parts = outputs.iter().map(|(output, row)| part(output, *row));
@@ -422,11 +432,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
             let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
             let depth = int(problem.inputs / share.parts)?;
             let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps, depth };
-            let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
-            let round = weights.round(by_block);
-            let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
             // A large block has no place beside the kernel ahead and begins when that has ended; but a norm is one block's.
-            let warps = segments.min(if normed { 32 } else { 8 });
+            let warps = segments.min(if normed { MOST_WARPS } else { 8 });
             let sharing = if normed { 1 } else { segments.div_ceil(warps) };
             let launch = Launch::new([tokens as u32, sharing as u32, 1], 32 * warps as u32, 0);
             let launch = planner.overlapping(launch);

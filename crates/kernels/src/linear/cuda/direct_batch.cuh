@@ -6,7 +6,8 @@ constexpr int WARPS = 8, THREADS = WARPS * 32;
 constexpr int ROWS = 16;                 // of w in a tile
 constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
 // Pieces of a row in a batch, and batches under way. Of blocks each lane has two in a batch, or one if FOLDED and those of two lanes.
-constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 && !FOLDED ? 4 : 2, RING = LOADS == 4 ? 3 : WEIGHT_BITS == 4 ? 3 : 4;
+constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 && !FOLDED ? 4 : 2;
+constexpr int RING = LOADS == 4 || WEIGHT_BITS == 4 ? 3 : TOKENS == 8 && !INTEGERS ? 6 : 4;
 constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
 constexpr int BATCHED = LOADS * LOADED;  // and of a batch
 constexpr int FACTORS = BATCHED / 128;   // of a row of w, in a batch

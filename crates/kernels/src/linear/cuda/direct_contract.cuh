@@ -7,8 +7,9 @@
 // ring in shared memory to step through, and all tiles' sums meet there at once. The matrix product is mma.m16n8k16 with w as its
 // 16 rows. Design and figures: README-direct.md.
 //
-// The first batches are loaded before griddepcontrol.wait: w and its factors must not be written by the kernel ahead; x, residual and o
-// may be, and are read past the first cache, in which a block of an earlier kernel may have left what stood there before.
+// The first batches are loaded before griddepcontrol.wait, and what direct_around.cuh keeps of columns: w and its factors, bias, conv_weight
+// and conv_bias must not be written by the kernel ahead; x, residual, states and o may be, and are read past the first cache, in which a
+// block of an earlier kernel may have left what stood there before.
 //
 // x [tokens, inputs], f32 (X_F32) or bf16, or of several rows what direct_ready.cu makes of it; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
 // first of a byte in its lower half, less their zeros: w_zero u8 [G, N], or 8 where that is null; factors of w w_scale [G, N], f32

@@ -4,78 +4,61 @@
 // x [tokens, inputs], f32 (X_F32) or bf16, 16-byte aligned; norm [inputs] (NORMED), f32 or bf16; to: Layout::bytes, 16-byte aligned,
 // for each `depth` of a row's columns, which are direct.cu's parts.
 //
-// Launch: grid (tokens, blocks that share a row: one with a norm); block 32 * (as many of the row's segments, columns rounded up to
-// ROUND / SEGMENT, up to 32). May overlap the kernel ahead of it. Source: as direct.cu's, this in its place. Macros: those of direct.cu;
-// what stands around a product (RESIDUAL, SWIGLU, TAPS, OFFSET) is 0, and PARTS 1.
-
-constexpr int HELD = 2;  // segments of a warp in registers; rows of more are read twice
+// Little stands behind the wait: a warp has one segment, and where its numbers go and what they are multiplied by is known before.
+//
+// Launch: grid (tokens, blocks that share a row: one with a norm); block 32 * (warps, up to 32): all of a row are no fewer than its
+// segments, columns rounded up to ROUND / SEGMENT. May overlap the kernel ahead of it. Source: as direct.cu's, this in its place.
+// Macros: those of direct.cu; what stands around a product (RESIDUAL, SWIGLU, TAPS, OFFSET) is 0, and PARTS 1.
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     linear_direct_ready(const char* __restrict__ x, const void* __restrict__ norm, char* __restrict__ to, int tokens, int inputs,
                         int norm_f32, float eps, int depth) {
-  __shared__ float squares[32];
   let_next_start();
-  const int token = blockIdx.x, lane = threadIdx.x % 32, own_warps = blockDim.x / 32;
-  const int warp = blockIdx.y * own_warps + threadIdx.x / 32, warps = gridDim.y * own_warps;
+  const int token = blockIdx.x, lane = threadIdx.x % 32, own_warps = blockDim.x / 32, warp = threadIdx.x / 32;
+  const int at = blockIdx.y * own_warps + warp, column = at * SEGMENT + lane * 8;
+  const bool exists = at < ceil_div(inputs, ROUND) * (ROUND / SEGMENT), there = column < inputs;
+  // Where its numbers go, and what stands beside them.
   const Layout layout = Layout::of(tokens, depth);
-  const int all = ceil_div(inputs, ROUND) * (ROUND / SEGMENT), of_part = ceil_div(depth, ROUND) * (ROUND / SEGMENT);
-  const auto column_of = [&](int piece) { return piece * SEGMENT + lane * 8; };
-  float weight[HELD][8];
-  const auto weigh = [&](float (&weight)[8], int column) {
-    if (NORMED && column < inputs) numbers<8>(weight, norm, column, norm_f32);
-  };
-#pragma unroll
-  for (int h = 0; h < HELD; h++) weigh(weight[h], column_of(warp + h * warps));
+  const int of_part = ceil_div(depth, ROUND) * (ROUND / SEGMENT);
+  int here = at;
+  char* part = to;
+  for (; here >= of_part; here -= of_part) part += layout.bytes;
+  const int segment = token * layout.all_segments + here;
+  char* const to_row = part + token * layout.stride + Tokens::place(here * SEGMENT + lane * 8);
+  float* const to_back = (float*)(part + layout.backs) + segment;
+  float2* const to_sums = (float2*)(part + layout.sums) + segment * (32 / SUM_LANES);
+#if NORMED
+  __shared__ float squares[32];
+  float weight[8] = {};
+  if (there) numbers<8>(weight, norm, column, norm_f32);
+  const float inverse = 1.0f / inputs;
+  // The warps' sums of squares are added up by eight lanes or by all.
+  const int width = own_warps <= 8 ? 8 : 32;
+  const bool adds = lane % width < own_warps;
+#endif
   wait_for_previous();
-  Piece held[HELD];
+  Piece piece;
+  piece.load(x, (i64)token * inputs + column, X_F32, there);
+  float value[8];
 #pragma unroll
-  for (int h = 0; h < HELD; h++) {
-    const int piece = warp + h * warps;
-    held[h].load(x, (i64)token * inputs + column_of(piece), X_F32, piece < all && column_of(piece) < inputs);
-  }
-  const auto load = [&](Piece& piece, int at) {
-    piece.load(x, (i64)token * inputs + column_of(at), X_F32, column_of(at) < inputs);
-  };
-  float root = X_FACTOR;
+  for (int i = 0; i < 8; i++) value[i] = piece.get(i, X_F32);
 #if NORMED
   float total = 0.0f;
-  const auto add = [&](const Piece& piece) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) total = fmaf(piece.get(i, X_F32), piece.get(i, X_F32), total);
-  };
-#pragma unroll
-  for (int h = 0; h < HELD; h++) add(held[h]);
-  for (int at = warp + HELD * warps; at < all; at += warps) {
-    Piece piece;
-    load(piece, at);
-    add(piece);
-  }
+  for (int i = 0; i < 8; i++) total = fmaf(value[i], value[i], total);
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) total += __shfl_xor_sync(0xffffffff, total, far);
   if (lane == 0) squares[warp] = total;
   __syncthreads();
-  total = 0.0f;
-  for (int other = 0; other < warps; other++) total += squares[other];
-  root *= rsqrtf(total / inputs + eps);
+  total = adds ? squares[lane % width] : 0.0f;
+#pragma unroll 1
+  for (int far = width / 2; far > 0; far /= 2) total += __shfl_xor_sync(0xffffffff, total, far);
+  const float root = X_FACTOR * rsqrtf(fmaf(total, inverse, eps));
+#pragma unroll
+  for (int i = 0; i < 8; i++) value[i] *= weight[i] * root;
+#else
+#pragma unroll
+  for (int i = 0; i < 8; i++) value[i] *= X_FACTOR;
 #endif
-  const auto keep = [&](const Piece& piece, const float (&weight)[8], int at) {
-    float value[8];
-    const bool there = column_of(at) < inputs;
-#pragma unroll
-    for (int i = 0; i < 8; i++) value[i] = there ? piece.get(i, X_F32) * (NORMED ? weight[i] * root : root) : 0.0f;
-    char* begin = to;
-    int here = at;
-    for (; here >= of_part; here -= of_part) begin += layout.bytes;
-    layout.rows(x, nullptr, tokens, inputs, norm_f32, begin, begin).keep<HALVED>(token, here, column_of(here), value);
-  };
-#pragma unroll
-  for (int h = 0; h < HELD; h++) {
-    if (warp + h * warps < all) keep(held[h], weight[h], warp + h * warps);
-  }
-  for (int at = warp + HELD * warps; at < all; at += warps) {
-    Piece piece;
-    load(piece, at);
-    weigh(weight[0], column_of(at));
-    keep(piece, weight[0], at);
-  }
+  if (exists) TokensAt<char*>::keep_at<HALVED>(to_row, to_back, to_sums, value);
 }

@@ -207,6 +207,12 @@ struct TokensAt {
   // A warp's segment of a row, each lane eight of its columns, from `offset` on.
   template <bool halved>
   DEVICE void keep(int token, int piece, int offset, const float (&value)[8]) const {
+    const int segment = token * all_segments + piece;
+    keep_at<halved>(at_row(token) + place(offset), backs + segment, sums + segment * (32 / SUM_LANES), value);
+  }
+  // The same where it is known where they go.
+  template <bool halved>
+  static DEVICE void keep_at(At to, float* back, float2* sums, const float (&value)[8]) {
     const int lane = threadIdx.x % 32;
     u32 pair[4];
     if constexpr (halved) {
@@ -217,7 +223,7 @@ struct TokensAt {
       // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
       const u32 power = min(127 + 14 + 127 - (most >> 23), 253u);
       const float factor = __uint_as_float(power << 23);
-      if (lane == 0) backs[token * all_segments + piece] = __uint_as_float((254 - power) << 23);
+      if (lane == 0) *back = __uint_as_float((254 - power) << 23);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         // Weights of four bits that one operation takes out stand four apart.
@@ -238,9 +244,7 @@ struct TokensAt {
         for (int far = SUM_LANES / 2; far > 0; far /= 2) {
           offsets += __shfl_xor_sync(0xffffffff, offsets, far), all += __shfl_xor_sync(0xffffffff, all, far);
         }
-        if (lane % SUM_LANES == 0) {
-          sums[(token * all_segments + piece) * (32 / SUM_LANES) + lane / SUM_LANES] = {offsets, all};
-        }
+        if (lane % SUM_LANES == 0) sums[lane / SUM_LANES] = {offsets, all};
       }
     } else {
 #pragma unroll
@@ -248,7 +252,7 @@ struct TokensAt {
         pair[i] = WEIGHT_BITS == 4 ? pack(value[i], value[i + 4]) : pack(value[2 * i], value[2 * i + 1]);
       }
     }
-    put(at_row(token) + place(offset), pair);
+    put(to, pair);
   }
   DEVICE At at_row(int token) const { return at + token * stride; }
 };

@@ -58,7 +58,7 @@ fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], 
     let tiles =
         if share.parts == 1 { tiles } else { parts_of(problem, share, rounds, &gpu(hopper)) };
     if tokens > 0 {
-        let rings = batches.is_multiple_of(weights.ring(false)) && share.held < tiles;
+        let rings = batches.is_multiple_of(weights.ring(false, share.tokens)) && share.held < tiles;
         assert!(share.held == tiles || rings, "{what}: {share:?}");
     }
 }
@@ -105,21 +105,14 @@ fn several_rows_are_made_ready_by_a_launch_ahead() {
             let problem = call(&mut tensors, [tokens, 2048]);
             let weights = Weights::of(&problem).unwrap();
             let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
-            // The last of them alone too.
-            for rows in [1, tokens.min(share.tokens)] {
-                let form = Form::of(&problem, weights, rows, share);
-                assert_eq!(
-                    [form.normed, form.tokens == 1],
-                    [tokens == 1; 2],
-                    "{rows} of {tokens} {w}"
-                );
-                assert!(form.tokens >= rows);
-            }
+            let form = Form::of(&problem, weights, share);
+            assert_eq!([form.normed, form.tokens == 1], [tokens == 1; 2], "{tokens} {w}");
+            assert!(form.tokens >= share.tokens);
             // One copy brings all of it.
             assert!(share.x.is_multiple_of(16) && share.x >= 2 * 2048 * share.tokens);
             // What makes them ready knows of f16 and bf16 alone.
-            let form = Form::of(&problem, weights, share.tokens, share).ready(true, false);
-            assert!([FEW, MOST].contains(&form.tokens) && form.normed && !form.residual);
+            let ready = form.ready(true, false);
+            assert!([FEW, MOST].contains(&ready.tokens) && ready.normed && !ready.residual);
         }
     }
 }
@@ -140,14 +133,11 @@ fn blocks_keep_to_one_kind_of_kernel_however_rows_are_cut() {
                 assert_eq!(why_not(&problem, &gpu(hopper)), None, "{what}");
                 let weights = Weights::of(&problem).unwrap();
                 let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
-                // What is left for the last launch lies in shared memory as the others' rows do, and reads as many columns at once.
-                let last = (tokens - 1) % share.tokens + 1;
-                let forms =
-                    [share.tokens, last].map(|rows| Form::of(&problem, weights, rows, share));
-                assert!(forms[0].tokens >= share.tokens && forms[1].tokens >= last, "{what}");
-                assert_eq!(forms.map(|form| form.tokens > FEW), [share.tokens > FEW; 2], "{what}");
-                assert_eq!(forms.map(|form| form.blocks), [group; 2], "{what}");
-                cut += usize::from(share.tokens > FEW && last <= FEW);
+                let form = Form::of(&problem, weights, share);
+                assert!(form.tokens >= share.tokens, "{what}");
+                assert_eq!(form.tokens > FEW, share.tokens > FEW, "{what}");
+                assert_eq!(form.blocks, group, "{what}");
+                cut += usize::from(share.tokens < tokens);
             }
         }
     }
