@@ -209,7 +209,7 @@ impl Form {
     }
 }
 
-fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
+pub(super) fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }

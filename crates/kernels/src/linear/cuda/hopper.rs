@@ -149,7 +149,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(width) = problem.widths.iter().find(|n| **n == 0 || !n.is_multiple_of(whole)) {
         return Some(format!("needs outputs of whole 16 bytes a row, got {width} columns"));
     }
-    not_many(problem)
+    not_many(problem, here)
 }
 
 fn source(form: Form, tile: &Tile) -> KernelSource {

@@ -70,7 +70,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.inputs.is_multiple_of(2) {
         return Some(format!("needs an even K, got {}", problem.inputs));
     }
-    not_many(problem)
+    not_many(problem, here)
 }
 
 fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource {
