@@ -15,6 +15,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if TAPS > 0
   const Convolution convolution = {conv_weight,     conv_bias,     initial_state, final_state, state_indices,
                                    conv_weight_f32, conv_bias_f32, conv_silu,     conv_first,  conv_channels};
+#else
+  const Convolution convolution;
 #endif
   extern __shared__ __align__(128) unsigned char shared[];
   // What stands around the first outputs, of their columns and of themselves: nothing but sums is left to wait for behind the products.
@@ -122,33 +124,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const bool keeps = PARTS == 1 && own_column < min(min(held * TILE, count), KEPT);
   constexpr bool FACTORED = !GROUPED && !BLOCKS;  // whether a column has one factor
   StoredColumn stored = {};
-  if (keeps) {
-    stored.load(outputs, FACTORED ? w_scale : nullptr, factor_bits, first + own_column);
-#if TAPS > 0
-    stored.load(convolution, first + own_column);
-#endif
-  }
+  if (keeps) stored.load(outputs, convolution, FACTORED ? w_scale : nullptr, factor_bits, first + own_column);
   Batch batch[RING];
   if (tiles > 0) point(0);
 #pragma unroll
   for (int r = 0; r < RING; r++) load(batch[r]);
   prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
 #if GROUPED
-  for (int group = warp; group < groups; group += WARPS) {
-    const i64 from = (i64)(part * groups + group) * (SWIGLU ? 2 * columns : columns) + first;
-    for (int row = lane; row < w_rows; row += 4 * 32) {
-      float value[4];
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int here = min(row + 32 * i, w_rows - 1);
-        value[i] = factor_at(w_scale, from + here + (here < count ? 0 : columns - count), factor_bits);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if (row + 32 * i < w_rows) factors[group * w_rows + row + 32 * i] = value[i];
-      }
-    }
-  }
+  keep_factors(factors, w_scale, factor_bits, part, groups, w_rows, first, count, columns, warp, lane);
 #endif
 
   // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
@@ -174,37 +157,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if READY
   __syncthreads();
 #endif
-  if (keeps) {
-    Column of = stored.column(outputs, FACTORED, factor_bits, first + own_column);
-#if TAPS > 0
-    stored.taps(of, convolution, first + own_column);
-#endif
-    kept[own_column] = of;
-  }
+  if (keeps) kept[own_column] = stored.column(outputs, convolution, FACTORED, factor_bits, first + own_column);
   wait_for_previous();
   {
     Beside beside[PARK];
-    const auto output = [&](int o) { return thread + o * THREADS; };
-    const auto read_beside = [&] {
-#pragma unroll
-      for (int o = 0; o < PARK; o++) {
-        place(output(o));
-        const bool there = PARTS == 1 && output(o) < min(at_once * tokens, PARKED);
-#if RESIDUAL
-        beside[o].last = there ? load_current(residual + (i64)token * columns + first + column) : 0.0f;
-#endif
-#if TAPS > 0
-        beside[o].slot = there ? convolution.slot(token) : -1;
-#endif
-      }
-#if TAPS > 0
-#pragma unroll
-      for (int o = 0; o < PARK; o++) {
-        place(output(o));
-        convolution.read_past(beside[o].past, beside[o].slot, convolution.channel(first + column));
-      }
-#endif
-    };
+    const auto read_beside = [&] { Beside::read(beside, outputs, convolution, first, thread, at_once * tokens, token, column, place); };
 #if READY
     arrival.begin(x_at, x + part * layout.bytes, layout.bytes);
     __syncwarp();  // nothing of what follows goes ahead of it
@@ -217,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #pragma unroll
     for (int o = 0; o < PARK; o++) {
-      if (output(o) < PARKED) parked[output(o)] = beside[o];
+      if (thread + o * THREADS < PARKED) parked[thread + o * THREADS] = beside[o];
     }
   }
   __syncthreads();

@@ -6,6 +6,10 @@
 constexpr int PARK = READY && PARTS == 1 && COLUMNS == 1 ? 3 : 1;  // outputs of a thread
 constexpr int PARKED = PARK * THREADS, KEPT = 96;                     // of a block, and columns
 
+#if TAPS == 0
+struct Convolution {};
+#endif
+
 // What kernels ahead may have written of what stands around an output.
 struct Beside {
 #if RESIDUAL
@@ -15,6 +19,32 @@ struct Beside {
   float past[TAPS - 1];
   int slot;
 #endif
+
+  // Of a thread's outputs among the block's first `here`. `place` finds the row of x and the column of one, which are `token` and `column`.
+  template <class Place>
+  static DEVICE void read(Beside (&beside)[PARK], const Outputs& outputs, const Convolution& convolution, int first, int thread, int here,
+                          const int& token, const int& column, Place place) {
+#pragma unroll
+    for (int o = 0; o < PARK; o++) {
+      const int output = thread + o * THREADS;
+      place(output);
+      const bool there = PARTS == 1 && output < min(here, PARKED);
+#if RESIDUAL
+      beside[o].last = there ? load_current(outputs.residual + (i64)token * outputs.columns + first + column) : 0.0f;
+#endif
+#if TAPS > 0
+      beside[o].slot = there ? convolution.slot(token) : -1;
+#endif
+    }
+#if TAPS > 0
+    // Behind all slots: a state is asked for when its slot is there.
+#pragma unroll
+    for (int o = 0; o < PARK; o++) {
+      place(thread + o * THREADS);
+      convolution.read_past(beside[o].past, beside[o].slot, convolution.channel(first + column));
+    }
+#endif
+  }
 };
 
 // And what they have not, of a column.
@@ -52,36 +82,54 @@ struct Column {
 struct StoredColumn {
   u32 factor, factor_of_up, low, high, offset, tap[TAPS + 1];
 
-  DEVICE void load(const Outputs& outputs, const void* factors, int factor_bits, int column) {
+  // `factors`: of whole columns, or null.
+  DEVICE void load(const Outputs& outputs, const Convolution& convolution, const void* factors, int factor_bits, int column) {
     if (factors != nullptr) factor = load_factor(factors, column, factor_bits);
     if (outputs.bias != nullptr) low = load_number(outputs.bias, column, outputs.bias_f32);
 #if SWIGLU
     if (factors != nullptr) factor_of_up = load_factor(factors, outputs.columns + column, factor_bits);
     if (outputs.bias != nullptr) high = load_number(outputs.bias, outputs.columns + column, outputs.bias_f32);
 #endif
-  }
 #if TAPS > 0
-  DEVICE void load(const Convolution& of, int column) {
-    const int channel = max(of.channel(column), 0);
-    if (of.bias != nullptr) offset = load_number(of.bias, channel, of.bias_f32);
+    const int channel = max(convolution.channel(column), 0);
+    if (convolution.bias != nullptr) offset = load_number(convolution.bias, channel, convolution.bias_f32);
 #pragma unroll
-    for (int t = 0; t < TAPS; t++) tap[t] = load_number(of.weight, (i64)channel * TAPS + t, of.weight_f32);
-  }
-  DEVICE void taps(Column& of, const Convolution& convolution, int column) const {
-    of.channel = convolution.channel(column), of.offset = number_of(offset, convolution.bias_f32);
-#pragma unroll
-    for (int t = 0; t < TAPS; t++) of.tap[t] = number_of(tap[t], convolution.weight_f32);
-  }
+    for (int t = 0; t < TAPS; t++) tap[t] = load_number(convolution.weight, (i64)channel * TAPS + t, convolution.weight_f32);
 #endif
+  }
 
-  // `factors`: whether there is one for a whole column.
-  DEVICE Column column(const Outputs& outputs, bool factors, int factor_bits, int column) const {
+  DEVICE Column column(const Outputs& outputs, const Convolution& convolution, bool factors, int factor_bits, int column) const {
     Column of;
     of.to = outputs.around(0, column, false).to, of.row = (int)(outputs.around(1, column, false).to - of.to);
     of.low = number_of(low, outputs.bias_f32), of.factor = factors ? factor_of(factor, factor_bits) * SUM_FACTOR : SUM_FACTOR;
 #if SWIGLU
     of.high = number_of(high, outputs.bias_f32), of.factor_of_up = factors ? factor_of(factor_of_up, factor_bits) * SUM_FACTOR : SUM_FACTOR;
 #endif
+#if TAPS > 0
+    of.channel = convolution.channel(column), of.offset = number_of(offset, convolution.bias_f32);
+#pragma unroll
+    for (int t = 0; t < TAPS; t++) of.tap[t] = number_of(tap[t], convolution.weight_f32);
+#endif
     return of;
   }
 };
+
+// Factors of each 128 columns of the block's part of the depth, [groups][w_rows]: those of its rows of w.
+DEVICE void keep_factors(float* factors, const void* w_scale, int factor_bits, int part, int groups, int w_rows, int first, int count, int columns, int warp,
+                         int lane) {
+  for (int group = warp; group < groups; group += WARPS) {
+    const i64 from = (i64)(part * groups + group) * (SWIGLU ? 2 * columns : columns) + first;
+    for (int row = lane; row < w_rows; row += 4 * 32) {
+      float value[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int here = min(row + 32 * i, w_rows - 1);
+        value[i] = factor_at(w_scale, from + here + (here < count ? 0 : columns - count), factor_bits);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (row + 32 * i < w_rows) factors[group * w_rows + row + 32 * i] = value[i];
+      }
+    }
+  }
+}
