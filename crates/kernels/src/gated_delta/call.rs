@@ -56,7 +56,7 @@ pub struct GatedDeltaCall<'a> {
     pub states: States<'a>,
     /// Options.
     pub options: GatedDeltaOptions,
-    /// Where the output goes on a GPU.
+    /// Where the output goes on a GPU: memory of its own, for inputs are still read while it is written.
     pub o: Option<&'a Tensor>,
 }
 

@@ -2,7 +2,7 @@
 //! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`. What is made while
 //! the walk is under way: [`beside`].
 
-use super::operands::{Gates, Operands, storage_macros, too_many};
+use super::operands::{Gates, Operands, too_many};
 use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
@@ -12,33 +12,15 @@ use device::cuda::{
 };
 
 mod beside;
+mod kind;
+mod per_channel;
+mod per_head;
 use beside::Beside;
+use kind::Kind;
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
 
-/// A kernel of `package.cuh`'s packages behind what all that make them share.
-macro_rules! prepare_parts {
-    ($($own:expr),+) => {
-        &[
-            source!("../../cuda/hopper.cuh"),
-            source!("../../cuda/order.cuh"),
-            source!("gates.cuh"),
-            source!("package.cuh"),
-            source!("prepare_gates.cuh"),
-            source!("prepare_load.cuh"),
-            source!("prepare_solve.cuh"),
-            source!("prepare_parts.cuh"),
-            $($own),+,
-        ]
-    };
-}
-
-const PREPARE: &[Part] = prepare_parts!(source!("prepare.cu"));
-const PREPARE_HEAD: &[Part] =
-    prepare_parts!(source!("prepare_head.cuh"), source!("prepare_head.cu"));
-const PREPARE_REST: &[Part] =
-    prepare_parts!(source!("prepare_head.cuh"), source!("prepare_rest.cu"));
 const WALK: &[Part] = &[
     source!("../../cuda/hopper.cuh"),
     source!("../../cuda/order.cuh"),
@@ -57,65 +39,16 @@ const BOX_BYTES: usize = CHUNK * 128;
 /// Chunks of a sequence, at most: what a grid's y takes.
 const MOST_CHUNKS: usize = 65_535;
 
-/// What the kernels make of a chunk, as `package.cuh` has it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Package {
-    /// `OF_KEYS`: what value heads of a key head share, bytes.
-    of_keys: usize,
-    /// `PACKAGE_BYTES`, of a value head.
-    own: usize,
-}
-
-impl Package {
-    fn new(decays: Decays, key_dim: usize) -> Self {
-        let padded = key_dim.next_multiple_of(64);
-        let (keys, scores) = (padded / 64 * BOX_BYTES, 2 * BOX_BYTES);
-        match decays {
-            Decays::PerChannel => Self { of_keys: 0, own: 3 * keys + scores + 4 * padded },
-            Decays::PerHead => Self { of_keys: 2 * keys, own: scores + 8 * CHUNK + 16 },
-        }
-    }
-
-    /// Of all heads: `chunk_bytes`.
-    fn of_chunk(self, problem: &KdaProblem) -> usize {
-        problem.heads * self.of_keys + problem.value_heads * self.own
-    }
-}
-
-/// Value heads of a key head that a block of `prepare_head.cu` has at once.
-const HEADS: usize = 2;
-
-/// Blocks that prepare a chunk.
-fn blocks_of_chunk(problem: &KdaProblem) -> usize {
-    match problem.decays {
-        Decays::PerChannel => problem.value_heads,
-        Decays::PerHead => problem.heads * (problem.value_heads / problem.heads).div_ceil(HEADS),
-    }
-}
-
-/// `SHARED_BYTES` of `prepare.cu` or `prepare_head.cuh`.
-fn prepare_bytes(decays: Decays, key_dim: usize) -> usize {
-    let padded = key_dim.next_multiple_of(64);
-    let (tile, matrix) = (16 * 2 * padded, 4 * CHUNK * 68);
-    match decays {
-        Decays::PerChannel => (12 * tile).max(2 * matrix) + 24 * padded + 4 * CHUNK,
-        Decays::PerHead => {
-            let matrices = HEADS * matrix;
-            (8 * tile).max(matrices) + matrices + (8 + HEADS * 12) * CHUNK + HEADS * 16
-        }
-    }
-}
-
 /// Chunks in shared memory at once: as many as fit.
-fn stages(decays: Decays, warpgroups: usize) -> usize {
-    if warpgroups == 1 || decays == Decays::PerHead { 3 } else { 2 }
+fn stages(kind: &Kind, warpgroups: usize) -> usize {
+    if warpgroups == 1 { 3 } else { kind.stages_of_two }
 }
 
 /// `SHARED_BYTES` of `walk.cu`.
-fn walk_bytes(decays: Decays, key_dim: usize, warpgroups: usize) -> usize {
-    let package = Package::new(decays, key_dim);
+fn walk_bytes(kind: &Kind, key_dim: usize, warpgroups: usize) -> usize {
+    let package = (kind.package)(key_dim);
     let stage = package.of_keys + package.own + warpgroups * BOX_BYTES;
-    stages(decays, warpgroups) * stage + warpgroups * 4 * CHUNK * 32 + 1024
+    stages(kind, warpgroups) * stage + warpgroups * 4 * CHUNK * 32 + 1024
 }
 
 /// Warpgroups of a block of the walk, each with 64 value columns. Two share what a chunk brings; one a block leaves
@@ -143,49 +76,32 @@ fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
     too_many(problem)
 }
 
-fn prepare_source(decays: Decays, dtype: DType, key_dim: usize, arch: GpuArch) -> KernelSource {
-    let (name, parts) = match decays {
-        Decays::PerChannel => ("kda_prepare", PREPARE),
-        Decays::PerHead => ("gated_delta_prepare", PREPARE_HEAD),
-    };
-    shape_macros(KernelSource::new(name, parts, arch), decays, dtype, key_dim)
-}
-
-fn shape_macros(
-    source: KernelSource,
-    decays: Decays,
-    dtype: DType,
-    key_dim: usize,
-) -> KernelSource {
-    let source = storage_macros(source, dtype).define("KD", key_dim);
-    if decays == Decays::PerHead { source.define("PER_HEAD", 1) } else { source }
-}
-
 fn walk_source(
-    decays: Decays,
+    kind: &Kind,
     dtype: DType,
     (key_dim, value_dim): (usize, usize),
     warpgroups: usize,
     arch: GpuArch,
 ) -> KernelSource {
-    shape_macros(KernelSource::new("kda_walk", WALK, arch), decays, dtype, key_dim)
+    kind.source("kda_walk", WALK, (dtype, key_dim), arch)
         .define("VD", value_dim)
         .define("WARPGROUPS", warpgroups)
-        .define("STAGES", stages(decays, warpgroups))
+        .define("STAGES", stages(kind, warpgroups))
 }
 
 /// Common shapes, for the bundle.
 pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     let arch = || GpuArch::of(HOPPER);
+    let kind = Kind::of(decays);
     let mut sources = Vec::new();
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [64, 128] {
-            sources.push(prepare_source(decays, dtype, dim, arch()));
-            if decays == Decays::PerHead {
+            sources.push(kind.prepare_source(dtype, dim, arch()));
+            if kind.beside {
                 sources.push(beside::source(dtype, dim, arch()));
             }
             for warpgroups in 1..=dim / 64 {
-                sources.push(walk_source(decays, dtype, (dim, dim), warpgroups, arch()));
+                sources.push(walk_source(kind, dtype, (dim, dim), warpgroups, arch()));
             }
         }
     }
@@ -200,10 +116,6 @@ arguments! {
 }
 
 arguments! {
-    PrepareHead: gated_delta_prepare { all: (Prepare), marks: Nullable, mark_count: i32 }
-}
-
-arguments! {
     Walk: kda_walk {
         packages: Pointer, v: Pointer, initial: Nullable, o: Pointer, final_state: Pointer, offsets: Nullable, slots: Nullable,
         tokens: i32, heads: i32, value_heads: i32, types: i32, marks: Nullable, first_marked: i32, groups: i32,
@@ -212,11 +124,11 @@ arguments! {
 
 fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (key_dim, value_dim) = (problem.key_dim, problem.value_dim);
-    let source = prepare_source(problem.decays, problem.dtype, key_dim, planner.arch());
-    let prepare = planner.kernel(&source)?;
+    let kind = Kind::of(problem.decays);
+    let prepare = planner.kernel(&kind.prepare_source(problem.dtype, key_dim, planner.arch()))?;
     let warpgroups = warpgroups(problem, planner.here().multiprocessors);
-    let (decays, dims) = (problem.decays, (key_dim, value_dim));
-    let source = walk_source(decays, problem.dtype, dims, warpgroups, planner.arch());
+    let dims = (key_dim, value_dim);
+    let source = walk_source(kind, problem.dtype, dims, warpgroups, planner.arch());
     let walk = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
 
@@ -227,12 +139,12 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         Some(_) => problem.sequences.total() / CHUNK + count,
         None => count * chunks,
     };
-    let of_chunk = Package::new(decays, key_dim).of_chunk(problem);
+    let of_chunk = (kind.package)(key_dim).of_chunk(problem);
     let packages = planner.scratch(slots * of_chunk / 4)?;
     let blocks = value_dim.div_ceil(64 * warpgroups);
     let walk_grid = [blocks, problem.value_heads, count].map(|size| size as u32);
     // As `EARLY` in walk.cu.
-    let waits = decays == Decays::PerHead && warpgroups == 1;
+    let waits = kind.beside && warpgroups == 1;
     let beside =
         if waits { Beside::of(problem, planner.here().multiprocessors, walk_grid) } else { None };
     let (first, groups) = beside.map_or((chunks, 0), |beside| (beside.first, beside.groups()));
@@ -254,15 +166,9 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         value_heads: int(problem.value_heads)?,
         gates: operands.gates(problem),
     };
-    let grid = [blocks_of_chunk(problem) as u32, first as u32, count as u32];
-    let launch = |threads| Launch::new(grid, threads, prepare_bytes(decays, key_dim) as u32);
-    match decays {
-        Decays::PerChannel => planner.launch(prepare, launch(128), args),
-        Decays::PerHead => {
-            let (marks, mark_count) = (marks.as_deref(), int(mark_count)?);
-            planner.launch(prepare, launch(256), PrepareHead { all: args, marks, mark_count });
-        }
-    }
+    let grid = [(kind.blocks)(problem), first, count].map(|size| size as u32);
+    let launch = Launch::new(grid, kind.threads, (kind.bytes)(key_dim) as u32);
+    (kind.launch)(planner, (prepare, launch), args, (marks.as_deref(), int(mark_count)?));
     if let (Some(beside), Some(marks)) = (beside, &marks) {
         beside.launch(problem, planner, args, marks)?;
     }
@@ -284,13 +190,9 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         groups: int(groups)?,
     };
     let threads = 128 * (warpgroups as u32 + 1);
-    let bytes = walk_bytes(decays, key_dim, warpgroups) as u32;
+    let bytes = walk_bytes(kind, key_dim, warpgroups) as u32;
     let launch = Launch::new(walk_grid, threads, bytes);
-    // With a decay a channel 64 heads took an eighth longer so.
-    let launch = match decays {
-        Decays::PerChannel => launch,
-        Decays::PerHead => planner.overlapping(launch),
-    };
+    let launch = if kind.overlaps { planner.overlapping(launch) } else { launch };
     planner.launch(walk, launch, args);
     slots::hand_on(
         planner,
@@ -302,21 +204,22 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
 
 #[cfg(test)]
 mod tests {
+    use super::kind::Package;
     use super::*;
 
     #[test]
     fn sizes_are_what_the_kernels_declare() {
         // Taken from the constants of package.cuh, prepare.cu, prepare_head.cu and walk.cu by their compiler.
-        use Decays::{PerChannel, PerHead};
-        let package = |decays| [60, 64, 128].map(|key_dim| Package::new(decays, key_dim));
+        let [channel, head] = [Decays::PerChannel, Decays::PerHead].map(Kind::of);
+        let package = |kind: &Kind| [60, 64, 128].map(|key_dim| (kind.package)(key_dim));
         let of = |of_keys, own| Package { of_keys, own };
-        assert_eq!(package(PerChannel), [of(0, 41_216), of(0, 41_216), of(0, 66_048)]);
-        assert_eq!(package(PerHead), [of(16_384, 16_912), of(16_384, 16_912), of(32_768, 16_912)]);
-        let prepare = |decays| [64, 128].map(|key_dim| prepare_bytes(decays, key_dim));
-        assert_eq!(prepare(PerChannel), [36_608, 52_480]);
-        assert_eq!(prepare(PerHead), [71_712, 71_712]);
-        let walk = |decays| [(64, 1), (128, 1), (128, 2)].map(|(k, n)| walk_bytes(decays, k, n));
-        assert_eq!(walk(PerChannel), [157_440, 231_936, 182_272]);
-        assert_eq!(walk(PerHead), [133_680, 182_832, 215_600]);
+        assert_eq!(package(channel), [of(0, 41_216), of(0, 41_216), of(0, 66_048)]);
+        assert_eq!(package(head), [of(16_384, 16_912), of(16_384, 16_912), of(32_768, 16_912)]);
+        let prepare = |kind: &Kind| [64, 128].map(|key_dim| (kind.bytes)(key_dim));
+        assert_eq!(prepare(channel), [36_608, 52_480]);
+        assert_eq!(prepare(head), [71_712, 71_712]);
+        let walk = |kind| [(64, 1), (128, 1), (128, 2)].map(|(k, n)| walk_bytes(kind, k, n));
+        assert_eq!(walk(channel), [157_440, 231_936, 182_272]);
+        assert_eq!(walk(head), [133_680, 182_832, 215_600]);
     }
 }

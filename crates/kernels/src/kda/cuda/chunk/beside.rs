@@ -1,11 +1,15 @@
 //! Packages with one decay a head that are made while the walk is under way, on multiprocessors that it leaves idle. The contract stands in
 //! `prepare_rest.cu`.
 
-use super::{CHUNK, HEADS, PREPARE_REST, Prepare, blocks_of_chunk, prepare_bytes, shape_macros};
+use super::kind::prepare_parts;
+use super::per_head::{KIND, pairs};
+use super::{CHUNK, Prepare};
 use crate::DType;
-use crate::cuda::{Planner, arguments, int};
-use crate::kda::{Decays, KdaProblem};
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use crate::cuda::{Planner, arguments, int, source};
+use crate::kda::KdaProblem;
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch, Part};
+
+const PARTS: &[Part] = prepare_parts!("../prepare_head.cuh", "../prepare_rest.cu");
 
 /// `MARKS_AT` and `MARK_CHUNKS` of `package.cuh`.
 const MARKS_AT: usize = 32;
@@ -35,7 +39,7 @@ impl Beside {
     pub(super) fn of(problem: &KdaProblem, multiprocessors: u32, walk: [u32; 3]) -> Option<Self> {
         let chunks = problem.sequences.longest().div_ceil(CHUNK);
         let idle = multiprocessors.checked_sub(walk.iter().product())? as usize;
-        Self::of_chunks(chunks, problem.sequences.count() * blocks_of_chunk(problem), idle)
+        Self::of_chunks(chunks, problem.sequences.count() * (KIND.blocks)(problem), idle)
     }
 
     /// Of so many chunks of the longest sequence, each of so many packages that a block makes at once.
@@ -71,20 +75,19 @@ impl Beside {
         marks: &'a Buffer,
     ) -> Result<(), CudaError> {
         let kernel = planner.kernel(&source(problem.dtype, problem.key_dim, planner.arch()))?;
-        let (sequences, blocks) = (problem.sequences.count(), blocks_of_chunk(problem));
-        let of_key_head = problem.value_heads / problem.heads;
+        let (sequences, blocks) = (problem.sequences.count(), (KIND.blocks)(problem));
         let args = PrepareRest {
             all,
             marks,
             sequences: int(sequences)?,
             first_chunk: int(self.first)?,
             groups: int(self.groups())?,
-            of_key_head: int(of_key_head)?,
-            pairs: int(of_key_head.div_ceil(HEADS))?,
+            of_key_head: int(problem.value_heads / problem.heads)?,
+            pairs: int(pairs(problem))?,
             blocks: int(blocks)?,
             end: int(self.later * sequences * blocks)?,
         };
-        let bytes = TEAMS * (prepare_bytes(Decays::PerHead, problem.key_dim) + 8 * OF_WARP);
+        let bytes = TEAMS * ((KIND.bytes)(problem.key_dim) + 8 * OF_WARP);
         let grid = [self.multiprocessors as u32, 1, 1];
         let launch = Launch::new(grid, 256 * TEAMS as u32, bytes as u32);
         planner.launch(kernel, planner.overlapping(launch), args);
@@ -93,8 +96,7 @@ impl Beside {
 }
 
 pub(super) fn source(dtype: DType, key_dim: usize, arch: GpuArch) -> KernelSource {
-    let source = KernelSource::new("gated_delta_prepare_rest", PREPARE_REST, arch);
-    shape_macros(source, Decays::PerHead, dtype, key_dim).define("REST", 1)
+    KIND.source("gated_delta_prepare_rest", PARTS, (dtype, key_dim), arch).define("REST", 1)
 }
 
 arguments! {
