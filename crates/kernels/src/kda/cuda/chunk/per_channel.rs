@@ -14,8 +14,8 @@ pub(super) static KIND: Kind = Kind {
         (12 * tile).max(2 * matrix) + 24 * padded + 4 * CHUNK
     },
     package: |key_dim| {
-        let padded = key_dim.next_multiple_of(64);
-        Package { of_keys: 0, own: (3 * padded / 64 + 2) * BOX_BYTES + 4 * padded }
+        let boxes = key_dim.div_ceil(64);
+        Package { of_keys: 0, own: (3 * boxes + 2) * BOX_BYTES + 4 * 64 * boxes }
     },
     launch: |planner, (kernel, launch), args, _| planner.launch(kernel, launch, args),
     per_head: false,

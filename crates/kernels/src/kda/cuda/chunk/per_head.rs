@@ -18,7 +18,7 @@ pub(super) static KIND: Kind = Kind {
         tiles.max(matrices) + matrices + (8 + HEADS * 12) * CHUNK + HEADS * 16
     },
     package: |key_dim| {
-        let keys = key_dim.next_multiple_of(64) / 64 * BOX_BYTES;
+        let keys = key_dim.div_ceil(64) * BOX_BYTES;
         Package { of_keys: 2 * keys, own: 2 * BOX_BYTES + 8 * CHUNK + 16 }
     },
     launch: |planner, (kernel, launch), all, (marks, mark_count)| {
