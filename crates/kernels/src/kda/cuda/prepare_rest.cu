@@ -11,8 +11,8 @@
 //
 // Packages are written by ordinary stores and read by the copy engine: a fence between the two stands on both sides of a mark.
 //
-// Launch: overlapping prepare_head.cu, any number of blocks, TEAMS 256 threads, TEAMS SHARED_BYTES of dynamic shared memory. Macros as in
-// prepare_head.cuh, and REST=1.
+// Launch: overlapping prepare_head.cu, any number of blocks, TEAMS 256 threads, TEAMS SHARED_BYTES and 8 bytes a warp of dynamic shared memory.
+// Macros as in prepare_head.cuh, and REST=1.
 
 constexpr int TEAMS = 3;
 

@@ -80,6 +80,3 @@ DEVICE uint4 load_weights(const Weight* from, bool there) {
       : "l"(from), "r"((int)there));
   return value;
 }
-
-// What no kernel writes comes as far as the second cache.
-DEVICE void bring(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }

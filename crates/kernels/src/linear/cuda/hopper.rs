@@ -1,5 +1,6 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
+use super::direct;
 use super::operands::{Form, Operands, Rest, across, group, not_many};
 use crate::cuda::source;
 use crate::cuda::{CudaVariant, Planner, arguments, map_element};
@@ -149,7 +150,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(width) = problem.widths.iter().find(|n| **n == 0 || !n.is_multiple_of(whole)) {
         return Some(format!("needs outputs of whole 16 bytes a row, got {width} columns"));
     }
-    not_many(problem, here)
+    direct::instead(problem, here).or_else(|| not_many(problem))
 }
 
 fn source(form: Form, tile: &Tile) -> KernelSource {

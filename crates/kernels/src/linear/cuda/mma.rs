@@ -1,5 +1,6 @@
 //! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
+use super::direct;
 use super::operands::{Form, Operands, Rest, across, group, not_many};
 use crate::ChoiceTable;
 use crate::cuda::source;
@@ -70,7 +71,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.inputs.is_multiple_of(2) {
         return Some(format!("needs an even K, got {}", problem.inputs));
     }
-    not_many(problem, here)
+    direct::instead(problem, here).or_else(|| not_many(problem))
 }
 
 fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource {

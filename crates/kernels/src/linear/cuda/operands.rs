@@ -1,7 +1,5 @@
 //! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
 
-use super::direct;
-use super::stream::FEW;
 use crate::DType;
 use crate::cuda::source;
 use crate::cuda::{Expand, Planner, arguments, expand, int};
@@ -255,16 +253,7 @@ fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buf
 }
 
 /// Why kernels for many rows cannot take this call.
-pub(super) fn not_many(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
-    // Of few sums the second rounding shows too: two rows of 320 gates and ups of u4 are off by 3.9e-3 on average, and once in sixty draws
-    // by more than 5e-3.
-    let few = problem.scales.is_some() && problem.tokens <= FEW;
-    if few && direct::why_not(problem, here).is_none() {
-        let narrow = problem.w_dtype;
-        return Some(format!(
-            "rounds {narrow} once more: `direct` reads it as it is, up to {FEW} rows of x"
-        ));
-    }
+pub(super) fn not_many(problem: &LinearProblem) -> Option<String> {
     let convolution = "convolves no columns: `stream` does, of few rows".to_owned();
     // Made bf16 first, weights are rounded once more than others, which in rows of no whole pieces shows.
     let whole = problem.scales.is_none() || problem.inputs.is_multiple_of(16);

@@ -143,3 +143,21 @@ fn blocks_keep_to_one_kind_of_kernel_however_rows_are_cut() {
     }
     assert!(cut > 0);
 }
+
+#[test]
+fn few_rows_of_narrow_weights_are_not_made_bf16_first() {
+    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
+    let left = |w, shape @ [_, inputs]: [usize; 2]| {
+        let mut tensors = weights(w, [inputs, 64], 1);
+        super::instead(&call(&mut tensors, shape), &gpu(hopper))
+    };
+    for w in [DType::E4m3, DType::I8, DType::U4] {
+        assert!(left(w, [1, 256]).is_some() && left(w, [FEW, 256]).is_some(), "{w}");
+        // Of many rows, or where it is refused here too, somebody else takes it.
+        assert_eq!(
+            [left(w, [FEW + 1, 256]), left(w, [FEW, 24]), left(w, [8, 65_536])],
+            [None, None, None],
+            "{w}"
+        );
+    }
+}
