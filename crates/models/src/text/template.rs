@@ -9,9 +9,8 @@ mod python;
 mod source;
 mod strftime;
 
-use super::tokenizer::{read_json, read_text};
-use crate::ModelError;
 use crate::gguf::{self, is_gguf};
+use crate::{ModelError, read_json, read_text};
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
 use std::collections::BTreeMap;
