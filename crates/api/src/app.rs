@@ -1,5 +1,6 @@
 use crate::calls::Dialect;
-use crate::error::ApiError;
+use crate::cors::CorsSettings;
+use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
 use axum::http::StatusCode;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub keys: Vec<String>,
     /// Where a request says nothing.
     pub defaults: Defaults,
+    /// Which pages of other origins are answered.
+    pub cors: CorsSettings,
     /// How long open requests may go on once the server is asked to stop.
     pub drain: Duration,
     /// Largest body of a request in bytes.
@@ -111,6 +114,11 @@ impl App {
         self.ids.hash_one((number, SystemTime::now()))
     }
 
+    /// A new id with a prefix.
+    pub(crate) fn id(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}{:016x}", self.random(), self.random())
+    }
+
     /// What keeps answers to forms.
     pub(crate) fn grammars(&self) -> Result<&Grammars, ApiError> {
         let Some(end) = self.texts.stop_ids.first() else {
@@ -147,7 +155,7 @@ impl App {
     pub(crate) fn check_model(&self, name: Option<String>) -> Result<(), ApiError> {
         match name {
             Some(name) if !self.settings.names.contains(&name) => {
-                Err(ApiError::no_model(&name, &self.settings.names))
+                Err(ApiError::unknown_model(&name, &self.settings.names))
             }
             _ => Ok(()),
         }
@@ -240,10 +248,10 @@ impl Refused {
         Box::new(Self { error, line })
     }
 
-    /// What its client is told.
-    pub(crate) fn response(mut self: Box<Self>) -> Response {
+    /// The response that reports the error.
+    pub(crate) fn response(mut self: Box<Self>, shape: ErrorShape) -> Response {
         self.line.failed(&self.error);
-        self.error.response()
+        self.error.response(shape)
     }
 }
 

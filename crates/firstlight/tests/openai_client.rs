@@ -15,17 +15,13 @@ mod model;
 
 use std::process::Command;
 
-#[test]
-fn openais_client_is_answered() {
+/// Runs a Python script against a server; it has to print `all of it` at its end.
+fn run_python(script: &str, server: &client::Server) {
     let python = std::env::var_os("FIRSTLIGHT_OPENAI_PYTHON");
     let python = python.expect("FIRSTLIGHT_OPENAI_PYTHON is not set: run `cargo xtask test`");
-    let folder = model::model("kimi-linear-mini");
-    let arguments =
-        ["--served-model-name", "mini", "--api-key", "sesame", "--max-model-len", "512"];
-    let server = client::Server::start(folder.path(), &arguments);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai_client.py");
+    let script = format!("{}/tests/{script}", env!("CARGO_MANIFEST_DIR"));
     let ran = Command::new(python)
-        .args([script, &format!("http://{}/v1", server.address)])
+        .args([&script, &format!("http://{}/v1", server.address)])
         .env_remove("OPENAI_API_KEY")
         .output()
         .unwrap();
@@ -33,6 +29,21 @@ fn openais_client_is_answered() {
     assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
     assert!(said.ends_with("all of it\n"), "{said}");
     client::wait(|| server.is_free());
+}
+
+const ARGUMENTS: [&str; 6] =
+    ["--served-model-name", "mini", "--api-key", "sesame", "--max-model-len", "512"];
+
+#[test]
+fn openais_client_is_answered() {
+    let folder = model::model("kimi-linear-mini");
+    run_python("openai_client.py", &client::Server::start(folder.path(), &ARGUMENTS));
+}
+
+#[test]
+fn each_field_of_openais_client_is_treated_as_the_table_says() {
+    let folder = model::ending("granite-moe-mini");
+    run_python("openai_fields.py", &client::Server::start(folder.path(), &ARGUMENTS));
 }
 
 /// A model of random weights, whose calls are required of it.
