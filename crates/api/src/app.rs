@@ -3,6 +3,7 @@ use crate::cors::CorsSettings;
 use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
+use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
 use models::{ChatTemplate, Tokenizer};
@@ -83,6 +84,8 @@ pub(crate) struct App {
     dialect: OnceLock<Option<&'static Dialect>>,
     /// Tokens of beginnings of prompts.
     beginnings: Mutex<HashMap<u64, usize>>,
+    /// Responses that are kept in memory.
+    pub(crate) responses: StoredResponses,
     ids: RandomState,
     requests: AtomicU64,
 }
@@ -98,6 +101,7 @@ impl App {
             settings,
             dialect: OnceLock::new(),
             beginnings: Mutex::default(),
+            responses: StoredResponses::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
         }
