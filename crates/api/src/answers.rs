@@ -1,12 +1,13 @@
 //! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
 
 use crate::app::{App, Line, Refused};
-use crate::calls::{Call, Dialect, Reader};
+use crate::calls::{Dialect, Reader};
 use crate::error::ApiError;
+use crate::parsers::Event;
 use crate::probabilities::{Chance, Offsets};
 use crate::sampling::Asked;
 use models::{Ended, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
-use serving::{Bound, Sequence, Ticket, Update};
+use serving::{Bound, Refusal, Sequence, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -15,13 +16,24 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Delta {
     /// Which of the answers.
     pub(crate) index: usize,
-    pub(crate) text: String,
-    /// What it calls.
-    pub(crate) calls: Vec<Call>,
+    pub(crate) events: Vec<Event>,
     /// Of each token since the last delta, where that was asked for.
     pub(crate) chances: Vec<Chance>,
     /// Why it ended, with the last delta of an answer.
     pub(crate) finish: Option<&'static str>,
+    /// The stop string that ended it.
+    pub(crate) stop: Option<String>,
+}
+
+impl Delta {
+    /// The text for the user.
+    pub(crate) fn text(&self) -> String {
+        let text = |event: &Event| match event {
+            Event::Content(text) => Some(text.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(text).collect()
+    }
 }
 
 /// The answers to a request, while they are made.
@@ -48,6 +60,8 @@ struct Answer {
 
 /// What is continued, and how.
 pub(crate) struct Work {
+    /// The field of the request that has the prompts, for messages.
+    pub(crate) field: &'static str,
     pub(crate) prompts: Vec<Vec<u32>>,
     pub(crate) asked: Asked,
     /// Most tokens of an answer to each prompt.
@@ -72,12 +86,12 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { prompts, asked, limits, logprobs, shared, turn, calls, guide } = work;
+        let Work { field, prompts, asked, limits, logprobs, shared, turn, calls, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         if let Err(refusal) = app.service.limits().check_size(count, longest) {
-            return Err(Refused::new(refusal.into(), line));
+            return Err(Refused::new(refused(refusal, field), line));
         }
         let mut sequences = Vec::with_capacity(count);
         for (prompt, limit) in prompts.iter().zip(&limits) {
@@ -99,7 +113,7 @@ impl Answers {
         let left = sequences.len();
         let ticket = match app.service.submit(sequences) {
             Ok(ticket) => ticket,
-            Err(refusal) => return Err(Refused::new(refusal.into(), line)),
+            Err(refusal) => return Err(Refused::new(refused(refusal, field), line)),
         };
         app.service.count_settings(asked.choices, limits.into_iter().max().unwrap_or(0));
         let answer = || Answer {
@@ -176,7 +190,7 @@ impl Answers {
                 if stopped {
                     self.ticket.enough(index);
                 }
-                Ok(answer.delta(index, text, stopped.then_some("stop")))
+                Ok(answer.delta(&self.app, index, text, stopped.then_some("stop")))
             }
             Update::Finished { index, ended } => {
                 let answer = &mut self.open[index];
@@ -192,7 +206,7 @@ impl Answers {
                     Ended::Limit if !stopped => "length",
                     _ => "stop",
                 };
-                Ok(answer.delta(index, text, Some(finish)))
+                Ok(answer.delta(&self.app, index, text, Some(finish)))
             }
             Update::Failed { index, .. } if self.open[index].ended => Ok(None),
             Update::Failed { why, .. } => Err(why.into()),
@@ -200,10 +214,21 @@ impl Answers {
     }
 }
 
+/// The error of a refusal, which is about a prompt where nothing else is named.
+fn refused(refusal: Refusal, field: &str) -> ApiError {
+    match refusal {
+        Refusal::Invalid { .. } | Refusal::TooLong { .. } => {
+            ApiError::from(refusal).with_param(field)
+        }
+        refusal => refusal.into(),
+    }
+}
+
 impl Answer {
     /// What there is to tell; none while text is held back.
     fn delta(
         &mut self,
+        app: &App,
         index: usize,
         mut text: String,
         mut finish: Option<&'static str>,
@@ -222,7 +247,18 @@ impl Answer {
         if text.is_empty() && calls.is_empty() && finish.is_none() {
             return None;
         }
-        Some(Delta { index, text, calls, chances: std::mem::take(&mut self.chances), finish })
+        let mut events = Vec::new();
+        if !text.is_empty() {
+            events.push(Event::Content(text));
+        }
+        for call in calls {
+            let id = call.id.unwrap_or_else(|| app.id("call_"));
+            events.push(Event::CallStart { index: call.index, id, name: call.name });
+            events.push(Event::CallArguments { index: call.index, text: call.arguments });
+        }
+        let chances = std::mem::take(&mut self.chances);
+        let stop = self.stops.matched().map(str::to_owned);
+        Some(Delta { index, events, chances, finish, stop })
     }
 
     /// Whether a token is part of the text. Special tokens are not, but for those that calls are written with.

@@ -1,7 +1,9 @@
 use crate::calls::Dialect;
-use crate::error::ApiError;
+use crate::cors::CorsSettings;
+use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
+use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
 use models::{ChatTemplate, Tokenizer};
@@ -56,6 +58,8 @@ pub struct Settings {
     pub keys: Vec<String>,
     /// Where a request says nothing.
     pub defaults: Defaults,
+    /// Which pages of other origins are answered.
+    pub cors: CorsSettings,
     /// How long open requests may go on once the server is asked to stop.
     pub drain: Duration,
     /// Largest body of a request in bytes.
@@ -80,6 +84,8 @@ pub(crate) struct App {
     dialect: OnceLock<Option<&'static Dialect>>,
     /// Tokens of beginnings of prompts.
     beginnings: Mutex<HashMap<u64, usize>>,
+    /// Responses that are kept in memory.
+    pub(crate) responses: StoredResponses,
     ids: RandomState,
     requests: AtomicU64,
 }
@@ -95,6 +101,7 @@ impl App {
             settings,
             dialect: OnceLock::new(),
             beginnings: Mutex::default(),
+            responses: StoredResponses::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
         }
@@ -109,6 +116,11 @@ impl App {
     pub(crate) fn random(&self) -> u64 {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         self.ids.hash_one((number, SystemTime::now()))
+    }
+
+    /// A new id with a prefix.
+    pub(crate) fn id(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}{:016x}", self.random(), self.random())
     }
 
     /// What keeps answers to forms.
@@ -147,7 +159,7 @@ impl App {
     pub(crate) fn check_model(&self, name: Option<String>) -> Result<(), ApiError> {
         match name {
             Some(name) if !self.settings.names.contains(&name) => {
-                Err(ApiError::no_model(&name, &self.settings.names))
+                Err(ApiError::unknown_model(&name, &self.settings.names))
             }
             _ => Ok(()),
         }
@@ -240,10 +252,10 @@ impl Refused {
         Box::new(Self { error, line })
     }
 
-    /// What its client is told.
-    pub(crate) fn response(mut self: Box<Self>) -> Response {
+    /// The response that reports the error.
+    pub(crate) fn response(mut self: Box<Self>, shape: ErrorShape) -> Response {
         self.line.failed(&self.error);
-        self.error.response()
+        self.error.response(shape)
     }
 }
 

@@ -2,12 +2,29 @@
 
 use crate::error::ApiError;
 use axum::body::{Body, Bytes};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::time::Duration;
 
 /// How long a body may take to end.
 pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+
+/// Refuses a body whose content type is not JSON: a page of any origin can send `text/plain` or a form without a preflight. A body
+/// without a content type is JSON; a page that sends one cross-origin sends its `Origin` too.
+pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    for given in headers.get_all(CONTENT_TYPE) {
+        let given = String::from_utf8_lossy(given.as_bytes());
+        let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let json = essence == "application/json"
+            || (essence.starts_with("application/") && essence.ends_with("+json"));
+        if !json {
+            return Err(ApiError::unsupported_content_type(&given));
+        }
+    }
+    Ok(())
+}
 
 /// Reads a body.
 pub(crate) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, ApiError> {
@@ -32,6 +49,34 @@ mod tests {
     use std::convert::Infallible;
     use std::pin::Pin;
     use std::task::{Context, Poll};
+
+    #[test]
+    fn only_json_is_accepted() {
+        let check = |types: &[&'static str], want: bool| {
+            let mut headers = HeaderMap::new();
+            for kind in types {
+                headers.append(CONTENT_TYPE, axum::http::HeaderValue::from_static(kind));
+            }
+            let status = check_type(&headers).map_err(|error| error.status);
+            assert_eq!(status.is_ok(), want, "{types:?}");
+            assert!(status.err().is_none_or(|status| status == StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        };
+        check(&[], true);
+        check(&["application/json"], true);
+        check(&["Application/JSON; charset=utf-8"], true);
+        check(&["application/ld+json"], true);
+        for other in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=a",
+            "",
+            "text/json",
+        ] {
+            check(&[other], false);
+            check(&["application/json", other], false);
+        }
+        check(&["text/plain; application/json"], false);
+    }
 
     /// Some bytes, then nothing for ever.
     struct Never(usize);

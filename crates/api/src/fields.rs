@@ -1,6 +1,7 @@
-//! A JSON object, read field by field. What nobody asked for by the end is refused by name.
+//! A JSON object, read field by field. A field that has no effect here is refused by name.
 
 use crate::error::ApiError;
+use crate::request_fields::{self, Handling, Surface};
 use serde_json::{Map, Value};
 
 /// The fields of an object that have not been read. A field that is null counts as absent.
@@ -9,26 +10,64 @@ pub(crate) struct Fields {
     values: Map<String, Value>,
     /// What goes before a field's name in messages: `stream_options.`.
     within: String,
-    known: Vec<&'static str>,
 }
 
 impl Fields {
     /// The fields of a request's body.
     pub(crate) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
+        let refuse = |message: String| Err(ApiError::invalid(message).with_code("invalid_json"));
         match serde_json::from_slice(body) {
             Ok(Value::Object(values)) => Ok(Self::new(values, String::new())),
-            Ok(_) => Err(ApiError::invalid("the body is no JSON object")),
-            Err(error) => Err(ApiError::invalid(format!("the body is no JSON: {error}"))),
+            Ok(_) => refuse("the body is no JSON object".to_owned()),
+            Err(error) => refuse(format!("the body is no JSON: {error}")),
         }
     }
 
     pub(crate) fn new(values: Map<String, Value>, within: String) -> Self {
-        Self { values, within, known: Vec::new() }
+        Self { values, within }
+    }
+
+    /// Treats each field as the table says: drops those that are ignored, and refuses those that the API does not have, or whose
+    /// value asks for what the server cannot do.
+    pub(crate) fn screen(mut self, surface: Surface) -> Result<Self, ApiError> {
+        for (name, value) in &self.values {
+            let full = || format!("{}{name}", self.within);
+            let Some(field) = request_fields::find(name, surface) else {
+                if value.is_null() {
+                    continue;
+                }
+                let known: Vec<&str> = request_fields::read_on(surface).collect();
+                let (name, known) = (full(), known.join(", "));
+                let message =
+                    format!("the server does not know the field `{name}`; it knows {known}");
+                return Err(ApiError::field(&name, message).with_code("unknown_parameter"));
+            };
+            match field.handling {
+                _ if value.is_null() => {}
+                Handling::Read | Handling::Ignored => {}
+                Handling::Neutral(accepted, why) => {
+                    if !accepted.iter().any(|accepted| is_same(value, accepted)) {
+                        let wanted = format!("{}: {why}", accepted.join(" or "));
+                        let error = self.wrong(name, value, &wanted);
+                        return Err(error.with_code("unsupported_value"));
+                    }
+                }
+                Handling::Refused(why) => {
+                    let name = full();
+                    let error = ApiError::field(&name, format!("`{name}` is not supported: {why}"));
+                    return Err(error.with_code("unsupported_parameter"));
+                }
+            }
+        }
+        self.values.retain(|name, value| {
+            let field = request_fields::find(name, surface);
+            !value.is_null() && field.is_some_and(|field| field.handling == Handling::Read)
+        });
+        Ok(self)
     }
 
     /// Takes a field as it is.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Value> {
-        self.known.push(name);
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
@@ -44,10 +83,22 @@ impl Fields {
         ApiError::field(&name, format!("`{name}` is {text}, wanted {wanted}"))
     }
 
+    /// A number outside its range.
+    fn out_of_range(&self, name: &str, value: &Value, wanted: &str, below: bool) -> ApiError {
+        let code = match (value.is_f64(), below) {
+            (false, true) => "integer_below_min_value",
+            (false, false) => "integer_above_max_value",
+            (true, true) => "decimal_below_min_value",
+            (true, false) => "decimal_above_max_value",
+        };
+        self.wrong(name, value, wanted).with_code(code)
+    }
+
     /// A field that has to be there.
     pub(crate) fn required(&self, name: &str) -> ApiError {
         let name = format!("{}{name}", self.within);
         ApiError::field(&name, format!("`{name}` is missing"))
+            .with_code("missing_required_parameter")
     }
 
     fn read<T>(
@@ -59,12 +110,23 @@ impl Fields {
         let Some(value) = self.take(name) else { return Ok(None) };
         match read(&value) {
             Some(read) => Ok(Some(read)),
-            None => Err(self.wrong(name, &value, wanted)),
+            None => Err(self.wrong(name, &value, wanted).with_code("invalid_type")),
         }
     }
 
-    pub(crate) fn number(&mut self, name: &'static str) -> Result<Option<f64>, ApiError> {
-        self.read(name, "a number", Value::as_f64)
+    /// A number in a range, which `wanted` describes.
+    pub(crate) fn number(
+        &mut self,
+        name: &'static str,
+        range: std::ops::RangeInclusive<f64>,
+        wanted: &str,
+    ) -> Result<Option<f64>, ApiError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match value.as_f64() {
+            None => Err(self.wrong(name, &value, "a number").with_code("invalid_type")),
+            Some(number) if range.contains(&number) => Ok(Some(number)),
+            Some(number) => Err(self.out_of_range(name, &value, wanted, number < *range.start())),
+        }
     }
 
     /// A whole number in a range.
@@ -79,7 +141,12 @@ impl Fields {
             (_, i64::MAX) => format!("a whole number, {least} or more"),
             _ => format!("a whole number from {least} to {most}"),
         };
-        self.read(name, &wanted, |value| value.as_i64().filter(|whole| range.contains(whole)))
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match value.as_i64() {
+            Some(whole) if range.contains(&whole) => Ok(Some(whole)),
+            Some(whole) => Err(self.out_of_range(name, &value, &wanted, whole < least)),
+            None => Err(self.wrong(name, &value, &wanted).with_code("invalid_type")),
+        }
     }
 
     pub(crate) fn count(
@@ -120,23 +187,18 @@ impl Fields {
             Some(Value::Object(values)) => {
                 Ok(Some(Self::new(values, format!("{}{name}.", self.within))))
             }
-            Some(value) => Err(self.wrong(name, &value, "an object")),
+            Some(value) => Err(self.wrong(name, &value, "an object").with_code("invalid_type")),
         }
     }
 
-    /// Fields that clients send with the one value that asks for nothing. Any other value asks for what the server cannot do.
-    pub(crate) fn only(&mut self, name: &'static str, neutral: &Value) -> Result<(), ApiError> {
-        let same = |value: &Value| match (value.as_f64(), neutral.as_f64()) {
-            (Some(value), Some(neutral)) => value == neutral,
-            _ => value == neutral,
-        };
-        match self.take(name) {
-            Some(value) if !same(&value) => {
-                let wanted = format!("{neutral}: the server can do nothing else");
-                Err(self.wrong(name, &value, &wanted))
-            }
-            _ => Ok(()),
-        }
+    /// A field that has not been taken.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
+    /// The fields that are left, as a value.
+    pub(crate) fn into_value(self) -> Value {
+        Value::Object(self.values)
     }
 
     /// Refuses what is left.
@@ -145,9 +207,17 @@ impl Fields {
             return Ok(());
         };
         let name = format!("{}{name}", self.within);
-        let known = self.known.join(", ");
-        let message = format!("the server does not know the field `{name}`; it knows {known}");
-        Err(ApiError::field(&name, message).with_code("unknown_field"))
+        let message = format!("the server does not know the field `{name}`");
+        Err(ApiError::field(&name, message).with_code("unknown_parameter"))
+    }
+}
+
+/// Whether a value is the one of a JSON text. Numbers are compared as numbers: 0 is 0.0.
+fn is_same(value: &Value, text: &str) -> bool {
+    let Ok(other) = serde_json::from_str::<Value>(text) else { return false };
+    match (value.as_f64(), other.as_f64()) {
+        (Some(value), Some(other)) => value == other,
+        _ => *value == other,
     }
 }
 
@@ -160,16 +230,16 @@ pub(crate) fn ids(value: &Value) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::request_fields::{CHAT, STREAM};
 
     type Read = (Option<f64>, Option<usize>, Vec<String>);
 
     fn read(body: &str) -> Result<Read, ApiError> {
-        let mut fields = Fields::of_body(body.as_bytes())?;
-        let all = (fields.number("temperature")?, fields.count("n", 1..=4)?, fields.texts("stop")?);
-        fields.only("logit_bias", &json!({}))?;
-        fields.only("presence_penalty", &json!(0))?;
-        if let Some(mut within) = fields.object("stream_options")? {
+        let mut fields = Fields::of_body(body.as_bytes())?.screen(CHAT)?;
+        let temperature = fields.number("temperature", 0.0..=f64::MAX, "0 or more")?;
+        let all = (temperature, fields.count("n", 1..=4)?, fields.texts("stop")?);
+        if let Some(within) = fields.object("stream_options")? {
+            let mut within = within.screen(STREAM)?;
             within.flag("include_usage")?;
             within.end()?;
         }
@@ -178,37 +248,69 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_by_name_and_refused_by_name() {
+    fn fields_are_read_ignored_or_refused_by_name() {
         let all = read(
-            r#"{"temperature": 1, "n": 2, "stop": "x", "logit_bias": {}, "presence_penalty": 0.0, "user": null}"#,
+            r#"{"temperature": 1, "n": 2, "stop": "x", "length_penalty": 1.0, "user": "me", "foo": null, "audio": null,
+                "metadata": {"a": "b"}, "store": true, "modalities": ["text"], "stream_options": {"include_obfuscation": true}}"#,
         );
         assert_eq!(all.unwrap(), (Some(1.0), Some(2), vec!["x".to_owned()]));
-        for (body, param, words) in [
+        for (body, param, code, words) in [
             (
                 r#"{"temperature": "hot"}"#,
                 "temperature",
-                "`temperature` is \"hot\", wanted a number",
+                "invalid_type",
+                "is \"hot\", wanted a number",
             ),
-            (r#"{"n": 5}"#, "n", "`n` is 5, wanted a whole number from 1 to 4"),
-            (r#"{"n": 1.5}"#, "n", "wanted a whole number from 1 to 4"),
-            (r#"{"stop": [1]}"#, "stop", "wanted a string or a list of strings"),
             (
-                r#"{"logit_bias": {"1": 2}}"#,
-                "logit_bias",
-                "wanted {}: the server can do nothing else",
+                r#"{"temperature": -0.5}"#,
+                "temperature",
+                "decimal_below_min_value",
+                "wanted 0 or more",
             ),
-            (r#"{"presence_penalty": 0.5}"#, "presence_penalty", "is 0.5, wanted 0"),
             (
-                r#"{"user": "me"}"#,
-                "user",
-                "the server does not know the field `user`; it knows temperature, n,",
+                r#"{"n": 5}"#,
+                "n",
+                "integer_above_max_value",
+                "`n` is 5, wanted a whole number from 1 to 4",
             ),
-            (r#"{"stream_options": {"x": 1}}"#, "stream_options.x", "it knows include_usage"),
-            (r#"{"stream_options": 1}"#, "stream_options", "wanted an object"),
+            (r#"{"n": 1.5}"#, "n", "invalid_type", "wanted a whole number from 1 to 4"),
+            (r#"{"stop": [1]}"#, "stop", "invalid_type", "wanted a string or a list of strings"),
+            (r#"{"length_penalty": 2}"#, "length_penalty", "unsupported_value", "is 2, wanted 1: "),
+            (
+                r#"{"modalities": ["text", "audio"]}"#,
+                "modalities",
+                "unsupported_value",
+                "the server gives text only",
+            ),
+            (
+                r#"{"web_search_options": {}}"#,
+                "web_search_options",
+                "unsupported_parameter",
+                "not supported",
+            ),
+            (
+                r#"{"foo": "me"}"#,
+                "foo",
+                "unknown_parameter",
+                "does not know the field `foo`; it knows model, ",
+            ),
+            (
+                r#"{"stream_options": {"x": 1}}"#,
+                "stream_options.x",
+                "unknown_parameter",
+                "it knows include_usage",
+            ),
+            (r#"{"stream_options": 1}"#, "stream_options", "invalid_type", "wanted an object"),
+            (r#"{"min_p": 1}"#, "min_p", "unknown_parameter", "`min_p`"),
         ] {
-            let error = read(body).unwrap_err().json();
-            assert_eq!(error["error"]["param"], param, "{error}");
-            assert!(error["error"]["message"].as_str().unwrap().contains(words), "{error}");
+            let error = read(body).unwrap_err().json(crate::error::ErrorShape::OpenAi);
+            let error = &error["error"];
+            assert_eq!(
+                (&error["param"], &error["code"]),
+                (&Value::from(param), &Value::from(code)),
+                "{error}"
+            );
+            assert!(error["message"].as_str().unwrap().contains(words), "{error}");
         }
         for (body, words) in
             [("{", "the body is no JSON: EOF"), ("[]", "is no JSON object"), ("\u{0}", "no JSON")]

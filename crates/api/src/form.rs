@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::request_fields::SCHEMA;
 use serde_json::{Value, json};
 use serving::{Bound, Form};
 
@@ -14,6 +15,7 @@ pub(crate) fn read(
 ) -> Result<Option<Bound>, ApiError> {
     let format = fields.object("response_format")?.map(of_format).transpose()?.flatten();
     let structured = fields.object("structured_outputs")?.map(of_structured).transpose()?;
+    let structured = structured.or(guided(fields)?);
     let (name, form) = match (format, structured) {
         (Some(_), Some(_)) => {
             let message = "`response_format` and `structured_outputs` are both there, wanted one";
@@ -44,13 +46,10 @@ fn of_format(mut fields: Fields) -> Result<Option<Form>, ApiError> {
         "text" => None,
         "json_object" => Some(Form::Json(json!({ "type": "object" }))),
         "json_schema" => {
-            let mut named =
+            let named =
                 fields.object("json_schema")?.ok_or_else(|| fields.required("json_schema"))?;
+            let mut named = named.screen(SCHEMA)?;
             let schema = named.take("schema").ok_or_else(|| named.required("schema"))?;
-            // A name is for the client; a description for models that are told of it. An answer keeps to the schema strictly
-            // whether that is asked for or not.
-            named.text("name")?;
-            named.flag("strict")?;
             named.end()?;
             Some(Form::Json(schema))
         }
@@ -61,6 +60,28 @@ fn of_format(mut fields: Fields) -> Result<Option<Form>, ApiError> {
     };
     fields.end()?;
     Ok(form)
+}
+
+/// The older names of vLLM's `structured_outputs`. A schema may be the text of one.
+fn guided(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
+    let json = match fields.take("guided_json") {
+        Some(Value::String(text)) => match serde_json::from_str(&text) {
+            Ok(schema) => Some(Form::Json(schema)),
+            Err(_) => return Err(fields.wrong("guided_json", &Value::from(text), "a JSON schema")),
+        },
+        schema => schema.map(Form::Json),
+    };
+    let regex = fields.text("guided_regex")?.map(Form::Regex);
+    let grammar = fields.text("guided_grammar")?.map(Form::Lark);
+    let choice = Some(fields.texts("guided_choice")?).filter(|texts| !texts.is_empty());
+    let mut all = [json, regex, grammar, choice.map(Form::Choice)].into_iter().flatten();
+    match (all.next(), all.next()) {
+        (Some(_), Some(_)) => {
+            let message = "several of `guided_json`, `guided_regex`, `guided_grammar` and `guided_choice` are there, wanted one";
+            Err(ApiError::field("guided_json", message))
+        }
+        (one, _) => Ok(one),
+    }
 }
 
 fn of_structured(mut fields: Fields) -> Result<Form, ApiError> {

@@ -5,6 +5,8 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+const API_KEY: &str = "x-api-key";
+
 /// The keys that open a server, as hashes: all of the same length, so that comparing tells nothing of them.
 #[derive(Clone)]
 pub(crate) struct Keys(Vec<[u8; 32]>);
@@ -19,13 +21,18 @@ impl Keys {
         if self.0.is_empty() {
             return true;
         }
-        let given =
+        let bearer =
             headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-        let Some((scheme, key)) = given else { return false };
-        let given: [u8; 32] = Sha256::digest(key).into();
-        let is_one = self.0.iter().fold(Choice::from(0), |any, key| any | key.ct_eq(&given));
-        // Every key is looked at, whichever it is.
-        scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(is_one)
+        let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+        // Anthropic's clients send a header of their own.
+        let given = match (bearer, headers.get(API_KEY)) {
+            (Some((_, key)), _) => key,
+            (None, Some(key)) => key.as_bytes(),
+            (None, None) => return false,
+        };
+        let given: [u8; 32] = Sha256::digest(given).into();
+        // Every key is compared, whichever matches.
+        self.0.iter().fold(Choice::from(0), |any, key| any | key.ct_eq(&given)).into()
     }
 }
 
@@ -49,6 +56,11 @@ mod tests {
         {
             check(wrong, false);
         }
+        let mut headers = HeaderMap::new();
+        headers.insert(API_KEY, HeaderValue::from_static("second"));
+        assert!(keys.open(&headers));
+        headers.insert(API_KEY, HeaderValue::from_static("third"));
+        assert!(!keys.open(&headers));
         assert!(!keys.open(&HeaderMap::new()));
         assert!(Keys::new(&[]).open(&HeaderMap::new()));
     }

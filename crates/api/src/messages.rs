@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::calls::{Choice, Function, Tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::request_fields::MESSAGE;
 use models::{ChatTemplate, Conversation, Json, Message, ModelError};
 use serde_json::{Map, Value, json};
 
@@ -40,9 +41,6 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         kwargs: kwargs(fields)?,
         ..Conversation::to_answer(messages?)
     };
-    for (name, value) in [("add_generation_prompt", true), ("continue_final_message", false)] {
-        fields.only(name, &json!(value))?;
-    }
     // What a template refuses is the request's fault: roles in an order that the model was not taught.
     let text = template.render(&conversation).map_err(|error| {
         let what = match error {
@@ -91,8 +89,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
             }
         },
     };
-    // One call or several is the model's choice.
-    fields.only("parallel_tool_calls", &json!(true))?;
+    fields.flag("parallel_tool_calls")?;
     let Some(tools) = tools.filter(|tools| !tools.is_empty()) else {
         return match choice {
             Some(Choice::Required | Choice::Named(_)) => Err(ApiError::field(
@@ -122,15 +119,36 @@ fn name_of(function: &Value) -> Option<&str> {
     function.get("function")?.get("name")?.as_str().filter(|_| kind == "function")
 }
 
-/// What the template is told besides.
+/// OpenAI's levels of effort.
+pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// Variables for the template in addition to messages and tools. Templates ignore those that they do not have.
 fn kwargs(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
-    match fields.take("chat_template_kwargs") {
-        None => Ok(Vec::new()),
-        Some(Value::Object(values)) => {
-            values.into_iter().map(|(name, value)| Ok((name, of_json(value)?))).collect()
+    let mut kwargs = Map::new();
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        if !EFFORTS.contains(&effort.as_str()) {
+            let wanted = format!("one of {}", EFFORTS.join(", "));
+            return Err(fields.wrong("reasoning_effort", &Value::from(effort), &wanted));
         }
-        Some(value) => Err(fields.wrong("chat_template_kwargs", &value, "an object")),
+        // Templates of models that may or may not reason have a switch.
+        if effort == "none" {
+            kwargs.insert("enable_thinking".to_owned(), json!(false));
+        }
+        kwargs.insert("reasoning_effort".to_owned(), json!(effort));
     }
+    match fields.take("documents") {
+        None => {}
+        Some(Value::Array(documents)) => {
+            kwargs.insert("documents".to_owned(), Value::Array(documents));
+        }
+        Some(value) => return Err(fields.wrong("documents", &value, "a list of documents")),
+    }
+    match fields.take("chat_template_kwargs") {
+        None => {}
+        Some(Value::Object(values)) => kwargs.extend(values),
+        Some(value) => return Err(fields.wrong("chat_template_kwargs", &value, "an object")),
+    }
+    kwargs.into_iter().map(|(name, value)| Ok((name, of_json(value)?))).collect()
 }
 
 /// The same value as templates see it.
@@ -143,23 +161,29 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
     let Value::Object(values) = value else {
         return Err(ApiError::field(&name, format!("`{name}` is {value}, wanted an object")));
     };
-    let mut fields = Fields::new(values, format!("{name}."));
+    let mut fields = Fields::new(values, format!("{name}.")).screen(MESSAGE)?;
     let role = fields.text("role")?.ok_or_else(|| fields.required("role"))?;
     let mut all = Map::new();
     all.insert("role".to_owned(), json!(role));
     let calls = calls(&mut fields)?;
+    let refusal = fields.text("refusal")?;
     let content = match fields.take("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => Some(parts_of(&parts, &fields)?),
         Some(value) => {
             return Err(fields.wrong("content", &value, "a string, or a list of text parts"));
         }
+        // An assistant's message is its calls, or what it said instead of an answer.
         None if calls.is_some() => None,
+        None if refusal.is_some() => refusal,
         None => return Err(fields.required("content")),
     };
     all.extend(content.map(|content| ("content".to_owned(), json!(content))));
     all.extend(calls.map(|calls| ("tool_calls".to_owned(), calls)));
-    for name in ["name", "tool_call_id", "reasoning_content"] {
+    let [reasoning, older] = ["reasoning", "reasoning_content"].map(|name| fields.text(name));
+    let reasoning = older?.or(reasoning?);
+    all.extend(reasoning.map(|text| ("reasoning_content".to_owned(), json!(text))));
+    for name in ["name", "tool_call_id"] {
         let text = fields.text(name)?;
         all.extend(text.map(|text| (name.to_owned(), json!(text))));
     }
@@ -170,10 +194,16 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
 
 /// Calls of an earlier answer. OpenAI has arguments as text, templates as what the text says.
 fn calls(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
-    let mut calls = match fields.take("tool_calls") {
-        None => return Ok(None),
-        Some(Value::Array(calls)) => calls,
-        Some(value) => return Err(fields.wrong("tool_calls", &value, "a list of calls")),
+    let function = fields.object("function_call")?;
+    let mut calls = match (fields.take("tool_calls"), function) {
+        (None, None) => return Ok(None),
+        // OpenAI's older form of one call.
+        (None, Some(function)) => {
+            vec![json!({ "type": "function", "function": function.into_value() })]
+        }
+        (Some(Value::Array(calls)), _) if calls.is_empty() => return Ok(None),
+        (Some(Value::Array(calls)), _) => calls,
+        (Some(value), _) => return Err(fields.wrong("tool_calls", &value, "a list of calls")),
     };
     for call in &mut calls {
         let arguments = call.get_mut("function").and_then(|call| call.get_mut("arguments"));
@@ -199,8 +229,13 @@ fn calls(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
 fn parts_of(parts: &[Value], fields: &Fields) -> Result<String, ApiError> {
     let text = |part: &Value| match part {
         Value::String(text) => Some(text.clone()),
-        Value::Object(part) if part.get("type").is_some_and(|kind| kind == "text") => {
-            part.get("text")?.as_str().map(str::to_owned)
+        Value::Object(part) => {
+            let text = match part.get("type")?.as_str()? {
+                "text" | "input_text" | "output_text" => part.get("text"),
+                "refusal" => part.get("refusal"),
+                _ => None,
+            };
+            text?.as_str().map(str::to_owned)
         }
         _ => None,
     };

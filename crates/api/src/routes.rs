@@ -5,22 +5,25 @@ mod completions;
 mod detokenize;
 mod health;
 mod load;
+mod messages;
 mod metrics;
 mod models;
 mod page;
+mod responses;
 mod tokenize;
 mod version;
 
 use crate::answers::{Answers, Work};
 use crate::app::{App, Line, Refused};
 use crate::body;
-use crate::error::ApiError;
-use crate::events::{self, Form, Head};
+use crate::cors::Decision;
+use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
+use crate::render::{self, Renderer};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::Method;
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use std::pin::Pin;
@@ -32,6 +35,8 @@ pub(crate) struct Route {
     path: &'static str,
     /// Whether it is answered without a key: probes have none.
     open: bool,
+    /// The form of its errors.
+    errors: ErrorShape,
     answer: Answer,
 }
 
@@ -39,6 +44,7 @@ pub(crate) struct Route {
 enum Verb {
     Get,
     Post,
+    Delete,
 }
 
 /// How a route is answered.
@@ -46,6 +52,8 @@ enum Verb {
 enum Answer {
     /// At once, without a body.
     Now(fn(&App) -> Response),
+    /// At once, about what the rest of the path names.
+    Named(fn(&App, &str) -> Result<Response, ApiError>),
     /// From the fields of a body. It writes the log's line itself, or gives it back with an error.
     Asked(fn(Arc<App>, Fields, Line) -> Answered),
 }
@@ -56,7 +64,14 @@ type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<Refused>>> + Se
 const ROUTES: &[Route] = &[
     chat::ROUTE,
     completions::ROUTE,
+    responses::ROUTE,
+    responses::GET,
+    responses::DELETE,
+    responses::INPUT,
+    messages::ROUTE,
+    messages::COUNT,
     models::ROUTE,
+    models::ONE,
     tokenize::ROUTE,
     detokenize::ROUTE,
     health::ROUTE,
@@ -76,31 +91,62 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         let filter = match route.method {
             Verb::Get => MethodFilter::GET,
             Verb::Post => MethodFilter::POST,
+            Verb::Delete => MethodFilter::DELETE,
         };
-        let answer = move |request: Request| run(Arc::clone(&app), route, request);
+        let answer = move |request: Request| {
+            let own = Arc::clone(&app);
+            across_origins(Arc::clone(&app), request, |request| run(own, route, request))
+        };
         router = router.route(route.path, on(filter, answer));
     }
-    let (nowhere, otherwise) = (Arc::clone(app), Arc::clone(app));
+    let (unknown, not_allowed) = (Arc::clone(app), Arc::clone(app));
     router
-        .fallback(move |request: Request| async move { refuse(&nowhere, &request, false) })
-        .method_not_allowed_fallback(move |request: Request| async move {
-            refuse(&otherwise, &request, true)
+        .fallback(move |request: Request| {
+            let own = Arc::clone(&unknown);
+            across_origins(Arc::clone(&unknown), request, |request| async move {
+                refuse(&own, &request, false)
+            })
+        })
+        .method_not_allowed_fallback(move |request: Request| {
+            let own = Arc::clone(&not_allowed);
+            across_origins(Arc::clone(&not_allowed), request, |request| async move {
+                refuse(&own, &request, true)
+            })
         })
 }
 
-/// The path is not one of ours, or the method is not one of the path's.
+/// Answers a request where its origin is allowed, and lets the page read the response.
+async fn across_origins<F: Future<Output = Response>>(
+    app: Arc<App>,
+    request: Request,
+    answer: impl FnOnce(Request) -> F,
+) -> Response {
+    let cors = &app.settings.cors;
+    let decision = cors.decide(request.headers());
+    if let Some(response) = decision.response(cors, request.method(), request.headers()) {
+        if let Decision::Refused(error) = &decision {
+            let route = named(request.method(), request.uri().path());
+            Line::new(&app.settings.log, route, false).failed(error);
+        }
+        return response;
+    }
+    let mut response = answer(request).await;
+    if let Decision::Allowed(origin) = &decision {
+        cors.expose(origin, &mut response);
+    }
+    response
+}
+
+/// The path is none of the server's, or the method none of the path's.
 fn refuse(app: &App, request: &Request, known: bool) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let mut line = Line::new(&app.settings.log, named(method, path), false);
     let error = match known {
-        true => ApiError::no_route(
-            StatusCode::METHOD_NOT_ALLOWED,
-            format!("{path} is not asked by {method}"),
-        ),
-        false => ApiError::no_route(StatusCode::NOT_FOUND, format!("there is no {path} here")),
+        true => ApiError::method_not_allowed(format!("{path} does not take {method}")),
+        false => ApiError::unknown_url(format!("there is no {path} here")),
     };
     line.failed(&error);
-    error.response()
+    error.response(ErrorShape::OpenAi)
 }
 
 /// A method and a path, which may be anything.
@@ -114,7 +160,7 @@ async fn run(app: Arc<App>, route: &'static Route, request: Request) -> Response
     let line = Line::new(&app.settings.log, named(request.method(), route.path), quiet);
     match answer(app, route, request, line).await {
         Ok(response) => response,
-        Err(refused) => refused.response(),
+        Err(refused) => refused.response(route.errors),
     }
 }
 
@@ -125,7 +171,7 @@ async fn answer(
     mut line: Line,
 ) -> Result<Response, Box<Refused>> {
     if !route.open && !app.keys.open(request.headers()) {
-        return Err(Refused::new(ApiError::no_key(), line));
+        return Err(Refused::new(ApiError::invalid_key(), line));
     }
     match route.answer {
         Answer::Now(answer) => {
@@ -133,7 +179,25 @@ async fn answer(
             line.done(response.status());
             Ok(response)
         }
+        Answer::Named(answer) => {
+            let (mut parts, _) = request.into_parts();
+            let name = Path::<String>::from_request_parts(&mut parts, &()).await;
+            let answered = match name {
+                Ok(Path(name)) => answer(&app, &name),
+                Err(error) => Err(ApiError::invalid(error.to_string())),
+            };
+            match answered {
+                Ok(response) => {
+                    line.done(response.status());
+                    Ok(response)
+                }
+                Err(error) => Err(Refused::new(error, line)),
+            }
+        }
         Answer::Asked(answer) => {
+            if let Err(error) = body::check_type(request.headers()) {
+                return Err(Refused::new(error, line));
+            }
             let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
             let fields = read.and_then(|body: Bytes| Fields::of_body(&body));
             match fields {
@@ -144,27 +208,30 @@ async fn answer(
     }
 }
 
-/// Text that a model generates, streamed or whole: what both kinds of completion share. `work` reads the fields.
+/// A request for text, and the form of its answers.
+struct Generation {
+    work: Work,
+    renderer: Box<dyn Renderer>,
+}
+
+/// Text that a model generates, streamed or whole. `read` reads the fields.
 fn generated(
     app: Arc<App>,
     fields: Fields,
     line: Line,
-    form: Form,
-    work: fn(&App, Fields) -> Result<Work, ApiError>,
+    read: fn(&Arc<App>, Fields) -> Result<Generation, ApiError>,
 ) -> Answered {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let work = match aside(move || work(&own, fields)).await {
-            Ok(work) => work,
+        let Generation { work, renderer } = match aside(move || read(&own, fields)).await {
+            Ok(generation) => generation,
             Err(error) => return Err(Refused::new(error, line)),
         };
-        let (stream, include_usage) = (work.asked.stream, work.asked.include_usage);
-        let count = work.asked.choices * work.prompts.len();
-        let head = Head::new(form, &app, work.logprobs.is_some());
-        let answers = Answers::new(&app, work, &head.id, line)?;
+        let (stream, count) = (work.asked.stream, work.asked.choices * work.prompts.len());
+        let answers = Answers::new(&app, work, renderer.id(), line)?;
         Ok(match stream {
-            true => events::stream(head, answers, count, include_usage),
-            false => events::whole(&head, answers, count).await,
+            true => render::stream(renderer, answers),
+            false => render::whole(renderer, answers, count).await,
         })
     })
 }

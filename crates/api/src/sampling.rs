@@ -1,10 +1,10 @@
-//! What requests for text have in common.
+//! Fields about sampling and about where an answer ends, which all requests for text have.
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::request_fields::STREAM;
 use models::Sampling;
-use serde_json::json;
 
 /// How answers are made.
 #[derive(Debug, Clone)]
@@ -17,72 +17,104 @@ pub(crate) struct Asked {
     /// Tokens that end it.
     pub(crate) stop_ids: Vec<u32>,
     pub(crate) stream: bool,
-    /// Whether a stream ends with what was counted.
-    pub(crate) include_usage: bool,
+    pub(crate) usage: StreamUsage,
 }
 
-/// Fields that clients send with the value that asks for nothing.
-fn neutral(fields: &mut Fields) -> Result<(), ApiError> {
-    for (name, value) in
-        [("logit_bias", json!({})), ("skip_special_tokens", json!(true)), ("store", json!(false))]
-    {
-        fields.only(name, &value)?;
-    }
-    Ok(())
+/// Which events of a stream have the token counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum StreamUsage {
+    /// None of them.
+    #[default]
+    Never,
+    /// An event after the last choice.
+    Last,
+    /// That one, and those of choices too.
+    Every,
 }
+
+/// Stop strings of one request.
+const STOPS: usize = 16;
 
 impl Asked {
     pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Self, ApiError> {
-        const STOPS: usize = 16;
-        let defaults = &app.settings.defaults;
         let choices = i64::try_from(app.settings.choices).unwrap_or(i64::MAX);
-        let seed = fields.whole("seed", i64::MIN..=i64::MAX)?;
-        // As for vLLM, 0 and -1 are for all tokens.
-        let top_k = match fields.whole("top_k", -1..=i64::MAX)? {
-            Some(count) => usize::try_from(count).ok().filter(|count| *count > 0),
-            None => defaults.top_k,
-        };
-        let sampling = Sampling {
-            temperature: fields.number("temperature")?.unwrap_or(defaults.temperature),
-            top_p: fields.number("top_p")?.unwrap_or(defaults.top_p),
-            top_k,
-            min_p: fields.number("min_p")?.unwrap_or(defaults.min_p),
-            repetition_penalty: fields
-                .number("repetition_penalty")?
-                .unwrap_or(defaults.repetition_penalty),
-            presence_penalty: fields.number("presence_penalty")?.unwrap_or(0.0),
-            frequency_penalty: fields.number("frequency_penalty")?.unwrap_or(0.0),
-            seed: seed.map_or_else(|| app.random(), i64::cast_unsigned),
-        };
-        let stops = fields.texts("stop")?;
-        if stops.len() > STOPS {
-            let message = format!("`stop` has {} texts, wanted at most {STOPS}", stops.len());
-            return Err(ApiError::field("stop", message));
-        }
+        let sampling = sampling(fields, app)?;
+        let stops = stops(fields, "stop")?;
         let mut stop_ids = fields.ids("stop_token_ids")?.unwrap_or_default();
         if !fields.flag("ignore_eos")?.unwrap_or(false) {
             stop_ids.extend(&app.texts.stop_ids);
         }
         let choices = fields.count("n", 1..=choices)?.unwrap_or(1);
         let stream = fields.flag("stream")?.unwrap_or(false);
-        let options = fields.object("stream_options")?;
-        if options.is_some() && !stream {
-            let message = "`stream_options` is for answers with `stream` alone";
-            return Err(ApiError::field("stream_options", message));
-        }
-        let mut include_usage = false;
-        if let Some(mut options) = options {
-            include_usage = options.flag("include_usage")?.unwrap_or(false);
-            options.only("continuous_usage_stats", &json!(false))?;
-            options.only("include_obfuscation", &json!(false))?;
-            options.end()?;
-        }
-        neutral(fields)?;
-        Ok(Self { sampling, choices, stops, stop_ids, stream, include_usage })
+        let usage = stream_usage(fields, stream)?;
+        Ok(Self { sampling, choices, stops, stop_ids, stream, usage })
     }
 
     /// The settings of one of several answers to a prompt, which would be the same by the same seed.
     pub(crate) fn sampling_of(&self, choice: usize) -> Sampling {
         Sampling { seed: self.sampling.seed.wrapping_add(choice as u64), ..self.sampling.clone() }
     }
+}
+
+/// How tokens are chosen; a field that is absent has the model's own default.
+fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
+    let defaults = &app.settings.defaults;
+    let seed = fields.whole("seed", i64::MIN..=i64::MAX)?;
+    // As in vLLM, 0 and -1 mean all tokens.
+    let top_k = match fields.whole("top_k", -1..=i64::MAX)? {
+        Some(count) => usize::try_from(count).ok().filter(|count| *count > 0),
+        None => defaults.top_k,
+    };
+    let temperature = fields.number("temperature", 0.0..=f64::MAX, "0 or more")?;
+    let top_p = fields.number(
+        "top_p",
+        f64::MIN_POSITIVE..=1.0,
+        "a number above 0, at most 1: 1 is for all tokens",
+    )?;
+    let min_p = fields.number("min_p", 0.0..=1.0, "0 to 1: 0 is for all tokens")?;
+    let repetition_penalty = fields.number(
+        "repetition_penalty",
+        f64::MIN_POSITIVE..=f64::MAX,
+        "a number above 0: 1 changes nothing",
+    )?;
+    let mut penalty = |name| fields.number(name, -2.0..=2.0, "-2 to 2: 0 changes nothing");
+    let presence_penalty = penalty("presence_penalty")?.unwrap_or(0.0);
+    let frequency_penalty = penalty("frequency_penalty")?.unwrap_or(0.0);
+    Ok(Sampling {
+        temperature: temperature.unwrap_or(defaults.temperature),
+        top_p: top_p.unwrap_or(defaults.top_p),
+        top_k,
+        min_p: min_p.unwrap_or(defaults.min_p),
+        repetition_penalty: repetition_penalty.unwrap_or(defaults.repetition_penalty),
+        presence_penalty,
+        frequency_penalty,
+        seed: seed.map_or_else(|| app.random(), i64::cast_unsigned),
+    })
+}
+
+/// Texts that end an answer.
+pub(crate) fn stops(fields: &mut Fields, name: &'static str) -> Result<Vec<String>, ApiError> {
+    let stops = fields.texts(name)?;
+    if stops.len() > STOPS {
+        let message = format!("`{name}` has {} texts, wanted at most {STOPS}", stops.len());
+        return Err(ApiError::field(name, message).with_code("array_above_max_length"));
+    }
+    Ok(stops)
+}
+
+fn stream_usage(fields: &mut Fields, stream: bool) -> Result<StreamUsage, ApiError> {
+    let Some(options) = fields.object("stream_options")? else { return Ok(StreamUsage::Never) };
+    if !stream {
+        let message = "`stream_options` is for answers with `stream` alone";
+        return Err(ApiError::field("stream_options", message));
+    }
+    let mut options = options.screen(STREAM)?;
+    let last = options.flag("include_usage")?.unwrap_or(false);
+    let every = options.flag("continuous_usage_stats")?.unwrap_or(false);
+    options.end()?;
+    Ok(match (last, every) {
+        (true, true) => StreamUsage::Every,
+        (true, false) => StreamUsage::Last,
+        (false, _) => StreamUsage::Never,
+    })
 }

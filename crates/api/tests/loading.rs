@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use api::{Defaults, Ended, Record, Settings, Texts, serve};
+use api::{CorsSettings, Defaults, Ended, Record, Settings, Texts, serve};
 use models::Tokenizer;
 use serving::{Build, BuildError, Limits, Named, Service};
 use std::io::{Read, Write};
@@ -31,6 +31,7 @@ fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {
         root: "mini".to_owned(),
         version: "0".to_owned(),
         keys: Vec::new(),
+        cors: CorsSettings::local(),
         defaults: Defaults::default(),
         drain: Duration::from_secs(30),
         body_bytes: 1000,

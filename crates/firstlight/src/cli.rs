@@ -25,7 +25,7 @@ pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
 pub(crate) use plan::{Plan, Which};
 pub(crate) use remote::Remote;
-pub(crate) use serve::{Serve, Sizes};
+pub(crate) use serve::{Cors, Serve, Sizes};
 pub(crate) use states::States;
 
 use crate::source_tree;

@@ -70,7 +70,9 @@ ask = lambda **more: client.completions.create(**{"model": "mini", "prompt": "x"
 refused(openai.NotFoundError, "gpt-4", lambda: ask(model="gpt-4"))
 refused(openai.BadRequestError, "`n` is 0", lambda: ask(n=0))
 refused(openai.BadRequestError, "the server takes 512", lambda: ask(max_tokens=512))
-refused(openai.BadRequestError, "`user`", lambda: ask(user="me"))
+refused(openai.BadRequestError, "`users`", lambda: ask(extra_body={"users": "me"}))
+refused(openai.NotFoundError, "gpt-4", lambda: client.models.retrieve("gpt-4"))
+assert client.models.retrieve("mini").id == "mini"
 
 
 # Many at once, and some that are left alone.

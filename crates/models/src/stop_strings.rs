@@ -5,21 +5,24 @@
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,
+    matched: Option<String>,
 }
 
 impl StopStrings {
     /// Ends text at the first of these; empty ones do not count.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
-        Self { stops, held: String::new() }
+        Self { stops, held: String::new(), matched: None }
     }
 
     /// Adds text; gives what can be shown of it, and whether a stop string came, which is not shown.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         // Of several stop strings the one that begins first counts.
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+        let found = |stop: &String| Some((self.held.find(stop)?, stop.clone()));
+        if let Some((at, stop)) = self.stops.iter().filter_map(found).min_by_key(|found| found.0) {
             let shown = self.held[..at].to_owned();
+            self.matched = Some(stop);
             self.held.clear();
             return (shown, true);
         }
@@ -29,6 +32,11 @@ impl StopStrings {
         let keep = starts.find(begins).unwrap_or(whole);
         let held = self.held.split_off(keep);
         (std::mem::replace(&mut self.held, held), false)
+    }
+
+    /// The stop string that came.
+    pub fn matched(&self) -> Option<&str> {
+        self.matched.as_deref()
     }
 
     /// What is held back, when no more text comes.
@@ -48,6 +56,7 @@ mod tests {
             let (got, ended) = stream.push(piece);
             assert_eq!((got.as_str(), ended), (*want, stopped && last), "{stops:?} {pieces:?}");
         }
+        assert_eq!(stream.matched().is_some_and(|stop| stops.contains(&stop)), stopped);
         assert_eq!(stream.finish(), rest);
     }
 

@@ -25,7 +25,7 @@ impl Limits {
     /// Refuses more sequences, or longer prompts, than are ever taken: to be asked before so many are made.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`].
+    /// [`Refusal::Invalid`] or [`Refusal::TooLong`].
     pub fn check_size(&self, sequences: usize, longest: usize) -> Result<(), Refusal> {
         let refuse = |what: String| Err(Refusal::Invalid { what });
         let (open, tokens) = (self.open(), self.tokens);
@@ -35,9 +35,11 @@ impl Limits {
             ));
         }
         if longest >= tokens {
-            return refuse(format!(
-                "a prompt has {longest} tokens, the server takes {tokens} with what is added"
-            ));
+            return Err(Refusal::TooLong {
+                what: format!(
+                    "a prompt has {longest} tokens, the server takes {tokens} with what is added: this model's maximum context length is {tokens} tokens"
+                ),
+            });
         }
         Ok(())
     }
@@ -65,9 +67,11 @@ impl Limits {
             let tokens = prompt.saturating_add(request.limit);
             if tokens > self.tokens {
                 let (added, most) = (request.limit, self.tokens);
-                return refuse(format!(
-                    "a prompt of {prompt} tokens and {added} to add are {tokens}, the server takes {most} together"
-                ));
+                return Err(Refusal::TooLong {
+                    what: format!(
+                        "a prompt of {prompt} tokens and {added} to add are {tokens}, the server takes {most} together: this model's maximum context length is {most} tokens"
+                    ),
+                });
             }
             if let Some(asked) = logprobs.filter(|asked| *asked > self.logprobs) {
                 let most = self.logprobs;

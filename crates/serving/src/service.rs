@@ -42,6 +42,12 @@ pub enum Refusal {
         /// What is wrong.
         what: String,
     },
+    /// A prompt, or a prompt with what is to be added, is longer than the context.
+    #[error("{what}")]
+    TooLong {
+        /// The lengths.
+        what: String,
+    },
     /// As many as may wait are waiting.
     #[error("the queue is full")]
     Full {

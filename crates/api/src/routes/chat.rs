@@ -1,24 +1,27 @@
 //! `POST /v1/chat/completions`.
 
-use super::{Answer, Route, Verb, generated};
+use super::{Answer, Generation, Route, Verb, generated};
 use crate::answers::Work;
 use crate::app::App;
-use crate::error::ApiError;
-use crate::events::Form;
+use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::form;
 use crate::messages;
+use crate::render::chat::ChatRenderer;
+use crate::request_fields::CHAT;
 use crate::sampling::Asked;
+use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/chat/completions",
     open: false,
-    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, Form::Chat, work)),
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
 };
 
-/// What is asked for.
-fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
+fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
+    let mut fields = fields.screen(CHAT)?;
     app.check_model(fields.text("model")?)?;
     let asked = Asked::read(&mut fields, app)?;
     // The older name means the same.
@@ -32,17 +35,36 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
         let message = "`top_logprobs` is for answers with `logprobs` alone";
         return Err(ApiError::field("top_logprobs", message));
     }
+    let renderer = ChatRenderer::new(app, logprobs, asked.usage, asked.choices);
+    let logprobs = logprobs.then_some(top.unwrap_or(0));
+    let work = work(app, fields, Request { field: "messages", asked, limit, logprobs })?;
+    Ok(Generation { work, renderer: Box::new(renderer) })
+}
+
+/// Everything about a request for a message but the conversation and the form of the answer.
+pub(super) struct Request {
+    /// The field that has the conversation.
+    pub(super) field: &'static str,
+    pub(super) asked: Asked,
+    /// Most tokens of an answer.
+    pub(super) limit: Option<usize>,
+    pub(super) logprobs: Option<usize>,
+}
+
+/// The work for the next message of a conversation, whose fields are spelled as in a chat completion.
+pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Result<Work, ApiError> {
+    let Request { field, asked, limit, logprobs } = request;
     let messages::Text { text, shared, tools } = messages::text(&mut fields, app)?;
     let called = tools.as_ref().map(|tools| tools.form(app)).transpose()?.flatten();
     let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);
-    let prompt = prompt.map_err(|error| ApiError::field("messages", error.to_string()))?;
+    let prompt = prompt.map_err(|error| ApiError::field(field, error.to_string()))?;
     // Without a limit an answer may be as long as there is room for.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
-    let logprobs = logprobs.then_some(top.unwrap_or(0));
     let shared = app.tokens_of(&text[..shared]);
     let calls = tools.and_then(|_| app.dialect());
-    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, turn: true, calls, guide })
+    let prompts = vec![prompt];
+    Ok(Work { field, prompts, asked, limits, logprobs, shared, turn: true, calls, guide })
 }

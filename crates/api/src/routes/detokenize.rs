@@ -2,15 +2,21 @@
 
 use super::{Answer, Answered, Route, Verb};
 use crate::app::{App, Line, Refused};
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::reply;
+use crate::request_fields::DETOKENIZE;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) const ROUTE: Route =
-    Route { method: Verb::Post, path: "/detokenize", open: false, answer: Answer::Asked(answer) };
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Post,
+    path: "/detokenize",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Asked(answer),
+};
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     Box::pin(async move {
@@ -24,7 +30,8 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     })
 }
 
-fn text(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
+fn text(app: &App, fields: Fields) -> Result<Value, ApiError> {
+    let mut fields = fields.screen(DETOKENIZE)?;
     app.check_model(fields.text("model")?)?;
     let ids = fields.ids("tokens")?.ok_or_else(|| fields.required("tokens"))?;
     fields.end()?;

@@ -2,6 +2,7 @@
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
+use crate::error::ErrorShape;
 use crate::reply;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -14,7 +15,7 @@ pub(super) const PING: Route = at(Verb::Get, "/ping");
 pub(super) const PING_BY_POST: Route = at(Verb::Post, "/ping");
 
 const fn at(method: Verb, path: &'static str) -> Route {
-    Route { method, path, open: true, answer: Answer::Now(answer) }
+    Route { method, path, open: true, errors: ErrorShape::OpenAi, answer: Answer::Now(answer) }
 }
 
 fn answer(app: &App) -> Response {

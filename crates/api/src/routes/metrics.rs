@@ -2,12 +2,18 @@
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
+use crate::error::ErrorShape;
 use crate::reply;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-pub(super) const ROUTE: Route =
-    Route { method: Verb::Get, path: "/metrics", open: false, answer: Answer::Now(answer) };
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Get,
+    path: "/metrics",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Now(answer),
+};
 
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -1,22 +1,42 @@
-//! `GET /v1/models`.
+//! `GET /v1/models` and `/v1/models/{name}`.
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
+use crate::error::{ApiError, ErrorShape};
 use crate::reply;
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
-pub(super) const ROUTE: Route =
-    Route { method: Verb::Get, path: "/v1/models", open: false, answer: Answer::Now(answer) };
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Get,
+    path: "/v1/models",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Now(answer),
+};
+
+/// Names of models may have slashes.
+pub(super) const ONE: Route = Route {
+    method: Verb::Get,
+    path: "/v1/models/{*name}",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Named(one),
+};
+
+fn model(app: &App, name: &str) -> Value {
+    json!({
+        "id": name, "object": "model", "created": app.created, "owned_by": "firstlight",
+        "root": app.settings.root, "max_model_len": app.service.limits().tokens,
+    })
+}
 
 fn answer(app: &App) -> Response {
-    let tokens = app.service.limits().tokens;
-    let model = |name: &String| {
-        json!({
-            "id": name, "object": "model", "created": app.created, "owned_by": "firstlight",
-            "root": app.settings.root, "max_model_len": tokens,
-        })
-    };
-    let models: Vec<_> = app.settings.names.iter().map(model).collect();
+    let models: Vec<_> = app.settings.names.iter().map(|name| model(app, name)).collect();
     reply::good(&json!({ "object": "list", "data": models }))
+}
+
+fn one(app: &App, name: &str) -> Result<Response, ApiError> {
+    app.check_model(Some(name.to_owned()))?;
+    Ok(reply::good(&model(app, name)))
 }

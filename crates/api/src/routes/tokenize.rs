@@ -2,15 +2,21 @@
 
 use super::{Answer, Answered, Route, Verb, aside};
 use crate::app::{App, Line, Refused};
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
+use crate::request_fields::TOKENIZE;
 use crate::{messages, reply};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub(super) const ROUTE: Route =
-    Route { method: Verb::Post, path: "/tokenize", open: false, answer: Answer::Asked(answer) };
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Post,
+    path: "/tokenize",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Asked(answer),
+};
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     Box::pin(async move {
@@ -24,7 +30,8 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     })
 }
 
-fn tokens(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
+fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
+    let mut fields = fields.screen(TOKENIZE)?;
     app.check_model(fields.text("model")?)?;
     let strings = fields.flag("return_token_strs")?.unwrap_or(false);
     let special = fields.flag("add_special_tokens")?;

@@ -2,12 +2,18 @@
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
+use crate::error::ErrorShape;
 use crate::reply;
 use axum::response::Response;
 use serde_json::json;
 
-pub(super) const ROUTE: Route =
-    Route { method: Verb::Get, path: "/version", open: false, answer: Answer::Now(answer) };
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Get,
+    path: "/version",
+    open: false,
+    errors: ErrorShape::OpenAi,
+    answer: Answer::Now(answer),
+};
 
 fn answer(app: &App) -> Response {
     reply::good(&json!({ "version": app.settings.version }))

@@ -19,6 +19,8 @@ pub(crate) struct Serve {
     /// option is.
     #[arg(long, value_name = "KEY", env = "FIRSTLIGHT_API_KEY", hide_env_values = true)]
     pub(crate) api_key: Vec<String>,
+    #[command(flatten)]
+    pub(crate) cors: Cors,
     /// Name that clients call the model by. Repeat it for several. Default: MODEL.
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Vec<String>,
@@ -37,6 +39,27 @@ pub(crate) struct Serve {
     pub(crate) shutdown_timeout: u64,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
+}
+
+/// Which pages of other origins may use the server from a browser, by vLLM's names.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Browsers")]
+pub(crate) struct Cors {
+    /// Origins whose pages are answered, as `http://localhost:3000`; `*` for all. Several with commas, or as a JSON list.
+    ///
+    /// Default: with an API key, all; without one, pages that this machine serves, because any other page that somebody visits could
+    /// use the model. Requests from pages of other origins get status 403.
+    #[arg(long, value_name = "ORIGINS")]
+    pub(crate) allowed_origins: Option<String>,
+    /// HTTP methods that such pages may use; `*` for all.
+    #[arg(long, value_name = "METHODS", default_value = "*")]
+    pub(crate) allowed_methods: String,
+    /// HTTP headers that such pages may send; `*` for all.
+    #[arg(long, value_name = "HEADERS", default_value = "*")]
+    pub(crate) allowed_headers: String,
+    /// Let such pages send cookies and HTTP authentication.
+    #[arg(long)]
+    pub(crate) allow_credentials: bool,
 }
 
 /// What is made room for.

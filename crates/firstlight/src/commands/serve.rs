@@ -2,6 +2,7 @@
 
 mod defaults;
 mod lines;
+mod origins;
 mod sizes;
 
 use crate::Outcome;
@@ -40,6 +41,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let stop = Arc::new(AtomicBool::new(false));
     stopping::on_signals(&stop)?;
     check_keys(&arguments.api_key)?;
+    let cors = origins::read(&arguments.cors, !arguments.api_key.is_empty())?;
     let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
@@ -89,6 +91,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         names,
         version: source_tree::VERSION.to_owned(),
         keys: arguments.api_key.clone(),
+        cors,
         defaults,
         drain: Duration::from_secs(arguments.shutdown_timeout),
         body_bytes: BODY_BYTES,

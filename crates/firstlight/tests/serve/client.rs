@@ -80,6 +80,14 @@ impl Server {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"))
     }
 
+    /// Sends a request with these lines of its head and no body.
+    pub(crate) fn ask_with(&self, method: &str, path: &str, head: &[&str]) -> Answer {
+        let head: String = head.iter().map(|line| format!("{line}\r\n")).collect();
+        self.send(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\n{head}connection: close\r\n\r\n"
+        ))
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.send(&posted(path, &body.to_string()))
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
 mod answers;
+mod browsers;
 mod client;
 mod ends;
 mod forms;

@@ -31,27 +31,32 @@ fn what_cannot_be_is_refused_by_name() {
             "temperature",
             "`temperature` is \"hot\", wanted a number",
         ),
-        (TEXT, with("temperature", json!(-1)), "", "the temperature is -1, wanted 0 or more"),
-        (TEXT, with("top_p", json!(0)), "", "top-p is 0"),
+        (
+            TEXT,
+            with("temperature", json!(-1)),
+            "temperature",
+            "`temperature` is -1, wanted 0 or more",
+        ),
+        (TEXT, with("top_p", json!(0)), "top_p", "`top_p` is 0, wanted a number above 0"),
         (TEXT, with("n", json!(0)), "n", "wanted a whole number from 1 to 128"),
         (TEXT, with("n", json!(129)), "n", "wanted a whole number from 1 to 128"),
         (TEXT, with("max_tokens", json!(0)), "max_tokens", "wanted a whole number, 1 or more"),
         (
             TEXT,
             with("max_tokens", json!(256)),
-            "",
+            "prompt",
             "a prompt of 1 tokens and 256 to add are 257, the server takes 256",
         ),
         (TEXT, with("logprobs", json!(21)), "logprobs", "from 0 to 20"),
         (TEXT, with("stop", json!(7)), "stop", "wanted a string or a list of strings"),
         (TEXT, with("stop", json!(vec!["x"; 17])), "stop", "17 texts, wanted at most 16"),
-        (TEXT, with("prompt", json!("")), "", "the prompt has no tokens"),
-        (TEXT, with("prompt", json!([])), "", "the prompt has no tokens"),
+        (TEXT, with("prompt", json!("")), "prompt", "the prompt has no tokens"),
+        (TEXT, with("prompt", json!([])), "prompt", "the prompt has no tokens"),
         (TEXT, with("prompt", json!(["x", 1])), "prompt", "a list of token ids"),
         (
             TEXT,
             with("prompt", json!([1, 512])),
-            "",
+            "prompt",
             "token 512 is beyond the model's vocabulary of 512",
         ),
         (TEXT, with("prompt", json!({})), "prompt", "wanted a text"),
@@ -84,7 +89,7 @@ fn what_cannot_be_is_refused_by_name() {
             CHAT,
             json!({ "messages": user, "add_generation_prompt": false }),
             "add_generation_prompt",
-            "the server can do nothing else",
+            "an answer is a message of its own",
         ),
         ("/tokenize", json!({}), "messages", "is missing"),
         (
@@ -100,6 +105,28 @@ fn what_cannot_be_is_refused_by_name() {
         assert!(said.contains(words), "{body}: {said}");
         let named = &answer.json()["error"]["param"];
         assert_eq!(named.as_str().unwrap_or(""), param, "{body}");
+    }
+    let user = json!([{ "role": "user", "content": "x".repeat(300) }]);
+    for (path, body, code) in [
+        (TEXT, with("top_kk", json!(1)), "unknown_parameter"),
+        (TEXT, with("temperature", json!("hot")), "invalid_type"),
+        (TEXT, with("temperature", json!(-1)), "integer_below_min_value"),
+        (TEXT, with("top_p", json!(1.5)), "decimal_above_max_value"),
+        (TEXT, with("n", json!(129)), "integer_above_max_value"),
+        (TEXT, with("stop", json!(vec!["x"; 17])), "array_above_max_length"),
+        (TEXT, json!({ "max_tokens": 1 }), "missing_required_parameter"),
+        (TEXT, with("best_of", json!(3)), "unsupported_value"),
+        (CHAT, json!({ "messages": user, "web_search_options": {} }), "unsupported_parameter"),
+        (TEXT, with("max_tokens", json!(256)), "context_length_exceeded"),
+        (TEXT, with("prompt", json!("x".repeat(300))), "context_length_exceeded"),
+        (CHAT, json!({ "messages": user }), "context_length_exceeded"),
+    ] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.json()["error"]["code"], code, "{path} {body}");
+        if code == "context_length_exceeded" {
+            let said = answer.error();
+            assert!(said.contains("maximum context length is 256 tokens"), "{said}");
+        }
     }
     let answer = server.post(TEXT, &json!({ "model": "gpt-4", "prompt": "x" }));
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!("model_not_found")));

@@ -88,7 +88,7 @@ fn tools_are_shown_as_the_models_template_shows_them() {
         (
             "messages",
             json!([{ "role": "user", "content": "x", "audio": {} }]),
-            "does not know the field `messages[0].audio`",
+            "`messages[0].audio` is not supported: the model reads text only",
         ),
     ] {
         let mut body = asked.clone();

@@ -1,0 +1,88 @@
+//! OpenAI's text completions.
+
+use super::{DONE, Renderer, Usage, Whole, push_event};
+use crate::answers::Delta;
+use crate::app::{App, now};
+use crate::error::{ApiError, ErrorShape};
+use crate::probabilities::{self, Chance};
+use crate::sampling::StreamUsage;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) struct CompletionRenderer {
+    app: Arc<App>,
+    id: String,
+    created: u64,
+    logprobs: bool,
+    usage: StreamUsage,
+}
+
+impl CompletionRenderer {
+    pub(crate) fn new(app: &Arc<App>, logprobs: bool, usage: StreamUsage) -> Self {
+        let (app, id) = (Arc::clone(app), app.id("cmpl-"));
+        Self { app, id, created: now(), logprobs, usage }
+    }
+
+    fn head(&self, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id, "object": "text_completion", "created": self.created,
+            "model": self.app.name(), "choices": choices,
+        })
+    }
+
+    fn chunk(&self, choices: Vec<Value>, usage: Option<Usage>) -> Value {
+        let mut chunk = self.head(choices);
+        if self.usage != StreamUsage::Never {
+            chunk["usage"] = usage.map_or(Value::Null, |usage| usage.of_completion());
+        }
+        chunk
+    }
+
+    fn choice(
+        &self,
+        index: usize,
+        text: &str,
+        chances: &[Chance],
+        finish: Option<&'static str>,
+    ) -> Value {
+        let logprobs = match self.logprobs {
+            true => probabilities::of_completion(chances, &self.app.texts.tokenizer),
+            false => Value::Null,
+        };
+        json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": finish })
+    }
+}
+
+impl Renderer for CompletionRenderer {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn delta(&mut self, delta: &Delta, usage: Usage, events: &mut String) {
+        let choice = self.choice(delta.index, &delta.text(), &delta.chances, delta.finish);
+        let usage = (self.usage == StreamUsage::Every).then_some(usage);
+        push_event(events, &self.chunk(vec![choice], usage));
+    }
+
+    fn end(&mut self, usage: Usage, events: &mut String) {
+        if self.usage != StreamUsage::Never {
+            push_event(events, &self.chunk(Vec::new(), Some(usage)));
+        }
+        *events += DONE;
+    }
+
+    fn fail(&mut self, error: &ApiError, _: Usage, events: &mut String) {
+        push_event(events, &error.json(ErrorShape::OpenAi));
+        *events += DONE;
+    }
+
+    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
+        let choice = |(index, whole): (usize, Whole)| {
+            self.choice(index, &whole.message().content, &whole.chances, whole.finish)
+        };
+        let choices = answers.into_iter().enumerate().map(choice).collect();
+        let mut document = self.head(choices);
+        document["usage"] = usage.of_completion();
+        document.to_string()
+    }
+}
