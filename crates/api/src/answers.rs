@@ -1,9 +1,8 @@
 //! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
 
 use crate::app::{App, Line, Refused};
-use crate::calls::{Dialect, Reader};
 use crate::error::ApiError;
-use crate::parsers::Event;
+use crate::parsers::{Event, Parser, Plan};
 use crate::probabilities::Chance;
 use crate::sampling::Asked;
 use models::{Ended, HeldTokens, LogitsOf, ModelError, Request, StopStrings, Tokenizer};
@@ -16,6 +15,7 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Delta {
     /// Which of the answers.
     pub(crate) index: usize,
+    /// Text, reasoning and calls, in the order in which the model wrote them.
     pub(crate) events: Vec<Event>,
     /// Of each token since the last delta, where that was asked for.
     pub(crate) chances: Vec<Chance>,
@@ -51,8 +51,8 @@ pub(crate) struct Answers {
 struct Answer {
     held: HeldTokens,
     stops: StopStrings,
-    /// Where tools may be called.
-    calls: Option<Reader>,
+    /// Where the text has reasoning or calls in it.
+    parser: Option<Parser>,
     chances: Vec<Chance>,
     /// Characters of all tokens so far.
     characters: usize,
@@ -73,8 +73,8 @@ pub(crate) struct Work {
     pub(crate) shared: usize,
     /// Whether the next message of a conversation is likely to follow.
     pub(crate) turn: bool,
-    /// How the model writes calls, where it may call something.
-    pub(crate) calls: Option<&'static Dialect>,
+    /// How reasoning and calls are parsed, where there may be some.
+    pub(crate) parser: Option<Plan>,
     /// What each answer has to keep to.
     pub(crate) guide: Option<Bound>,
 }
@@ -87,7 +87,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { field, prompts, asked, limits, logprobs, shared, turn, calls, guide } = work;
+        let Work { field, prompts, asked, limits, logprobs, shared, turn, parser, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -120,7 +120,7 @@ impl Answers {
         let answer = || Answer {
             held: HeldTokens::default(),
             stops: StopStrings::new(asked.stops.iter().cloned()),
-            calls: calls.map(Reader::new),
+            parser: parser.as_ref().map(|plan| Parser::new(plan, app.random())),
             chances: Vec::new(),
             characters: 0,
             ended: false,
@@ -187,7 +187,7 @@ impl Answers {
                 if stopped {
                     self.ticket.enough(index);
                 }
-                Ok(answer.delta(&self.app, index, text, stopped.then_some("stop")))
+                Ok(answer.delta(index, text, stopped.then_some("stop")))
             }
             Update::Finished { index, ended } => {
                 let answer = &mut self.open[index];
@@ -203,7 +203,7 @@ impl Answers {
                     Ended::Limit if !stopped => "length",
                     _ => "stop",
                 };
-                Ok(answer.delta(&self.app, index, text, Some(finish)))
+                Ok(answer.delta(index, text, Some(finish)))
             }
             Update::Failed { index, .. } if self.open[index].ended => Ok(None),
             Update::Failed { why, .. } => Err(why.into()),
@@ -222,49 +222,40 @@ fn refused(refusal: Refusal, field: &str) -> ApiError {
 }
 
 impl Answer {
-    /// What there is to tell; none while text is held back.
+    /// The delta for more text; none while all of it is held back.
     fn delta(
         &mut self,
-        app: &App,
         index: usize,
-        mut text: String,
+        text: String,
         mut finish: Option<&'static str>,
     ) -> Option<Delta> {
         self.ended = finish.is_some();
-        let mut calls = Vec::new();
-        if let Some(reader) = &mut self.calls {
-            (text, calls) = reader.push(&text);
-            if finish.is_some() {
-                text += &reader.finish();
-            }
-            if finish == Some("stop") && reader.called() {
+        let mut events = match &mut self.parser {
+            Some(parser) => parser.push(&text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Event::Content(text)],
+        };
+        if let Some(parser) = self.parser.as_mut().filter(|_| finish.is_some()) {
+            events.extend(parser.finish(finish == Some("length")));
+            if finish == Some("stop") && parser.called() {
                 finish = Some("tool_calls");
             }
         }
-        if text.is_empty() && calls.is_empty() && finish.is_none() {
+        if events.is_empty() && finish.is_none() {
             return None;
-        }
-        let mut events = Vec::new();
-        if !text.is_empty() {
-            events.push(Event::Content(text));
-        }
-        for call in calls {
-            let id = call.id.unwrap_or_else(|| app.id("call_"));
-            events.push(Event::CallStart { index: call.index, id, name: call.name });
-            events.push(Event::CallArguments { index: call.index, text: call.arguments });
         }
         let chances = std::mem::take(&mut self.chances);
         let stop = self.stops.matched().map(str::to_owned);
         Some(Delta { index, events, chances, finish, stop })
     }
 
-    /// The text of one token more. Special tokens are none, but for those that calls are written with.
+    /// The text of one token more. Special tokens are left out, except for marks of reasoning and calls.
     fn text_of(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<String, ModelError> {
-        if let Some(reader) = &self.calls
+        if let Some(parser) = &self.parser
             && tokenizer.is_special(token)
         {
             let word = tokenizer.decode_with(&[token], true)?;
-            if reader.dialect.has(&word) {
+            if parser.has_mark(&word) {
                 return Ok(self.held.finish(tokenizer)? + &word);
             }
         }

@@ -27,4 +27,5 @@ mod server;
 pub use app::{Defaults, Settings, Texts};
 pub use cors::{CorsError, CorsSettings};
 pub use log::{Log, Record, RequestRecord};
+pub use parsers::{reasoning_parsers, tool_call_parsers};
 pub use server::{Ended, serve};

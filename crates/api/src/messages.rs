@@ -4,9 +4,11 @@ use crate::app::App;
 use crate::calls::{Choice, Function, Tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::parsers::Plan;
 use crate::request_fields::MESSAGE;
 use models::{ChatTemplate, Conversation, Json, Message, ModelError};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// A conversation as the model reads it.
 pub(crate) struct Text {
@@ -16,6 +18,8 @@ pub(crate) struct Text {
     pub(crate) shared: usize,
     /// What the model is told that it may call.
     pub(crate) tools: Option<Tools>,
+    /// How reasoning and calls are parsed from the answers, where there may be some.
+    pub(crate) plan: Option<Plan>,
 }
 
 /// The text of a request's conversation.
@@ -50,7 +54,10 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         ApiError::field("messages", what)
     })?;
     let shared = shared(template, conversation, &text);
-    Ok(Text { text, shared, tools })
+    let functions = tools.as_ref().map(|tools| Arc::clone(&tools.functions));
+    let parallel = tools.as_ref().is_none_or(|tools| tools.parallel);
+    let plan = Plan::new(app.taught(), functions, parallel, &text);
+    Ok(Text { text, shared, tools, plan })
 }
 
 /// Bytes of a text in which another conversation does not differ whose user says something else: none where the template is
@@ -89,7 +96,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
             }
         },
     };
-    fields.flag("parallel_tool_calls")?;
+    let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
     let Some(tools) = tools.filter(|tools| !tools.is_empty()) else {
         return match choice {
             Some(Choice::Required | Choice::Named(_)) => Err(ApiError::field(
@@ -110,7 +117,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
         functions.push(Function { name: name.to_owned(), arguments });
     }
     let tools = tools.into_iter().map(of_json).collect::<Result<Vec<_>, _>>()?;
-    Ok(choice.map(|choice| (tools, Tools { functions, choice })))
+    Ok(choice.map(|choice| (tools, Tools { functions: functions.into(), choice, parallel })))
 }
 
 /// The name in `{"type": "function", "function": {"name": ".."}}`.

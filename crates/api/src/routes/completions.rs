@@ -46,7 +46,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
         logprobs,
         shared: 0,
         turn: false,
-        calls: None,
+        parser: None,
         guide,
     };
     Ok(Generation { work, renderer: Box::new(renderer) })
