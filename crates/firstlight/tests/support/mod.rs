@@ -7,6 +7,7 @@ pub mod fake_driver;
 pub mod library;
 #[cfg(target_os = "linux")]
 pub mod processes;
+pub mod scripted;
 #[cfg(target_os = "linux")]
 pub mod slurm;
 
