@@ -6,5 +6,5 @@ pub(crate) mod tiktoken;
 mod tokenizer;
 
 pub use stop_ids::stop_ids;
-pub use template::{ChatTemplate, Conversation, Json, Message};
+pub use template::{ChatTemplate, Conversation, Json, Message, call_arguments};
 pub use tokenizer::{HeldTokens, TextStream, Tokenizer};
