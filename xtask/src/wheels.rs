@@ -89,12 +89,12 @@ pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(home))
 }
 
-/// OpenAI's client, as users have it.
-const CLIENT: &str = "openai==3.54.0";
+/// OpenAI's and Anthropic's clients, as users have them.
+const CLIENTS: &str = "openai==3.54.0 anthropic==2.14.0";
 
-/// A Python that has OpenAI's client, below the target folder. `None` when the registry cannot be reached from here.
+/// A Python that has OpenAI's and Anthropic's clients, below the target folder. `None` when the registry cannot be reached from here.
 pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
-    python_with(&target.join("openai-client"), CLIENT)
+    python_with(&target.join("openai-client"), CLIENTS)
 }
 
 /// The arrays that the package of ops is tried on; torch has 900 MB.
@@ -114,10 +114,10 @@ pub(crate) fn kubernetes(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(python.map(|python| python.with_file_name("kubernetes-validate")))
 }
 
-/// A Python with a package, or `None` as above.
-pub(crate) fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<PathBuf>> {
+/// A Python with packages, which spaces separate, or `None` as above.
+pub(crate) fn python_with(home: &Path, packages: &str) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));
-    if fs::read_to_string(&stamp).is_ok_and(|there| there == package) {
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == packages) {
         return Ok(Some(python));
     }
     if home.exists() {
@@ -127,12 +127,13 @@ pub(crate) fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<P
         .context("hint: `apt-get install python3-venv`")?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1"]);
-    match output(pip.args(["--timeout=10", "--only-binary=:all:", package])) {
+    pip.args(["--timeout=10", "--only-binary=:all:"]).args(packages.split_whitespace());
+    match output(&mut pip) {
         Err(error) if reachable(&format!("{error:#}")) => return Err(error),
         Err(_) => return Ok(None),
         Ok(_) => {}
     }
-    fs::write(&stamp, package)?;
+    fs::write(&stamp, packages)?;
     Ok(Some(python))
 }
 

@@ -3,6 +3,7 @@ use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
 use crate::parsers::Taught;
+use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
 use models::{ChatTemplate, Tokenizer};
@@ -87,6 +88,8 @@ pub(crate) struct App {
     taught: OnceLock<Taught>,
     /// Tokens of beginnings of prompts.
     beginnings: Mutex<HashMap<u64, usize>>,
+    /// Responses that are kept in memory.
+    pub(crate) responses: StoredResponses,
     ids: RandomState,
     requests: AtomicU64,
 }
@@ -102,6 +105,7 @@ impl App {
             settings,
             taught: OnceLock::new(),
             beginnings: Mutex::default(),
+            responses: StoredResponses::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
         }

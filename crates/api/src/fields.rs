@@ -191,6 +191,11 @@ impl Fields {
         }
     }
 
+    /// A field that has not been taken.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name)
+    }
+
     /// The fields that are left, as a value.
     pub(crate) fn into_value(self) -> Value {
         Value::Object(self.values)

@@ -20,9 +20,11 @@ mod probabilities;
 mod render;
 mod reply;
 mod request_fields;
+mod requests;
 mod routes;
 mod sampling;
 mod server;
+mod stored_responses;
 
 pub use app::{Defaults, Settings, Texts};
 pub use cors::{CorsError, CorsSettings};

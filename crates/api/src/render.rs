@@ -1,11 +1,13 @@
 //! Answers in the form of an API: whole, or as server-sent events.
 
+pub(crate) mod anthropic;
 pub(crate) mod chat;
 pub(crate) mod completion;
+pub(crate) mod responses;
 
 use crate::answers::{Answers, Delta};
 use crate::error::{ApiError, ErrorShape};
-use crate::parsers::Message;
+use crate::parsers::{Event, Message};
 use crate::probabilities::Chance;
 use crate::reply;
 use axum::body::{Body, Bytes};
@@ -25,36 +27,79 @@ pub(crate) struct Usage {
     pub(crate) completion: usize,
     /// Tokens of the prompt that the prefix cache had.
     pub(crate) cached: usize,
+    /// Tokens of answers that are reasoning.
+    pub(crate) reasoning: usize,
 }
 
 impl Usage {
-    fn of(answers: &Answers) -> Self {
-        Self {
-            prompt: answers.line.prompt_tokens(),
-            completion: answers.line.completion_tokens(),
-            cached: answers.line.cached_tokens(),
+    /// Takes the counts so far.
+    fn update(&mut self, answers: &Answers) {
+        self.prompt = answers.line.prompt_tokens();
+        self.completion = answers.line.completion_tokens();
+        self.cached = answers.line.cached_tokens();
+    }
+
+    /// The same with a delta, to which the tokens since the last one belong.
+    fn update_with(&mut self, answers: &Answers, delta: &Delta) {
+        let before = self.completion;
+        self.update(answers);
+        if delta.events.iter().any(|event| matches!(event, Event::Reasoning(_))) {
+            self.reasoning += self.completion - before;
         }
     }
 
     /// As chat and text completions have it.
     pub(crate) fn of_completion(&self) -> Value {
-        let Self { prompt, completion, cached } = self;
-        json!({
+        let Self { prompt, completion, cached, reasoning } = self;
+        let mut usage = json!({
             "prompt_tokens": prompt, "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": { "cached_tokens": cached },
-        })
+        });
+        if *reasoning > 0 {
+            usage["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
+        }
+        usage
     }
 }
 
 /// An answer that is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
-    pub(crate) message: Message,
+    /// Neighbours of one kind are one.
+    pub(crate) events: Vec<Event>,
     pub(crate) chances: Vec<Chance>,
     pub(crate) finish: Option<&'static str>,
     /// The stop string that ended it.
     pub(crate) stop: Option<String>,
+}
+
+impl Whole {
+    fn add(&mut self, delta: Delta) {
+        for event in delta.events {
+            match (self.events.last_mut(), event) {
+                (Some(Event::Content(all)), Event::Content(more)) => *all += &more,
+                (Some(Event::Reasoning(all)), Event::Reasoning(more)) => *all += &more,
+                (
+                    Some(Event::CallArguments { index, text: all }),
+                    Event::CallArguments { index: same, text: more },
+                ) if *index == same => *all += &more,
+                (_, event) => self.events.push(event),
+            }
+        }
+        self.chances.extend(delta.chances);
+        self.finish = delta.finish;
+        self.stop = delta.stop.or(self.stop.take());
+    }
+
+    /// The text, the reasoning and the calls, each together.
+    fn message(&self) -> Message {
+        let mut message = Message::default();
+        for event in &self.events {
+            message.add(event.clone());
+        }
+        message
+    }
 }
 
 /// One API's form of the answers to one request.
@@ -73,13 +118,19 @@ pub(crate) trait Renderer: Send {
     fn end(&mut self, usage: Usage, events: &mut String);
     /// Events for an error after the stream has begun.
     fn fail(&mut self, error: &ApiError, usage: Usage, events: &mut String);
-    /// The whole answers in one document, in the order of their indices.
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> Value;
+    /// The text of one JSON document with the whole answers, in the order of their indices.
+    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String;
 }
 
 /// Adds an event without a name.
 pub(crate) fn push_event(events: &mut String, document: &Value) {
     *events += &format!("data: {document}\n\n");
+}
+
+/// Adds an event that is named by its type.
+pub(crate) fn push_typed_event(events: &mut String, document: &Value) {
+    let name = document["type"].as_str().unwrap_or("message");
+    *events += &format!("event: {name}\ndata: {document}\n\n");
 }
 
 /// The last event of OpenAI's chat and text completions.
@@ -91,17 +142,13 @@ pub(crate) async fn whole(
     mut answers: Answers,
     count: usize,
 ) -> Response {
+    let mut usage = Usage::default();
     let mut all: Vec<Whole> = (0..count).map(|_| Whole::default()).collect();
     while let Some(next) = answers.next().await {
         match next {
             Ok(delta) => {
-                let whole = &mut all[delta.index];
-                for event in delta.events {
-                    whole.message.add(event);
-                }
-                whole.chances.extend(delta.chances);
-                whole.finish = delta.finish;
-                whole.stop = delta.stop.or(whole.stop.take());
+                usage.update_with(&answers, &delta);
+                all[delta.index].add(delta);
             }
             Err(error) => {
                 answers.line.failed(&error);
@@ -110,12 +157,14 @@ pub(crate) async fn whole(
         }
     }
     answers.line.done(StatusCode::OK);
-    reply::good(&renderer.document(all, Usage::of(&answers)))
+    usage.update(&answers);
+    reply::of(StatusCode::OK, "application/json", renderer.document(all, usage))
 }
 
 /// Answers as they come.
 pub(crate) fn stream(renderer: Box<dyn Renderer>, answers: Answers) -> Response {
-    let events = Events { renderer, answers: Some(answers), begun: false };
+    let usage = Usage::default();
+    let events = Events { renderer, answers: Some(answers), usage, begun: false };
     let mut response = reply::of(StatusCode::OK, "text/event-stream", Body::new(events));
     // Proxies must not collect them either.
     let headers = response.headers_mut();
@@ -129,6 +178,7 @@ struct Events {
     renderer: Box<dyn Renderer>,
     /// None after the last event.
     answers: Option<Answers>,
+    usage: Usage,
     begun: bool,
 }
 
@@ -136,7 +186,8 @@ impl Events {
     /// The last events: all answers have ended, or an error ended them.
     fn end(&mut self, failed: Option<ApiError>, events: &mut String) {
         let Some(mut answers) = self.answers.take() else { return };
-        let usage = Usage::of(&answers);
+        self.usage.update(&answers);
+        let usage = self.usage;
         match failed {
             Some(error) => {
                 answers.line.failed(&error);
@@ -164,11 +215,13 @@ impl http_body::Body for Events {
         while let Some(answers) = &mut this.answers {
             let next = answers.poll_next(context);
             if !std::mem::replace(&mut this.begun, true) {
-                this.renderer.begin(Usage::of(answers), &mut events);
+                this.usage.update(answers);
+                this.renderer.begin(this.usage, &mut events);
             }
             match next {
                 Poll::Ready(Some(Ok(delta))) => {
-                    this.renderer.delta(&delta, Usage::of(answers), &mut events);
+                    this.usage.update_with(answers, &delta);
+                    this.renderer.delta(&delta, this.usage, &mut events);
                 }
                 Poll::Ready(Some(Err(error))) => this.end(Some(error), &mut events),
                 Poll::Ready(None) => this.end(None, &mut events),

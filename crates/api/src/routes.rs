@@ -5,9 +5,11 @@ mod completions;
 mod detokenize;
 mod health;
 mod load;
+mod messages;
 mod metrics;
 mod models;
 mod page;
+mod responses;
 mod tokenize;
 mod version;
 
@@ -42,6 +44,7 @@ pub(crate) struct Route {
 enum Verb {
     Get,
     Post,
+    Delete,
 }
 
 /// How a route is answered.
@@ -61,6 +64,12 @@ type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<Refused>>> + Se
 const ROUTES: &[Route] = &[
     chat::ROUTE,
     completions::ROUTE,
+    responses::ROUTE,
+    responses::GET,
+    responses::DELETE,
+    responses::INPUT,
+    messages::ROUTE,
+    messages::COUNT,
     models::ROUTE,
     models::ONE,
     tokenize::ROUTE,
@@ -82,6 +91,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         let filter = match route.method {
             Verb::Get => MethodFilter::GET,
             Verb::Post => MethodFilter::POST,
+            Verb::Delete => MethodFilter::DELETE,
         };
         let answer = move |request: Request| {
             let own = Arc::clone(&app);

@@ -1,4 +1,4 @@
-//! OpenAI's own clients and the AI SDK against `firstlight serve`: what they send by themselves, how they read answers, streams and
+//! OpenAI's and Anthropic's own clients and the AI SDK against `firstlight serve`: what they send by themselves, how they read answers, streams and
 //! errors.
 //!
 //! `cargo xtask test` installs them. It names the Python that has OpenAI's in FIRSTLIGHT_OPENAI_PYTHON and the folder that has those of
@@ -44,6 +44,42 @@ fn openais_client_is_answered() {
 fn each_field_of_openais_client_is_treated_as_the_table_says() {
     let folder = model::ending("granite-moe-mini");
     run_python("openai_fields.py", &client::Server::start(folder.path(), &ARGUMENTS));
+}
+
+/// What the scripted model calls, and what it says after the result.
+const CALL: &str =
+    "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"Ulm\"}}\n</tool_call>";
+const ANSWER: &str = "It does not rain in Ulm.";
+
+/// A model that calls a tool, and answers once the last message is a tool's: then the prompt ends with the first half of the script.
+fn agent() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m");
+    let script = format!("{CALL}<|im_end|>{ANSWER}");
+    support::scripted::say(&model, &script, &["<|im_end|>"]);
+    let template = "{%- for message in messages -%}[{{ message.role }}]{{ message.content }}\
+        {%- for call in message.tool_calls or [] -%}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{%- endfor -%}\
+        {%- endfor -%}[assistant]";
+    let after = format!(
+        "{{%- if messages[-1].role == 'tool' -%}}{{{{ {} }}}}<|im_end|>{{%- endif -%}}",
+        serde_json::Value::from(CALL)
+    );
+    std::fs::write(model.join("chat_template.jinja"), format!("{template}{after}")).unwrap();
+    folder
+}
+
+#[test]
+fn responses_are_what_openais_client_reads() {
+    let folder = agent();
+    let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
+    run_python("responses_client.py", &client::Server::start(folder.path(), &arguments));
+}
+
+#[test]
+fn messages_are_what_anthropics_client_reads() {
+    let folder = agent();
+    let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
+    run_python("anthropic_client.py", &client::Server::start(folder.path(), &arguments));
 }
 
 /// A model of random weights, whose calls are required of it.

@@ -80,17 +80,17 @@ impl Renderer for ChatRenderer {
         *events += DONE;
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> Value {
+    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
         let choice = |(index, whole): (usize, Whole)| {
             json!({
-                "index": index, "message": message_of(&whole.message),
+                "index": index, "message": message_of(&whole.message()),
                 "logprobs": self.chances(&whole.chances), "finish_reason": whole.finish,
             })
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();
         let mut document = self.head("chat.completion", choices);
         document["usage"] = usage.of_completion();
-        document
+        document.to_string()
     }
 }
 

@@ -76,13 +76,13 @@ impl Renderer for CompletionRenderer {
         *events += DONE;
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> Value {
+    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
         let choice = |(index, whole): (usize, Whole)| {
-            self.choice(index, &whole.message.content, &whole.chances, whole.finish)
+            self.choice(index, &whole.message().content, &whole.chances, whole.finish)
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();
         let mut document = self.head(choices);
         document["usage"] = usage.of_completion();
-        document
+        document.to_string()
     }
 }

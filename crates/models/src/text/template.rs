@@ -10,9 +10,8 @@ mod python;
 mod source;
 mod strftime;
 
-use super::tokenizer::{read_json, read_text};
-use crate::ModelError;
 use crate::gguf::{self, is_gguf};
+use crate::{ModelError, read_json, read_text};
 pub use arguments::call_arguments;
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};

@@ -1,0 +1,65 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
+
+use super::{Answer, Answered, Generation, Route, Verb, aside, chat, generated};
+use crate::app::{App, Line, Refused};
+use crate::error::{ApiError, ErrorShape};
+use crate::fields::Fields;
+use crate::render::anthropic::AnthropicRenderer;
+use crate::request_fields::ANTHROPIC;
+use crate::requests::anthropic;
+use crate::sampling::{self, Asked};
+use crate::{messages, reply};
+use axum::http::StatusCode;
+use serde_json::json;
+use std::sync::Arc;
+
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Post,
+    path: "/v1/messages",
+    open: false,
+    errors: ErrorShape::Anthropic,
+    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
+};
+
+pub(super) const COUNT: Route = Route {
+    method: Verb::Post,
+    path: "/v1/messages/count_tokens",
+    open: false,
+    errors: ErrorShape::Anthropic,
+    answer: Answer::Asked(count),
+};
+
+fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
+    let mut fields = fields.screen(ANTHROPIC)?;
+    app.check_model(fields.text("model")?)?;
+    let mut asked = Asked::read(&mut fields, app)?;
+    asked.stops = sampling::stops(&mut fields, "stop_sequences")?;
+    let limit = fields.count("max_tokens", 1..=i64::MAX)?;
+    let limit = Some(limit.ok_or_else(|| fields.required("max_tokens"))?);
+    let chat = anthropic::to_chat(&mut fields)?;
+    fields.end()?;
+    let request = chat::Request { field: "messages", asked, limit, logprobs: None };
+    let work = chat::work(app, chat, request)?;
+    Ok(Generation { work, renderer: Box::new(AnthropicRenderer::new(app)) })
+}
+
+/// Tokens of the prompt that a request would have.
+fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+    Box::pin(async move {
+        let counted = aside(move || {
+            let mut fields = fields.screen(ANTHROPIC)?;
+            app.check_model(fields.text("model")?)?;
+            let mut chat = anthropic::to_chat(&mut fields)?;
+            let text = messages::text(&mut chat, &app)?.text;
+            let tokens = app.texts.tokenizer.encode(&text);
+            tokens.map_err(|error| ApiError::field("messages", error.to_string()))
+        });
+        match counted.await {
+            Ok(tokens) => {
+                line.done(StatusCode::OK);
+                Ok(reply::good(&json!({ "input_tokens": tokens.len() })))
+            }
+            Err(error) => Err(Refused::new(error, line)),
+        }
+    })
+}
