@@ -107,7 +107,8 @@ impl Answers {
                     anew: false,
                     logits: LogitsOf::None,
                 };
-                sequences.push(Sequence { request, logprobs, guide: guide.clone() });
+                let (guide, rules) = (guide.clone(), asked.rules.clone());
+                sequences.push(Sequence { request, logprobs, guide, rules });
             }
         }
         let left = sequences.len();
