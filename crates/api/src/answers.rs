@@ -3,9 +3,9 @@
 use crate::app::{App, Line, Refused};
 use crate::error::ApiError;
 use crate::parsers::{Event, Parser, Plan};
-use crate::probabilities::Chance;
+use crate::probabilities::{Chance, Offsets};
 use crate::sampling::Asked;
-use models::{Ended, HeldTokens, LogitsOf, ModelError, Request, StopStrings, Tokenizer};
+use models::{Ended, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
 use serving::{Bound, Refusal, Sequence, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -49,13 +49,12 @@ pub(crate) struct Answers {
 
 /// One of them.
 struct Answer {
-    held: HeldTokens,
+    stream: TextStream,
     stops: StopStrings,
     /// Where the text has reasoning or calls in it.
     parser: Option<Parser>,
     chances: Vec<Chance>,
-    /// Characters of all tokens so far.
-    characters: usize,
+    offsets: Offsets,
     ended: bool,
 }
 
@@ -119,11 +118,11 @@ impl Answers {
         };
         app.service.count_settings(asked.choices, limits.into_iter().max().unwrap_or(0));
         let answer = || Answer {
-            held: HeldTokens::default(),
+            stream: app.texts.tokenizer.stream(),
             stops: StopStrings::new(asked.stops.iter().cloned()),
             parser: parser.as_ref().map(|plan| Parser::new(plan, app.random())),
             chances: Vec::new(),
-            characters: 0,
+            offsets: Offsets::default(),
             ended: false,
         };
         let open = (0..left).map(|_| answer()).collect();
@@ -179,10 +178,14 @@ impl Answers {
                     return Ok(None);
                 }
                 self.line.token();
-                let offset = answer.characters;
-                let more = answer.text_of(tokenizer, token).map_err(broken)?;
-                answer.characters += more.chars().count();
-                let chance = logprobs.map(|logprobs| Chance { token, logprobs, offset });
+                let shown = answer.shows(tokenizer, token);
+                let more = match shown {
+                    true => answer.stream.push_special(token),
+                    false => answer.stream.push(token),
+                };
+                let more = more.map_err(broken)?;
+                let chance =
+                    logprobs.map(|logprobs| answer.offsets.push(tokenizer, token, logprobs, shown));
                 answer.chances.extend(chance);
                 let (text, stopped) = answer.stops.push(&more);
                 if stopped {
@@ -195,7 +198,7 @@ impl Answers {
                 if answer.ended {
                     return Ok(None);
                 }
-                let rest = answer.held.finish(tokenizer).map_err(broken)?;
+                let rest = answer.stream.finish().map_err(broken)?;
                 let (mut text, stopped) = answer.stops.push(&rest);
                 if !stopped {
                     text += &std::mem::take(&mut answer.stops).finish();
@@ -250,16 +253,13 @@ impl Answer {
         Some(Delta { index, events, chances, finish, stop })
     }
 
-    /// The text of one token more. Special tokens are left out, except for marks of reasoning and calls.
-    fn text_of(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<String, ModelError> {
-        if let Some(parser) = &self.parser
-            && tokenizer.is_special(token)
-        {
-            let word = tokenizer.decode_with(&[token], true)?;
-            if parser.has_mark(&word) {
-                return Ok(self.held.finish(tokenizer)? + &word);
-            }
+    /// Whether a token is part of the text. Special tokens are not, except for marks of reasoning and calls.
+    fn shows(&self, tokenizer: &Tokenizer, token: u32) -> bool {
+        if !tokenizer.is_special(token) {
+            return true;
         }
-        self.held.push(tokenizer, token)
+        let name = |token| tokenizer.bytes(token).and_then(|name| String::from_utf8(name).ok());
+        let parser = self.parser.as_ref();
+        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_mark(&name)))
     }
 }

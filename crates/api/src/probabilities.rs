@@ -10,6 +10,42 @@ pub(crate) struct Chance {
     pub(crate) token: u32,
     pub(crate) logprobs: TokenLogprobs,
     pub(crate) offset: usize,
+    /// Whether it is the first token of the answer's text, which some tokenizers write without its leading space.
+    pub(crate) first: bool,
+}
+
+/// Where tokens begin in an answer's text.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    characters: usize,
+    begun: bool,
+}
+
+impl Offsets {
+    /// Adds a token, which is part of the text when it is `shown`.
+    pub(crate) fn push(
+        &mut self,
+        tokenizer: &Tokenizer,
+        token: u32,
+        logprobs: TokenLogprobs,
+        shown: bool,
+    ) -> Chance {
+        let first = !self.begun;
+        let bytes = if shown { bytes(tokenizer, token, first) } else { Vec::new() };
+        let continues = |byte: &u8| byte & 0xc0 == 0x80;
+        // A token inside a character begins where that one does.
+        let inside = usize::from(bytes.first().is_some_and(continues));
+        let offset = self.characters.saturating_sub(inside);
+        self.characters += bytes.iter().filter(|byte| !continues(byte)).count();
+        self.begun |= shown;
+        Chance { token, logprobs, offset, first }
+    }
+}
+
+/// The bytes that a token adds to an answer's text.
+fn bytes(tokenizer: &Tokenizer, token: u32, first: bool) -> Vec<u8> {
+    let bytes = if first { tokenizer.first_bytes(token) } else { tokenizer.bytes(token) };
+    bytes.unwrap_or_default()
 }
 
 /// The least that is told: JSON has no infinity. vLLM's too.
@@ -19,15 +55,16 @@ fn told(logprob: f32) -> f64 {
 
 /// For `choices[].logprobs` of a chat.
 pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
-    let entry = |token: u32, logprob: f32| {
-        let bytes = tokenizer.bytes(token).unwrap_or_default();
+    let entry = |token: u32, logprob: f32, first: bool| {
+        let bytes = bytes(tokenizer, token, first);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         json!({ "token": text, "logprob": told(logprob), "bytes": bytes })
     };
-    let content = chances.iter().map(|Chance { token, logprobs, .. }| {
-        let mut own = entry(*token, logprobs.chosen);
+    let content = chances.iter().map(|Chance { token, logprobs, first, .. }| {
+        let mut own = entry(*token, logprobs.chosen, *first);
         let likeliest = logprobs.likeliest.iter();
-        own["top_logprobs"] = likeliest.map(|(token, logprob)| entry(*token, *logprob)).collect();
+        own["top_logprobs"] =
+            likeliest.map(|(token, logprob)| entry(*token, *logprob, *first)).collect();
         own
     });
     json!({ "content": content.collect::<Vec<_>>() })
@@ -36,20 +73,21 @@ pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
 /// For `choices[].logprobs` of a text completion. There a token is a key: one that is no whole character is spelled by its
 /// bytes, as OpenAI does, so that two of them stay two.
 pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
-    let spelled = |token: u32| {
-        let bytes = tokenizer.bytes(token).unwrap_or_default();
+    let spelled = |token: u32, first: bool| {
+        let bytes = bytes(tokenizer, token, first);
         String::from_utf8(bytes).unwrap_or_else(|error| {
             let bytes = error.into_bytes();
             let hex: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
             format!("bytes:{hex}")
         })
     };
-    let likeliest = |Chance { token, logprobs, .. }: &Chance| {
+    let likeliest = |Chance { token, logprobs, first, .. }: &Chance| {
         let all = logprobs.likeliest.iter().copied().chain([(*token, logprobs.chosen)]);
-        all.map(|(token, logprob)| (spelled(token), json!(told(logprob)))).collect::<Map<_, _>>()
+        all.map(|(token, logprob)| (spelled(token, *first), json!(told(logprob))))
+            .collect::<Map<_, _>>()
     };
     json!({
-        "tokens": chances.iter().map(|chance| spelled(chance.token)).collect::<Vec<_>>(),
+        "tokens": chances.iter().map(|chance| spelled(chance.token, chance.first)).collect::<Vec<_>>(),
         "token_logprobs": chances.iter().map(|chance| told(chance.logprobs.chosen)).collect::<Vec<_>>(),
         "top_logprobs": chances.iter().map(likeliest).collect::<Vec<_>>(),
         "text_offset": chances.iter().map(|chance| chance.offset).collect::<Vec<_>>(),

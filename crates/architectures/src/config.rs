@@ -1,6 +1,7 @@
 //! A config.json, whose values are anybody's: every access names its key and fails with it.
 
 use crate::ConfigError;
+use crate::python_json::{NonFinite, strict_json};
 use serde_json::{Map, Value};
 
 /// Larger counts than any model's are mistakes, and products of a few of these stay in 64 bits.
@@ -24,7 +25,7 @@ impl Config {
     /// [`ConfigError::NotAConfig`] when it is no JSON object.
     pub fn parse(path: &str, text: &str) -> Result<Self, ConfigError> {
         let wrong = |reason| ConfigError::NotAConfig { path: path.to_owned(), reason };
-        match serde_json::from_str(text) {
+        match serde_json::from_str(&strict_json(text, NonFinite::Objects)) {
             Ok(Value::Object(keys)) => {
                 Ok(Self { path: path.to_owned(), prefix: String::new(), inner: inner(&keys), keys })
             }
@@ -385,10 +386,11 @@ fn number(value: &Value) -> Option<f64> {
     if let Some(number) = value.as_f64() {
         return Some(number);
     }
-    // Python's own json writes the bare word Infinity, which is no JSON; some tools then quote it.
+    // Some tools quote the word that Python writes bare.
     let word = value.get("__float__").unwrap_or(value).as_str()?;
     match word {
         "Infinity" | "inf" => Some(f64::INFINITY),
+        "-Infinity" | "-inf" => Some(f64::NEG_INFINITY),
         _ => None,
     }
 }
@@ -441,6 +443,7 @@ mod tests {
         let open = [0.0, f64::INFINITY];
         check("{}", limits, Ok(open));
         check(r#"{"time_step_limit": [0.0, {"__float__": "Infinity"}]}"#, limits, Ok(open));
+        check(r#"{"time_step_limit": [0.0, Infinity], "x": NaN}"#, limits, Ok(open));
         check(r#"{"time_step_limit": [0.001, 0.1]}"#, limits, Ok([0.001, 0.1]));
         check(
             r#"{"time_step_limit": [1, 0]}"#,

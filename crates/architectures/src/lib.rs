@@ -18,6 +18,7 @@ mod families;
 mod footprint;
 pub mod layers;
 pub mod params;
+mod python_json;
 mod quantisation;
 mod rope;
 mod scan_states;
@@ -33,6 +34,7 @@ pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, Family};
 pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, Keeps, LargestStep};
+pub use python_json::{NonFinite, strict_json};
 pub use quantisation::{
     BLOCK, Block, Fp8, Fp8Scales, Int, Packing, Quantised, SCALE, SCALE_INV, Stored, in_fp8,
     in_integers,

@@ -361,7 +361,7 @@ impl Files {
     }
 
     fn add(&mut self, path: PathBuf) -> Result<(), ModelError> {
-        let file = MappedFile::open(&path).map_err(|error| ModelError::file(&path, error))?;
+        let file = crate::read::mapped(&path)?;
         let (start, metadata) = header(&path, &file)?;
         let shard = self.shards.len();
         for (name, info) in metadata.tensors() {

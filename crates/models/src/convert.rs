@@ -125,10 +125,7 @@ impl Conversion {
 
     /// The index with each name as it will be, of a checkpoint with so many bytes of tensors.
     fn index(&self, path: &Path, bytes: u64) -> Result<String, ModelError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
-        let index = serde_json::from_str::<serde_json::Value>(&text);
-        // The checkpoint was opened by it already.
-        let mut index = index.map_err(|error| ModelError::file(path, error))?;
+        let mut index = crate::read_json(path)?;
         let now = self.files.iter().map(|file| file.plan.tensor_bytes()).sum::<u64>();
         if let Some(map) = index.get_mut("weight_map").and_then(serde_json::Value::as_object_mut) {
             let mut renamed = serde_json::Map::new();

@@ -26,6 +26,7 @@ mod program;
 mod quantize;
 mod random;
 mod ranks;
+mod read;
 mod sampling;
 mod saved;
 mod scheduler;
@@ -58,6 +59,7 @@ pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};
+pub use read::{read_json, read_text};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{
@@ -68,6 +70,6 @@ pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};
 pub use stop_strings::StopStrings;
 pub use synth::{SynthOptions, synth, synth_bytes, synth_watched};
 pub use text::{
-    ChatTemplate, Conversation, HeldTokens, Json, Message, TextStream, Tokenizer, stop_ids,
+    ChatTemplate, Conversation, Json, Message, TextStream, Tokenizer, call_arguments, stop_ids,
 };
 pub use verify::{Verification, Verified, hold, relative_error, verify, verify_families};

@@ -1,10 +1,12 @@
 //! Text to token ids and back, and conversations to text.
 
+mod detokenizer;
 mod stop_ids;
 mod template;
 pub(crate) mod tiktoken;
 mod tokenizer;
 
+pub(crate) use stop_ids::ends_answers;
 pub use stop_ids::stop_ids;
-pub use template::{ChatTemplate, Conversation, Json, Message};
-pub use tokenizer::{HeldTokens, TextStream, Tokenizer};
+pub use template::{ChatTemplate, Conversation, Json, Message, call_arguments};
+pub use tokenizer::{TextStream, Tokenizer};

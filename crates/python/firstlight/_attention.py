@@ -1,116 +1,118 @@
-"""Attention as models of transformers call it, and the masks that they hand over to it."""
+"""Attention as models of transformers call it: on firstlight where everything in the call is understood, and else as before."""
 
-import weakref
-
-from . import ops
+from . import _masks, _original, ops
 from ._counts import fell, ran
 from ._library import Refused
 
-
-def mask(batch_size, kv_length, q_length=None, q_offset=0, cache_position=None, kv_offset=0, mask_function=None, attention_mask=None, **kwargs):
-    """What ``attention`` is to know of the keys, as transformers asks for masks: None where each is seen up to its query, ``[B, Tk]`` where
-    some are padding, and for a static cache, which has room for more keys than there are, how many are in use: int32 ``[B, 1, 1, 1]``, on
-    the device, so that nobody waits for it and a recorded graph reads it anew. Whatever says more is a mask ``[B, 1, Tq, Tk]``."""
-    from transformers.masking_utils import causal_mask_function, flash_attention_mask, sdpa_mask
-
-    given = {"batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset, "attention_mask": attention_mask}
-    if cache_position is not None:
-        # transformers 4, which does not tell a static cache from another one: after the prompt each is taken for one.
-        q_length, used = cache_position.shape[0], cache_position[-1] + 1
-        given["cache_position"] = cache_position
-        static = q_length != kv_length
-    else:
-        used = q_offset + q_length
-        given.update(q_length=q_length, q_offset=q_offset, device=kwargs.get("device", "cpu"))
-        static = not isinstance(used, int) or used != kv_offset + kv_length
-    # Sequences behind each other, images among the text: no window, and no mask for a single query of a compiled step.
-    plain = mask_function is causal_mask_function
-    special = not plain and (kwargs.get("use_vmap", False) or q_length > 1 and not kwargs.get("allow_is_causal_skip", True))
-    if not static and not special:
-        return flash_attention_mask(**given)
-    padded = attention_mask is not None and not bool(attention_mask.all())
-    if special or padded or not plain:
-        settings = {name: value for name, value in kwargs.items() if name not in ("config", "dtype", "device")}
-        return sdpa_mask(**{**given, **settings, "mask_function": mask_function, "allow_is_causal_skip": False})
-    import torch
-
-    device = given.get("device") or cache_position.device
-    used = used if isinstance(used, torch.Tensor) else torch.tensor(used)
-    return used.to(device, torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
+# Keywords that this function understands. Any other one counts only where the attention before can read it.
+_KNOWN = {"is_causal", "sliding_window", "softcap", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "s_aux", "sinks"}
+# Keywords that change the result in whatever implementation reads them.
+_DECLINED = {
+    "alibi",
+    "alibi_slopes",
+    "attention_bias",
+    "attn_bias",
+    "bias",
+    "block_indices",
+    "block_mask",
+    "head_mask",
+    "indices",
+    "layer_head_mask",
+    "mask_mod",
+    "position_bias",
+    "relative_position_bias",
+    "score_mod",
+}
 
 
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]``. A mask is what
-    ``mask`` gives, or ``[B, 1, Tq, Tk]`` of older models; one that is more than padding runs by torch."""
-    if dropout and module.training:
-        raise NotImplementedError("firstlight's attention has no dropout")
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    causal = kwargs.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    window = kwargs.get("sliding_window")
-    settings = {
-        "causal": causal,
-        "scale": scaling,
-        "softcap": kwargs.get("softcap"),
-        "window": (-1 if window is None else window - 1, -1),
-    }
-    offsets = kwargs.get("cu_seq_lens_q")
-    padded, used = False, None
+    """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]`` and no weights.
+    The mask has one of the forms of ``_masks``."""
     try:
-        if offsets is not None:
-            # They say more than any mask.
-            attention_mask = None
-        if attention_mask is not None and not attention_mask.dtype.is_floating_point and attention_mask.dtype.itemsize == 4:
-            used, attention_mask = attention_mask.flatten(), None
-        if attention_mask is not None:
-            if attention_mask.dim() == 4:
-                attention_mask = _padding(attention_mask, q.shape[1], k.shape[1], causal)
-            padded = not bool(attention_mask.all())
-        if padded:
-            found = _without_padding(q, k, v, attention_mask, settings)
-        elif offsets is not None:
-            found = _packed(q, k, v, offsets, kwargs, settings)
-        else:
-            found = ops.attention(q, k, v, cache_seqlens=used, **settings)
-    except (Refused, NotImplementedError) as why:
-        if offsets is not None:
-            raise
+        found = _ours(module, query, key, value, attention_mask, scaling, dropout, kwargs)
+    except (Refused, NotImplementedError, TypeError) as why:
         fell("attention", str(why))
-        whole = attention_mask is not None and attention_mask.dim() == 4
-        return _by_torch(query, key, value, attention_mask if padded or whole else None, settings, used), None
+        return _before(module, query, key, value, attention_mask, scaling, dropout, kwargs)
     ran("attention")
     return found, None
 
 
-_LAST_MASK = None
+def _ours(module, query, key, value, mask, scaling, dropout, kwargs):
+    if dropout and module.training:
+        raise NotImplementedError("attention dropout in training")
+    sinks = _sinks(module, kwargs)
+    _check_keywords(module, kwargs, sinks)
+    q, k, v = (x.transpose(1, 2) for x in _autocast(query, key, value))
+    causal, eager = _is_causal(module, kwargs), _original.attention(module)[1]
+    offsets = kwargs.get("cu_seq_lens_q")
+    settings = {"scale": scaling, "softcap": kwargs.get("softcap"), "sinks": sinks}
+    if offsets is not None:
+        return _packed_by_caller(q, k, v, offsets, kwargs, causal, settings)
+    if eager and mask is not None and mask.dim() == 2:
+        raise NotImplementedError("a mask with two dimensions for eager attention")
+    found = _masks.pattern(mask, q.shape[0], q.shape[1], k.shape[1], causal and not eager)
+    settings.update(causal=found.causal, window=(found.window, -1))
+    if found.keys is not None:
+        k, v = (x[:, found.keys[0] : found.keys[1]] for x in (k, v))
+    if found.rows is None:
+        return ops.attention(q, k, v, cache_seqlens=found.used, **settings)
+    o = ops.attention(
+        q.flatten(0, 1)[found.rows],
+        k.flatten(0, 1)[found.columns],
+        v.flatten(0, 1)[found.columns],
+        cu_seqlens=found.offsets[0],
+        cu_seqlens_k=found.offsets[1],
+        max_seqlen=found.longest[0],
+        max_seqlen_k=found.longest[1],
+        **settings,
+    )
+    # Queries that are padding give 0.
+    whole = o.new_zeros(q.shape[0] * q.shape[1], *o.shape[1:]).index_copy(0, found.rows, o)
+    return whole.reshape(*q.shape[:2], *o.shape[1:])
 
 
-def _padding(mask, queries, keys, causal):
-    """Which keys ``[B, Tk]`` are no padding, of a mask over queries and keys: True or 0 where a key is seen. The layers of a model hand
-    over the same mask, so the last answer is kept."""
-    global _LAST_MASK
-    key = (mask._version, queries, keys, causal)
-    if _LAST_MASK is not None and _LAST_MASK[0]() is mask and _LAST_MASK[1] == key:
-        return _LAST_MASK[2]
+def _is_causal(module, kwargs):
+    given = kwargs.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
+
+
+def _sinks(module, kwargs):
+    """Attention sinks, one logit a head, of a keyword or of the module where its eager attention reads them there."""
+    for name in ("s_aux", "sinks"):
+        if kwargs.get(name) is not None:
+            return kwargs[name].flatten()
+    return None
+
+
+def _check_keywords(module, kwargs, sinks):
+    for name, value in kwargs.items():
+        if value is None or value is False or name in _KNOWN:
+            continue
+        if name in _DECLINED or _original.reads(module, name):
+            raise NotImplementedError(f"attention with the keyword `{name}`")
+    for name in _original.attributes(module):
+        if getattr(module, name, None) is None or name == "sinks" and sinks is not None:
+            continue
+        raise NotImplementedError(f"attention that reads `{name}` of its module")
+
+
+def _autocast(query, key, value):
+    """Under autocast, tensors in its type, as torch's own attention has them."""
     import torch
 
-    seen = mask[:, 0, :, :keys]
-    seen = seen if seen.dtype == torch.bool else seen == 0
-    # The last query sees all that is there.
-    kept = seen[:, -1]
-    wanted = torch.ones_like(seen) if not causal else torch.ones_like(seen).tril(keys - queries)
-    # Rows of queries that are padding say nothing: they see all or none. Others see what came before them in another sequence.
-    rows = kept[:, keys - queries :, None] if queries <= keys else kept.new_ones(1, 1, 1)
-    rows = rows | (seen != seen[:, :, :1]).any(-1, keepdim=True)
-    # Queries are the last tokens, which see themselves, but in a static cache, which goes on behind them.
-    if mask.shape[1] != 1 or bool(((seen != (wanted & kept[:, None])) & rows).any()) or not bool(kept[:, -1].all()):
-        raise NotImplementedError("an attention mask that is more than padding")
-    _LAST_MASK = weakref.ref(mask), key, kept
-    return kept
+    kind = query.device.type
+    if kind == "cpu":
+        on, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype
+    else:
+        on, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype
+    if not on:
+        return query, key, value
+    return tuple(x.to(dtype()) if x.is_floating_point() else x for x in (query, key, value))
 
 
-def _packed(q, k, v, offsets, kwargs, settings):
-    offsets_k = kwargs.get("cu_seq_lens_k")
+def _packed_by_caller(q, k, v, offsets, kwargs, causal, settings):
+    """Sequences packed into one row, by the offsets that flash attention takes. A window is that of the keyword: there is no mask."""
+    offsets_k, window = kwargs.get("cu_seq_lens_k"), kwargs.get("sliding_window")
     return ops.attention(
         q.squeeze(0),
         k.squeeze(0),
@@ -119,57 +121,59 @@ def _packed(q, k, v, offsets, kwargs, settings):
         max_seqlen=int(kwargs["max_length_q"]),
         cu_seqlens_k=None if offsets_k is offsets else offsets_k,
         max_seqlen_k=int(kwargs["max_length_k"]),
+        causal=causal,
+        window=(-1 if window is None else window - 1, -1),
         **settings,
     ).unsqueeze(0)
 
 
-def _by_torch(query, key, value, mask, settings, used=None):
-    """The same by torch's own attention; a softcap has none there. Of a static cache's keys so many are in ``used``."""
+def _before(module, query, key, value, mask, scaling, dropout, kwargs):
+    """The attention before, with the mask in the form that it takes."""
+    function, eager = _original.attention(module)
+    mask = _whole_mask(mask, query, key, _is_causal(module, kwargs), kwargs, eager)
+    return function(module, query, key, value, mask, scaling=scaling, dropout=dropout, **kwargs)
+
+
+def _whole_mask(mask, query, key, causal, kwargs, eager):
     import torch
 
-    if settings["softcap"]:
-        raise NotImplementedError("torch's attention has no softcap")
-    heads, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
-    key, value = (x.repeat_interleave(heads, dim=1) for x in (key, value))
-    at = torch.arange(queries, device=query.device)[:, None] - queries + (keys if used is None else used[:, None, None, None])
-    before = at - torch.arange(keys, device=query.device)
-    seen = before >= 0 if settings["causal"] else torch.ones_like(before, dtype=torch.bool)
-    if used is not None:
-        seen = seen & (torch.arange(keys, device=query.device) < used[:, None, None, None])
-    if settings["window"][0] >= 0:
-        seen = seen & (before <= settings["window"][0])
-    if mask is not None and mask.dim() == 4:
-        seen = mask[..., :keys] if mask.dtype == torch.bool else mask[..., :keys].to(query.dtype)
-    elif mask is not None:
-        # What is padding sees itself, for a row without any key has no softmax.
-        seen = (seen & mask.bool()[:, None, None, :]) | (before == 0)
-    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=settings["scale"])
-    return found.transpose(1, 2).contiguous()
+    queries, keys, device = query.shape[2], key.shape[2], query.device
+    offsets = kwargs.get("cu_seq_lens_q")
+    if eager and (mask is None and offsets is None or mask is not None and mask.dim() == 2):
+        return mask
+    short = mask is None or not isinstance(mask, torch.Tensor) or mask.dim() == 2 or mask.dtype in (torch.int16, torch.int32)
+    if not short:
+        seen = mask
+    elif mask is not None and not isinstance(mask, torch.Tensor):
+        seen = _masks._block_mask(mask, queries, keys)
+    else:
+        if mask is None and offsets is None and (not causal or queries == 1 or queries == keys):
+            return None
+        causal = causal or mask is not None and mask.dim() == 4
+        row = torch.arange(queries, device=device)[:, None] + (keys - queries)
+        column = torch.arange(keys, device=device)
+        used = None
+        if mask is not None and mask.dtype == torch.int32:
+            used = mask.reshape(-1, 1, 1, 1)
+            row = row + (used - keys)
+        seen = (column <= row) if causal else torch.ones(queries, keys, dtype=torch.bool, device=device)
+        if used is not None:
+            seen = seen & (column < used)
+        if mask is not None and mask.dtype == torch.int16:
+            seen = seen & (row - column < mask.shape[-1])
+        if mask is not None and mask.dim() == 2:
+            real = torch.nn.functional.pad(mask.bool(), (0, max(keys - mask.shape[1], 0)))[:, :keys]
+            # Padding sees itself, because a row without any key has no softmax.
+            seen = (seen & real[:, None, None, :]) | (column == row)
+        if offsets is not None:
+            seen = seen & _together(offsets, kwargs.get("cu_seq_lens_k"), queries, keys)
+        seen = seen.reshape(-1, 1, queries, keys) if seen.dim() < 4 else seen
+    if eager and seen.dtype == torch.bool:
+        seen = torch.zeros((), dtype=query.dtype, device=device).masked_fill(~seen, torch.finfo(query.dtype).min)
+    return seen
 
 
-def _without_padding(q, k, v, mask, settings):
-    """Tokens that are no padding, packed; what is padding gives 0."""
-    import torch
+def _together(offsets, offsets_k, queries, keys):
+    from ._backward import _sequence_of
 
-    seen = mask.bool()
-    queries = seen[:, seen.shape[1] - q.shape[1] :]
-
-    def packed(x, kept):
-        lengths = kept.sum(1)
-        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-        return x[kept], offsets, int(lengths.max())
-
-    (q_, offsets, most), (k_, offsets_k, most_k), (v_, _, _) = packed(q, queries), packed(k, seen), packed(v, seen)
-    o = ops.attention(
-        q_,
-        k_,
-        v_,
-        cu_seqlens=offsets,
-        max_seqlen=most,
-        cu_seqlens_k=offsets_k,
-        max_seqlen_k=most_k,
-        **settings,
-    )
-    found = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
-    found[queries] = o
-    return found
+    return _sequence_of(offsets, queries)[:, None] == _sequence_of(offsets if offsets_k is None else offsets_k, keys)

@@ -48,7 +48,9 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         overload, count = ctx.overload, len(ctx.overload.names)
-        tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        # Read once: checkpointing frees each saved tensor when it is unpacked.
+        saved = ctx.saved_tensors
+        tensors, outputs = saved[:count], saved[count:]
         inputs, settings, bounds, _ = overload.read((*tensors, *ctx.rest))
         wanted = {name for name, needed in zip(overload.names, ctx.needs_input_grad[1:]) if needed}
         call = _backward.Call(inputs, settings, bounds, dict(zip(overload.wanted, outputs)), dict(zip(overload.wanted, grads)), wanted)

@@ -80,3 +80,70 @@ def _routed(gate, experts, hidden_states):
         correction=gate.e_score_correction_bias.float(),
     )
     return found.view(hidden_states.shape)
+
+
+def register():
+    """Registers experts named ``"firstlight"`` with transformers 5; gives whether it has such a registry."""
+    try:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError:
+        return False
+    ALL_EXPERTS_FUNCTIONS.register("firstlight", experts)
+    return True
+
+
+# Of each configuration of an enabled model its experts before, by identity.
+_BEFORE = {}
+
+
+def remember(config, implementation):
+    """Records what a model's experts were before ``enable``."""
+    _BEFORE[id(config)] = implementation
+
+
+def forget(config_id):
+    """Drops what ``remember`` recorded."""
+    _BEFORE.pop(config_id, None)
+
+
+def implementation(config):
+    """The experts from before ``enable``."""
+    return _BEFORE.get(id(config)) or "grouped_mm"
+
+
+def experts(self, hidden_states, top_k_index, top_k_weights):
+    """Experts as transformers calls them, with each token's choice and weights; as before where ``ops.moe`` does not take them."""
+    name = type(self).__name__
+    try:
+        found = _chosen(self, hidden_states, top_k_index, top_k_weights)
+    except (Refused, NotImplementedError, TypeError) as why:
+        fell(name, str(why))
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        function = ALL_EXPERTS_FUNCTIONS.get_interface(implementation(self.config), inspect.unwrap(type(self).forward))
+        return function(self, hidden_states, top_k_index, top_k_weights)
+    ran(name)
+    return found
+
+
+def _chosen(self, hidden_states, top_k_index, top_k_weights):
+    import torch
+
+    for flag, wanted in (("has_gate", True), ("has_bias", False), ("is_transposed", False), ("is_concatenated", True)):
+        if getattr(self, flag, wanted) is not wanted:
+            raise NotImplementedError(f"experts with `{flag}` {not wanted}")
+    if type(self)._apply_gate.__module__ != "transformers.integrations.moe":
+        raise NotImplementedError("experts with a gate of their own")
+    if type(self.act_fn).__name__ not in ("SiLU", "SiLUActivation"):
+        raise NotImplementedError(f"experts with {type(self.act_fn).__name__}")
+    count = self.gate_up_proj.shape[0]
+    if count != self.num_experts:
+        raise NotImplementedError("experts spread over ranks")
+    x = hidden_states.reshape(-1, hidden_states.shape[-1])
+    # `ops.moe` chooses experts by logits: with the logarithms of the weights it makes the same choice, and weights that sum to 1.
+    weights = top_k_weights.reshape(x.shape[0], -1).float()
+    total = weights.sum(-1, keepdim=True)
+    logits = torch.full((x.shape[0], count), -1e30, dtype=torch.float32, device=x.device)
+    logits.scatter_(1, top_k_index.reshape(x.shape[0], -1), weights.clamp(min=1e-30).log())
+    found = ops.moe(x, logits, self.gate_up_proj, self.down_proj, top_k=weights.shape[1], score="softmax_of_chosen")
+    return (found * total.to(found.dtype)).reshape(hidden_states.shape)

@@ -63,6 +63,7 @@ def attention(
     cache_seqlens=None,
     block_table=None,
     value_width=None,
+    sinks=None,
     return_lse=False,
     out=None,
 ):
@@ -72,6 +73,7 @@ def attention(
     ``block_table`` ``[B, max_blocks]``; v like k with Dv channels, or none with ``value_width`` where the values are the first channels
     of the keys (a latent cache). ``cache_seqlens`` ``[B]`` says how many keys of each sequence are in use. ``scale`` is D^-1/2 unless
     given. ``causal`` is aligned to the bottom right: query i sees key j <= i + Tk - Tq; ``window`` is (left, right), -1 for no limit.
+    ``sinks`` ``[H]`` are attention sinks: a logit for each head that takes its share of the softmax and has no value (gpt-oss).
 
     Gives o ``[B, Tq, H, Dv]`` in q's type, and with ``return_lse`` the log-sum-exp ``[B, H, Tq]`` (packed ``[H, total]``) in float32;
     where no key is visible o is 0 and lse -inf.
@@ -103,6 +105,10 @@ def attention(
     }
     width = value_width if v is None else v.shape[-1]
     shapes = {"o": ((*q.shape[:-1], width), None)} if width is not None else None
+    if sinks is not None:
+        from ._sinks import attention_with_sinks
+
+        return attention_with_sinks(sinks, settings, inputs, out, bounds, return_lse)
     return call("attention", settings, inputs, {"o": out}, bounds, ("o", "lse") if return_lse else ("o",), shapes)
 
 

@@ -1,8 +1,8 @@
 """firstlight's kernels in models of transformers: ``firstlight.transformers.enable()``, and ``disable()`` undoes it.
 
-The functions that models of transformers call for their mixers (causal convolution, Mamba-2, Kimi Delta Attention), their RMS norms,
-Kimi-Linear's experts and an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as it did before, and
-``report()`` says which and why: nothing falls back unseen.
+The functions that models of transformers call for their mixers (causal convolution, Mamba, Mamba-2, gated delta rule, Kimi Delta
+Attention), their RMS norms, their experts and an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as
+it did before, and ``report()`` counts it with the reason. ``enable`` returns what it replaced and what it left, with reasons.
 """
 
 import functools
@@ -10,15 +10,18 @@ import importlib.abc
 import importlib.util
 import inspect
 import sys
+import types
+import weakref
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
-from . import _experts, ops
-from ._attention import attention, mask
+from . import _experts, _masks, _mixers, _norms, _original
+from ._attention import attention
 from ._counts import RAN, fell, forget, ran, report
 from ._library import Refused
 from .compat import causal_conv1d, fla, mamba_ssm
 
-__all__ = ["disable", "enable", "forget", "report"]
+__all__ = ["Enabled", "disable", "enable", "forget", "report"]
 
 # What modeling files call these functions, by package: the names of the packages', and their own of transformers' fallbacks.
 _FUNCTIONS = {
@@ -31,12 +34,16 @@ _FUNCTIONS = {
         "mamba2_chunk_scan": mamba_ssm.mamba_chunk_scan_combined,
         "selective_state_update": mamba_ssm.selective_state_update,
         "mamba2_selective_state_update": mamba_ssm.selective_state_update,
+        "mamba_selective_scan": _mixers.selective_scan,
+        "mamba_selective_state_update": _mixers.selective_state_update,
     },
     "fla": {
         "chunk_kda": fla.chunk_kda,
         "chunk_kimi_delta_attention": fla.chunk_kda,
         "fused_recurrent_kda": fla.fused_recurrent_kda,
         "recurrent_kimi_delta_attention": fla.fused_recurrent_kda,
+        "torch_chunk_gated_delta_rule": _mixers.gated_delta_rule,
+        "torch_recurrent_gated_delta_rule": _mixers.gated_delta_rule,
     },
 }
 # Without the packages these are None in modeling files of transformers 4, or not there: mixers then call no function at all.
@@ -44,13 +51,15 @@ _FAST_PATH = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_comb
 
 
 class Changes:
-    """What was changed, and how to undo it."""
+    """Changes and how to undo them. ``active`` until they are undone."""
 
     def __init__(self):
         self.steps = []
+        self.active = False
 
     def set(self, owner, name, value):
-        # A class may have inherited what it gets, and is to inherit it again.
+        self.active = True
+        # A class that inherited an attribute is to inherit it again.
         if name in vars(owner):
             before = vars(owner)[name]
             self.steps.append(lambda: setattr(owner, name, before))
@@ -59,29 +68,150 @@ class Changes:
         setattr(owner, name, value)
 
     def undo(self):
+        self.active = False
         while self.steps:
             self.steps.pop()()
 
 
+@dataclass
+class Enabled:
+    """The result of ``enable``: names of what it replaced, by modeling file or model, and what it left as it was, with the reason."""
+
+    replaced: dict = field(default_factory=dict)
+    left: dict = field(default_factory=dict)
+
+    def __str__(self):
+        lines = [f"on firstlight: {owner}: {', '.join(names)}" for owner, names in self.replaced.items()]
+        lines += [f"as before: {name}: {why}" for name, why in self.left.items()]
+        return "\n".join(lines) or "nothing to replace"
+
+
 _ENABLED = Changes()
+# Of every modeling file that was changed, what was replaced and what was left.
+_FILES = {}
 
 
 def enable(model=None):
     """Puts firstlight's kernels into every model of transformers in this process, those imported later too. With a ``model``, its
-    attention becomes ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for."""
+    attention and its experts become ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for. The model is
+    not kept alive. Returns an ``Enabled``: of the model's modeling files, or of all that are imported."""
     if not _ENABLED.steps:
         _register_attention()
+        _experts.register()
         functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
         _into_modeling_files(_ENABLED, functions, True, nullcontext)
+        _change_configurations(_ENABLED)
+    files = sorted(_FILES)
+    result = Enabled()
     if model is not None:
-        before = model.config._attn_implementation
-        model.set_attn_implementation("firstlight")
-        _ENABLED.steps.append(lambda: model.set_attn_implementation(before))
+        files = sorted({type(module).__module__ for module in model.modules()} & set(_FILES))
+        _enable_model(model, result)
+    for name in files:
+        replaced, left = _FILES[name]
+        if replaced:
+            result.replaced[name.rpartition(".")[2]] = sorted(replaced)
+        result.left.update(left)
+    return result
 
 
 def disable():
     """Everything as it was before ``enable``."""
     _ENABLED.undo()
+    _FILES.clear()
+    _masks.forget()
+
+
+def _configs(model):
+    """The configurations of a model and its parts, each once."""
+    found, waiting = {}, [getattr(module, "config", None) for module in model.modules()]
+    while waiting:
+        config = waiting.pop()
+        if config is None or id(config) in found or not hasattr(config, "_attn_implementation"):
+            continue
+        found[id(config)] = config
+        waiting += [getattr(config, name, None) for name in getattr(config, "sub_configs", ())]
+    return list(found.values())
+
+
+def _enable_model(model, result):
+    configs = _configs(model)
+    before = [(config, config._attn_implementation_internal) for config in configs]
+    for config, implementation in before:
+        if implementation != "firstlight":
+            _original.remember(config, implementation)
+    name = type(model).__name__
+    try:
+        model.set_attn_implementation("firstlight")
+    except (ValueError, ImportError, NotImplementedError) as why:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+        result.left[f"{name} attention"] = str(why)
+    for config, implementation in before:
+        if config._attn_implementation_internal != implementation:
+            _restore(config, "_attn_implementation_internal", implementation, _original.forget)
+    if any(config._attn_implementation_internal == "firstlight" for config in configs):
+        result.replaced.setdefault(name, []).append("attention")
+    else:
+        result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
+    for config in configs:
+        if getattr(config, "_experts_implementation_internal", None) in ("eager", "batched_mm", "grouped_mm") and not _is_quantized(model):
+            _experts.remember(config, config._experts_implementation_internal)
+            _restore(config, "_experts_implementation_internal", config._experts_implementation_internal, lambda one: _experts.forget(id(one)))
+            config._experts_implementation_internal = "firstlight"
+    functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
+    for module in model.modules():
+        _bind_instance(module, functions)
+
+
+def _is_quantized(model):
+    return getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
+
+
+def _restore(config, name, value, forget_config):
+    """Undoes a change of a configuration that may be gone by then."""
+    reference = weakref.ref(config)
+
+    def step():
+        config = reference()
+        if config is not None:
+            setattr(config, name, value)
+            forget_config(config)
+
+    _ENABLED.steps.append(step)
+
+
+def _bind_instance(module, functions):
+    """Mixers of transformers 4 that hold their functions: those made before ``enable`` hold the functions from before."""
+    for name, theirs in list(vars(module).items()):
+        ours = functions.get(getattr(theirs, "__name__", None)) if isinstance(theirs, types.FunctionType) else None
+        if ours is None or not _is_modeling(theirs.__module__) or hasattr(theirs, "_firstlight"):
+            continue
+        reference = weakref.ref(module)
+        setattr(module, name, _instead(_ENABLED, theirs.__name__, theirs, ours))
+
+        def step(reference=reference, name=name, theirs=theirs):
+            module = reference()
+            if module is not None:
+                setattr(module, name, theirs)
+
+        _ENABLED.steps.append(step)
+
+
+def _change_configurations(changes):
+    """Configurations are pickled and copied with the implementations from before, which exist where firstlight is not enabled. They get
+    their identity as a property."""
+    from transformers import PretrainedConfig
+
+    def __getstate__(self):
+        state = dict(vars(self))
+        if state.get("_attn_implementation_internal") == "firstlight":
+            state["_attn_implementation_internal"] = _original.implementation(self)
+        if state.get("_experts_implementation_internal") == "firstlight":
+            state["_experts_implementation_internal"] = _experts.implementation(self)
+        return state
+
+    changes.set(PretrainedConfig, "__getstate__", __getstate__)
+    changes.set(PretrainedConfig, "_firstlight_key", property(id))
 
 
 def rebind(packages, hidden):
@@ -95,9 +225,10 @@ def rebind(packages, hidden):
 
 def _into_modeling_files(changes, functions, classes, during):
     def work(module):
-        _patch(changes, module, functions)
+        replaced, left = _patch(changes, module, functions), {}
         if classes:
-            _patch_classes(changes, module)
+            _patch_classes(changes, module, replaced, left)
+            _FILES[module.__name__] = replaced, left
 
     finder = _AfterImport(work, during)
     sys.meta_path.insert(0, finder)
@@ -152,16 +283,21 @@ def _classes(module):
 
 
 def _patch(changes, module, functions):
+    """Replaces functions of a modeling file; gives their names."""
+    replaced = []
     for name, ours in functions.items():
         theirs = getattr(module, name, None)
         if callable(theirs):
-            changes.set(module, name, _instead(name, theirs, ours))
+            changes.set(module, name, _instead(changes, name, theirs, ours))
+            replaced.append(name)
     mixers = [(name, cls) for name, cls in _classes(module) if _has_fast_path(cls)]
     if mixers and all(name in functions and getattr(module, name, None) is None for name in _FAST_PATH):
         for name in _FAST_PATH:
             changes.set(module, name, _counted(name, functions[name]))
         for name, cls in mixers:
             changes.set(cls, "forward", _mixer(name, cls))
+            replaced.append(name)
+    return replaced
 
 
 def _has_fast_path(cls):
@@ -170,12 +306,35 @@ def _has_fast_path(cls):
     return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
 
 
-def _patch_classes(changes, module):
+def _patch_classes(changes, module, replaced, left):
     for name, cls in _classes(module):
-        if name.endswith(("RMSNorm", "RMSNormGated")):
-            _patch_norm(changes, name, cls)
+        if _norms.is_norm(name):
+            why = _norms.patch(changes, name, cls)
+            if why is None:
+                replaced.append(name)
+            else:
+                left[name] = why
+        elif name.endswith(("Mixer", "GatedDeltaNet")) and hasattr(cls, "slow_forward"):
+            changes.set(cls, "slow_forward", _counted_as_before(name, cls.slow_forward))
+            left[name] = _SLOW
     for name, cls in _experts.blocks(dict(_classes(module))):
         changes.set(cls, "forward", functools.wraps(cls.forward)(_experts.forward_of(name, cls.forward)))
+        replaced.append(name)
+    for name, cls in _classes(module):
+        if name.endswith(("Experts", "ParallelExperts")) and not hasattr(cls, "_apply_gate"):
+            left[name] = "its experts are not transformers' replaceable ones"
+
+
+_SLOW = "its scan is part of the module and not a function that can be replaced"
+
+
+def _counted_as_before(name, theirs):
+    @functools.wraps(theirs)
+    def wrapped(*args, **kwargs):
+        fell(name, _SLOW)
+        return theirs(*args, **kwargs)
+
+    return wrapped
 
 
 def _counted(name, ours):
@@ -213,7 +372,7 @@ def _mixer(name, cls):
     return forward
 
 
-def _instead(name, theirs, ours):
+def _instead(changes, name, theirs, ours):
     """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
     taken = set(inspect.signature(ours).parameters)
     only_theirs = set(inspect.signature(inspect.unwrap(theirs)).parameters) - taken
@@ -226,6 +385,9 @@ def _instead(name, theirs, ours):
 
     @functools.wraps(theirs)
     def wrapped(*args, **kwargs):
+        # A model that was made in between holds this function after `disable`.
+        if not changes.active:
+            return theirs(*args, **kwargs)
         try:
             found = ours(*args, **kwargs) if kwargs.keys() <= taken else ours(*args, **without_others(kwargs))
         except (Refused, NotImplementedError, TypeError) as why:
@@ -234,50 +396,8 @@ def _instead(name, theirs, ours):
         ran(name)
         return found
 
+    wrapped._firstlight = True
     return wrapped
-
-
-def _norm_of(cls):
-    """How a norm is called whose own text says that it is ``weight * x / sqrt(mean(x^2) + eps)``, gated before it or after it where it
-    takes a gate: a function from the norm to what ``ops.rms_norm`` is given besides. None for any other norm."""
-    try:
-        text = "".join(inspect.getsource(cls.forward).split())
-    except (OSError, TypeError):
-        return None
-    plain = "variance=hidden_states.pow(2).mean(-1,keepdim=True)" in text
-    plain &= "hidden_states=hidden_states*torch.rsqrt(variance+self.variance_epsilon)" in text
-    if not plain:
-        return None
-    weighted = "returnself.weight*hidden_states.to(input_dtype)" in text
-    if "gate" not in inspect.signature(cls.forward).parameters:
-        return (lambda norm: {}) if weighted and "gate" not in text else None
-    if weighted and "hidden_states=hidden_states*nn.functional.silu(gate.to(torch.float32))" in text:
-        return lambda norm: {}
-    after = "hidden_states=hidden_states*ACT2FN[self.activation](gate.to(torch.float32))returnhidden_states.to(input_dtype)"
-    if "hidden_states=self.weight.to(torch.float32)*hidden_states" in text and text.endswith(after):
-        return lambda norm: {"norm_before_gate": True, "activation": norm.activation}
-    return None
-
-
-def _patch_norm(changes, name, cls):
-    settings = _norm_of(cls)
-    if settings is None:
-        return
-    theirs, gated = cls.forward, "gate" in inspect.signature(cls.forward).parameters
-
-    @functools.wraps(theirs)
-    def forward(self, hidden_states, gate=None):
-        try:
-            if hidden_states.dtype != self.weight.dtype:
-                raise NotImplementedError(f"{hidden_states.dtype} beside a weight of {self.weight.dtype}")
-            found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon, **settings(self))
-        except (Refused, NotImplementedError, TypeError) as why:
-            fell(name, str(why))
-            return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)
-        ran(name)
-        return found
-
-    changes.set(cls, "forward", forward)
 
 
 def _register_attention():
@@ -285,4 +405,4 @@ def _register_attention():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     ALL_ATTENTION_FUNCTIONS.register("firstlight", attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register("firstlight", mask)
+    ALL_MASK_ATTENTION_FUNCTIONS.register("firstlight", _masks.mask)

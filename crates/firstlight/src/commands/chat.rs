@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         sampling: (&arguments.choice).into(),
         stop_ids: match &arguments.choice.stop_ids {
             Some(ids) => ids.clone(),
-            None => models::stop_ids(&folder)?,
+            None => models::stop_ids(&folder, Some(&tokenizer))?,
         },
         stops: arguments.choice.stop.clone(),
         limit: arguments.tokens,

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     }
     let stop_ids = match &arguments.choice.stop_ids {
         Some(ids) => ids.clone(),
-        None => models::stop_ids(&folder)?,
+        None => models::stop_ids(&folder, tokenizer.as_ref())?,
     };
     let request = |prompt: Vec<u32>| Request {
         prompt,

@@ -165,7 +165,8 @@ fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
     })?;
     tokenizer::check(&tokenizer, vocabulary)?;
     let template = ChatTemplate::read(folder).map_err(|error| error.to_string());
-    Ok(Texts { tokenizer, template, stop_ids: models::stop_ids(folder)? })
+    let stop_ids = models::stop_ids(folder, Some(&tokenizer))?;
+    Ok(Texts { tokenizer, template, stop_ids })
 }
 
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {

@@ -77,7 +77,7 @@ fn tools_are_shown_as_the_models_template_shows_them() {
         ),
         (
             "messages",
-            json!([user, { "role": "assistant", "tool_calls": [{ "function": { "name": "x", "arguments": "nothing" } }] }]),
+            json!([user, { "role": "assistant", "tool_calls": [{ "function": { "name": "x", "arguments": "5" } }] }]),
             "wanted the text of a JSON object",
         ),
         (
@@ -150,7 +150,11 @@ fn a_call_that_is_required_is_read_from_the_answer() {
     assert!(calls.iter().all(|call| call["index"] == 0), "{chunks:?}");
     let pieces = calls.iter().map(|call| call["function"]["arguments"].as_str().unwrap());
     let arguments: String = pieces.collect();
-    assert!(calls[1..].iter().all(|call| call["function"].get("name").is_none() && call.get("id").is_none()));
+    assert!(
+        calls[1..]
+            .iter()
+            .all(|call| call["function"].get("name").is_none() && call.get("id").is_none())
+    );
     let mut call = calls[0].clone();
     call["function"]["arguments"] = json!(arguments);
     is_call(&call);

@@ -1,7 +1,7 @@
 //! Which files a model's weights are in, and what the header of each says.
 
 use super::SINGLE;
-use crate::ModelError;
+use crate::{ModelError, read_json};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, SafeTensorError};
 use std::collections::BTreeMap;
@@ -51,9 +51,7 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
 pub(super) fn read_index(
     path: &Path,
 ) -> Result<(BTreeMap<String, String>, Option<u64>), ModelError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
-    let index: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))?;
+    let index = read_json(path)?;
     let map = index.get("weight_map").and_then(|map| map.as_object());
     let entries = map.into_iter().flatten().map(|(name, file)| {
         let file = file.as_str()?;

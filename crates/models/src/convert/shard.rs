@@ -3,7 +3,6 @@
 use super::keys::KeyMap;
 use crate::ModelError;
 use crate::checkpoint::header;
-use device::MappedFile;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -54,7 +53,7 @@ impl Plan {
         map: &KeyMap,
         published: Option<&str>,
     ) -> Result<Self, ModelError> {
-        let file = MappedFile::open(path).map_err(|error| ModelError::file(path, error))?;
+        let file = crate::read::mapped(path)?;
         let (start, metadata) = header(path, &file)?;
         let mut tensors = Vec::new();
         let mut steps = vec![Step::LeaveOut(start as u64)];
@@ -191,7 +190,7 @@ fn says_the_same(text: &str, bytes: &[u8]) -> bool {
 /// The header of a file, where safetensors' own writers would have laid it out otherwise: an empty map gives it back
 /// only by this text.
 pub(super) fn unusual_header(path: &Path) -> Result<Option<String>, ModelError> {
-    let file = MappedFile::open(path).map_err(|error| ModelError::file(path, error))?;
+    let file = crate::read::mapped(path)?;
     let (start, metadata) = header(path, &file)?;
     let tensors = metadata.offset_keys().into_iter();
     let tensors = tensors.filter_map(|name| Some((name.clone(), metadata.info(&name)?.clone())));

@@ -6,7 +6,6 @@
 use super::blocks::Kind;
 use crate::ModelError;
 use crate::checkpoint::Shard;
-use device::MappedFile;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -91,7 +90,7 @@ impl Header {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), ModelError> {
-        let file = MappedFile::open(path).map_err(|error| ModelError::file(path, error))?;
+        let file = crate::read::mapped(path)?;
         let shard = self.shards.len();
         let (metadata, tensors) = parse(&file, shard).map_err(|wrong| match wrong {
             Wrong::Ends => ModelError::incomplete(path, "is truncated", None, file.len() as u64),

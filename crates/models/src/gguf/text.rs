@@ -2,7 +2,7 @@
 
 use super::file::{Header, Value};
 use crate::ModelError;
-use crate::text::tiktoken;
+use crate::text::{ends_answers, tiktoken};
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -164,6 +164,9 @@ struct Vocabulary<'a> {
 impl Vocabulary<'_> {
     fn kind(&self, id: usize) -> i128 {
         match self.types.get(id) {
+            Some(Value::Whole(UNUSED)) => UNUSED,
+            // Some files have the end of a turn among the words.
+            _ if self.tokens.get(id).is_some_and(|token| ends_answers(token)) => CONTROL,
             Some(Value::Whole(kind)) => *kind,
             _ => 1,
         }

@@ -1,52 +1,159 @@
-use super::tokenizer::read_json;
-use crate::ModelError;
+use super::Tokenizer;
 use crate::gguf::{self, is_gguf};
+use crate::{ModelError, read_json};
 use serde_json::Value;
 use std::path::Path;
 
-/// The tokens that end a model's answers: `eos_token_id` of generation_config.json, or else of config.json, one or a list; those of
-/// a GGUF file's metadata.
+/// Names of tokens that end an answer whatever a model's files say of them: those by which llama.cpp ends generation.
+const NAMES: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "</s>",
+    // Between files, after which a model for code goes on with another one.
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<reponame>",
+    "<|file_sep|>",
+];
+
+/// Whether a token of this name ends answers whatever a model's files say of it.
+pub(crate) fn ends_answers(token: &str) -> bool {
+    NAMES.contains(&token)
+}
+
+/// The tokens that end a model's answers, from every file that names some: `eos_token_id` of generation_config.json and of config.json
+/// (also in its part for the language model), `eos_token` of tokenizer_config.json, the metadata of a GGUF file, and tokens with
+/// well-known names among the tokenizer's added ones.
 ///
 /// # Errors
 /// [`ModelError::File`] when a file that is there is not JSON.
-pub fn stop_ids(folder: &Path) -> Result<Vec<u32>, ModelError> {
+pub fn stop_ids(folder: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, ModelError> {
+    let mut ids = Vec::new();
     if is_gguf(folder) {
-        return gguf::stop_ids(folder);
-    }
-    for name in ["generation_config.json", "config.json"] {
-        let path = folder.join(name);
-        if !path.exists() {
-            continue;
+        ids = gguf::stop_ids(folder)?;
+    } else {
+        for name in ["generation_config.json", "config.json"] {
+            if let Some(config) = optional(&folder.join(name))? {
+                let parts = ["text_config", "llm_config", "language_config"];
+                let all = [&config].into_iter().chain(parts.map(|part| &config[part]));
+                ids.extend(all.flat_map(|config| listed(&config["eos_token_id"])));
+            }
         }
-        let config = read_json(&path)?;
-        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let ids: Vec<u32> = match &config["eos_token_id"] {
-            Value::Array(ids) => ids.iter().filter_map(id).collect(),
-            one => id(one).into_iter().collect(),
-        };
-        if !ids.is_empty() {
-            return Ok(ids);
+        if let Some(config) = optional(&folder.join("tokenizer_config.json"))? {
+            let token = &config["eos_token"];
+            let token = token.as_str().or_else(|| token["content"].as_str());
+            ids.extend(token.and_then(|token| tokenizer?.id(token)));
         }
     }
-    Ok(Vec::new())
+    ids.extend(tokenizer.into_iter().flat_map(named));
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(*id));
+    Ok(ids)
+}
+
+fn optional(path: &Path) -> Result<Option<Value>, ModelError> {
+    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+}
+
+/// One id, or a list of them.
+fn listed(value: &Value) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Value::Array(ids) => ids.iter().filter_map(id).collect(),
+        one => id(one).into_iter().collect(),
+    }
+}
+
+/// The tokenizer's added tokens with names that end answers.
+fn named(tokenizer: &Tokenizer) -> Vec<u32> {
+    let has = |name: &str| tokenizer.added_id(name).is_some();
+    // In these formats a message ends so, and the answer goes on with the next one.
+    let harmony = has("<|return|>") && has("<|call|>");
+    let solar = has("<|flush|>") && (has("<|call|>") || has("<|calls|>"));
+    let turns = has("<|tool_response>");
+    let ends = |name: &&&str| match **name {
+        "<|end|>" => !harmony && !solar,
+        "</s>" => !turns,
+        _ => true,
+    };
+    NAMES.iter().filter(ends).filter_map(|name| tokenizer.added_id(name)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    /// A model's folder in which ids are told by name of file.
+    fn model(tokens: &[&str], files: &[(&str, Value)]) -> Vec<u32> {
+        let folder = tempfile::tempdir().unwrap();
+        let added = tokens.iter().enumerate().map(|(at, token)| {
+            json!({
+                "id": at + 1, "content": token, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true,
+            })
+        });
+        let tokenizer = json!({
+            "version": "1.0", "added_tokens": added.collect::<Vec<_>>(),
+            "model": { "type": "BPE", "vocab": { "a": 0 }, "merges": [] },
+        });
+        let write = |name: &str, json: &Value| {
+            std::fs::write(folder.path().join(name), json.to_string()).unwrap();
+        };
+        write("tokenizer.json", &tokenizer);
+        files.iter().for_each(|(name, json)| write(name, json));
+        let tokenizer = Tokenizer::read(folder.path()).unwrap();
+        stop_ids(folder.path(), Some(&tokenizer)).unwrap()
+    }
 
     #[test]
-    fn generation_config_goes_before_config() {
-        let folder = tempfile::tempdir().unwrap();
-        let write =
-            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        let check = |want: &[u32]| assert_eq!(stop_ids(folder.path()).unwrap(), want);
-        check(&[]);
-        write("config.json", r#"{"eos_token_id": 7}"#);
-        check(&[7]);
-        write("generation_config.json", r#"{"eos_token_id": null}"#);
-        check(&[7]);
-        write("generation_config.json", r#"{"eos_token_id": [3, 5]}"#);
-        check(&[3, 5]);
+    fn every_file_may_name_the_tokens_that_end_answers() {
+        let (generation, config, tokenizer) =
+            ("generation_config.json", "config.json", "tokenizer_config.json");
+        let id = |id: Value| json!({ "eos_token_id": id });
+        let check = |tokens: &[&str], files: &[(&str, Value)], want: &[u32]| {
+            assert_eq!(model(tokens, files), want, "{tokens:?} {files:?}");
+        };
+        check(&[], &[], &[]);
+        check(&[], &[(config, id(json!(7)))], &[7]);
+        check(&[], &[(generation, id(json!([3, 5]))), (config, id(json!(5)))], &[3, 5]);
+        check(&[], &[(generation, id(Value::Null)), (config, id(json!([7, -1, "x"])))], &[7]);
+        check(&[], &[(config, json!({ "text_config": { "eos_token_id": [9, 8] } }))], &[9, 8]);
+        let stop = [(tokenizer, json!({ "eos_token": "<stop>" }))];
+        check(&["<stop>"], &stop, &[1]);
+        let stop = [(tokenizer, json!({ "eos_token": { "content": "<stop>" } }))];
+        check(&["<x>", "<stop>"], &stop, &[2]);
+        check(&["<stop>", "<|im_end|>", "<|endoftext|>"], &[], &[2, 3]);
+        check(&["<|eot_id|>", "<|end|>"], &[(config, id(json!(2)))], &[2, 1]);
+    }
+
+    #[test]
+    fn messages_that_end_inside_an_answer_do_not_end_it() {
+        assert_eq!(model(&["<|end|>", "<|return|>", "<|call|>"], &[]), [2, 3]);
+        assert_eq!(model(&["<|end|>", "<|calls|>", "<|flush|>"], &[]), [2, 3]);
+        assert_eq!(model(&["</s>", "<turn|>", "<|tool_response>"], &[]), [2, 3]);
+        assert_eq!(model(&["<|end|>", "</s>"], &[]), [1, 2]);
     }
 }

@@ -1,5 +1,6 @@
 //! Chat templates, as transformers' `apply_chat_template` reads and renders them.
 
+mod arguments;
 mod environment;
 mod filters;
 mod json;
@@ -9,9 +10,9 @@ mod python;
 mod source;
 mod strftime;
 
-use super::tokenizer::{read_json, read_text};
-use crate::ModelError;
 use crate::gguf::{self, is_gguf};
+use crate::{ModelError, read_json, read_text};
+pub use arguments::call_arguments;
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// How Kimi's texts are cut before pairs of bytes are joined: o200k's pattern with a run of Han characters before all
 /// else, Han left out of the classes of letters, and line ends after punctuation.
@@ -132,9 +133,9 @@ pub(crate) fn byte_alphabet() -> [char; 256] {
 
 /// The bytes of a token that is spelled in this alphabet; none when a character of it is another.
 pub(super) fn bytes_of(spelled: &str) -> Option<Vec<u8>> {
-    let alphabet = byte_alphabet();
-    let byte = |c: char| alphabet.iter().position(|letter| *letter == c).map(|byte| byte as u8);
-    spelled.chars().map(byte).collect()
+    static BYTES: LazyLock<HashMap<char, u8>> =
+        LazyLock::new(|| byte_alphabet().into_iter().zip(0..=255).collect());
+    spelled.chars().map(|c| BYTES.get(&c).copied()).collect()
 }
 
 #[cfg(test)]

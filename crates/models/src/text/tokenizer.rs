@@ -1,18 +1,27 @@
+use super::detokenizer::Chain;
 use super::tiktoken;
-use crate::ModelError;
 use crate::gguf::{self, is_gguf};
-use serde_json::Value;
+use crate::read::{LARGEST_TOKENIZER, read_text_up_to};
+use crate::{ModelError, read_json, read_text};
+use architectures::{NonFinite, strict_json};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use tokenizers::DecoderWrapper;
+use std::sync::Arc;
+use tokenizers::AddedToken;
 
 /// A model's tokenizer.
 pub struct Tokenizer {
     path: PathBuf,
-    inner: tokenizers::Tokenizer,
+    inner: Arc<tokenizers::Tokenizer>,
+    chain: Chain,
+    added: HashMap<u32, AddedToken>,
+    /// Special tokens by their content: tokens of the model that are spelled so are left out of texts too.
+    special: Arc<HashSet<String>>,
 }
 
 impl Tokenizer {
-    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model, or the vocabulary of a GGUF file.
+    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model, or the vocabulary of a GGUF file. Truncation and
+    /// padding that a file asks for are ignored, as transformers does.
     ///
     /// # Errors
     /// [`ModelError::File`] when there is neither, or it cannot be used.
@@ -29,14 +38,39 @@ impl Tokenizer {
             (ranks, made.to_string())
         } else {
             let hint = "the tokenizer is published with the weights; without one, give token ids with --ids";
-            let text = read_text(&json).map_err(|error| error.hinted(hint))?;
+            let text =
+                read_text_up_to(&json, LARGEST_TOKENIZER).map_err(|error| error.hinted(hint))?;
             (json, text)
         };
-        match text.parse() {
-            Ok(inner) => Ok(Self { path, inner }),
-            Err(error) => Err(ModelError::file(&path, format!("is not a tokenizer: {error}"))
-                .hinted("download the tokenizer that was published with the weights")),
-        }
+        Self::parse(&path, &text)
+    }
+
+    /// A tokenizer.json's text.
+    fn parse(path: &Path, text: &str) -> Result<Self, ModelError> {
+        let parsed = strict_json(text, NonFinite::Numbers).parse::<tokenizers::Tokenizer>();
+        let mut inner = parsed.map_err(|error| {
+            ModelError::file(path, format!("is not a tokenizer: {error}"))
+                .hinted("download the tokenizer that was published with the weights")
+        })?;
+        inner.with_padding(None);
+        // Removing truncation cannot fail.
+        let _ = inner.with_truncation(None);
+        let added: HashMap<u32, AddedToken> =
+            inner.get_added_tokens_decoder().into_iter().collect();
+        let special = added.values().filter(|token| token.special);
+        let special = special.map(|token| token.content.clone()).collect();
+        Ok(Self {
+            path: path.to_owned(),
+            chain: Chain::new(inner.get_decoder()),
+            inner: Arc::new(inner),
+            added,
+            special: Arc::new(special),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
     }
 
     /// Token ids of a text, in which special tokens may be spelled out. Nothing is added before it or after.
@@ -52,7 +86,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::encode`].
     pub fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>, ModelError> {
-        match self.inner.encode(text, special) {
+        match self.inner.encode_fast(text, special) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(error) => Err(ModelError::file(&self.path, format!("cannot encode this: {error}"))),
         }
@@ -71,30 +105,46 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::decode`].
     pub fn decode_with(&self, ids: &[u32], special: bool) -> Result<String, ModelError> {
-        let decoded = self.inner.decode(ids, !special);
-        decoded
-            .map_err(|error| ModelError::file(&self.path, format!("cannot decode this: {error}")))
+        let mut stream = self.stream();
+        let mut text = String::new();
+        for id in ids {
+            text += &if special { stream.push_special(*id) } else { stream.push(*id) }?;
+        }
+        Ok(text + &stream.finish()?)
     }
 
-    /// The bytes that a token stands for, which need not be whole characters; none for an id that the tokenizer lacks.
+    /// The bytes that a token adds in the middle of a text, which need not be whole characters; a special token's are those of its
+    /// name. None for an id that the tokenizer lacks.
     pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        self.bytes_at(id, false)
+    }
+
+    /// The same for the first token of a text: some tokenizers leave out a leading space there.
+    pub fn first_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        self.bytes_at(id, true)
+    }
+
+    fn bytes_at(&self, id: u32, first: bool) -> Option<Vec<u8>> {
         let spelled = self.inner.id_to_token(id)?;
-        if self.inner.get_added_tokens_decoder().contains_key(&id) {
-            return Some(spelled.into_bytes());
+        match self.special.contains(&spelled) {
+            true => Some(spelled.into_bytes()),
+            false => self.chain.bytes(spelled, first).ok(),
         }
-        let bytes = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        let spelled_bytes = bytes.then(|| tiktoken::bytes_of(&spelled)).flatten();
-        spelled_bytes.or_else(|| Some(self.decode_with(&[id], true).ok()?.into_bytes()))
     }
 
     /// Whether a token is none of a text's own, such as the one that ends an answer.
     pub fn is_special(&self, id: u32) -> bool {
-        self.inner.get_added_tokens_decoder().get(&id).is_some_and(|token| token.special)
+        self.added.get(&id).is_some_and(|token| token.special)
     }
 
     /// The id of a token that is spelled so.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// The id of a token that was added to the vocabulary and is spelled so.
+    pub(super) fn added_id(&self, token: &str) -> Option<u32> {
+        self.id(token).filter(|id| self.added.contains_key(id))
     }
 
     /// The largest token id and one: a model's vocabulary is no smaller.
@@ -104,70 +154,95 @@ impl Tokenizer {
     }
 
     /// Text as tokens come.
-    pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, held: HeldTokens::default() }
+    pub fn stream(&self) -> TextStream {
+        TextStream {
+            path: self.path.clone(),
+            inner: Arc::clone(&self.inner),
+            special: Arc::clone(&self.special),
+            chain: self.chain.clone(),
+        }
     }
 }
 
-/// Text as tokens come: a character whose bytes are spread over tokens is given when its last byte is there.
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
-    held: HeldTokens,
+/// Text as tokens come. All parts together are what `tokenizers` decodes of all tokens at once; what a later token may change is held
+/// back until then.
+pub struct TextStream {
+    path: PathBuf,
+    inner: Arc<tokenizers::Tokenizer>,
+    special: Arc<HashSet<String>>,
+    chain: Chain,
 }
 
-impl TextStream<'_> {
-    /// Adds a token; gives the text that is complete.
+impl TextStream {
+    /// Adds a token, without its text where it is special; returns the text that is complete.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
     pub fn push(&mut self, token: u32) -> Result<String, ModelError> {
-        self.held.push(self.tokenizer, token)
+        let token = self.inner.id_to_token(token);
+        self.add(token.filter(|token| !self.special.contains(token)))
     }
 
-    /// What is left, when no more tokens come.
+    /// Adds a token, special or not, with its text.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
-    pub fn finish(mut self) -> Result<String, ModelError> {
-        self.held.finish(self.tokenizer)
+    pub fn push_special(&mut self, token: u32) -> Result<String, ModelError> {
+        self.add(self.inner.id_to_token(token))
     }
-}
 
-/// The tokens of a [`TextStream`] whose text is not complete, for whoever keeps the tokenizer elsewhere.
-#[derive(Debug, Clone, Default)]
-pub struct HeldTokens(Vec<u32>);
+    fn add(&mut self, token: Option<String>) -> Result<String, ModelError> {
+        let text = token.map_or_else(|| Ok(String::new()), |token| self.chain.push(token));
+        text.map_err(|error| self.failure(&error))
+    }
 
-impl HeldTokens {
-    /// Adds a token; gives the text that is complete.
+    /// The text that was held back, when no more tokens come.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
-    pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<String, ModelError> {
-        // No character has more than four bytes: what is no character by then will not become one.
-        const LONGEST: usize = 4;
-        self.0.push(token);
-        let text = tokenizer.decode(&self.0)?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.0.len() < LONGEST {
-            return Ok(String::new());
-        }
-        self.0.clear();
-        Ok(text)
+    pub fn finish(&mut self) -> Result<String, ModelError> {
+        self.chain.finish().map_err(|error| self.failure(&error))
     }
 
-    /// What is left, when no more tokens come.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::decode`].
-    pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String, ModelError> {
-        tokenizer.decode(&std::mem::take(&mut self.0))
+    fn failure(&self, error: &tokenizers::Error) -> ModelError {
+        ModelError::file(&self.path, format!("cannot decode this: {error}"))
     }
 }
 
-pub(super) fn read_text(path: &Path) -> Result<String, ModelError> {
-    std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
 
-pub(super) fn read_json(path: &Path) -> Result<Value, ModelError> {
-    serde_json::from_str(&read_text(path)?)
-        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))
+    fn read(more: &[(&str, serde_json::Value)]) -> Vec<u32> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut made = json!({
+            "version": "1.0", "added_tokens": [],
+            "model": { "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] },
+        });
+        more.iter().for_each(|(key, value)| made[*key] = value.clone());
+        let text = made.to_string().replace("\"bare\"", "-Infinity");
+        std::fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+        Tokenizer::read(folder.path()).unwrap().encode("abababab").unwrap()
+    }
+
+    #[test]
+    fn truncation_and_padding_of_the_file_are_ignored() {
+        let all = read(&[]);
+        assert_eq!(all, [0, 1, 0, 1, 0, 1, 0, 1]);
+        let truncation = json!({
+            "direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0,
+        });
+        let padding = json!({
+            "strategy": { "Fixed": 64 }, "direction": "Left", "pad_to_multiple_of": null,
+            "pad_id": 1, "pad_type_id": 0, "pad_token": "b",
+        });
+        assert_eq!(read(&[("truncation", truncation), ("padding", padding)]), all);
+    }
+
+    #[test]
+    fn scores_may_be_infinite_as_python_writes_them() {
+        let model = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", "bare"], ["b", 0.0]] });
+        assert_eq!(read(&[("model", model)]).len(), 8);
+    }
 }

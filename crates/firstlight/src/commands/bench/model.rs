@@ -89,7 +89,7 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
     }
     let path = arguments.model.join("config.json");
     let config = match path.exists() {
-        true => Config::parse(&path.display().to_string(), &std::fs::read_to_string(&path)?)?,
+        true => Config::parse(&path.display().to_string(), &models::read_text(&path)?)?,
         false => models::shape(&arguments.model.display().to_string())?,
     };
     let config = match arguments.layers {

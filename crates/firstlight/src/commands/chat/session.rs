@@ -144,7 +144,7 @@ impl<'a, 'e> Session<'a, 'e> {
     fn hear(
         &mut self,
         id: RequestId,
-        voice: &mut Voice<'_>,
+        voice: &mut Voice,
         answer: &mut Answer,
         interrupted: &AtomicBool,
     ) -> anyhow::Result<()> {
@@ -178,15 +178,15 @@ impl<'a, 'e> Session<'a, 'e> {
 }
 
 /// An answer as text.
-struct Voice<'a> {
-    stream: Option<TextStream<'a>>,
+struct Voice {
+    stream: Option<TextStream>,
     stops: StopStrings,
     text: String,
     live: bool,
 }
 
-impl<'a> Voice<'a> {
-    fn new(tokenizer: &'a Tokenizer, stops: &[String], live: bool) -> Self {
+impl Voice {
+    fn new(tokenizer: &Tokenizer, stops: &[String], live: bool) -> Self {
         let stops = StopStrings::new(stops.iter().cloned());
         Self { stream: Some(tokenizer.stream()), stops, text: String::new(), live }
     }
@@ -205,7 +205,7 @@ impl<'a> Voice<'a> {
 
     /// Says what was held back.
     fn finish(&mut self) -> anyhow::Result<()> {
-        if let Some(stream) = self.stream.take() {
+        if let Some(mut stream) = self.stream.take() {
             let (mut text, stopped) = self.stops.push(&stream.finish()?);
             if !stopped {
                 text += &std::mem::take(&mut self.stops).finish();

@@ -117,6 +117,10 @@ pub(in crate::commands) fn layer_kinds(model: &Model) -> anyhow::Result<Vec<&'st
 }
 
 fn text(path: &Path) -> std::io::Result<String> {
+    // Opening a named pipe would wait for its other end.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
     let mut text = String::new();
     std::fs::File::open(path)?.take(LONGEST).read_to_string(&mut text)?;
     Ok(text)

@@ -21,18 +21,18 @@ pub(super) struct Heard {
 }
 
 /// Shows the text of a single prompt as it comes, and keeps everything.
-pub(super) struct Listener<'a> {
+pub(super) struct Listener {
     start: Instant,
     heard: Heard,
-    streams: Vec<(Option<TextStream<'a>>, StopStrings)>,
+    streams: Vec<(Option<TextStream>, StopStrings)>,
     /// Whether text is shown as it comes: with several prompts it would be mixed, and JSON comes at the end.
     live: bool,
     failed: Option<anyhow::Error>,
 }
 
-impl<'a> Listener<'a> {
+impl Listener {
     pub(super) fn new(
-        tokenizer: Option<&'a Tokenizer>,
+        tokenizer: Option<&Tokenizer>,
         requests: &[Request],
         stops: &[String],
         output: &Output,
@@ -88,7 +88,14 @@ impl<'a> Listener<'a> {
     fn text(&mut self, index: usize, token: u32) -> anyhow::Result<(String, bool)> {
         let (stream, stops) = &mut self.streams[index];
         Ok(match stream {
-            Some(stream) => stops.push(&stream.push(token)?),
+            Some(text) => {
+                let (shown, stopped) = stops.push(&text.push(token)?);
+                if stopped {
+                    // The text that is held back comes after the stop string.
+                    let _ = text.finish()?;
+                }
+                (shown, stopped)
+            }
             None => (format!("{token} "), false),
         })
     }
@@ -108,7 +115,8 @@ impl<'a> Listener<'a> {
         }
         for index in 0..self.streams.len() {
             let (stream, mut stops) = std::mem::take(&mut self.streams[index]);
-            let last = stream.map_or(Ok::<_, ModelError>(String::new()), TextStream::finish)?;
+            let finish = |mut stream: TextStream| stream.finish();
+            let last = stream.map_or(Ok::<_, ModelError>(String::new()), finish)?;
             let (mut text, stopped) = stops.push(&last);
             if !stopped {
                 text += &stops.finish();

@@ -1,8 +1,6 @@
 //! What requests are answered with that say nothing of it: the model's own generation_config.json.
 
 use api::Defaults;
-use models::ModelError;
-use serde_json::Value;
 use std::path::Path;
 
 /// Reads it; OpenAI's defaults where there is none, or where it says nothing.
@@ -11,12 +9,7 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Defaults> {
     if !path.exists() {
         return Ok(Defaults::default());
     }
-    let text = std::fs::read_to_string(&path)?;
-    let config: Value = serde_json::from_str(&text).map_err(|error| ModelError::File {
-        path: path.display().to_string(),
-        reason: format!("is not JSON: {error}"),
-        hint: Some("the file is damaged; download it again".to_owned()),
-    })?;
+    let config = models::read_json(&path)?;
     let own = Defaults::default();
     let number = |name: &str, or: f64| config[name].as_f64().unwrap_or(or);
     let top_k = config["top_k"].as_u64().and_then(|count| usize::try_from(count).ok());

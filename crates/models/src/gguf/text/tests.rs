@@ -199,7 +199,20 @@ fn templates_and_the_ends_of_answers_come_with_the_file() {
     let path = folder.path().join("m.gguf");
     let json = published(&bytes(true), &json!({}));
     std::fs::write(&path, converted(&json, "gpt-2")).unwrap();
-    assert_eq!(stop_ids(&path).unwrap(), [272]);
+    assert_eq!(stop_ids(&path, None).unwrap(), [272]);
+    // The end of a turn by its name alone, among the words.
+    let mut named: Json = json.clone();
+    named["model"]["vocab"]["<|im_end|>"] = json!(274);
+    named["added_tokens"][1]["content"] = json!("<|other|>");
+    let vocabulary = named["model"]["vocab"].as_object().unwrap().len();
+    assert_eq!(vocabulary, 272);
+    std::fs::write(&path, converted(&named, "gpt-2")).unwrap();
+    let tokenizer = Tokenizer::read(&path).unwrap();
+    let end = tokenizer.id("<|im_end|>").unwrap();
+    assert!(tokenizer.is_special(end));
+    assert_eq!(tokenizer.encode("the<|im_end|>").unwrap().last(), Some(&end));
+    assert!(stop_ids(&path, Some(&tokenizer)).unwrap().contains(&end));
+    std::fs::write(&path, converted(&json, "gpt-2")).unwrap();
     let template = ChatTemplate::read(&path).unwrap();
     let asked = Conversation::to_answer(vec![Message::new("user", "what?")]);
     assert_eq!(template.render(&asked).unwrap(), "<|begin|>what?<|end|>");

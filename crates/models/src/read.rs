@@ -1,0 +1,106 @@
+//! Reading the small files of a model: regular files of bounded size, and JSON as Python writes it.
+
+use crate::ModelError;
+use architectures::{NonFinite, strict_json};
+use device::MappedFile;
+use serde_json::Value;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::path::Path;
+
+/// Largest file of text that is read, such as config.json and chat templates. A tokenizer.json may be larger.
+const LARGEST: u64 = 64 << 20;
+pub(crate) const LARGEST_TOKENIZER: u64 = 512 << 20;
+
+/// A text file of a model.
+///
+/// # Errors
+/// [`ModelError::File`] when it is missing, a device or a named pipe, too large, or no UTF-8.
+pub fn read_text(path: &Path) -> Result<String, ModelError> {
+    read_text_up_to(path, LARGEST)
+}
+
+pub(crate) fn read_text_up_to(path: &Path, largest: u64) -> Result<String, ModelError> {
+    let wrong = |error: std::io::Error| ModelError::file(path, error);
+    let too_large = |bytes: u64| {
+        ModelError::file(path, format!("has {bytes} bytes, wanted at most {largest}"))
+            .hinted("take the file that was published with the weights")
+    };
+    let about = regular(path)?;
+    if about.len() > largest {
+        return Err(too_large(about.len()));
+    }
+    // Files of some file systems have no length before they are read.
+    let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
+    File::open(path)
+        .and_then(|file| file.take(largest + 1).read_to_end(&mut bytes))
+        .map_err(wrong)?;
+    if bytes.len() as u64 > largest {
+        return Err(too_large(bytes.len() as u64));
+    }
+    String::from_utf8(bytes).map_err(|_| ModelError::file(path, "is not UTF-8 text"))
+}
+
+/// Refuses what is no regular file: opening a named pipe would wait for its other end, and a device has no end.
+pub(crate) fn regular(path: &Path) -> Result<Metadata, ModelError> {
+    let about = std::fs::metadata(path).map_err(|error| ModelError::file(path, error))?;
+    if about.is_dir() {
+        return Err(ModelError::file(path, std::io::Error::from(std::io::ErrorKind::IsADirectory)));
+    }
+    if !about.is_file() {
+        return Err(ModelError::file(path, "is not a regular file")
+            .hinted("take the file that was published with the weights"));
+    }
+    Ok(about)
+}
+
+/// Maps a file of weights.
+pub(crate) fn mapped(path: &Path) -> Result<MappedFile, ModelError> {
+    regular(path)?;
+    MappedFile::open(path).map_err(|error| ModelError::file(path, error))
+}
+
+/// A JSON file of a model. Python's `Infinity` becomes `{"__float__": "Infinity"}`.
+///
+/// # Errors
+/// As [`read_text`], and when it is not JSON.
+pub fn read_json(path: &Path) -> Result<Value, ModelError> {
+    serde_json::from_str(&strict_json(&read_text(path)?, NonFinite::Objects))
+        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        std::fs::write(&path, "[Infinity, 1]").unwrap();
+        assert_eq!(read_json(&path).unwrap()[1], 1);
+        assert_eq!(read_text_up_to(&path, 13).unwrap().len(), 13);
+        let error = read_text_up_to(&path, 12).unwrap_err().to_string();
+        assert!(error.contains("has 13 bytes, wanted at most 12"), "{error}");
+        std::fs::write(&path, [0xff]).unwrap();
+        assert!(read_text(&path).unwrap_err().to_string().contains("is not UTF-8"));
+        assert!(read_text(folder.path()).is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn devices_pipes_and_links_to_them_are_refused() {
+        use std::process::Command;
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for path in [&pipe, &link] {
+            let error = read_text(path).unwrap_err().to_string();
+            assert!(error.contains("is not a regular file"), "{error}");
+        }
+        // Of no length, and without an end.
+        let endless = Path::new("/proc/self/clear_refs");
+        assert!(read_text(endless).is_err());
+    }
+}

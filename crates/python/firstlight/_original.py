@@ -1,0 +1,144 @@
+"""The attention that a model of transformers would run without firstlight, and what that attention reads of its arguments."""
+
+import dis
+import sys
+import weakref
+from functools import lru_cache
+
+# Of each configuration of an enabled model its attention before, by identity: a configuration has no hash.
+_BEFORE = {}
+
+
+def remember(config, implementation):
+    """Records what a model's attention was before ``enable``."""
+    key = id(config)
+    _BEFORE[key] = weakref.ref(config, lambda _: _BEFORE.pop(key, None)), implementation
+
+
+def forget(config):
+    """Drops what ``remember`` recorded."""
+    _BEFORE.pop(id(config), None)
+
+
+def implementation(config):
+    """``"sdpa"`` or ``"eager"``: the one from before ``enable``, or for a model made with ``attn_implementation="firstlight"`` the one
+    that transformers would choose."""
+    return _implementation(_key(config), config.__class__.__module__)
+
+
+def _key(config):
+    """The identity of a configuration, by a property that ``enable`` adds: torch.compile of 2.6 knows no ``id`` of it."""
+    return getattr(config, "_firstlight_key", 0)
+
+
+def _implementation(key, module):
+    found = _BEFORE.get(key, (None, None))[1]
+    return found if found in ("sdpa", "eager") else "sdpa" if _supports(module, "_supports_sdpa") else "eager"
+
+
+@lru_cache(maxsize=None)
+def _supports(module, flag):
+    """Whether the models of a configuration's modeling file have this flag of transformers' set."""
+    modeling = sys.modules.get(module.replace(".configuration_", ".modeling_"))
+    classes = [value for value in vars(modeling).values() if isinstance(value, type)] if modeling is not None else []
+    flags = [getattr(cls, flag) for cls in classes if cls.__module__ == modeling.__name__ and hasattr(cls, flag)]
+    return bool(flags) and all(flags)
+
+
+def takes_short_masks(config):
+    """Whether a model only hands masks on: one that supports flash attention, whose masks have no values for each query."""
+    return config is not None and _flag(config.__class__.__module__, "_supports_flash_attn")
+
+
+def _flag(module, name):
+    return _supports(module, name)
+
+
+def mask(config, given):
+    """The mask that transformers would make for the attention before."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    return ALL_MASK_ATTENTION_FUNCTIONS[implementation(config)](**given)
+
+
+def attention(module):
+    """The attention function of a module before, and whether it is the eager one of its modeling file."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    cls, config = type(module), getattr(module, "config", None)
+    home = _home_of_eager(cls.__module__, cls.__name__)
+    if home is not None and config is not None and implementation(config) == "eager":
+        return sys.modules[home].eager_attention_forward, True
+    return sdpa_attention_forward, False
+
+
+def _home_of_eager(module, name):
+    return _eager_of(module, name)
+
+
+@lru_cache(maxsize=None)
+def _eager_of(module, name):
+    """The modeling file with the eager attention of a class."""
+    cls = getattr(sys.modules.get(module), name, None)
+    for base in getattr(cls, "__mro__", ()):
+        if hasattr(sys.modules.get(base.__module__), "eager_attention_forward"):
+            return base.__module__
+    return None
+
+
+def reads(module, name):
+    """Whether the attention before, eager or not, can depend on a keyword."""
+    return _reads(type(module).__module__, type(module).__name__, name)
+
+
+def _reads(module, cls, name):
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    home = _home_of_eager(module, cls)
+    eager = _names(sys.modules[home].eager_attention_forward) if home else ()
+    return name in _names(sdpa_attention_forward) or name in eager or "**" in eager
+
+
+def attributes(module):
+    """Attributes of the module that its eager attention reads, beyond those that every attention has."""
+    return _attributes_of(type(module).__module__, type(module).__name__)
+
+
+def _attributes_of(module, cls):
+    home = _home_of_eager(module, cls)
+    return _attributes(sys.modules[home].eager_attention_forward) if home else ()
+
+
+# torch.compile runs these where it traces, and keeps the answers: their arguments are constants.
+for _function in (_flag, _implementation, _home_of_eager, _reads, _attributes_of):
+    _function._dynamo_marked_constant = True
+
+
+@lru_cache(maxsize=None)
+def _names(function):
+    """Names of a function's parameters and its text constants, and ``"**"`` where it hands its keywords on."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = set(code.co_varnames[:count]) | {value for value in code.co_consts if isinstance(value, str)}
+    if code.co_flags & 8:
+        keywords = code.co_varnames[count + bool(code.co_flags & 4)]
+        steps = list(dis.get_instructions(code))
+        for step, following in zip(steps, steps[1:]):
+            if step.opname.startswith("LOAD_FAST") and step.argval == keywords and following.opname in ("DICT_MERGE", "CALL_FUNCTION_EX"):
+                names.add("**")
+    return frozenset(names)
+
+
+_USUAL = {"num_key_value_groups", "training", "is_causal", "scaling", "config", "head_dim", "layer_idx", "dropout", "attention_dropout"}
+
+
+@lru_cache(maxsize=None)
+def _attributes(function):
+    code = function.__code__
+    if not code.co_argcount:
+        return ()
+    first, found, steps = code.co_varnames[0], [], list(dis.get_instructions(code))
+    for step, following in zip(steps, steps[1:]):
+        if step.opname.startswith("LOAD_FAST") and step.argval == first and following.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            found.append(following.argval)
+    return tuple(name for name in dict.fromkeys(found) if name not in _USUAL)
