@@ -138,8 +138,13 @@ pub(crate) fn python_with(home: &Path, packages: &str) -> anyhow::Result<Option<
 }
 
 /// Clients of npm, as users have them: OpenAI's and the AI SDK.
-const NPM_CLIENTS: [&str; 4] =
-    ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"];
+const NPM_CLIENTS: [&str; 5] = [
+    "openai@6.49.0",
+    "ai@6.0.326",
+    "@ai-sdk/openai@3.0.141",
+    "@ai-sdk/openai-compatible@2.0.92",
+    "zod@4.6.7",
+];
 
 /// npm's words for what is wrong with the list above. Anything else is the registry's or the network's.
 const OWN_FAULTS: [&str; 4] = ["ETARGET", "E404", "EINVALIDTAGNAME", "ERESOLVE"];

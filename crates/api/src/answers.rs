@@ -1,9 +1,8 @@
 //! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
 
 use crate::app::{App, Line, Refused};
-use crate::calls::{Dialect, Reader};
 use crate::error::ApiError;
-use crate::parsers::Event;
+use crate::parsers::{Event, Parser, Plan};
 use crate::probabilities::{Chance, Offsets};
 use crate::sampling::Asked;
 use models::{Ended, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
@@ -16,6 +15,7 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Delta {
     /// Which of the answers.
     pub(crate) index: usize,
+    /// Text, reasoning and calls, in the order in which the model wrote them.
     pub(crate) events: Vec<Event>,
     /// Of each token since the last delta, where that was asked for.
     pub(crate) chances: Vec<Chance>,
@@ -51,8 +51,8 @@ pub(crate) struct Answers {
 struct Answer {
     stream: TextStream,
     stops: StopStrings,
-    /// Where tools may be called.
-    calls: Option<Reader>,
+    /// Where the text has reasoning or calls in it.
+    parser: Option<Parser>,
     chances: Vec<Chance>,
     offsets: Offsets,
     ended: bool,
@@ -72,8 +72,8 @@ pub(crate) struct Work {
     pub(crate) shared: usize,
     /// Whether the next message of a conversation is likely to follow.
     pub(crate) turn: bool,
-    /// How the model writes calls, where it may call something.
-    pub(crate) calls: Option<&'static Dialect>,
+    /// How reasoning and calls are parsed, where there may be some.
+    pub(crate) parser: Option<Plan>,
     /// What each answer has to keep to.
     pub(crate) guide: Option<Bound>,
 }
@@ -86,7 +86,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { field, prompts, asked, limits, logprobs, shared, turn, calls, guide } = work;
+        let Work { field, prompts, asked, limits, logprobs, shared, turn, parser, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -107,7 +107,8 @@ impl Answers {
                     anew: false,
                     logits: LogitsOf::None,
                 };
-                sequences.push(Sequence { request, logprobs, guide: guide.clone() });
+                let (guide, rules) = (guide.clone(), asked.rules.clone());
+                sequences.push(Sequence { request, logprobs, guide, rules });
             }
         }
         let left = sequences.len();
@@ -119,7 +120,7 @@ impl Answers {
         let answer = || Answer {
             stream: app.texts.tokenizer.stream(),
             stops: StopStrings::new(asked.stops.iter().cloned()),
-            calls: calls.map(Reader::new),
+            parser: parser.as_ref().map(|plan| Parser::new(plan, app.random())),
             chances: Vec::new(),
             offsets: Offsets::default(),
             ended: false,
@@ -190,7 +191,7 @@ impl Answers {
                 if stopped {
                     self.ticket.enough(index);
                 }
-                Ok(answer.delta(&self.app, index, text, stopped.then_some("stop")))
+                Ok(answer.delta(index, text, stopped.then_some("stop")))
             }
             Update::Finished { index, ended } => {
                 let answer = &mut self.open[index];
@@ -206,7 +207,7 @@ impl Answers {
                     Ended::Limit if !stopped => "length",
                     _ => "stop",
                 };
-                Ok(answer.delta(&self.app, index, text, Some(finish)))
+                Ok(answer.delta(index, text, Some(finish)))
             }
             Update::Failed { index, .. } if self.open[index].ended => Ok(None),
             Update::Failed { why, .. } => Err(why.into()),
@@ -225,49 +226,40 @@ fn refused(refusal: Refusal, field: &str) -> ApiError {
 }
 
 impl Answer {
-    /// What there is to tell; none while text is held back.
+    /// The delta for more text; none while all of it is held back.
     fn delta(
         &mut self,
-        app: &App,
         index: usize,
-        mut text: String,
+        text: String,
         mut finish: Option<&'static str>,
     ) -> Option<Delta> {
         self.ended = finish.is_some();
-        let mut calls = Vec::new();
-        if let Some(reader) = &mut self.calls {
-            (text, calls) = reader.push(&text);
-            if finish.is_some() {
-                text += &reader.finish();
-            }
-            if finish == Some("stop") && reader.called() {
+        let mut events = match &mut self.parser {
+            Some(parser) => parser.push(&text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Event::Content(text)],
+        };
+        if let Some(parser) = self.parser.as_mut().filter(|_| finish.is_some()) {
+            events.extend(parser.finish(finish == Some("length")));
+            if finish == Some("stop") && parser.called() {
                 finish = Some("tool_calls");
             }
         }
-        if text.is_empty() && calls.is_empty() && finish.is_none() {
+        if events.is_empty() && finish.is_none() {
             return None;
-        }
-        let mut events = Vec::new();
-        if !text.is_empty() {
-            events.push(Event::Content(text));
-        }
-        for call in calls {
-            let id = call.id.unwrap_or_else(|| app.id("call_"));
-            events.push(Event::CallStart { index: call.index, id, name: call.name });
-            events.push(Event::CallArguments { index: call.index, text: call.arguments });
         }
         let chances = std::mem::take(&mut self.chances);
         let stop = self.stops.matched().map(str::to_owned);
         Some(Delta { index, events, chances, finish, stop })
     }
 
-    /// Whether a token is part of the text. Special tokens are not, but for those that calls are written with.
+    /// Whether a token is part of the text. Special tokens are not, except for marks of reasoning and calls.
     fn shows(&self, tokenizer: &Tokenizer, token: u32) -> bool {
         if !tokenizer.is_special(token) {
             return true;
         }
         let name = |token| tokenizer.bytes(token).and_then(|name| String::from_utf8(name).ok());
-        let reader = self.calls.as_ref();
-        reader.is_some_and(|reader| name(token).is_some_and(|name| reader.dialect.has(&name)))
+        let parser = self.parser.as_ref();
+        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_mark(&name)))
     }
 }

@@ -1,8 +1,8 @@
-use crate::calls::Dialect;
 use crate::cors::CorsSettings;
 use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
+use crate::parsers::Taught;
 use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -66,6 +66,10 @@ pub struct Settings {
     pub body_bytes: usize,
     /// Most answers of one request.
     pub choices: usize,
+    /// One of [`crate::tool_call_parsers`]; none for what the chat template teaches.
+    pub tool_call_parser: Option<String>,
+    /// One of [`crate::reasoning_parsers`]; none for what the chat template teaches.
+    pub reasoning_parser: Option<String>,
     /// Where lines of the log go.
     pub log: Log,
 }
@@ -80,8 +84,8 @@ pub(crate) struct App {
     pub(crate) created: u64,
     /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
-    /// How the model writes calls.
-    dialect: OnceLock<Option<&'static Dialect>>,
+    /// How the model writes calls and reasoning.
+    taught: OnceLock<Taught>,
     /// Tokens of beginnings of prompts.
     beginnings: Mutex<HashMap<u64, usize>>,
     /// Responses that are kept in memory.
@@ -99,7 +103,7 @@ impl App {
             created: now(),
             grammars: OnceLock::new(),
             settings,
-            dialect: OnceLock::new(),
+            taught: OnceLock::new(),
             beginnings: Mutex::default(),
             responses: StoredResponses::default(),
             ids: RandomState::new(),
@@ -133,9 +137,13 @@ impl App {
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
     }
 
-    /// How the model writes calls, where its chat template shows it.
-    pub(crate) fn dialect(&self) -> Option<&'static Dialect> {
-        *self.dialect.get_or_init(|| Dialect::of(self))
+    /// How the model writes calls and reasoning.
+    pub(crate) fn taught(&self) -> Taught {
+        let Settings { tool_call_parser, reasoning_parser, .. } = &self.settings;
+        *self.taught.get_or_init(|| {
+            let template = self.texts.template.as_ref().ok();
+            Taught::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
+        })
     }
 
     /// Tokens of the beginning of a prompt, which many prompts have: counted once.

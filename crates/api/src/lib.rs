@@ -29,4 +29,5 @@ mod stored_responses;
 pub use app::{Defaults, Settings, Texts};
 pub use cors::{CorsError, CorsSettings};
 pub use log::{Log, Record, RequestRecord};
+pub use parsers::{reasoning_parsers, tool_call_parsers};
 pub use server::{Ended, serve};

@@ -4,9 +4,11 @@ use crate::app::App;
 use crate::calls::{Choice, Function, Tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::parsers::Plan;
 use crate::request_fields::MESSAGE;
-use models::{ChatTemplate, Conversation, Json, Message, ModelError};
+use models::{ChatTemplate, Conversation, Json, Message, ModelError, call_arguments};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// A conversation as the model reads it.
 pub(crate) struct Text {
@@ -16,6 +18,8 @@ pub(crate) struct Text {
     pub(crate) shared: usize,
     /// What the model is told that it may call.
     pub(crate) tools: Option<Tools>,
+    /// How reasoning and calls are parsed from the answers, where there may be some.
+    pub(crate) plan: Option<Plan>,
 }
 
 /// The text of a request's conversation.
@@ -50,7 +54,10 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         ApiError::field("messages", what)
     })?;
     let shared = shared(template, conversation, &text);
-    Ok(Text { text, shared, tools })
+    let functions = tools.as_ref().map(|tools| Arc::clone(&tools.functions));
+    let parallel = tools.as_ref().is_none_or(|tools| tools.parallel);
+    let plan = Plan::new(app.taught(), functions, parallel, &text);
+    Ok(Text { text, shared, tools, plan })
 }
 
 /// Bytes of a text in which another conversation does not differ whose user says something else: none where the template is
@@ -89,7 +96,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
             }
         },
     };
-    fields.flag("parallel_tool_calls")?;
+    let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
     let Some(tools) = tools.filter(|tools| !tools.is_empty()) else {
         return match choice {
             Some(Choice::Required | Choice::Named(_)) => Err(ApiError::field(
@@ -110,7 +117,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
         functions.push(Function { name: name.to_owned(), arguments });
     }
     let tools = tools.into_iter().map(of_json).collect::<Result<Vec<_>, _>>()?;
-    Ok(choice.map(|choice| (tools, Tools { functions, choice })))
+    Ok(choice.map(|choice| (tools, Tools { functions: functions.into(), choice, parallel })))
 }
 
 /// The name in `{"type": "function", "function": {"name": ".."}}`.
@@ -163,10 +170,11 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
     };
     let mut fields = Fields::new(values, format!("{name}.")).screen(MESSAGE)?;
     let role = fields.text("role")?.ok_or_else(|| fields.required("role"))?;
-    let mut all = Map::new();
-    all.insert("role".to_owned(), json!(role));
+    let mut all = vec![("role", Json::from(role))];
     let calls = calls(&mut fields)?;
     let refusal = fields.text("refusal")?;
+    let [reasoning, older] = ["reasoning", "reasoning_content"].map(|name| fields.text(name));
+    let reasoning = older?.or(reasoning?);
     let content = match fields.take("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => Some(parts_of(&parts, &fields)?),
@@ -176,26 +184,26 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
         // An assistant's message is its calls, or what it said instead of an answer.
         None if calls.is_some() => None,
         None if refusal.is_some() => refusal,
+        // An answer that was cut off while the model was thinking.
+        None if reasoning.is_some() => Some(String::new()),
         None => return Err(fields.required("content")),
     };
-    all.extend(content.map(|content| ("content".to_owned(), json!(content))));
-    all.extend(calls.map(|calls| ("tool_calls".to_owned(), calls)));
-    let [reasoning, older] = ["reasoning", "reasoning_content"].map(|name| fields.text(name));
-    let reasoning = older?.or(reasoning?);
-    all.extend(reasoning.map(|text| ("reasoning_content".to_owned(), json!(text))));
+    all.extend(content.map(|content| ("content", Json::from(content))));
+    all.extend(calls.map(|calls| ("tool_calls", calls)));
+    all.extend(reasoning.map(|text| ("reasoning_content", Json::from(text))));
     for name in ["name", "tool_call_id"] {
         let text = fields.text(name)?;
-        all.extend(text.map(|text| (name.to_owned(), json!(text))));
+        all.extend(text.map(|text| (name, Json::from(text))));
     }
     fields.end()?;
-    let message = Message::from_json(of_json(Value::Object(all))?);
+    let message = Message::from_json(Json::object(all));
     message.ok_or_else(|| ApiError::field(&name, "the message is no object"))
 }
 
-/// Calls of an earlier answer. OpenAI has arguments as text, templates as what the text says.
-fn calls(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
+/// Calls of an earlier answer. To OpenAI arguments are the text of an object, to templates an object.
+fn calls(fields: &mut Fields) -> Result<Option<Json>, ApiError> {
     let function = fields.object("function_call")?;
-    let mut calls = match (fields.take("tool_calls"), function) {
+    let calls = match (fields.take("tool_calls"), function) {
         (None, None) => return Ok(None),
         // OpenAI's older form of one call.
         (None, Some(function)) => {
@@ -205,24 +213,47 @@ fn calls(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
         (Some(Value::Array(calls)), _) => calls,
         (Some(value), _) => return Err(fields.wrong("tool_calls", &value, "a list of calls")),
     };
-    for call in &mut calls {
-        let arguments = call.get_mut("function").and_then(|call| call.get_mut("arguments"));
-        if let Some(arguments) = arguments
-            && let Some(text) = arguments.as_str()
-        {
-            // No arguments are often written as no text.
-            let text = if text.is_empty() { "{}" } else { text };
-            match serde_json::from_str(text) {
-                Ok(Value::Object(said)) => *arguments = Value::Object(said),
-                _ => {
-                    let value = Value::from(text);
-                    let wanted = "the text of a JSON object";
-                    return Err(fields.wrong("tool_calls.function.arguments", &value, wanted));
+    let call = |(at, call): (usize, Value)| {
+        let Value::Object(call) = call else {
+            return Err(fields.wrong(&format!("tool_calls[{at}]"), &call, "an object"));
+        };
+        let entries: Result<Vec<(String, Json)>, ApiError> = call
+            .into_iter()
+            .map(|(name, value)| match value {
+                Value::Object(function) if name == "function" => {
+                    Ok((name, called(function, at, fields)?))
                 }
+                value => Ok((name, of_json(value)?)),
+            })
+            .collect();
+        Ok(Json::object(entries?))
+    };
+    let calls: Result<Vec<Json>, ApiError> = calls.into_iter().enumerate().map(call).collect();
+    Ok(Some(Json::array(calls?)))
+}
+
+/// A function that was called. Its arguments are there even if the call had none.
+fn called(function: Map<String, Value>, at: usize, fields: &Fields) -> Result<Json, ApiError> {
+    let mut entries = Vec::with_capacity(function.len() + 1);
+    for (name, value) in function {
+        let value = match value {
+            Value::Null if name == "arguments" => continue,
+            Value::Object(_) => of_json(value)?,
+            value if name == "arguments" => {
+                let read = value.as_str().and_then(call_arguments);
+                read.ok_or_else(|| {
+                    let name = format!("tool_calls[{at}].function.arguments");
+                    fields.wrong(&name, &value, "the text of a JSON object")
+                })?
             }
-        }
+            value => of_json(value)?,
+        };
+        entries.push((name, value));
     }
-    Ok(Some(Value::Array(calls)))
+    if !entries.iter().any(|(name, _)| name == "arguments") {
+        entries.push(("arguments".to_owned(), of_json(json!({}))?));
+    }
+    Ok(Json::object(entries))
 }
 
 /// The texts of parts, a line each, as vLLM joins them.

@@ -1,24 +1,72 @@
-//! An answer's text as events.
+//! What a model says: text, reasoning and calls of tools, parsed from an answer as it comes.
+//!
+//! A [`Plan`] says how the answers to a conversation are parsed; [`Parser`] parses one. It is fed text in pieces of any size
+//! and emits [`Event`]s. The events of an answer, joined, do not depend on the pieces: streams and whole answers are the same.
+//! A whole answer is a [`Message`], to which events are added.
+//!
+//! Calls are emitted as soon as they are known to be calls: a name, then the arguments as they come, in the text that the model
+//! wrote. A text that only begins like a call stays content. Arguments that are no JSON, or that `max_tokens` cut, are passed on
+//! as they are.
+//!
+//! Every format has a file and a line in the table of [`formats`]. A format's reader takes time in proportion to the text.
+
+mod coerce;
+mod emitter;
+mod formats;
+mod grammar;
+mod harmony;
+mod input;
+mod json;
+mod kimi;
+mod llama;
+mod mistral;
+mod python;
+mod reasoning;
+mod tagged;
+#[cfg(test)]
+mod tests;
+mod xml;
+
+pub(crate) use formats::Taught;
+pub use formats::{reasoning_parsers, tool_call_parsers};
+
+use crate::calls::Function;
+use emitter::Emitter;
+use grammar::Grammar;
+use input::Input;
+use models::Tokenizer;
+use serving::Form;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(dead_code)]
 pub(crate) enum Event {
+    /// Text for the user.
     Content(String),
+    /// Text of the chain of thought.
     Reasoning(String),
-    CallStart { index: usize, id: String, name: String },
+    /// A call begins.
+    CallStart {
+        /// Its place among the calls of the answer.
+        index: usize,
+        id: String,
+        name: String,
+    },
+    /// More of the text of a call's arguments.
     CallArguments { index: usize, text: String },
 }
 
-/// A call of a function.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A call of a whole answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
+    /// The text of a JSON object.
     pub(crate) arguments: String,
 }
 
-/// A whole answer.
+/// All that an answer says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) content: String,
@@ -34,11 +82,224 @@ impl Message {
             Event::CallStart { id, name, .. } => {
                 self.calls.push(Call { id, name, arguments: String::new() });
             }
-            Event::CallArguments { index, text } => {
-                if let Some(call) = self.calls.get_mut(index) {
-                    call.arguments += &text;
+            Event::CallArguments { index, text } => self.calls[index].arguments += &text,
+        }
+    }
+}
+
+/// How calls that have no id get one.
+#[derive(Debug, Clone, Copy)]
+enum Ids {
+    /// As OpenAI's.
+    Random,
+    /// Mistral's templates take no others.
+    NineLetters,
+    /// Kimi's say which function was called.
+    Kimi,
+}
+
+impl Ids {
+    fn make(self, seed: u64, index: usize, name: &str) -> String {
+        // A step of SplitMix64.
+        let mut bits = seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        match self {
+            Self::Random => format!("call_{bits:016x}"),
+            Self::NineLetters => format!("{:09x}", bits & 0xf_ffff_ffff),
+            Self::Kimi => format!("functions.{name}:{index}"),
+        }
+    }
+}
+
+/// Reads calls from the text of an answer.
+trait Reader: Debug + Send {
+    /// Takes what is decided from the front of the text. False when nothing more can be taken until there is more text.
+    fn step(&mut self, input: &mut Input, out: &mut Emitter) -> bool;
+
+    /// No more text follows; `cut` where the answer did not end by itself.
+    fn finish(&mut self, out: &mut Emitter, cut: bool);
+}
+
+/// How the answers to a conversation are parsed.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    taught: Taught,
+    functions: Arc<[Function]>,
+    /// Whether functions may be called.
+    calls: bool,
+    /// Whether an answer may have several calls.
+    parallel: bool,
+    /// Whether the prompt has begun the chain of thought.
+    open: bool,
+}
+
+impl Plan {
+    /// A plan for the answers to a prompt, with functions where some may be called. None where the text is all there is.
+    pub(crate) fn new(
+        taught: Taught,
+        functions: Option<Arc<[Function]>>,
+        parallel: bool,
+        prompt: &str,
+    ) -> Option<Self> {
+        let has_channels = taught.format.is_some_and(|format| format.has_channels);
+        let calls = functions.is_some() && taught.format.is_some();
+        if !calls && taught.style.is_none() && !has_channels {
+            return None;
+        }
+        let open = taught.style.is_some_and(|style| style.is_open(prompt));
+        let functions = functions.unwrap_or_else(|| Arc::new([]));
+        Some(Self { taught, functions, calls, parallel, open })
+    }
+
+    /// The same for answers whose form is bound, and which have no reasoning.
+    pub(crate) fn without_reasoning(mut self) -> Option<Self> {
+        self.taught.style = None;
+        let has_channels = self.taught.format.is_some_and(|format| format.has_channels);
+        (self.calls || has_channels).then_some(self)
+    }
+
+    /// Whether a special token is part of the text that is parsed.
+    pub(crate) fn has_mark(&self, word: &str) -> bool {
+        let format = self.taught.format.is_some_and(|format| format.marks.contains(&word));
+        let style = |marks: &[&str]| marks.contains(&word);
+        format || self.taught.style.is_some_and(|all| style(all.opens) || style(all.closes))
+    }
+
+    /// The grammar of an answer that calls one of these functions.
+    pub(crate) fn forced(&self, functions: &[&Function], tokenizer: &Tokenizer) -> Option<Form> {
+        let format = self.taught.format?;
+        let mut grammar = Grammar::new(tokenizer);
+        let calls: Vec<String> = functions
+            .iter()
+            .map(|function| {
+                let call = (format.grammar)(&mut grammar, function);
+                grammar.rule("", &call)
+            })
+            .collect();
+        let mut start = format!("({})", calls.join(" | "));
+        if let Some(style) = self.taught.style.filter(|_| self.open) {
+            let reasoning = grammar.text_until(style.closes[0]);
+            start = format!(r"{reasoning} /[\n]*/ {start}");
+        }
+        Some(Form::Lark(grammar.finish(&start)))
+    }
+}
+
+/// Parses an answer as its text comes.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    plan: Plan,
+    stage: Stage,
+    input: Input,
+    out: Emitter,
+    reader: Option<Box<dyn Reader>>,
+    /// The marks that end the reasoning.
+    closes: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Reasoning may begin; with the white space before it.
+    Begin(String),
+    Reasoning,
+    Answer,
+}
+
+impl Parser {
+    /// `seed` makes the ids of calls.
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
+        let Taught { format, style } = plan.taught;
+        let has_channels = format.is_some_and(|format| format.has_channels);
+        let format = format.filter(|_| plan.calls || has_channels);
+        let ids = format.map_or(Ids::Random, |format| format.ids);
+        let mut closes = style.map_or(Vec::new(), |style| style.closes.to_vec());
+        closes.extend(format.map_or(&[][..], |format| format.interrupts));
+        Self {
+            stage: if style.is_some() { Stage::Begin(String::new()) } else { Stage::Answer },
+            input: Input::default(),
+            out: Emitter::new(ids, seed, plan.parallel),
+            reader: format.map(|format| (format.reader)(&plan.functions)),
+            closes,
+            plan: plan.clone(),
+        }
+    }
+
+    pub(crate) fn has_mark(&self, word: &str) -> bool {
+        self.plan.has_mark(word)
+    }
+
+    /// Whether something was called.
+    pub(crate) fn called(&self) -> bool {
+        self.out.called()
+    }
+
+    /// More of the text.
+    pub(crate) fn push(&mut self, more: &str) -> Vec<Event> {
+        self.input.add(more);
+        while self.step() {}
+        self.out.drain()
+    }
+
+    /// What is left, when no more comes; `cut` where the answer did not end by itself.
+    pub(crate) fn finish(&mut self, cut: bool) -> Vec<Event> {
+        self.input.ended = true;
+        while self.step() {}
+        if let Stage::Begin(blank) = &mut self.stage {
+            self.out.content(&std::mem::take(blank));
+        }
+        if let Some(reader) = &mut self.reader {
+            reader.finish(&mut self.out, cut);
+        }
+        let rest = self.input.take(self.input.rest().len());
+        self.out.content(&rest);
+        self.out.finish();
+        self.out.drain()
+    }
+
+    fn step(&mut self) -> bool {
+        match (&mut self.stage, self.plan.taught.style) {
+            (Stage::Begin(blank), Some(style)) => {
+                blank.push_str(&self.input.take_blank());
+                if self.input.rest().is_empty() {
+                    return false;
                 }
+                let starts: Vec<Option<bool>> =
+                    style.opens.iter().map(|mark| self.input.starts(mark)).collect();
+                if let Some(mark) = starts.iter().position(|starts| *starts == Some(true)) {
+                    self.input.take(style.opens[mark].len());
+                } else if starts.contains(&None) {
+                    return false;
+                } else if !self.plan.open {
+                    let blank = std::mem::take(blank);
+                    self.out.content(&blank);
+                    self.stage = Stage::Answer;
+                    return true;
+                }
+                self.stage = Stage::Reasoning;
+                true
             }
+            (Stage::Reasoning, Some(style)) => {
+                let found = self.input.until(&self.closes);
+                self.out.reasoning(&found.text);
+                let Some(mark) = found.mark else { return false };
+                if mark >= style.closes.len() {
+                    // A call begins without the closing mark.
+                    self.input.untake(self.closes[mark].len());
+                }
+                self.out.end_reasoning();
+                self.stage = Stage::Answer;
+                true
+            }
+            _ => match &mut self.reader {
+                Some(reader) => reader.step(&mut self.input, &mut self.out),
+                None => {
+                    let text = self.input.take(self.input.rest().len());
+                    self.out.content(&text);
+                    false
+                }
+            },
         }
     }
 }

@@ -64,6 +64,7 @@ const NOT_STORED: &str = "the server has no such store: send the whole conversat
 const OWN_SCHEDULE: &str = "a response is made while its client waits";
 
 /// The table. A name has several rows where APIs treat it differently.
+#[rustfmt::skip] // One line a field.
 pub(crate) const FIELDS: &[Field] = &[
     // Every API.
     field("model", EVERY, Read),
@@ -78,19 +79,12 @@ pub(crate) const FIELDS: &[Field] = &[
     field("tokens", DETOKENIZE, Read),
     field("previous_response_id", RESPONSES, Read),
     field("conversation", RESPONSES, Refused(NOT_STORED)),
-    field(
-        "context_management",
-        RESPONSES,
-        Neutral(&["[]"], "the server does not compact conversations"),
-    ),
+    field("context_management", RESPONSES, Neutral(&["[]"], "the server does not compact conversations")),
     field("truncation", RESPONSES, Neutral(&["\"disabled\"", "\"auto\""], "it is unknown")),
     field("image", RESPONSES, Refused(TEXT_ONLY)),
-    field(
-        "suffix",
-        COMPLETIONS,
-        Neutral(&["\"\""], "the server continues texts and fills no gaps"),
-    ),
-    field("echo", TEXT, Neutral(FALSE, "an answer has no prompt in front")),
+    field("suffix", COMPLETIONS, Neutral(&["\"\""], "the server continues texts and fills no gaps")),
+    field("echo", COMPLETIONS, Read),
+    field("echo", CHAT, Neutral(FALSE, "an answer has no prompt in front")),
     // How the chat template is rendered.
     field("chat_template_kwargs", TEMPLATE, Read),
     field("documents", TEMPLATE, Read),
@@ -123,15 +117,11 @@ pub(crate) const FIELDS: &[Field] = &[
     field("repetition_penalty", TEXT | RESPONSES, Read),
     field("presence_penalty", TEXT | RESPONSES, Read),
     field("frequency_penalty", TEXT | RESPONSES, Read),
-    field("logit_bias", TEXT, Neutral(&["{}"], "the server does not bias logits")),
-    field(
-        "length_penalty",
-        TEXT,
-        Neutral(&["1"], "it belongs to beam search, which the server does not do"),
-    ),
+    field("logit_bias", TEXT, Read),
+    field("length_penalty", TEXT, Neutral(&["1"], "it belongs to beam search, which the server does not do")),
     field("use_beam_search", TEXT, Neutral(FALSE, "the server samples")),
     field("best_of", TEXT, Neutral(&["1"], "every answer is returned: use `n`")),
-    field("allowed_token_ids", TEXT, Refused("use `structured_outputs`")),
+    field("allowed_token_ids", TEXT, Read),
     field("bad_words", TEXT, Neutral(&["[]"], "the server bans no words")),
     field("logits_processors", TEXT, Neutral(&["[]"], "the server runs no code of requests")),
     // Where an answer ends.
@@ -142,12 +132,8 @@ pub(crate) const FIELDS: &[Field] = &[
     field("stop_sequences", ANTHROPIC, Read),
     field("stop_token_ids", TEXT | RESPONSES, Read),
     field("ignore_eos", TEXT | RESPONSES, Read),
-    field("min_tokens", TEXT, Neutral(&["0"], "an answer ends where the model ends it")),
-    field(
-        "include_stop_str_in_output",
-        TEXT,
-        Neutral(FALSE, "a stop string is not part of an answer"),
-    ),
+    field("min_tokens", TEXT, Read),
+    field("include_stop_str_in_output", TEXT, Neutral(FALSE, "a stop string is not part of an answer")),
     // The form of an answer.
     field("response_format", CHAT | COMPLETIONS, Read),
     field("structured_outputs", TEXT | RESPONSES, Read),
@@ -156,11 +142,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("guided_choice", TEXT, Read),
     field("guided_grammar", TEXT, Read),
     field("guided_decoding_backend", TEXT, Ignored),
-    field(
-        "guided_whitespace_pattern",
-        TEXT,
-        Refused("the grammar decides where white space may be"),
-    ),
+    field("guided_whitespace_pattern", TEXT, Refused("the grammar decides where white space may be")),
     field("structural_tag", TEXT, Refused("use `structured_outputs`")),
     field("text", RESPONSES, Read),
     field("output_config", ANTHROPIC, Read),
@@ -169,11 +151,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("reasoning", RESPONSES, Read),
     field("thinking", ANTHROPIC, Read),
     field("include_reasoning", CHAT, Neutral(TRUE, "reasoning is part of the answer")),
-    field(
-        "thinking_token_budget",
-        TEXT,
-        Refused("reasoning ends where the model ends it: use `max_tokens`"),
-    ),
+    field("thinking_token_budget", TEXT, Refused("reasoning ends where the model ends it: use `max_tokens`")),
     field("verbosity", CHAT, Ignored),
     // What is returned with an answer.
     field("stream", GENERATE, Read),
@@ -184,7 +162,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("logprobs", TEXT, Read),
     field("top_logprobs", CHAT | RESPONSES, Read),
     field("include", RESPONSES, Read),
-    field("prompt_logprobs", TEXT, Refused("use /v1/completions with `echo` and `logprobs`")),
+    field("prompt_logprobs", TEXT, Refused("the server gives log probabilities of answers only")),
     field("skip_special_tokens", TEXT, Neutral(TRUE, "special tokens are no text")),
     field("spaces_between_special_tokens", TEXT, Ignored),
     field("return_tokens_as_token_ids", TEXT, Neutral(FALSE, "tokens are given as text")),
@@ -215,13 +193,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("access_programs", RESPONSES, Ignored),
     field("background", RESPONSES, Neutral(FALSE, OWN_SCHEDULE)),
     field("background_options", RESPONSES, Refused(OWN_SCHEDULE)),
-    field(
-        "cache_salt",
-        TEXT,
-        Refused(
-            "all requests share one prefix cache: start the server with --no-enable-prefix-caching",
-        ),
-    ),
+    field("cache_salt", TEXT, Refused( "all requests share one prefix cache: start the server with --no-enable-prefix-caching", )),
     field("kv_transfer_params", TEXT, Refused("the server has its caches to itself")),
     field("vllm_xargs", TEXT, Refused("it belongs to extensions of vLLM")),
     // Messages of a conversation: clients send back all that an answer had.

@@ -5,6 +5,8 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::request_fields::STREAM;
 use models::Sampling;
+use serde_json::Value;
+use serving::TokenRules;
 
 /// How answers are made.
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub(crate) struct Asked {
     pub(crate) stops: Vec<String>,
     /// Tokens that end it.
     pub(crate) stop_ids: Vec<u32>,
+    /// Which tokens an answer may have.
+    pub(crate) rules: TokenRules,
     pub(crate) stream: bool,
     pub(crate) usage: StreamUsage,
 }
@@ -44,10 +48,11 @@ impl Asked {
         if !fields.flag("ignore_eos")?.unwrap_or(false) {
             stop_ids.extend(&app.texts.stop_ids);
         }
+        let rules = rules(fields)?;
         let choices = fields.count("n", 1..=choices)?.unwrap_or(1);
         let stream = fields.flag("stream")?.unwrap_or(false);
         let usage = stream_usage(fields, stream)?;
-        Ok(Self { sampling, choices, stops, stop_ids, stream, usage })
+        Ok(Self { sampling, choices, stops, stop_ids, rules, stream, usage })
     }
 
     /// The settings of one of several answers to a prompt, which would be the same by the same seed.
@@ -90,6 +95,35 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
         frequency_penalty,
         seed: seed.map_or_else(|| app.random(), i64::cast_unsigned),
     })
+}
+
+/// Which tokens an answer may have. OpenAI's `logit_bias` bans a token with -100, and with 100 lets only such tokens come; other
+/// values would need a bias in the engine's sampler.
+fn rules(fields: &mut Fields) -> Result<TokenRules, ApiError> {
+    let min_tokens = fields.count("min_tokens", 0..=i64::MAX)?.unwrap_or(0);
+    let mut rules = TokenRules {
+        min_tokens,
+        allowed: fields.ids("allowed_token_ids")?.unwrap_or_default(),
+        banned: Vec::new(),
+    };
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(rules) };
+    let Value::Object(biases) = biases.into_value() else { return Ok(rules) };
+    for (token, bias) in biases {
+        let name = format!("logit_bias.{token}");
+        let wrong = |wanted: &str| fields.wrong(&name, &bias, wanted);
+        let id = token.parse().map_err(|_| wrong("a token id as its name"))?;
+        match bias.as_f64() {
+            Some(-100.0) => rules.banned.push(id),
+            Some(100.0) => rules.allowed.push(id),
+            Some(0.0) => {}
+            Some(_) => {
+                let wanted = "-100, which bans the token, or 100, which allows no others";
+                return Err(wrong(wanted).with_code("unsupported_value"));
+            }
+            None => return Err(wrong("a number").with_code("invalid_type")),
+        }
+    }
+    Ok(rules)
 }
 
 /// Texts that end an answer.

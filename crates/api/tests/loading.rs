@@ -36,6 +36,8 @@ fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {
         drain: Duration::from_secs(30),
         body_bytes: 1000,
         choices: 4,
+        tool_call_parser: None,
+        reasoning_parser: None,
         log: Arc::new(move |record| own.lock().unwrap().push(record)),
     }
 }

@@ -10,6 +10,7 @@ const require = createRequire(pathToFileURL(`${folder}/package.json`));
 const from = async (name) => import(pathToFileURL(require.resolve(name)));
 const { default: OpenAI } = await from("openai");
 const { generateText, streamText, tool } = await from("ai");
+const { createOpenAI } = await from("@ai-sdk/openai");
 const { createOpenAICompatible } = await from("@ai-sdk/openai-compatible");
 const { z } = await from("zod");
 
@@ -60,4 +61,22 @@ const execute = async ({ place }) => `none in ${place}`;
 const weather = tool({ description: "weather", inputSchema: z.object({ place: z.enum(["Ulm", "Bonn"]) }), execute });
 const used = await generateText({ model, prompt: "rain?", maxOutputTokens: 200, toolChoice: "required", tools: { weather } });
 assert.match(used.toolResults[0].output, /^none in (Ulm|Bonn)$/);
+
+// Responses, by the client and by the AI SDK, which sends nothing else to OpenAI.
+const input = { model: "mini", input: "hello", max_output_tokens: 6, temperature: 0 };
+const response = await client.responses.create(input);
+assert.equal(response.status, "incomplete");
+assert.equal(response.output_text, text.text);
+const collected = await client.responses.stream(input).finalResponse();
+assert.equal(collected.output_text, response.output_text);
+assert.equal((await client.responses.retrieve(collected.id)).output_text, response.output_text);
+const responses = createOpenAI({ baseURL, apiKey: "none" }).responses("mini");
+const said = await generateText({ model: responses, prompt: "hello", maxOutputTokens: 6, temperature: 0 });
+assert.equal(said.text, text.text);
+assert.equal(said.usage.outputTokens, 6);
+let pieces = "";
+for await (const part of streamText({ model: responses, prompt: "hello", maxOutputTokens: 6, temperature: 0 }).textStream) pieces += part;
+assert.equal(pieces, text.text);
+const tooled = await generateText({ model: responses, prompt: "rain?", maxOutputTokens: 200, toolChoice: "required", tools: { weather } });
+assert.match(tooled.toolResults[0].output, /^none in (Ulm|Bonn)$/);
 console.log("all of it");

@@ -58,6 +58,18 @@ cut = client.completions.create(prompt="hello", stop=stop, **SAME).choices[0]
 assert (cut.text, cut.finish_reason) == (text[: text.index(stop)], "stop")
 ids = client.completions.create(prompt=[104, 101, 108, 108, 111], **SAME)
 assert ids.choices[0].text == text
+# `echo` puts the prompt before each answer, streamed or whole.
+echoed = client.completions.create(prompt=["hello", [104, 105]], echo=True, n=2, **SAME)
+assert [choice.text[:2] for choice in echoed.choices] == ["he", "he", "hi", "hi"]
+assert echoed.choices[0].text == "hello" + text
+pieces = client.completions.create(prompt="hello", echo=True, stream=True, **SAME)
+assert "".join(chunk.choices[0].text for chunk in pieces) == "hello" + text
+# A bias of -100 bans a token, one of 100 allows no others.
+plain = dict(model="mini", prompt="hello", temperature=0, max_tokens=8)
+first = client.completions.create(logprobs=1, **plain).choices[0]
+letter = next(token for token in first.logprobs.tokens if len(token) == 1 and token.isascii())
+biased = lambda bias: client.completions.create(logit_bias={str(ord(letter)): bias}, **plain).choices[0].text
+assert letter not in biased(-100) and biased(100) == letter * 8 and biased(0) == first.text
 extra = client.completions.create(
     prompt="hello", model="mini", max_tokens=30, extra_body={"ignore_eos": True, "top_k": 5, "min_p": 0.01}
 )
@@ -71,6 +83,7 @@ refused(openai.NotFoundError, "gpt-4", lambda: ask(model="gpt-4"))
 refused(openai.BadRequestError, "`n` is 0", lambda: ask(n=0))
 refused(openai.BadRequestError, "the server takes 512", lambda: ask(max_tokens=512))
 refused(openai.BadRequestError, "`users`", lambda: ask(extra_body={"users": "me"}))
+refused(openai.BadRequestError, "`echo` is true with", lambda: ask(echo=True, logprobs=1))
 refused(openai.NotFoundError, "gpt-4", lambda: client.models.retrieve("gpt-4"))
 assert client.models.retrieve("mini").id == "mini"
 

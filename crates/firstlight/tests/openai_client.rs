@@ -46,40 +46,78 @@ fn each_field_of_openais_client_is_treated_as_the_table_says() {
     run_python("openai_fields.py", &client::Server::start(folder.path(), &ARGUMENTS));
 }
 
-/// What the scripted model calls, and what it says after the result.
-const CALL: &str =
-    "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"Ulm\"}}\n</tool_call>";
 const ANSWER: &str = "It does not rain in Ulm.";
 
-/// A model that calls a tool, and answers once the last message is a tool's: then the prompt ends with the first half of the script.
-fn agent() -> tempfile::TempDir {
+/// A model that calls a function, and answers once the last message is a tool's: then the prompt ends with the first half of the
+/// script. Of each message the model reads the end only.
+fn agent(function: &str, arguments: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m");
-    let script = format!("{CALL}<|im_end|>{ANSWER}");
+    let call = format!(
+        "<tool_call>\n{{\"name\": \"{function}\", \"arguments\": {arguments}}}\n</tool_call>"
+    );
+    let script = format!("{call}<|im_end|>{ANSWER}");
     support::scripted::say(&model, &script, &["<|im_end|>"]);
-    let template = "{%- for message in messages -%}[{{ message.role }}]{{ message.content }}\
+    let template = "{%- for message in messages -%}[{{ message.role }}]{{ (message.content or '')[-9000:] }}\
         {%- for call in message.tool_calls or [] -%}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{%- endfor -%}\
         {%- endfor -%}[assistant]";
     let after = format!(
         "{{%- if messages[-1].role == 'tool' -%}}{{{{ {} }}}}<|im_end|>{{%- endif -%}}",
-        serde_json::Value::from(CALL)
+        serde_json::Value::from(call)
     );
     std::fs::write(model.join("chat_template.jinja"), format!("{template}{after}")).unwrap();
     folder
 }
 
+fn weather() -> tempfile::TempDir {
+    agent("weather", r#"{"place": "Ulm"}"#)
+}
+
 #[test]
 fn responses_are_what_openais_client_reads() {
-    let folder = agent();
+    let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
     run_python("responses_client.py", &client::Server::start(folder.path(), &arguments));
 }
 
 #[test]
 fn messages_are_what_anthropics_client_reads() {
-    let folder = agent();
+    let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
     run_python("anthropic_client.py", &client::Server::start(folder.path(), &arguments));
+}
+
+/// Codex reads what the model calls, runs it, and sends the result back.
+#[test]
+#[ignore = "needs Codex: `npm install @openai/codex`, and its program in FIRSTLIGHT_CODEX"]
+fn codex_runs_the_commands_of_the_model() {
+    let codex = std::env::var_os("FIRSTLIGHT_CODEX").expect("FIRSTLIGHT_CODEX is not set");
+    let folder = agent("exec_command", r#"{"cmd": "echo it works > made.txt"}"#);
+    // Codex sends some 20,000 characters of instructions.
+    let template = folder.path().join("m/chat_template.jinja");
+    let short = std::fs::read_to_string(&template).unwrap().replace("-9000", "-20");
+    std::fs::write(&template, short).unwrap();
+    let server = client::Server::start(folder.path(), &["--served-model-name", "mini"]);
+    let (home, work) = (folder.path().join("home"), folder.path().join("work"));
+    [&home, &work].map(|folder| std::fs::create_dir(folder).unwrap());
+    let config = format!(
+        "model = \"mini\"\nmodel_provider = \"firstlight\"\n[model_providers.firstlight]\nname = \"firstlight\"\n\
+         base_url = \"http://{}/v1\"\nwire_api = \"responses\"\n",
+        server.address
+    );
+    std::fs::write(home.join("config.toml"), config).unwrap();
+    let ran = Command::new(codex)
+        .args(["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"])
+        .arg("Does it rain in Ulm?")
+        .current_dir(&work)
+        .env("CODEX_HOME", &home)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let (said, log) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{said}{log}");
+    assert_eq!(said.trim(), ANSWER, "{log}");
+    assert_eq!(std::fs::read_to_string(work.join("made.txt")).unwrap(), "it works\n", "{log}");
 }
 
 /// A model of random weights, whose calls are required of it.

@@ -19,7 +19,7 @@ JSON = {"name": "answer", "description": "whether", "strict": True, "schema": SC
 # A value that asks for something, and the code of the error where it is refused.
 TEXT = {
     "frequency_penalty": (0.5, None),
-    "logit_bias": ({"104": -100}, "unsupported_value"),
+    "logit_bias": ({"104": -100}, None),
     "max_tokens": (3, None),
     "model": ("mini", None),
     "n": (2, None),
@@ -60,7 +60,7 @@ CHAT = TEXT | {
 }
 COMPLETION = TEXT | {
     "best_of": (2, "unsupported_value"),
-    "echo": (True, "unsupported_value"),
+    "echo": (True, None),
     "logprobs": (1, None),
     "prompt": ("x", None),
     "suffix": ("end", "unsupported_value"),
@@ -72,7 +72,9 @@ EXTRA = {
     "repetition_penalty": (1.1, None),
     "stop_token_ids": ([7], None),
     "ignore_eos": (True, None),
-    "min_tokens": (0, None),
+    "min_tokens": (2, None),
+    "allowed_token_ids": ([104, 105], None),
+    "logit_bias": ({"104": 1.5}, "unsupported_value"),
     "guided_choice": (["yes", "no"], None),
     "guided_regex": ("[ab]+", None),
     "guided_json": (SCHEMA, None),

@@ -108,6 +108,13 @@ assert [event.type for event in streamed][-4:] == [
     "response.completed",
 ]
 
+# An answer does not end before `min_tokens`.
+talk = dict(model="mini", messages=[{"role": "user", "content": "x"}], temperature=0, max_tokens=200)
+short = client.chat.completions.create(**talk).usage.completion_tokens
+assert short < 150, short
+long = client.chat.completions.create(**talk, extra_body={"min_tokens": 150}).usage.completion_tokens
+assert long >= 150, long
+
 # A form, and what cannot be done.
 form = {"format": {"type": "json_schema", "name": "answer", "schema": {"enum": ["yes"]}}}
 assert client.responses.create(model="mini", input="x", text=form).output_text == '"yes"'

@@ -8,5 +8,5 @@ mod tokenizer;
 
 pub(crate) use stop_ids::ends_answers;
 pub use stop_ids::stop_ids;
-pub use template::{ChatTemplate, Conversation, Json, Message};
+pub use template::{ChatTemplate, Conversation, Json, Message, call_arguments};
 pub use tokenizer::{TextStream, Tokenizer};

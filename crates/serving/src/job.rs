@@ -1,4 +1,4 @@
-use crate::{Bound, TokenLogprobs};
+use crate::{Bound, TokenLogprobs, TokenRules};
 use models::{Ended, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,8 @@ pub struct Sequence {
     pub logprobs: Option<usize>,
     /// What it has to keep to.
     pub guide: Option<Bound>,
+    /// Which tokens it may have besides.
+    pub rules: TokenRules,
 }
 
 /// What became of a sequence, by its place in the submission.

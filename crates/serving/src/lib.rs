@@ -15,6 +15,7 @@ mod second_look;
 mod service;
 mod state;
 mod times;
+mod token_rules;
 mod worker;
 
 pub use grammar::{Bound, Form, Grammars};
@@ -24,3 +25,4 @@ pub use logprobs::TokenLogprobs;
 pub use metrics::Named;
 pub use service::{Build, BuildError, Refusal, Service, Settings};
 pub use state::{Health, Phase};
+pub use token_rules::TokenRules;

@@ -135,6 +135,8 @@ impl Worker<'_> {
             let bound = job.sequence.guide.take();
             let failed = bound.as_ref().map(Bound::failure);
             let guide = bound.map(|bound| Box::new(bound) as Box<dyn Guide>);
+            let rules = std::mem::take(&mut job.sequence.rules);
+            let guide = rules.guide(&job.sequence.request.stop_ids, guide);
             let logits = match job.sequence.logprobs {
                 Some(_) => LogitsOf::All,
                 None if self.looks.wanted() => LogitsOf::First,

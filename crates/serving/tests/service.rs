@@ -7,7 +7,8 @@ mod guarded;
 use guarded::{BAD, Fails, Guarded, engine};
 use models::{Ended, Engine, LogitsOf, Request, Sampling, generate};
 use serving::{
-    BuildError, Limits, Named, Phase, Refusal, Sequence, Service, Settings, Ticket, Update, Why,
+    BuildError, Limits, Named, Phase, Refusal, Sequence, Service, Settings, Ticket, TokenRules,
+    Update, Why,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -91,7 +92,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         anew: false,
         logits: LogitsOf::None,
     };
-    Sequence { request, logprobs: None, guide: None }
+    Sequence { request, logprobs: None, guide: None, rules: TokenRules::default() }
 }
 
 /// What became of each sequence of a ticket.

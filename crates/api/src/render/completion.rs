@@ -5,7 +5,7 @@ use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::{ApiError, ErrorShape};
 use crate::probabilities::{self, Chance};
-use crate::sampling::StreamUsage;
+use crate::sampling::{Asked, StreamUsage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -15,12 +15,25 @@ pub(crate) struct CompletionRenderer {
     created: u64,
     logprobs: bool,
     usage: StreamUsage,
+    /// Text before the first piece of each answer.
+    before: Vec<String>,
 }
 
 impl CompletionRenderer {
-    pub(crate) fn new(app: &Arc<App>, logprobs: bool, usage: StreamUsage) -> Self {
+    /// `echoed` is the text of each prompt, or empty.
+    pub(crate) fn new(app: &Arc<App>, logprobs: bool, asked: &Asked, echoed: Vec<String>) -> Self {
         let (app, id) = (Arc::clone(app), app.id("cmpl-"));
-        Self { app, id, created: now(), logprobs, usage }
+        let before = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, asked.choices));
+        let before = before.collect();
+        Self { app, id, created: now(), logprobs, usage: asked.usage, before }
+    }
+
+    /// Puts the text before an answer in front of its first piece.
+    fn with_prompt(&mut self, index: usize, text: String) -> String {
+        match self.before.get_mut(index) {
+            Some(before) => std::mem::take(before) + &text,
+            None => text,
+        }
     }
 
     fn head(&self, choices: Vec<Value>) -> Value {
@@ -59,7 +72,8 @@ impl Renderer for CompletionRenderer {
     }
 
     fn delta(&mut self, delta: &Delta, usage: Usage, events: &mut String) {
-        let choice = self.choice(delta.index, &delta.text(), &delta.chances, delta.finish);
+        let text = self.with_prompt(delta.index, delta.text());
+        let choice = self.choice(delta.index, &text, &delta.chances, delta.finish);
         let usage = (self.usage == StreamUsage::Every).then_some(usage);
         push_event(events, &self.chunk(vec![choice], usage));
     }
@@ -78,7 +92,8 @@ impl Renderer for CompletionRenderer {
 
     fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
         let choice = |(index, whole): (usize, Whole)| {
-            self.choice(index, &whole.message().content, &whole.chances, whole.finish)
+            let text = self.with_prompt(index, whole.message().content);
+            self.choice(index, &text, &whole.chances, whole.finish)
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();
         let mut document = self.head(choices);

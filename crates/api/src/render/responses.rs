@@ -50,6 +50,7 @@ enum Kind {
     Function {
         call: String,
         name: String,
+        space: Option<String>,
     },
     /// A tool that is called by a text: the only argument of the call that the model made.
     Custom {

@@ -7,6 +7,7 @@ use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::form;
 use crate::messages;
+use crate::parsers::Plan;
 use crate::render::chat::ChatRenderer;
 use crate::request_fields::CHAT;
 use crate::sampling::Asked;
@@ -54,8 +55,10 @@ pub(super) struct Request {
 /// The work for the next message of a conversation, whose fields are spelled as in a chat completion.
 pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Result<Work, ApiError> {
     let Request { field, asked, limit, logprobs } = request;
-    let messages::Text { text, shared, tools } = messages::text(&mut fields, app)?;
-    let called = tools.as_ref().map(|tools| tools.form(app)).transpose()?.flatten();
+    let messages::Text { text, shared, tools, plan } = messages::text(&mut fields, app)?;
+    let called = tools.as_ref().map(|tools| tools.form(app, plan.as_ref()));
+    let called = called.transpose()?.flatten();
+    let calls = called.is_some();
     let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);
@@ -64,7 +67,11 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
     let shared = app.tokens_of(&text[..shared]);
-    let calls = tools.and_then(|_| app.dialect());
+    // An answer of a form is all content.
+    let parser = match guide.is_some() && !calls {
+        true => plan.and_then(Plan::without_reasoning),
+        false => plan,
+    };
     let prompts = vec![prompt];
-    Ok(Work { field, prompts, asked, limits, logprobs, shared, turn: true, calls, guide })
+    Ok(Work { field, prompts, asked, limits, logprobs, shared, turn: true, parser, guide })
 }

@@ -31,12 +31,19 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
     let logprobs = fields.count("logprobs", 0..=most)?;
     let special = fields.flag("add_special_tokens")?.unwrap_or(false);
+    let echo = fields.flag("echo")?.unwrap_or(false);
+    if echo && logprobs.is_some() {
+        let message =
+            "`echo` is true with `logprobs`: the server gives log probabilities of answers only";
+        return Err(ApiError::field("echo", message).with_code("unsupported_value"));
+    }
     let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
     let prompts = prompts(app, &prompt, special, &fields)?;
+    let echoed = if echo { echoed(app, &prompt, &prompts)? } else { Vec::new() };
     let guide = form::read(&mut fields, app, None)?;
     fields.end()?;
     let limits = vec![limit; prompts.len()];
-    let renderer = CompletionRenderer::new(app, logprobs.is_some(), asked.usage);
+    let renderer = CompletionRenderer::new(app, logprobs.is_some(), &asked, echoed);
     let field = "prompt";
     let work = Work {
         field,
@@ -46,10 +53,26 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
         logprobs,
         shared: 0,
         turn: false,
-        calls: None,
+        parser: None,
         guide,
     };
     Ok(Generation { work, renderer: Box::new(renderer) })
+}
+
+/// The text of each prompt, to be put before its answers.
+fn echoed(app: &App, prompt: &Value, prompts: &[Vec<u32>]) -> Result<Vec<String>, ApiError> {
+    let all = match prompt {
+        Value::Array(all) if all.iter().any(|one| !one.is_number()) => all.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let text = |(given, ids): (&Value, &Vec<u32>)| match given {
+        Value::String(text) => Ok(text.clone()),
+        _ => {
+            let text = app.texts.tokenizer.decode_with(ids, true);
+            text.map_err(|error| ApiError::field("prompt", error.to_string()))
+        }
+    };
+    all.iter().zip(prompts).map(text).collect()
 }
 
 /// A text, token ids, or a list of either.

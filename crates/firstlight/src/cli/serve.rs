@@ -2,6 +2,7 @@
 
 use super::{BackendArg, Named, Split, States, WeightType, gibibytes, one_or_more, share, whole};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -38,6 +39,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", value_parser = whole, default_value_t = 30)]
     pub(crate) shutdown_timeout: u64,
     #[command(flatten)]
+    pub(crate) parsers: Parsers,
+    #[command(flatten)]
     pub(crate) sizes: Sizes,
 }
 
@@ -60,6 +63,21 @@ pub(crate) struct Cors {
     /// Let such pages send cookies and HTTP authentication.
     #[arg(long)]
     pub(crate) allow_credentials: bool,
+}
+
+/// How answers of conversations are parsed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Tools and reasoning")]
+pub(crate) struct Parsers {
+    /// Format in which the model writes tool calls, by vLLM's names. Default: the one that the chat template teaches.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(api::tool_call_parsers()))]
+    pub(crate) tool_call_parser: Option<String>,
+    /// Format of the model's reasoning, by vLLM's names. Default: the one that the chat template teaches.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(api::reasoning_parsers()))]
+    pub(crate) reasoning_parser: Option<String>,
+    /// Accepted for vLLM's command lines: tool calls are always parsed.
+    #[arg(long)]
+    pub(crate) enable_auto_tool_choice: bool,
 }
 
 /// What is made room for.

@@ -96,6 +96,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         drain: Duration::from_secs(arguments.shutdown_timeout),
         body_bytes: BODY_BYTES,
         choices: CHOICES,
+        tool_call_parser: arguments.parsers.tool_call_parser.clone(),
+        reasoning_parser: arguments.parsers.reasoning_parser.clone(),
         log: lines.log(),
     };
     let ended = api::serve(socket, service, (texts, settings), &stop)?;

@@ -11,6 +11,7 @@ mod load;
 mod mistakes;
 mod model;
 mod packaging;
+mod parsers;
 mod scripts;
 mod split;
 #[path = "../support/mod.rs"]

@@ -23,8 +23,9 @@ fn what_cannot_be_is_refused_by_name() {
     };
     for (path, body, param, words) in [
         (TEXT, with("top_kk", json!(1)), "top_kk", "the server does not know the field `top_kk`"),
-        (TEXT, with("logit_bias", json!({ "5": 1 })), "logit_bias", "wanted {}"),
-        (TEXT, with("echo", json!(true)), "echo", "`echo` is true, wanted false"),
+        (TEXT, with("logit_bias", json!({ "5": 1 })), "logit_bias.5", "is 1, wanted -100"),
+        (TEXT, with("logit_bias", json!({ "x": 100 })), "logit_bias.x", "wanted a token id"),
+        (TEXT, with("suffix", json!("end")), "suffix", "fills no gaps"),
         (
             TEXT,
             with("temperature", json!("hot")),

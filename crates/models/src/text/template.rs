@@ -1,5 +1,6 @@
 //! Chat templates, as transformers' `apply_chat_template` reads and renders them.
 
+mod arguments;
 mod environment;
 mod filters;
 mod json;
@@ -11,6 +12,7 @@ mod strftime;
 
 use crate::gguf::{self, is_gguf};
 use crate::{ModelError, read_json, read_text};
+pub use arguments::call_arguments;
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
 use std::collections::BTreeMap;
@@ -205,6 +207,11 @@ impl ChatTemplate {
                 wrong(what.to_owned(), "this template cannot continue a message")
             }),
         }
+    }
+
+    /// Whether the source of one of the templates has a text in it.
+    pub fn contains(&self, text: &str) -> bool {
+        self.environment.templates().any(|(_, template)| template.source().contains(text))
     }
 
     /// The name of the template for a conversation, as transformers' `get_chat_template` chooses it.

@@ -57,6 +57,10 @@ impl Json {
         object.try_iter_pairs()?.map(entry).collect()
     }
 
+    pub(super) fn from_value(value: Value) -> Self {
+        Self(value)
+    }
+
     pub(super) fn value(&self) -> Value {
         self.0.clone()
     }

@@ -1,4 +1,4 @@
-//! Lists and dictionaries that are written as Python writes them, wherever the engine makes text of them.
+//! Lists, dictionaries and long numbers that are written as Python writes them, wherever the engine makes text of them.
 
 use super::python;
 use minijinja::Value;
@@ -56,5 +56,46 @@ impl Object for Dictionary {
 
     fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&python::repr(&self.0))
+    }
+}
+
+/// A number with its digits, whose value as a float is this. Without loss it is a number of the engine.
+pub(super) fn number(digits: &str, value: f64) -> Value {
+    if !digits.contains(['.', 'e', 'E']) {
+        let whole = digits.parse::<i64>().map(Value::from);
+        let whole = whole.or_else(|_| digits.parse::<u64>().map(Value::from));
+        return whole.unwrap_or_else(|_| Value::from_object(Digits(digits.to_owned())));
+    }
+    match significant(digits) == significant(&format!("{value:e}")) {
+        true => Value::from(value),
+        false => Value::from_object(Digits(digits.to_owned())),
+    }
+}
+
+/// The sign and the digits of a number without zeros at either end, and the exponent of the first digit.
+fn significant(number: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let whole = whole.trim_start_matches('-');
+    let digits = format!("{whole}{fraction}");
+    let zeros = digits.len() - digits.trim_start_matches('0').len();
+    let digits = digits.trim_matches('0').to_owned();
+    let exponent: i64 = exponent.trim_start_matches('+').parse().unwrap_or(i64::MAX / 2);
+    let places = i64::try_from(whole.len()).unwrap_or(0) - i64::try_from(zeros).unwrap_or(0);
+    let exponent = if digits.is_empty() { 0 } else { exponent.saturating_add(places) };
+    (number.starts_with('-'), digits, exponent)
+}
+
+/// A number that neither 64 bits nor a float hold, as it was written.
+#[derive(Debug)]
+pub(super) struct Digits(pub(super) String);
+
+impl Object for Digits {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }

@@ -1,5 +1,6 @@
 //! Values as Python writes them: `str`, `repr` and `json.dumps`.
 
+use super::objects::Digits;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write as _;
@@ -136,6 +137,10 @@ impl Dumps {
                 })?;
             }
             kind => {
+                if let Some(digits) = value.downcast_object_ref::<Digits>() {
+                    out.push_str(&digits.0);
+                    return Ok(());
+                }
                 let name =
                     if value.is_undefined() { "Undefined".to_owned() } else { kind.to_string() };
                 let what = format!("Object of type {name} is not JSON serializable");

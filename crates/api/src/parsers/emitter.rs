@@ -1,0 +1,146 @@
+//! The events of an answer, and the white space between its parts.
+
+use super::input::is_blank;
+use super::{Event, Ids};
+
+/// Collects events. White space next to calls and reasoning separates them from the text, and is left out of it.
+#[derive(Debug)]
+pub(super) struct Emitter {
+    events: Vec<Event>,
+    /// Calls that began.
+    count: usize,
+    /// White space that is content only where more content follows.
+    blank: String,
+    /// The same for reasoning.
+    reasoning_blank: String,
+    last: Last,
+    content_begun: bool,
+    reasoning_begun: bool,
+    /// Whether an answer may have several calls.
+    parallel: bool,
+    /// Whether the current call is left out.
+    muted: bool,
+    ids: Ids,
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Content,
+    Reasoning,
+    Call,
+}
+
+impl Emitter {
+    pub(super) fn new(ids: Ids, seed: u64, parallel: bool) -> Self {
+        Self {
+            events: Vec::new(),
+            count: 0,
+            blank: String::new(),
+            reasoning_blank: String::new(),
+            last: Last::Nothing,
+            content_begun: false,
+            reasoning_begun: false,
+            parallel,
+            muted: false,
+            ids,
+            seed,
+        }
+    }
+
+    /// The events since the last call of this.
+    pub(super) fn drain(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub(super) fn called(&self) -> bool {
+        self.count > 0
+    }
+
+    pub(super) fn content(&mut self, text: &str) {
+        self.blank.push_str(text);
+        let solid = self.blank.trim_end_matches(is_blank).len();
+        if solid == 0 {
+            return;
+        }
+        let mut text: String = self.blank.drain(..solid).collect();
+        if !self.content_begun && self.last != Last::Nothing {
+            text.drain(..text.len() - text.trim_start_matches(is_blank).len());
+        }
+        self.content_begun = true;
+        self.last = Last::Content;
+        match self.events.last_mut() {
+            Some(Event::Content(last)) => last.push_str(&text),
+            _ => self.events.push(Event::Content(text)),
+        }
+    }
+
+    pub(super) fn reasoning(&mut self, text: &str) {
+        let text = match self.reasoning_begun {
+            true => text,
+            false => text.trim_start_matches(is_blank),
+        };
+        self.reasoning_blank.push_str(text);
+        let solid = self.reasoning_blank.trim_end_matches(is_blank).len();
+        if solid == 0 {
+            return;
+        }
+        let text: String = self.reasoning_blank.drain(..solid).collect();
+        self.reasoning_begun = true;
+        self.last = Last::Reasoning;
+        match self.events.last_mut() {
+            Some(Event::Reasoning(last)) => last.push_str(&text),
+            _ => self.events.push(Event::Reasoning(text)),
+        }
+    }
+
+    /// The reasoning is over; what follows of it is a new paragraph.
+    pub(super) fn end_reasoning(&mut self) {
+        self.reasoning_blank.clear();
+        if self.reasoning_begun {
+            self.reasoning_blank.push('\n');
+        }
+        if self.last == Last::Nothing {
+            self.last = Last::Reasoning;
+        }
+    }
+
+    /// A call begins.
+    pub(super) fn start(&mut self, id: Option<String>, name: &str) {
+        self.blank.clear();
+        self.last = Last::Call;
+        self.muted = !self.parallel && self.called();
+        if self.muted {
+            return;
+        }
+        let index = self.count;
+        self.count += 1;
+        let id = id.unwrap_or_else(|| self.ids.make(self.seed, index, name));
+        self.events.push(Event::CallStart { index, id, name: name.to_owned() });
+    }
+
+    /// More of the arguments of the call that began last.
+    pub(super) fn arguments(&mut self, more: &str) {
+        if self.muted || more.is_empty() {
+            return;
+        }
+        let index = self.count - 1;
+        match self.events.last_mut() {
+            Some(Event::CallArguments { text, .. }) => text.push_str(more),
+            _ => self.events.push(Event::CallArguments { index, text: more.to_owned() }),
+        }
+    }
+
+    /// No more follows.
+    pub(super) fn finish(&mut self) {
+        let blank = std::mem::take(&mut self.blank);
+        if blank.is_empty() || !matches!(self.last, Last::Nothing | Last::Content) {
+            return;
+        }
+        match self.events.last_mut() {
+            Some(Event::Content(last)) => last.push_str(&blank),
+            _ => self.events.push(Event::Content(blank)),
+        }
+    }
+}

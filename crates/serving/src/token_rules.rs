@@ -1,0 +1,131 @@
+//! Which tokens an answer may have, apart from grammars.
+
+use models::Guide;
+
+/// Tokens that may come, and from when on the answer may end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenRules {
+    /// Tokens that come before the answer may end by one of the request's stop ids.
+    pub min_tokens: usize,
+    /// The only tokens that may come; empty for all.
+    pub allowed: Vec<u32>,
+    /// Tokens that may not come.
+    pub banned: Vec<u32>,
+}
+
+impl TokenRules {
+    /// Whether every token may come at any time.
+    fn is_free(&self) -> bool {
+        self.min_tokens == 0 && self.allowed.is_empty() && self.banned.is_empty()
+    }
+
+    /// A guide that keeps a sequence to these rules and to another guide. Where nothing else may come, the other guide wins.
+    pub(crate) fn guide(
+        self,
+        stop_ids: &[u32],
+        inner: Option<Box<dyn Guide>>,
+    ) -> Option<Box<dyn Guide>> {
+        match self.is_free() {
+            true => inner,
+            false => Some(Box::new(RulesGuide {
+                rules: self,
+                stop_ids: stop_ids.to_vec(),
+                taken: 0,
+                inner,
+            })),
+        }
+    }
+}
+
+struct RulesGuide {
+    rules: TokenRules,
+    stop_ids: Vec<u32>,
+    /// Tokens that came.
+    taken: usize,
+    inner: Option<Box<dyn Guide>>,
+}
+
+impl Guide for RulesGuide {
+    fn mask(&mut self, allowed: &mut [u32]) {
+        if let Some(inner) = &mut self.inner {
+            inner.mask(allowed);
+        }
+        let mut mask = allowed.to_vec();
+        if !self.rules.allowed.is_empty() {
+            let mut only = vec![0; mask.len()];
+            for token in &self.rules.allowed {
+                if let Some(word) = only.get_mut(*token as usize / 32) {
+                    *word |= 1 << (token % 32);
+                }
+            }
+            mask.iter_mut().zip(only).for_each(|(word, only)| *word &= only);
+        }
+        let early = self.taken < self.rules.min_tokens;
+        let stops = self.stop_ids.iter().filter(|_| early);
+        for token in self.rules.banned.iter().chain(stops) {
+            if let Some(word) = mask.get_mut(*token as usize / 32) {
+                *word &= !(1 << (token % 32));
+            }
+        }
+        if mask.iter().any(|word| *word != 0) {
+            allowed.copy_from_slice(&mask);
+        }
+    }
+
+    fn take(&mut self, token: u32) -> bool {
+        self.taken += 1;
+        self.inner.as_mut().is_some_and(|inner| inner.take(token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guide that lets one token pass.
+    struct Only(u32);
+
+    impl Guide for Only {
+        fn mask(&mut self, allowed: &mut [u32]) {
+            allowed.fill(0);
+            allowed[self.0 as usize / 32] = 1 << (self.0 % 32);
+        }
+
+        fn take(&mut self, _: u32) -> bool {
+            true
+        }
+    }
+
+    fn tokens(guide: &mut dyn Guide) -> Vec<u32> {
+        let mut mask = [u32::MAX; 2];
+        guide.mask(&mut mask);
+        (0..64).filter(|token| mask[*token as usize / 32] >> (token % 32) & 1 == 1).collect()
+    }
+
+    #[test]
+    fn stop_tokens_wait_for_the_minimum() {
+        let rules = TokenRules { min_tokens: 2, ..TokenRules::default() };
+        let mut guide = rules.guide(&[7, 40], None).unwrap();
+        for _ in 0..2 {
+            let now = tokens(&mut *guide);
+            assert!(now.len() == 62 && !now.contains(&7) && !now.contains(&40));
+            assert!(!guide.take(1));
+        }
+        assert_eq!(tokens(&mut *guide).len(), 64);
+    }
+
+    #[test]
+    fn tokens_are_allowed_and_banned() {
+        let rules = TokenRules { allowed: vec![3, 33, 1000], banned: vec![33], min_tokens: 0 };
+        assert_eq!(tokens(&mut *rules.guide(&[], None).unwrap()), [3]);
+        assert!(TokenRules::default().guide(&[1], None).is_none());
+    }
+
+    #[test]
+    fn a_grammar_wins_where_nothing_else_may_come() {
+        let rules = TokenRules { banned: vec![5], ..TokenRules::default() };
+        let mut guide = rules.guide(&[], Some(Box::new(Only(5)))).unwrap();
+        assert_eq!(tokens(&mut *guide), [5]);
+        assert!(guide.take(5));
+    }
+}
