@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The fields of an object that have not been read. A field that is null counts as absent.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(crate) struct Fields {
     /// What goes before a field's name in messages: `stream_options.`.
     within: String,
     known: Vec<&'static str>,
+    /// What a large body was given room by, until its fields are read.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Fields {
@@ -23,7 +26,12 @@ impl Fields {
     }
 
     pub(crate) fn new(values: Map<String, Value>, within: String) -> Self {
-        Self { values, within, known: Vec::new() }
+        Self { values, within, known: Vec::new(), _room: None }
+    }
+
+    /// Gives the room of a large body back when its fields are dropped.
+    pub(crate) fn holding(self, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _room: room, ..self }
     }
 
     /// Takes a field as it is.

@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::events::{self, Form, Head};
 use crate::fields::Fields;
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
@@ -135,7 +135,13 @@ async fn answer(
         }
         Answer::Asked(answer) => {
             let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
-            let fields = read.and_then(|body: Bytes| Fields::of_body(&body));
+            let fields = match read {
+                Ok(body) => {
+                    let room = app.large_bodies.room(body.len()).await;
+                    aside(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                }
+                Err(error) => Err(error),
+            };
             match fields {
                 Ok(fields) => answer(app, fields, line).await,
                 Err(error) => Err(Refused::new(error, line)),

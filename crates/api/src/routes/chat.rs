@@ -36,8 +36,7 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let called = tools.as_ref().map(|tools| tools.form(app)).transpose()?.flatten();
     let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
-    let prompt = app.texts.tokenizer.encode(&text);
-    let prompt = prompt.map_err(|error| ApiError::field("messages", error.to_string()))?;
+    let prompt = app.encode(&text, false, "messages")?;
     // Without a limit an answer may be as long as there is room for.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];

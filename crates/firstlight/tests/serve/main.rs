@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
 mod answers;
+mod budgets;
 mod client;
 mod ends;
 mod forms;
