@@ -1,7 +1,10 @@
 //! Templates and texts that take too much: an error within a budget, and other requests that do not wait.
 
+use crate::client::Server;
 use crate::support::{expect, scripted};
+use serde_json::json;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir};
 
@@ -71,4 +74,70 @@ fn hostile_templates_are_refused_within_a_budget() {
         std::fs::write(folder.path().join("m/chat_template.jinja"), text).unwrap();
         assert!(run(folder.path(), "a", 2).contains("the template "), "{}", &text[..9]);
     }
+}
+
+/// Streams and small requests beside hostile templates and prompts far beyond the context. The bound on waiting is loose, for machines
+/// that do other work; what was measured is printed.
+#[cfg(target_os = "linux")]
+#[test]
+fn small_requests_do_not_wait_for_large_ones() {
+    let folder = model();
+    let server = Server::start(folder.path(), &[]);
+    let chat = |text: &str| json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 5, "temperature": 0 });
+    let small = chat("a");
+    let large = chat(&"words and words ".repeat(10 << 16));
+    assert_eq!(server.post("/v1/chat/completions", &small).status, 200);
+    let (_, before) = server.taken();
+    let done = AtomicBool::new(false);
+    let (mut longest, mut most, mut count) = (Duration::ZERO, 0, 0);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let heavy: Vec<_> = (0..8)
+            .map(|at| {
+                let (server, large) = (&server, &large);
+                scope.spawn(move || {
+                    let refused = server.post("/v1/chat/completions", &chat(HOSTILE[at].0));
+                    assert_eq!(refused.status, 400, "{} {}", HOSTILE[at].0, refused.body);
+                    let refused = server.post("/v1/chat/completions", large);
+                    assert_eq!(refused.status, 400, "{}", refused.body);
+                    assert!(refused.error().contains("tokens"), "{}", refused.body);
+                    let body =
+                        json!({ "prompt": large["messages"][0]["content"], "max_tokens": 1 });
+                    assert_eq!(server.post("/v1/completions", &body).status, 400);
+                })
+            })
+            .collect();
+        let streams: Vec<_> = (0..8)
+            .map(|_| {
+                let (server, done) = (&server, &done);
+                scope.spawn(move || {
+                    let mut body = chat("b");
+                    body["stream"] = json!(true);
+                    while !done.load(Ordering::Relaxed) {
+                        let events = server.stream("/v1/chat/completions", &body);
+                        assert!(!events.is_empty());
+                    }
+                })
+            })
+            .collect();
+        while !heavy.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            let asked = Instant::now();
+            assert_eq!(server.post("/v1/chat/completions", &small).status, 200);
+            longest = longest.max(asked.elapsed());
+            most = most.max(server.taken().1);
+            count += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        heavy.into_iter().chain(streams).for_each(|thread| thread.join().unwrap());
+    });
+    let (_, after) = server.taken();
+    let grown = |now: u64| now.saturating_sub(before) >> 20;
+    println!(
+        "{count} small requests in {:?}, the longest {longest:?}; memory grew by {} MB, afterwards {} MB",
+        began.elapsed(),
+        grown(most),
+        grown(after)
+    );
+    assert!(longest < Duration::from_secs(10), "{longest:?}");
+    assert!(grown(most) < 300 && grown(after) < 200, "{} MB, {} MB", grown(most), grown(after));
 }

@@ -25,9 +25,12 @@ const MEMORY: u64 = 256 << 20;
 /// Longest text that a template may make.
 const LONGEST: usize = 64 << 20;
 /// Conversations that are rendered at the same time.
-const MOST: usize = 16;
+const MOST: usize = 64;
+/// Of these, conversations that took more than [`SLOW_SECONDS`] of a core already; one more is refused.
+const MOST_SLOW: usize = 4;
+const SLOW_SECONDS: f64 = 0.3;
 /// Processes that wait for the next conversation.
-const IDLE: usize = 2;
+const IDLE: usize = 8;
 /// Bytes of a conversation after which its process ends.
 const LARGE: usize = 1 << 20;
 const STACK: usize = 16 << 20;
@@ -54,6 +57,7 @@ pub(super) struct Pool {
 struct State {
     idle: Vec<Worker>,
     running: usize,
+    slow: usize,
 }
 
 #[derive(Debug)]
@@ -89,17 +93,32 @@ impl Worker {
         Ok(Self { child, lines })
     }
 
-    /// The answer to a line. The error is what the conversation took too much of.
-    fn ask(&mut self, line: &str) -> Result<String, String> {
+    /// The answer to a line. The error is what the conversation took too much of; `may_be_slow` is asked once when it takes long.
+    fn ask(&mut self, line: &str, may_be_slow: impl FnOnce() -> bool) -> Result<String, String> {
+        let (began, cpu) = (Instant::now(), cpu_seconds(self.child.id()));
         let input = self.child.stdin.as_mut();
         // A process that is gone is seen by the answer that does not come.
         let _ = input.map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
-        self.lines.recv_timeout(DEADLINE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => format!("{} seconds", DEADLINE.as_secs()),
-            RecvTimeoutError::Disconnected => {
-                format!("{} MB of memory, or nests too deeply", MEMORY >> 20)
+        let mut may_be_slow = Some(may_be_slow);
+        loop {
+            match self.lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(format!("{} MB of memory, or nests too deeply", MEMORY >> 20));
+                }
+                Err(RecvTimeoutError::Timeout) if began.elapsed() > DEADLINE => {
+                    return Err(format!("{} seconds", DEADLINE.as_secs()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
-        })
+            let spent = cpu_seconds(self.child.id()).zip(cpu).map(|(now, then)| now - then);
+            let is_slow = spent.unwrap_or_else(|| began.elapsed().as_secs_f64()) > SLOW_SECONDS;
+            if is_slow && may_be_slow.take().is_some_and(|may_be_slow| !may_be_slow()) {
+                return Err(format!(
+                    "{SLOW_SECONDS} seconds while {MOST_SLOW} other conversations do"
+                ));
+            }
+        }
     }
 }
 
@@ -128,7 +147,14 @@ impl Pool {
             let hint = "firstlight renders templates in processes of its own program";
             (format!("no process renders the template: {error}"), hint.to_owned())
         })?;
-        let answer = worker.ask(&line);
+        let mut is_slow = false;
+        let answer = worker.ask(&line, || {
+            let mut state = self.state();
+            is_slow = state.slow < MOST_SLOW;
+            state.slow += usize::from(is_slow);
+            is_slow
+        });
+        self.state().slow -= usize::from(is_slow);
         let reply = answer.as_deref().ok().map(serde_json::from_str::<Reply>);
         let reusable = !matches!(reply, None | Some(Err(_) | Ok(Reply::Spent(_))));
         let size = line.len() + answer.as_ref().map_or(0, String::len);
@@ -151,7 +177,7 @@ impl Pool {
             state.running += 1;
             state.idle.pop()
         };
-        let living = idle.filter(|_| true).and_then(|mut worker| {
+        let living = idle.and_then(|mut worker| {
             let ended = matches!(worker.child.try_wait(), Ok(Some(_)));
             (!ended).then_some(worker)
         });
@@ -227,7 +253,8 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
         if let Err(error) = spawned {
             return Reply::Wrong(error.to_string(), String::new());
         }
-        let (began, cpu) = (Instant::now(), cpu_seconds());
+        let own = std::process::id();
+        let (began, cpu) = (Instant::now(), cpu_seconds(own));
         let mut is_quick = true;
         loop {
             match rendered.recv_timeout(Duration::from_millis(50)) {
@@ -248,7 +275,7 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
                 is_quick = false;
                 thread.try_recv().ok().into_iter().for_each(step_back);
             }
-            let spent = cpu_seconds().zip(cpu).map(|(now, then)| now - then);
+            let spent = cpu_seconds(own).zip(cpu).map(|(now, then)| now - then);
             if spent.unwrap_or_else(|| began.elapsed().as_secs_f64()) > CPU_SECONDS {
                 end_spent();
             }
@@ -286,11 +313,11 @@ fn step_back(thread: Option<rustix::process::Pid>) {
 #[cfg(not(target_os = "linux"))]
 fn step_back(_: Option<()>) {}
 
-/// Seconds of cores that this process has had, where the system tells.
-fn cpu_seconds() -> Option<f64> {
+/// Seconds of cores that a process has had, where the system tells.
+fn cpu_seconds(process: u32) -> Option<f64> {
     // Hundredths of seconds on every Linux.
     const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     let field = |at: usize| fields.split(' ').nth(at)?.parse::<f64>().ok();
     Some((field(11)? + field(12)?) / TICKS)
