@@ -9,7 +9,7 @@ use std::process::Command;
 
 const LIST: &str = include_str!("../sweeps/packages.txt");
 
-/// What encodes and decodes: the release that firstlight's own crate has.
+/// The package that encodes and decodes, in the release of firstlight's own crate.
 const TOKENIZERS: &str = "tokenizers==0.22.2";
 
 /// A line of the list.

@@ -11,7 +11,7 @@ pub(crate) struct Fields {
     /// What goes before a field's name in messages: `stream_options.`.
     within: String,
     known: Vec<&'static str>,
-    /// What a large body was given room by, until its fields are read.
+    /// The permit of a large body, until its fields are read.
     _room: Option<OwnedSemaphorePermit>,
 }
 

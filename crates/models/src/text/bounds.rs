@@ -1,5 +1,5 @@
-//! What a tokenizer can make of a text at most and at least, from its tokenizer.json: how much longer normalizers make it, and how few
-//! tokens it can have.
+//! Bounds on what a tokenizer makes of a text, from its tokenizer.json: how much longer normalizers make it, and how few tokens it can
+//! have.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Growth {
     }
 }
 
-/// What a normalizer adds to texts.
+/// The insertions of a normalizer.
 #[derive(Debug, Clone)]
 pub(super) struct Normalizer {
     pub(super) growth: Growth,
@@ -173,7 +173,7 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 /// How much longer a text may become. Unicode's normal forms lengthen single characters a lot and texts hardly: only what a normalizer
-/// inserts by itself counts in full.
+/// inserts counts in full.
 fn growth(normalizer: &Value) -> Growth {
     let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
     match normalizer["type"].as_str().unwrap_or_default() {

@@ -54,7 +54,7 @@ pub struct ChatTemplate {
     renderer: Renderer,
 }
 
-/// Where templates are rendered.
+/// The place at which templates are rendered.
 #[derive(Debug)]
 enum Renderer {
     Here(Box<Templates>),

@@ -125,8 +125,8 @@ impl Tokenizer {
         }
     }
 
-    /// The same for a text that may have up to so many tokens. One that has more is told by its length, or by its beginning, before
-    /// all of it is encoded.
+    /// The same for a text that may have up to so many tokens. A longer one is recognized by its length, or by its beginning,
+    /// before all of it is encoded.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -324,7 +324,7 @@ mod tests {
         assert!(matches!(beginning, Encoded::AtLeast(800_000..805_000)), "{beginning:?}");
         let few = tokenizer.encode_up_to("words", false, 5).unwrap();
         assert_eq!(few, Encoded::Ids(tokenizer.encode("words").unwrap()));
-        // Where characters may be dropped, the beginning is encoded.
+        // If characters may be dropped, the beginning is encoded.
         let dropping = write(&json!({
             "version": "1.0", "added_tokens": [],
             "model": { "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] },

@@ -26,7 +26,7 @@ const MEMORY: u64 = 256 << 20;
 const LONGEST: usize = 64 << 20;
 /// Conversations that are rendered at the same time.
 const MOST: usize = 64;
-/// Of these, conversations that took more than [`SLOW_SECONDS`] of a core already; one more is refused.
+/// Conversations among them that have taken more than [`SLOW_SECONDS`] of a core; one more is refused.
 const MOST_SLOW: usize = 4;
 const SLOW_SECONDS: f64 = 0.3;
 /// Processes that wait for the next conversation.
@@ -40,7 +40,7 @@ const STACK: usize = 16 << 20;
 pub struct TemplateProcess {
     /// The program.
     pub program: PathBuf,
-    /// What makes it call [`render_templates`].
+    /// The arguments that make it call [`render_templates`].
     pub arguments: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl Pool {
     /// Renders a conversation.
     ///
     /// # Errors
-    /// What is wrong, and what to do about it.
+    /// The problem, and what to do about it.
     pub(super) fn render(&self, conversation: &Conversation) -> Result<String, (String, String)> {
         let spent = |what: String| {
             let hint =

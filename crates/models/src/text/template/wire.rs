@@ -17,11 +17,11 @@ struct Line {
     kwargs: Vec<(String, Json)>,
 }
 
-/// What became of a conversation.
+/// The result for a conversation.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Reply {
     Text(String),
-    /// What is wrong, and what to do about it.
+    /// The problem, and what to do about it.
     Wrong(String, String),
     /// The budget that was spent; the process ends.
     Spent(String),
