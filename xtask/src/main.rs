@@ -15,6 +15,7 @@ mod layout;
 mod reality;
 mod rust_source;
 mod steps;
+mod sweep;
 mod templates;
 mod torch;
 mod wheels;

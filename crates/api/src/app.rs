@@ -1,3 +1,4 @@
+use crate::body::LargeBodies;
 use crate::cors::CorsSettings;
 use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
@@ -6,7 +7,7 @@ use crate::parsers::Taught;
 use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
-use models::{ChatTemplate, Tokenizer};
+use models::{ChatTemplate, Encoded, Tokenizer};
 use serving::{Grammars, Service};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -80,6 +81,7 @@ pub(crate) struct App {
     pub(crate) texts: Texts,
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
+    pub(crate) large_bodies: LargeBodies,
     /// Seconds since 1970 when the server began.
     pub(crate) created: u64,
     /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
@@ -100,6 +102,7 @@ impl App {
             service,
             texts,
             keys: Keys::new(&settings.keys),
+            large_bodies: LargeBodies::new(),
             created: now(),
             grammars: OnceLock::new(),
             settings,
@@ -144,6 +147,24 @@ impl App {
             let template = self.texts.template.as_ref().ok();
             Taught::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
         })
+    }
+
+    /// The tokens of a prompt, which is refused when it is too long for the model.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        special: bool,
+        field: &str,
+    ) -> Result<Vec<u32>, ApiError> {
+        let limits = self.service.limits();
+        match self.texts.tokenizer.encode_up_to(text, special, limits.tokens) {
+            Ok(Encoded::Ids(ids)) => Ok(ids),
+            Ok(Encoded::AtLeast(count)) => {
+                limits.check_size(1, count)?;
+                Err(ApiError::field(field, format!("it has {count} tokens or more")))
+            }
+            Err(error) => Err(ApiError::field(field, error.to_string())),
+        }
     }
 
     /// Tokens of the beginning of a prompt, which many prompts have: counted once.

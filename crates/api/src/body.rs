@@ -6,7 +6,9 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a body may take to end.
 pub(crate) const WITHIN: Duration = Duration::from_secs(30);
@@ -24,6 +26,32 @@ pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+/// Large bodies are taken up one after the other: a text takes many times its own memory while it becomes tokens. Other requests do
+/// not wait for them.
+#[derive(Debug)]
+pub(crate) struct LargeBodies(Arc<Semaphore>);
+
+impl LargeBodies {
+    const UNIT: usize = 64 << 10;
+    const UNITS: u32 = 256;
+    /// Bodies that wait for nothing.
+    const SMALL: usize = 256 << 10;
+
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(Self::UNITS as usize)))
+    }
+
+    /// Waits until a body of so many bytes may be taken up; it is done with when the permit is dropped.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        if bytes <= Self::SMALL {
+            return None;
+        }
+        let units = u32::try_from(bytes.div_ceil(Self::UNIT)).unwrap_or(u32::MAX).min(Self::UNITS);
+        // The semaphore is never closed.
+        Arc::clone(&self.0).acquire_many_owned(units).await.ok()
+    }
 }
 
 /// Reads a body.

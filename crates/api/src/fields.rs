@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::request_fields::{self, Handling, Surface};
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The fields of an object that have not been read. A field that is null counts as absent.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(crate) struct Fields {
     values: Map<String, Value>,
     /// What goes before a field's name in messages: `stream_options.`.
     within: String,
+    /// The permit of a large body, until its fields are read.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Fields {
@@ -24,7 +27,7 @@ impl Fields {
     }
 
     pub(crate) fn new(values: Map<String, Value>, within: String) -> Self {
-        Self { values, within }
+        Self { values, within, _room: None }
     }
 
     /// Treats each field as the table says: drops those that are ignored, and refuses those that the API does not have, or whose
@@ -64,6 +67,11 @@ impl Fields {
             !value.is_null() && field.is_some_and(|field| field.handling == Handling::Read)
         });
         Ok(self)
+    }
+
+    /// Gives the room of a large body back when its fields are dropped.
+    pub(crate) fn holding(self, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _room: room, ..self }
     }
 
     /// Takes a field as it is.

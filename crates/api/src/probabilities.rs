@@ -14,7 +14,7 @@ pub(crate) struct Chance {
     pub(crate) first: bool,
 }
 
-/// Where tokens begin in an answer's text.
+/// The places of tokens in an answer's text.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     characters: usize,

@@ -21,9 +21,9 @@ use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::render::{self, Renderer};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Request};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use std::pin::Pin;
@@ -199,7 +199,13 @@ async fn answer(
                 return Err(Refused::new(error, line));
             }
             let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
-            let fields = read.and_then(|body: Bytes| Fields::of_body(&body));
+            let fields = match read {
+                Ok(body) => {
+                    let room = app.large_bodies.room(body.len()).await;
+                    aside(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                }
+                Err(error) => Err(error),
+            };
             match fields {
                 Ok(fields) => answer(app, fields, line).await,
                 Err(error) => Err(Refused::new(error, line)),

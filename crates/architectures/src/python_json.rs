@@ -57,7 +57,7 @@ fn word(text: &str, non_finite: NonFinite) -> Option<(usize, &'static str)> {
     Some((word.len(), with))
 }
 
-/// Where the string that begins at `start` ends. Escapes of half a surrogate pair are replaced.
+/// The end of the string that begins at `start`. Escapes of half a surrogate pair are replaced.
 fn string(text: &str, start: usize, out: &mut String, copied: &mut usize) -> usize {
     let bytes = text.as_bytes();
     let unit = |at: usize| {

@@ -138,6 +138,10 @@ pub(crate) enum Command {
     /// process of its own.
     #[command(hide = true)]
     CompileKernel(CompileKernel),
+    /// Render a model's chat templates within limits of time and memory: conversations come on standard input, a line each, and texts
+    /// go to standard output.
+    #[command(hide = true)]
+    RenderTemplates(RenderTemplates),
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Print the man page, or write one page per command.
@@ -266,6 +270,13 @@ pub(crate) struct Explain {
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) environment: Environment,
+}
+
+/// The model whose templates a process renders.
+#[derive(Debug, Args)]
+pub(crate) struct RenderTemplates {
+    /// Its folder, or a GGUF file.
+    pub(crate) model: PathBuf,
 }
 
 /// What the process that asks NVML is told.

@@ -22,6 +22,7 @@ mod ps;
 mod quantize;
 pub(crate) mod rank;
 mod remote;
+mod render_templates;
 mod report;
 mod run;
 mod serve;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Rank => rank::run(),
         Command::Together(arguments) => together::run(arguments),
         Command::CompileKernel(arguments) => compile_kernel::run(arguments),
+        Command::RenderTemplates(arguments) => render_templates::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),
     }

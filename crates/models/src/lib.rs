@@ -70,6 +70,7 @@ pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};
 pub use stop_strings::StopStrings;
 pub use synth::{SynthOptions, synth, synth_bytes, synth_watched};
 pub use text::{
-    ChatTemplate, Conversation, Json, Message, TextStream, Tokenizer, call_arguments, stop_ids,
+    ChatTemplate, Conversation, Encoded, Json, Message, TemplateProcess, TextStream, Tokenizer,
+    call_arguments, render_templates, stop_ids,
 };
 pub use verify::{Verification, Verified, hold, relative_error, verify, verify_families};

@@ -99,7 +99,7 @@ mod tests {
             let error = read_text(path).unwrap_err().to_string();
             assert!(error.contains("is not a regular file"), "{error}");
         }
-        // Of no length, and without an end.
+        // A file of /proc that cannot be read.
         let endless = Path::new("/proc/self/clear_refs");
         assert!(read_text(endless).is_err());
     }

@@ -1,5 +1,6 @@
 //! Text to token ids and back, and conversations to text.
 
+mod bounds;
 mod detokenizer;
 mod stop_ids;
 mod template;
@@ -8,5 +9,7 @@ mod tokenizer;
 
 pub(crate) use stop_ids::ends_answers;
 pub use stop_ids::stop_ids;
-pub use template::{ChatTemplate, Conversation, Json, Message, call_arguments};
-pub use tokenizer::{TextStream, Tokenizer};
+pub use template::{
+    ChatTemplate, Conversation, Json, Message, TemplateProcess, call_arguments, render_templates,
+};
+pub use tokenizer::{Encoded, TextStream, Tokenizer};

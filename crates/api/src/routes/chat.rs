@@ -61,8 +61,7 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
     let calls = called.is_some();
     let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
-    let prompt = app.texts.tokenizer.encode(&text);
-    let prompt = prompt.map_err(|error| ApiError::field(field, error.to_string()))?;
+    let prompt = app.encode(&text, false, field)?;
     // Without a limit an answer may be as long as there is room for.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];

@@ -83,10 +83,7 @@ fn prompts(
     fields: &Fields,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let one = |prompt: &Value| match prompt {
-        Value::String(text) => {
-            let ids = app.texts.tokenizer.encode_with(text, special);
-            Some(ids.map_err(|error| ApiError::field("prompt", error.to_string())))
-        }
+        Value::String(text) => Some(app.encode(text, special, "prompt")),
         list => ids(list).map(Ok),
     };
     const WANTED: &str = "a text, a list of token ids, or a list of texts or of such lists";

@@ -7,6 +7,7 @@ use crate::fields::Fields;
 use crate::request_fields::TOKENIZE;
 use crate::{messages, reply};
 use axum::http::StatusCode;
+use models::Encoded;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     })
 }
 
+/// Most tokens of a text, whatever the model's context: what takes a moment and 100 MB.
+const MOST: usize = 1 << 20;
+
 fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
     let mut fields = fields.screen(TOKENIZE)?;
     app.check_model(fields.text("model")?)?;
@@ -41,8 +45,14 @@ fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
     };
     fields.end()?;
     let tokenizer = &app.texts.tokenizer;
-    let ids = tokenizer.encode_with(&text, special.unwrap_or(false));
-    let ids = ids.map_err(|error| ApiError::invalid(error.to_string()))?;
+    let encoded = tokenizer.encode_up_to(&text, special.unwrap_or(false), MOST);
+    let ids = match encoded.map_err(|error| ApiError::invalid(error.to_string()))? {
+        Encoded::Ids(ids) => ids,
+        Encoded::AtLeast(count) => {
+            let message = format!("the text has {count} tokens or more, wanted at most {MOST}");
+            return Err(ApiError::field("prompt", message));
+        }
+    };
     let spelled =
         |id: &u32| String::from_utf8_lossy(&tokenizer.bytes(*id).unwrap_or_default()).into_owned();
     let strings = strings.then(|| ids.iter().map(spelled).collect::<Vec<_>>());

@@ -7,6 +7,7 @@ mod words;
 
 use crate::backend::{self, Chosen};
 use crate::cli::Chat;
+use crate::commands::render_templates;
 use crate::crew::{Crew, first_of};
 use crate::failure::{self, Failure};
 use crate::hub;
@@ -181,7 +182,7 @@ fn read_tokenizer(folder: &Path, vocabulary: usize) -> anyhow::Result<Tokenizer>
 }
 
 fn read_template(folder: &Path) -> anyhow::Result<ChatTemplate> {
-    ChatTemplate::read(folder).map_err(|error| {
+    render_templates::by_this_program(folder).map_err(|error| {
         let hint =
             "a base model has none; `firstlight run MODEL -p TEXT` continues a text without one";
         Failure::hinted(error.to_string(), hint)

@@ -8,6 +8,7 @@ mod sizes;
 use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Serve;
+use crate::commands::render_templates;
 use crate::crew::{Crew, first_of};
 use crate::failure::Failure;
 use crate::hub;
@@ -19,7 +20,7 @@ use crate::stopping;
 use crate::tokenizer;
 use api::{Ended, Texts};
 use lines::{Lines, Listening};
-use models::{ChatTemplate, Model, Tokenizer};
+use models::{Model, Tokenizer};
 use serving::{Build, BuildError, Limits, Named, Service};
 use sizes::Room;
 use std::io::ErrorKind;
@@ -164,7 +165,7 @@ fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
         Failure::hinted(error.to_string(), hint)
     })?;
     tokenizer::check(&tokenizer, vocabulary)?;
-    let template = ChatTemplate::read(folder).map_err(|error| error.to_string());
+    let template = render_templates::by_this_program(folder).map_err(|error| error.to_string());
     let stop_ids = models::stop_ids(folder, Some(&tokenizer))?;
     Ok(Texts { tokenizer, template, stop_ids })
 }

@@ -4,6 +4,7 @@
 
 mod answers;
 mod browsers;
+mod budgets;
 mod client;
 mod ends;
 mod forms;

@@ -82,7 +82,7 @@ fn saying(words: &[&str]) -> TempDir {
 const SENTENCE: [&str; 10] =
     ["▁the", "▁cat", "▁sat", "▁on", ".", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "▁mat"];
 
-/// What `firstlight chat` answers.
+/// The last answer of `firstlight chat`.
 fn chat(folder: &Path, arguments: &[&str]) -> Value {
     let mut command = command(folder, &[&["chat", "m", "--json"], arguments].concat());
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -212,7 +212,7 @@ fn weights(vocabulary: usize, neurons: usize, script: &[u32]) -> Vec<u8> {
         }
         embed.set(id, ONE, 1.0);
     }
-    // Where no neuron fires, the script begins.
+    // If no neuron fires, the script begins.
     if let Some(id) = script.first() {
         head.set(*id as usize, ONE, 16.0);
     }

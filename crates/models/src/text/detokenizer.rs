@@ -106,7 +106,7 @@ impl Chain {
             sequence.get_decoders().iter().for_each(|decoder| self.add(decoder));
         } else if self.join.is_some() {
             match self.text.last_mut() {
-                // What follows a step that waits for the end waits too.
+                // A step that follows one that waits for the end waits too.
                 Some(TextStep::Whole { steps, .. }) => steps.push(Arc::new(decoder.clone())),
                 _ => self.text.extend(TextStep::new(decoder)),
             }
@@ -196,7 +196,7 @@ impl Chain {
     }
 }
 
-/// What a decoder makes of these tokens.
+/// Runs a decoder over these tokens.
 fn decoded(decoder: &DecoderWrapper, tokens: Vec<String>) -> tokenizers::Result<Vec<String>> {
     decoder.decode_chain(tokens)
 }

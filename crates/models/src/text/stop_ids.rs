@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "[EOS]",
     "<eos>",
     "</s>",
-    // Between files, after which a model for code goes on with another one.
+    // Separators of files: a model for code continues with another file.
     "<|fim_pad|>",
     "<fim-pad>",
     "<fim_pad>",
@@ -89,7 +89,7 @@ fn listed(value: &Value) -> Vec<u32> {
 /// The tokenizer's added tokens with names that end answers.
 fn named(tokenizer: &Tokenizer) -> Vec<u32> {
     let has = |name: &str| tokenizer.added_id(name).is_some();
-    // In these formats a message ends so, and the answer goes on with the next one.
+    // In these formats such a token ends a message, and the answer continues with the next one.
     let harmony = has("<|return|>") && has("<|call|>");
     let solar = has("<|flush|>") && (has("<|call|>") || has("<|calls|>"));
     let turns = has("<|tool_response>");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A model's folder in which ids are told by name of file.
+    /// The end tokens of a model with these added tokens and files.
     fn model(tokens: &[&str], files: &[(&str, Value)]) -> Vec<u32> {
         let folder = tempfile::tempdir().unwrap();
         let added = tokens.iter().enumerate().map(|(at, token)| {

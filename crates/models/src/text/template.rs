@@ -6,15 +6,19 @@ mod filters;
 mod json;
 mod methods;
 mod objects;
+mod process;
 mod python;
 mod source;
 mod strftime;
+mod wire;
 
 use crate::gguf::{self, is_gguf};
 use crate::{ModelError, read_json, read_text};
 pub use arguments::call_arguments;
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
+use process::Pool;
+pub use process::{TemplateProcess, render_templates};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -49,10 +53,30 @@ impl Conversation {
 #[derive(Debug)]
 pub struct ChatTemplate {
     path: PathBuf,
+    renderer: Renderer,
+}
+
+/// The place at which templates are rendered.
+#[derive(Debug)]
+enum Renderer {
+    Here(Box<Templates>),
+    Apart(Pool),
+}
+
+/// Parsed templates.
+#[derive(Debug)]
+struct Templates {
     environment: Environment<'static>,
     /// Why a template cannot be parsed, by its name: that matters where it is asked for.
     names: BTreeMap<String, Result<(), String>>,
     /// The special tokens that templates name.
+    tokens: Vec<(&'static str, String)>,
+}
+
+/// A model's templates before they are parsed.
+struct Sources {
+    path: PathBuf,
+    templates: Vec<(String, String)>,
     tokens: Vec<(&'static str, String)>,
 }
 
@@ -70,6 +94,42 @@ impl ChatTemplate {
     /// # Errors
     /// [`ModelError::File`] when there is none.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
+        let Sources { path, templates, tokens } = Sources::read(folder)?;
+        let renderer = Renderer::Here(Box::new(Templates::parse(templates, tokens)));
+        Ok(Self { path, renderer })
+    }
+
+    /// The same, rendered in processes with limits of time and memory: for templates and conversations of unknown origin.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::read`].
+    pub fn read_apart(folder: &Path, process: TemplateProcess) -> Result<Self, ModelError> {
+        let Sources { path, .. } = Sources::read(folder)?;
+        let folder =
+            std::path::absolute(folder).map_err(|error| ModelError::file(folder, error))?;
+        Ok(Self { path, renderer: Renderer::Apart(Pool::new(process, &folder)) })
+    }
+
+    /// A conversation as text.
+    ///
+    /// # Errors
+    /// [`ModelError::Template`] with the template's own words where it refuses the conversation, with those of transformers
+    /// where the conversation cannot be, or with the budget that the template needs more of.
+    pub fn render(&self, conversation: &Conversation) -> Result<String, ModelError> {
+        let rendered = match &self.renderer {
+            Renderer::Here(templates) => templates.render(conversation),
+            Renderer::Apart(pool) => pool.render(conversation),
+        };
+        rendered.map_err(|(what, hint)| ModelError::Template {
+            path: self.path.display().to_string(),
+            what,
+            hint,
+        })
+    }
+}
+
+impl Sources {
+    fn read(folder: &Path) -> Result<Self, ModelError> {
         let (jinja, config) =
             (folder.join("chat_template.jinja"), folder.join("tokenizer_config.json"));
         let in_file = is_gguf(folder);
@@ -128,26 +188,24 @@ impl ChatTemplate {
             let hint = "a base model has none: use -p in place of --chat";
             return Err(ModelError::file(&jinja, what).hinted(hint));
         }
+        Ok(Self { path, templates: found, tokens })
+    }
+}
+
+impl Templates {
+    fn parse(sources: Vec<(String, String)>, tokens: Vec<(&'static str, String)>) -> Self {
         let mut environment = environment::environment();
         let mut names = BTreeMap::new();
-        for (name, text) in found {
+        for (name, text) in sources {
             let parsed = environment.add_template_owned(name.clone(), source::prepared(&text));
             names.insert(name, parsed.map_err(|error| error.to_string()));
         }
-        Ok(Self { path, environment, names, tokens })
+        Self { environment, names, tokens }
     }
 
-    /// A conversation as text.
-    ///
-    /// # Errors
-    /// [`ModelError::Template`] with the template's own words where it refuses the conversation, or with those of transformers
-    /// where the conversation cannot be.
-    pub fn render(&self, conversation: &Conversation) -> Result<String, ModelError> {
-        let wrong = |what: String, hint: &str| ModelError::Template {
-            path: self.path.display().to_string(),
-            what,
-            hint: hint.to_owned(),
-        };
+    /// A conversation as text. The error is what is wrong, and what to do about it.
+    fn render(&self, conversation: &Conversation) -> Result<String, (String, String)> {
+        let wrong = |what: String, hint: &str| (what, hint.to_owned());
         let Conversation { messages, tools, documents, add_generation_prompt, .. } = conversation;
         if messages.is_empty() {
             return Err(wrong("the conversation has no messages".to_owned(), "give at least one"));

@@ -1,3 +1,4 @@
+use super::bounds::{Normalizer, Parts};
 use super::detokenizer::Chain;
 use super::tiktoken;
 use crate::gguf::{self, is_gguf};
@@ -17,6 +18,19 @@ pub struct Tokenizer {
     added: HashMap<u32, AddedToken>,
     /// Special tokens by their content: tokens of the model that are spelled so are left out of texts too.
     special: Arc<HashSet<String>>,
+    normalizer: Normalizer,
+    /// Bytes of a normalized text that a token stands for at most, where all of them are in some token.
+    longest: Option<usize>,
+    vocabulary: usize,
+}
+
+/// A text as tokens, unless it has too many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Encoded {
+    /// All of them.
+    Ids(Vec<u32>),
+    /// How many it has at least.
+    AtLeast(usize),
 }
 
 impl Tokenizer {
@@ -47,11 +61,19 @@ impl Tokenizer {
 
     /// A tokenizer.json's text.
     fn parse(path: &Path, text: &str) -> Result<Self, ModelError> {
-        let parsed = strict_json(text, NonFinite::Numbers).parse::<tokenizers::Tokenizer>();
-        let mut inner = parsed.map_err(|error| {
-            ModelError::file(path, format!("is not a tokenizer: {error}"))
+        let text = strict_json(text, NonFinite::Numbers);
+        let wrong = |what: String| {
+            ModelError::file(path, what)
                 .hinted("download the tokenizer that was published with the weights")
-        })?;
+        };
+        let parts = serde_json::from_str::<Parts>(&text)
+            .map_err(|error| wrong(format!("is not a tokenizer: {error}")))?;
+        let normalizer = parts.normalizer();
+        parts
+            .check_added(&normalizer)
+            .map_err(|reason| wrong(format!("cannot be read: of an added token {reason}")))?;
+        let parsed = text.parse::<tokenizers::Tokenizer>();
+        let mut inner = parsed.map_err(|error| wrong(format!("is not a tokenizer: {error}")))?;
         inner.with_padding(None);
         // Removing truncation cannot fail.
         let _ = inner.with_truncation(None);
@@ -59,12 +81,20 @@ impl Tokenizer {
             inner.get_added_tokens_decoder().into_iter().collect();
         let special = added.values().filter(|token| token.special);
         let special = special.map(|token| token.content.clone()).collect();
+        let tokens = inner.get_vocab(true);
+        let longest = tokens.keys().map(String::len).max().unwrap_or(0).max(1);
+        let has_bytes =
+            tiktoken::byte_alphabet().iter().all(|c| tokens.contains_key(&c.to_string()))
+                || (0..=255).all(|byte| tokens.contains_key(&format!("<0x{byte:02X}>")));
         Ok(Self {
             path: path.to_owned(),
             chain: Chain::new(inner.get_decoder()),
             inner: Arc::new(inner),
             added,
             special: Arc::new(special),
+            normalizer,
+            longest: parts.covers_texts(has_bytes).then_some(longest),
+            vocabulary: tokens.into_values().max().map_or(0, |largest| largest as usize + 1),
         })
     }
 
@@ -86,10 +116,47 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::encode`].
     pub fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>, ModelError> {
+        let wrong =
+            |what: String| ModelError::file(&self.path, format!("cannot encode this: {what}"));
+        self.normalizer.check(text).map_err(wrong)?;
         match self.inner.encode_fast(text, special) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-            Err(error) => Err(ModelError::file(&self.path, format!("cannot encode this: {error}"))),
+            Err(error) => Err(wrong(error.to_string())),
         }
+    }
+
+    /// The same for a text that may have up to so many tokens. A longer one is recognized by its length, or by its beginning,
+    /// before all of it is encoded.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_up_to(
+        &self,
+        text: &str,
+        special: bool,
+        most: usize,
+    ) -> Result<Encoded, ModelError> {
+        // Texts of words have four to six bytes in a token.
+        const BYTES_PER_TOKEN: usize = 16;
+        if let Some(longest) = self.longest {
+            let bytes = text.len() as f64 * self.normalizer.growth.least;
+            let least = (bytes / longest as f64) as usize;
+            if least > most {
+                return Ok(Encoded::AtLeast(least));
+            }
+        }
+        let beginning = most.saturating_mul(BYTES_PER_TOKEN).saturating_add(1 << 12);
+        if text.len() > beginning {
+            let beginning = &text[..text.floor_char_boundary(beginning)];
+            // The last word may be cut, and its tokens others.
+            let words =
+                beginning.rfind(char::is_whitespace).map_or(beginning, |at| &beginning[..at]);
+            let count = self.encode_with(words, special)?.len();
+            if count > most.saturating_add(most / 8 + 16) {
+                return Ok(Encoded::AtLeast(count));
+            }
+        }
+        self.encode_with(text, special).map(Encoded::Ids)
     }
 
     /// The text of token ids, special tokens left out.
@@ -149,8 +216,7 @@ impl Tokenizer {
 
     /// The largest token id and one: a model's vocabulary is no smaller.
     pub fn vocabulary(&self) -> usize {
-        let ids = self.inner.get_vocab(true).into_values();
-        ids.max().map_or(0, |largest| largest as usize + 1)
+        self.vocabulary
     }
 
     /// Text as tokens come.
@@ -238,6 +304,57 @@ mod tests {
             "pad_id": 1, "pad_type_id": 0, "pad_token": "b",
         });
         assert_eq!(read(&[("truncation", truncation), ("padding", padding)]), all);
+    }
+
+    #[test]
+    fn long_texts_are_counted_before_they_are_encoded() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |tokenizer: &serde_json::Value| {
+            std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+            Tokenizer::read(folder.path()).unwrap()
+        };
+        let made: serde_json::Value = tiktoken::convert(&tiktoken::bytes_alone(), None).unwrap();
+        let tokenizer = write(&made);
+        let text = "words and words ".repeat(1 << 16);
+        // The longest token is a special one: `<|reserved_token_511|>`.
+        let least = text.len() / 22;
+        assert_eq!(tokenizer.encode_up_to(&text, false, 4096).unwrap(), Encoded::AtLeast(least));
+        // Fewer than the length allows: the beginning tells.
+        let beginning = tokenizer.encode_up_to(&text, false, 50_000).unwrap();
+        assert!(matches!(beginning, Encoded::AtLeast(800_000..805_000)), "{beginning:?}");
+        let few = tokenizer.encode_up_to("words", false, 5).unwrap();
+        assert_eq!(few, Encoded::Ids(tokenizer.encode("words").unwrap()));
+        // If characters may be dropped, the beginning is encoded.
+        let dropping = write(&json!({
+            "version": "1.0", "added_tokens": [],
+            "model": { "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] },
+        }));
+        let spaces = " ".repeat(1 << 17);
+        let dropped = dropping.encode_up_to(&spaces, false, 4096).unwrap();
+        assert_eq!(dropped, Encoded::Ids(Vec::new()));
+        let letters = "ab ".repeat(1 << 17);
+        assert!(matches!(
+            dropping.encode_up_to(&letters, false, 4096).unwrap(),
+            Encoded::AtLeast(_)
+        ));
+    }
+
+    #[test]
+    fn a_normalizer_that_multiplies_added_tokens_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let double = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aa" });
+        let made = json!({
+            "version": "1.0",
+            "normalizer": { "type": "Sequence", "normalizers": vec![double; 60] },
+            "added_tokens": [{
+                "id": 2, "content": "a", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": true, "special": false,
+            }],
+            "model": { "type": "BPE", "vocab": { "b": 0 }, "merges": [] },
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), made.to_string()).unwrap();
+        let error = Tokenizer::read(folder.path()).err().unwrap().to_string();
+        assert!(error.contains("of an added token the normalizer makes"), "{error}");
     }
 
     #[test]

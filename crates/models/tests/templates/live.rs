@@ -69,7 +69,11 @@ fn ask(home: &Path, templates: &BTreeMap<String, String>, conversations: &[Strin
 fn templates(home: &Path) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> =
         HERE.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-    for file in std::fs::read_dir(home.join("templates")).unwrap() {
+    let fetched = [
+        Some(home.join("templates")),
+        std::env::var_os("FIRSTLIGHT_MORE_TEMPLATES").map(PathBuf::from),
+    ];
+    for file in fetched.iter().flatten().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "jinja") {
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -1,9 +1,10 @@
 //! What `run` was asked, as token ids.
 
 use crate::cli::Run;
+use crate::commands::render_templates;
 use crate::failure::Failure;
 use crate::tokenizer;
-use models::{ChatTemplate, Conversation, Json, Message, Tokenizer};
+use models::{Conversation, Json, Message, Tokenizer};
 use std::path::Path;
 
 /// The model's tokenizer; none where token ids are given and there is none.
@@ -36,7 +37,7 @@ pub(super) fn prompts(
             let messages = system.chain([Message::new("user", asked)]).collect();
             let tools = arguments.tools.as_deref().map(read_tools).transpose()?;
             let asked = Conversation { tools, ..Conversation::to_answer(messages) };
-            vec![ChatTemplate::read(folder)?.render(&asked)?]
+            vec![render_templates::by_this_program(folder)?.render(&asked)?]
         }
     };
     let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();

@@ -70,7 +70,7 @@ impl TextStep {
                 }
                 let kept = text.trim_end_matches(*content).len();
                 let ends = (text.len() - kept) / content.len_utf8();
-                // Of these characters, those that came earlier are before the others.
+                // The characters that were held back come before the text.
                 let all = if kept == 0 { *held + ends } else { ends };
                 let shown_before = if kept == 0 { 0 } else { *held };
                 let shown_after = all.saturating_sub(*stop);
@@ -103,7 +103,7 @@ impl TextStep {
         }
     }
 
-    /// What was held back.
+    /// The text that was held back.
     pub(super) fn finish(&mut self) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Strip { .. } => String::new(),
@@ -112,7 +112,7 @@ impl TextStep {
         })
     }
 
-    /// What the step makes of a token's text at the beginning of a text, or in its middle.
+    /// Runs the step on a token's text at the beginning of a text, or in its middle.
     pub(super) fn alone(&self, text: String, first: bool) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Strip { content, start, .. } if first => {

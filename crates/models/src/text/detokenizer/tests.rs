@@ -224,13 +224,13 @@ fn text_is_not_held_back_longer_than_needed() {
     }
 }
 
-/// Of a token between others, and of the first.
+/// For tokens in the middle of a text, and for first tokens.
 #[test]
 fn bytes_of_tokens_make_up_the_text() {
     for decoder in zoo() {
         let (_folder, tokenizer) = tokenizer(TOKENS, &decoder);
         let text = decoder.to_string();
-        // What these make of a token depends on its neighbours, or on the whole text.
+        // In these a token's text depends on its neighbors, or on the whole text.
         let depends = ["CTC", "BPEDecoder", "Regex", "aab", "a b", "the ", r#""String":"""#];
         if depends.iter().any(|word| text.contains(word))
             || text.contains(r#"Fuse"},{"cleanup":true"#)

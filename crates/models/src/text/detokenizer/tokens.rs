@@ -8,7 +8,7 @@ use tokenizers::decoders::strip::Strip;
 /// A step that keeps tokens apart.
 #[derive(Debug, Clone)]
 pub(super) enum TokenStep {
-    /// Each token by itself; the first of a text may differ.
+    /// Maps each token separately; the first of a text may differ.
     Each { decoder: Arc<DecoderWrapper>, begun: bool },
     /// Removes characters from both ends of each token.
     Strip(Strip),
@@ -70,7 +70,7 @@ impl TokenStep {
         }
     }
 
-    /// What the step makes of a token at a text's beginning, or in its middle.
+    /// Runs the step on a token at a text's beginning, or in its middle.
     pub(super) fn alone(&self, token: String, first: bool) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Each { decoder, .. } => {

@@ -9,9 +9,13 @@ use minijinja::{AutoEscape, Environment, Error, Value};
 use std::fmt;
 use time::OffsetDateTime;
 
+/// Instructions that a template may run for a conversation. A message takes some hundreds.
+const INSTRUCTIONS: u64 = 20_000_000;
+
 /// An environment without templates.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
+    environment.set_fuel(Some(INSTRUCTIONS));
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_auto_escape_callback(|_| AutoEscape::None);

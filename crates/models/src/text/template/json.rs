@@ -44,6 +44,12 @@ impl Json {
         self.0.as_str()
     }
 
+    /// A number that is no integer.
+    pub(super) fn as_float(&self) -> Option<f64> {
+        let is_float = self.0.kind() == ValueKind::Number && !self.0.is_integer();
+        is_float.then(|| f64::try_from(self.0.clone()).ok()).flatten()
+    }
+
     /// The values of an array.
     pub fn items(&self) -> Option<Vec<Self>> {
         let array = self.0.kind() == ValueKind::Seq;
@@ -149,6 +155,12 @@ impl From<&str> for Json {
 impl From<String> for Json {
     fn from(text: String) -> Self {
         Self(Value::from(text))
+    }
+}
+
+impl From<f64> for Json {
+    fn from(value: f64) -> Self {
+        Self(Value::from(value))
     }
 }
 

@@ -1,0 +1,26 @@
+//! `firstlight render-templates`, hidden: the process in which a model's chat templates run, with limits of time and memory.
+
+use crate::Outcome;
+use crate::cli::RenderTemplates;
+use crate::own_program::own_program;
+use crate::stopping;
+use models::{ChatTemplate, ModelError, TemplateProcess, render_templates};
+use std::path::Path;
+
+pub(super) fn run(arguments: &RenderTemplates) -> anyhow::Result<Outcome> {
+    // Ctrl-C goes to all processes of a terminal; this one ends when its input does.
+    stopping::not_by_signals()?;
+    render_templates(&arguments.model, std::io::stdin().lock(), std::io::stdout())?;
+    Ok(Outcome::Good)
+}
+
+/// A model's chat templates, which run in processes of this program.
+pub(super) fn by_this_program(folder: &Path) -> Result<ChatTemplate, ModelError> {
+    match own_program() {
+        Some(program) => {
+            let arguments = vec!["render-templates".to_owned()];
+            ChatTemplate::read_apart(folder, TemplateProcess { program, arguments })
+        }
+        None => ChatTemplate::read(folder),
+    }
+}

@@ -1,0 +1,283 @@
+//! Bounds on what a tokenizer makes of a text, from its tokenizer.json: how much longer normalizers make it, and how few tokens it can
+//! have.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The parts of a tokenizer.json that texts are bounded by.
+#[derive(Deserialize)]
+pub(super) struct Parts {
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    #[serde(default)]
+    model: Model,
+}
+
+#[derive(Deserialize, Default)]
+struct Added {
+    #[serde(default)]
+    content: String,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct Model {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    byte_fallback: bool,
+}
+
+/// Bytes of a text after a normalizer: at most `factor` times as many and `more`, and at least `least` times as many.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Growth {
+    pub(super) factor: f64,
+    pub(super) more: f64,
+    pub(super) least: f64,
+}
+
+impl Growth {
+    const NONE: Self = Self { factor: 1.0, more: 0.0, least: 1.0 };
+
+    fn within(factor: f64, least: f64) -> Self {
+        Self { factor, more: 0.0, least }
+    }
+
+    fn then(self, next: Self) -> Self {
+        Self {
+            factor: self.factor * next.factor,
+            more: self.more * next.factor + next.more,
+            least: self.least * next.least,
+        }
+    }
+
+    /// The most bytes that a text of so many has afterwards.
+    pub(super) fn most(self, bytes: usize) -> f64 {
+        self.factor * bytes as f64 + self.more
+    }
+}
+
+/// The insertions of a normalizer.
+#[derive(Debug, Clone)]
+pub(super) struct Normalizer {
+    pub(super) growth: Growth,
+    inserts: Vec<Insert>,
+}
+
+#[derive(Debug, Clone)]
+enum Insert {
+    Before(String),
+    Instead {
+        pattern: String,
+        content: String,
+    },
+    /// By a regular expression, which may match between any two bytes.
+    Anywhere(usize),
+}
+
+/// Bytes of a normalized text that are never refused, and how many times as long as its text any may be.
+const NEVER_TOO_LONG: usize = 8 << 20;
+const TIMES: usize = 4;
+
+impl Normalizer {
+    /// Refuses a text that becomes many times as long.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(super) fn check(&self, text: &str) -> Result<(), String> {
+        let most = NEVER_TOO_LONG.max(text.len().saturating_mul(TIMES));
+        if self.growth.most(text.len()) <= most as f64 {
+            return Ok(());
+        }
+        let mut text = text.to_owned();
+        for insert in &self.inserts {
+            let length = match insert {
+                Insert::Before(prefix) => text.len() + prefix.len(),
+                Insert::Instead { pattern, content } => {
+                    let found = text.matches(pattern.as_str()).count();
+                    text.len() - found * pattern.len() + found.saturating_mul(content.len())
+                }
+                Insert::Anywhere(bytes) => {
+                    text.len().saturating_add((text.len() + 1).saturating_mul(*bytes))
+                }
+            };
+            if length > most {
+                return Err(format!(
+                    "the normalizer makes {} MB or more of this text",
+                    length >> 20
+                ));
+            }
+            match insert {
+                Insert::Before(prefix) => text.insert_str(0, prefix),
+                Insert::Instead { pattern, content } => text = text.replace(pattern, content),
+                // The text that it makes is not known, only how long it is.
+                Insert::Anywhere(_) => {
+                    text.extend(std::iter::repeat_n('\u{1}', length - text.len()))
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flatten(normalizer: &Value, inserts: &mut Vec<Insert>) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match normalizer["type"].as_str().unwrap_or_default() {
+        "Sequence" => list(normalizer, "normalizers").for_each(|one| flatten(one, inserts)),
+        "Prepend" => inserts.push(Insert::Before(text(&normalizer["prepend"]))),
+        "Replace" => {
+            let (pattern, content) =
+                (text(&normalizer["pattern"]["String"]), text(&normalizer["content"]));
+            inserts.push(match pattern.is_empty() {
+                true => Insert::Anywhere(content.len()),
+                false => Insert::Instead { pattern, content },
+            });
+        }
+        _ => {}
+    }
+}
+
+impl Parts {
+    /// Refuses a file whose added tokens, which are normalized when it is read, become too long.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(super) fn check_added(&self, normalizer: &Normalizer) -> Result<(), String> {
+        self.added_tokens.iter().try_for_each(|token| normalizer.check(&token.content))
+    }
+
+    pub(super) fn normalizer(&self) -> Normalizer {
+        let mut inserts = Vec::new();
+        flatten(&self.normalizer, &mut inserts);
+        Normalizer { growth: growth(&self.normalizer), inserts }
+    }
+
+    /// Whether every byte of a normalized text is in some token: nothing is dropped before tokens are made, and nothing that is
+    /// unknown becomes one token with its neighbors.
+    pub(super) fn covers_texts(&self, all_bytes: bool) -> bool {
+        let strips = self.added_tokens.iter().any(|token| token.lstrip || token.rstrip);
+        let known = all_bytes && (self.model.byte_fallback || alphabet(&self.pre_tokenizer));
+        self.model.kind == "BPE" && !strips && known && keeps(&self.pre_tokenizer)
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// How much longer a text may become. Unicode's normal forms lengthen single characters a lot and texts hardly: only what a normalizer
+/// inserts counts in full.
+fn growth(normalizer: &Value) -> Growth {
+    let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
+    match normalizer["type"].as_str().unwrap_or_default() {
+        "Sequence" => list(normalizer, "normalizers").map(growth).fold(Growth::NONE, Growth::then),
+        "Prepend" => Growth { more: length(&normalizer["prepend"]), ..Growth::NONE },
+        "Replace" => {
+            let content = length(&normalizer["content"]);
+            match length(&normalizer["pattern"]["String"]) {
+                // A regular expression, or nothing, may match between any two bytes.
+                0.0 => Growth { factor: 1.0 + content, more: content, least: 0.0 },
+                pattern => {
+                    Growth::within((content / pattern).max(1.0), (content / pattern).min(1.0))
+                }
+            }
+        }
+        "ByteLevel" => Growth::within(2.0, 1.0),
+        "" => Growth::NONE,
+        // Three letters of Hangul, of nine bytes, are one of three.
+        "NFC" => Growth::within(3.0, 1.0 / 3.0),
+        "NFD" => Growth::within(3.0, 1.0),
+        "Lowercase" => Growth::within(2.0, 1.0 / 3.0),
+        "BertNormalizer" => Growth::within(4.0, 0.0),
+        // NFKC, NFKD, a precompiled table, and what removes characters.
+        _ => Growth::within(4.0, 0.0),
+    }
+}
+
+/// Whether texts become GPT-2's alphabet of bytes.
+fn alphabet(pre_tokenizer: &Value) -> bool {
+    match pre_tokenizer["type"].as_str() {
+        Some("ByteLevel") => true,
+        Some("Sequence") => list(pre_tokenizer, "pretokenizers").any(alphabet),
+        _ => false,
+    }
+}
+
+/// Whether a pre-tokenizer cuts a text and leaves nothing out.
+fn keeps(pre_tokenizer: &Value) -> bool {
+    match pre_tokenizer["type"].as_str() {
+        None | Some("ByteLevel" | "Metaspace" | "Digits" | "UnicodeScripts") => true,
+        Some("Split" | "Punctuation") => pre_tokenizer["behavior"] != "Removed",
+        Some("Sequence") => list(pre_tokenizer, "pretokenizers").all(keeps),
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn replace(from: &str, to: &str) -> Value {
+        json!({ "type": "Replace", "pattern": { "String": from }, "content": to })
+    }
+
+    #[test]
+    fn replacements_multiply() {
+        let ten = replace("a", "aaaaaaaaaa");
+        let all = json!({ "type": "Sequence", "normalizers": [ten, ten, { "type": "Prepend", "prepend": "__" }] });
+        assert_eq!(growth(&all), Growth { factor: 100.0, more: 2.0, least: 1.0 });
+        assert_eq!(growth(&all).most(7), 702.0);
+        assert_eq!(growth(&replace("ab", "c")), Growth::within(1.0, 0.5));
+        assert_eq!(growth(&replace("", "xyz")), Growth { factor: 4.0, more: 3.0, least: 0.0 });
+        let regex = json!({ "type": "Replace", "pattern": { "Regex": "x*" }, "content": "ab" });
+        assert_eq!(growth(&regex).factor, 3.0);
+        assert_eq!(growth(&Value::Null), Growth::NONE);
+    }
+
+    #[test]
+    fn texts_that_a_normalizer_multiplies_are_refused() {
+        let normalizer = |steps: Value| {
+            let parts = json!({ "normalizer": { "type": "Sequence", "normalizers": steps } });
+            serde_json::from_value::<Parts>(parts).unwrap().normalizer()
+        };
+        let doubling: Vec<Value> = (0..40).map(|_| replace("a", "aa")).collect();
+        let doubling = normalizer(json!(doubling));
+        assert!(doubling.check("bcd").is_ok());
+        let error = doubling.check("a").unwrap_err();
+        assert_eq!(error, "the normalizer makes 16 MB or more of this text");
+        let name = normalizer(json!([replace("\n", "<|newline|>")]));
+        assert!(name.check(&"a line of words\n".repeat(100_000)).is_ok());
+        assert!(name.check(&"\n".repeat(1_000_000)).is_err());
+        let spaces = normalizer(json!([replace(" ", "▁")]));
+        assert!(spaces.check(&" ".repeat(10_000_000)).is_ok());
+        let regex = json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "x".repeat(1 << 20) });
+        assert!(normalizer(json!([regex])).check("0123456789").is_err());
+    }
+
+    #[test]
+    fn texts_are_covered_where_nothing_is_dropped_or_unknown() {
+        let parts = |value: Value| serde_json::from_value::<Parts>(value).unwrap();
+        let bytes = json!({ "type": "ByteLevel" });
+        let split = |behavior: &str| json!({ "type": "Split", "behavior": behavior });
+        let model = json!({ "type": "BPE" });
+        let covers = |pre: &Value, model: &Value| {
+            parts(json!({ "pre_tokenizer": pre, "model": model })).covers_texts(true)
+        };
+        let both = |first: Value| json!({ "type": "Sequence", "pretokenizers": [first, bytes] });
+        assert!(covers(&bytes, &model) && covers(&both(split("Isolated")), &model));
+        assert!(!covers(&both(split("Removed")), &model));
+        assert!(!covers(&Value::Null, &model) && !covers(&json!({ "type": "Whitespace" }), &model));
+        assert!(covers(&Value::Null, &json!({ "type": "BPE", "byte_fallback": true })));
+        assert!(!covers(&bytes, &json!({ "type": "WordPiece" })));
+        let strips = json!({ "pre_tokenizer": bytes, "model": model, "added_tokens": [{ "content": "x", "lstrip": true }] });
+        assert!(!parts(strips).covers_texts(true));
+    }
+}

@@ -1,0 +1,115 @@
+//! Conversations between processes, a line of JSON each. Floats travel as bits: JSON's decimals need not come back the same.
+
+use super::{Conversation, Json, Message};
+use serde::{Deserialize, Serialize};
+
+/// The key of an object that is a float.
+const FLOAT: &str = "\u{0}float";
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    messages: Vec<Json>,
+    tools: Option<Vec<Json>>,
+    documents: Option<Vec<Json>>,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+    template: Option<String>,
+    kwargs: Vec<(String, Json)>,
+}
+
+/// The result for a conversation.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Reply {
+    Text(String),
+    /// The problem, and what to do about it.
+    Wrong(String, String),
+    /// The budget that was spent; the process ends.
+    Spent(String),
+}
+
+/// A conversation as a line.
+pub(super) fn write(conversation: &Conversation) -> String {
+    let all = |list: &[Json]| list.iter().map(|json| mapped(json, &hidden)).collect::<Vec<_>>();
+    let messages: Vec<Json> =
+        conversation.messages.iter().map(|message| message.json().clone()).collect();
+    let line = Line {
+        messages: all(&messages),
+        tools: conversation.tools.as_deref().map(all),
+        documents: conversation.documents.as_deref().map(all),
+        add_generation_prompt: conversation.add_generation_prompt,
+        continue_final_message: conversation.continue_final_message,
+        template: conversation.template.clone(),
+        kwargs: conversation
+            .kwargs
+            .iter()
+            .map(|(key, value)| (key.clone(), mapped(value, &hidden)))
+            .collect(),
+    };
+    // JSON of JSON always serializes.
+    serde_json::to_string(&line).unwrap_or_default()
+}
+
+/// A conversation of a line.
+pub(super) fn read(line: &str) -> Result<Conversation, String> {
+    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let all = |list: Vec<Json>| list.iter().map(|json| mapped(json, &shown)).collect::<Vec<_>>();
+    let messages = all(line.messages).into_iter().map(Message::from_json);
+    Ok(Conversation {
+        messages: messages.collect::<Option<_>>().ok_or("a message is no object")?,
+        tools: line.tools.map(all),
+        documents: line.documents.map(all),
+        add_generation_prompt: line.add_generation_prompt,
+        continue_final_message: line.continue_final_message,
+        template: line.template,
+        kwargs: line.kwargs.into_iter().map(|(key, value)| (key, mapped(&value, &shown))).collect(),
+    })
+}
+
+fn hidden(json: &Json) -> Option<Json> {
+    let bits = json.as_float()?.to_bits();
+    Some(Json::object([(FLOAT, Json::from(bits.to_string()))]))
+}
+
+fn shown(json: &Json) -> Option<Json> {
+    let bits = json.get(FLOAT)?.as_str()?.parse().ok()?;
+    Some(Json::from(f64::from_bits(bits)))
+}
+
+/// A value with its parts replaced where `replace` has something else for them.
+fn mapped(json: &Json, replace: &dyn Fn(&Json) -> Option<Json>) -> Json {
+    if let Some(other) = replace(json) {
+        other
+    } else if let Some(items) = json.items() {
+        Json::array(items.iter().map(|item| mapped(item, replace)))
+    } else if let Some(entries) = json.entries() {
+        Json::object(entries.into_iter().map(|(key, value)| (key, mapped(&value, replace))))
+    } else {
+        json.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_come_back_as_they_were() {
+        let json = |text: &str| serde_json::from_str::<Json>(text).unwrap();
+        let numbers = r#"[0.1, 1e300, 2.5, -0.0, 3, 18446744073709551615, {"b": 0.30000000000000004, "a": null}]"#;
+        let conversation = Conversation {
+            messages: vec![
+                Message::new("user", "a\n\u{2028}\"é😀"),
+                Message::from_json(json(r#"{"role": "x", "n": [1.5, {"y": 0.1}]}"#)).unwrap(),
+            ],
+            tools: Some(vec![json(numbers)]),
+            documents: None,
+            add_generation_prompt: true,
+            continue_final_message: false,
+            template: Some("t".to_owned()),
+            kwargs: vec![("k".to_owned(), json("1e-7"))],
+        };
+        let line = write(&conversation);
+        assert!(!line.contains('\n'));
+        assert_eq!(read(&line).unwrap(), conversation);
+    }
+}
