@@ -69,6 +69,8 @@ pub struct Footprint {
     pub caches: u64,
     /// Activations and logits of the largest step, and what an engine works with beside them.
     pub workspace: u64,
+    /// Recorded steps and what they share, at most.
+    pub recorded: u64,
     capacity: Capacity,
 }
 
@@ -131,6 +133,7 @@ impl Footprint {
             states: architecture.state_bytes(holding).saturating_mul(sequences as u64),
             caches: architecture.cache_bytes(holding).saturating_mul(pooled),
             workspace: activations.saturating_add(logits),
+            recorded: 0,
             capacity,
         }
     }
@@ -142,9 +145,15 @@ impl Footprint {
         self
     }
 
+    /// The same with so many bytes for steps that an engine records.
+    #[must_use]
+    pub fn with_recorded(self, recorded: u64) -> Self {
+        Self { recorded, ..self }
+    }
+
     /// The most that is taken at once, in the largest step: what is read of the weights goes to where it stays.
     pub fn peak(&self) -> u64 {
-        [self.states, self.caches, self.workspace]
+        [self.states, self.caches, self.workspace, self.recorded]
             .into_iter()
             .fold(self.weights, u64::saturating_add)
     }
@@ -153,9 +162,13 @@ impl Footprint {
     pub fn told(&self) -> String {
         let [peak, weights, states, caches, workspace] =
             [self.peak(), self.weights, self.states, self.caches, self.workspace].map(byte_count);
-        format!(
+        let mut told = format!(
             "{peak}: weights {weights}, states {states}, caches {caches}, workspace {workspace}"
-        )
+        );
+        if self.recorded > 0 {
+            told += &format!(", recorded steps {}", byte_count(self.recorded));
+        }
+        told
     }
 
     /// Refuses what does not fit.

@@ -4,6 +4,7 @@
 //! [`Cuda`] is one open GPU. Memory comes from its [`Stream`]s, work goes to them, and every launch is counted in the
 //! device's [`crate::Launches`] where the driver accepted it.
 
+mod arena;
 mod args;
 mod bundle;
 mod cache;

@@ -297,6 +297,14 @@ fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
     let states = |fit: &serde_json::Value| fit["engine_on_gpus"]["states_bytes"].as_u64().unwrap();
     // 36 layers of 64 heads of 64 channels by 128.
     assert_eq!(states(&wide) - states(&narrow), 4 * 36 * 2 * 64 * 64 * 128);
+    // Memory for recorded steps is counted on GPUs, which alone record them.
+    let bytes = |on: &str, key: &str| wide[on][key].as_u64().unwrap();
+    let parts = ["weights", "states", "caches", "workspace", "recorded_steps"];
+    for (on, recorded) in [("engine_on_gpus", 192 << 20), ("engine", 0)] {
+        assert_eq!(bytes(on, "recorded_steps_bytes"), recorded);
+        let sum: u64 = parts.iter().map(|part| bytes(on, &format!("{part}_bytes"))).sum();
+        assert_eq!(bytes(on, "peak_bytes"), sum, "{on}");
+    }
 }
 
 #[test]

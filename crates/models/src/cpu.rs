@@ -42,6 +42,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     ahead: 1,
     // Sums go over sockets.
     extra: |_, _| 0,
+    recorded: 0,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

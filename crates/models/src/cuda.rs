@@ -16,6 +16,7 @@ mod machine;
 mod moves;
 mod own;
 mod pass;
+mod recent;
 mod run;
 mod save;
 mod share;
@@ -24,21 +25,21 @@ mod states;
 mod weights;
 
 use crate::choice::{Choice, Drawn, token};
-use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
+use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted, holding_on_gpus};
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::saved;
-use crate::{Architecture, ModelError, Saved, StateType};
+use crate::{Architecture, Footprint, LargestStep, ModelError, Saved, StateType};
 use ahead::Ahead;
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
-use device::cuda::{Stream, Swap};
+use device::cuda::{CudaError, Stream, Swap};
 use experts::CudaExperts;
 use facts::BackendKind;
 use kernels::cuda::Plans;
 use kernels::{DType, OpError, Tensor, decoder};
-use pass::Pass;
+use pass::{Pass, device_error};
 use run::{Cache, Common, Run};
 use save::Saves;
 use states::StatePool;
@@ -54,9 +55,9 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     patience: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     states: &[StateType::F32, StateType::Bf16],
-    // Some are chosen while those before them are given out.
-    ahead: 2 * decode::STEPS,
+    ahead: decode::STEPS_IN_FLIGHT,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
+    recorded: decode::RECORDED_BYTES + SMALL_BYTES as u64,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
@@ -94,10 +95,23 @@ struct CudaEngine {
     ahead: Ahead,
     /// Plans of calls that were made before.
     plans: RefCell<Plans>,
+    /// Slots whose states are another sequence's, which are cleared when a sequence begins there from nothing: most begin with a copy.
+    stale: Vec<bool>,
     /// Copies of sequences on the host.
     saves: Saves,
     /// The GPUs over which it is split; behind what was recorded with it.
     ranks: Option<share::Together>,
+}
+
+/// Bytes that are reserved for tensors below 2 MiB, of passes and of recorded steps.
+const SMALL_BYTES: usize = 64 << 20;
+
+/// Takes the memory for activations and logits of the largest pass at once: passes of other sizes each time share it.
+fn reserve(stream: &Stream, of: &Architecture, capacity: Capacity) -> Result<(), CudaError> {
+    let step = LargestStep { tokens: longest(capacity), logits: capacity.sequences };
+    let holding = holding_on_gpus(Storage::Bf16);
+    let workspace = Footprint::new(of, holding, capacity, step).workspace;
+    stream.reserve_transient([SMALL_BYTES, usize::try_from(workspace).unwrap_or(usize::MAX)])
 }
 
 /// Tokens of a pass at most.
@@ -133,6 +147,7 @@ impl CudaEngine {
             Ok::<_, ModelError>((weights.embedding, program, weights.memory))
         })?;
         let (embedding, program, memory) = loaded;
+        reserve(&stream, &architecture, capacity).map_err(|error| failed(device_error(error)))?;
         if let Some(ranks) = &ranks {
             share::warm_up(&ranks.communicator, &stream)?;
         }
@@ -144,11 +159,12 @@ impl CudaEngine {
             device,
             stream,
             pages,
-            decoders: DecodeGraphs::default(),
+            decoders: DecodeGraphs::new(),
             counts: Counts::default(),
             ahead: Ahead::new(courier),
             plans: RefCell::default(),
             saves: Saves::default(),
+            stale: vec![false; capacity.sequences],
             ranks,
         })
     }
@@ -196,13 +212,37 @@ impl CudaEngine {
         let of = [batch.sequences.len(), longest.unwrap_or(1)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), counts.is_some());
         if !self.decoders.has(size) {
-            let graph = DecodeGraph::plan(size, counts, self)?;
-            self.decoders.keep(size, graph);
+            self.plan_decoder(size, counts)?;
         }
         let graph = self.decoders.launching(size);
         let graph = graph.ok_or_else(|| ModelError::fault("a recorded step was not kept"))?;
         graph.prepare((batch, before), how, &self.pages, &self.stream).map_err(failed)?;
         Ok(size)
+    }
+
+    /// Plans a step of one token a sequence.
+    fn plan_decoder(&mut self, size: Size, counts: Option<&Tensor>) -> Result<(), ModelError> {
+        let logits = [self.pages.sequences(), self.architecture.vocabulary];
+        let logits = self.decoders.logits(logits, &self.stream).map_err(failed)?;
+        let graph = DecodeGraph::plan(size, counts, &logits, self)?;
+        self.decoders.keep(size, graph);
+        Ok(())
+    }
+
+    /// Records a planned step, or its layers alone; whether it was not.
+    fn record(&mut self, size: Size, layers_alone: bool) -> Result<bool, ModelError> {
+        let Self { decoders, device, stream, .. } = self;
+        let graph = decoders.get(size);
+        let graph = graph.ok_or_else(|| ModelError::fault("a recorded step was not kept"))?;
+        let new = match layers_alone {
+            true => graph.record_layers(device, stream),
+            false => graph.record(device, stream),
+        };
+        let new = new.map_err(failed)?;
+        if new {
+            decoders.trim();
+        }
+        Ok(new)
     }
 
     /// A graph that is kept.
@@ -220,6 +260,7 @@ impl CudaEngine {
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
         let size = self.decoder(batch, &before, &[], None)?;
+        self.record(size, true)?;
         let logits = self.graph(size)?.run(&stream).map_err(failed)?;
         logits.rows(0, batch.sequences.len()).map_err(failed)
     }
@@ -234,7 +275,7 @@ impl CudaEngine {
         let (rows, vocabulary) = (how.len(), self.architecture.vocabulary);
         if how.iter().all(Option::is_none) {
             // Who counts on the time that a step takes is not to think that this one took none.
-            self.stream.synchronize().map_err(|error| failed(pass::device_error(error)))?;
+            self.stream.synchronize().map_err(|error| failed(device_error(error)))?;
             return Ok(vec![Drawn::default(); rows]);
         }
         let counts = self.counts(how, slots)?;
@@ -272,7 +313,19 @@ impl CudaEngine {
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         self.saves.land(&batch.sequences).map_err(failed)?;
+        self.clear_stale(batch)?;
         self.pages.grow(&batch.lengths())
+    }
+
+    /// Clears the states of the slots in which a batch's sequences begin.
+    fn clear_stale(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        for slot in batch.slots().filter(|slot| self.pages.is_empty(*slot)) {
+            if std::mem::take(&mut self.stale[slot]) {
+                let mut pools = self.memory.states.iter();
+                pools.try_for_each(|pool| pool.reset(&self.stream, slot)).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -308,20 +361,13 @@ impl Engine for CudaEngine {
     }
 
     /// Plans the step, as it is without penalties, or records what is planned.
-    fn prepare(
-        &mut self,
-        sequences: usize,
-        tokens: usize,
-        several: bool,
-    ) -> Result<bool, ModelError> {
+    fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<bool, ModelError> {
         let of = [sequences, Pages::blocks_for(tokens)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), false);
-        let stream = self.stream.clone();
-        if let Some(graph) = self.decoders.get(size) {
-            return graph.record(several, &stream).map_err(failed);
+        if self.decoders.has(size) {
+            return self.record(size, false);
         }
-        let graph = DecodeGraph::plan(size, None, self)?;
-        self.decoders.keep(size, graph);
+        self.plan_decoder(size, None)?;
         Ok(true)
     }
 
@@ -352,18 +398,17 @@ impl Engine for CudaEngine {
         &mut self,
         batch: &Batch,
         how: &[Option<Choice<'_>>],
-        count: usize,
         more: bool,
     ) -> Result<bool, ModelError> {
-        if count > decode::STEPS || !self.by_itself(batch, how) {
+        if !self.by_itself(batch, how) {
             return Ok(false);
         }
-        self.begin(batch, how, count, count + usize::from(more))?;
+        self.begin(batch, how, 1 + usize::from(more))?;
         Ok(true)
     }
 
-    fn choose_more(&mut self, count: usize, more: bool) -> Result<bool, ModelError> {
-        self.go_on(count, more)
+    fn choose_more(&mut self, more: bool) -> Result<bool, ModelError> {
+        self.go_on(more)
     }
 
     fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
@@ -377,6 +422,7 @@ impl Engine for CudaEngine {
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         self.saves.land(&[from, to]).map_err(failed)?;
         let copied = self.pages.fork(from, to, keep)?;
+        self.stale[to] = false;
         // The pages decide what is read of the caches.
         let mut pools = self.memory.states.iter();
         pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)?;
@@ -401,6 +447,18 @@ impl Engine for CudaEngine {
         self.saves.reserve(&self.device, bytes).map_err(failed)
     }
 
+    fn can_save(&self, sequence: usize) -> bool {
+        self.saves.is_ready_for(self.bytes_of(self.pages.len(sequence)))
+    }
+
+    fn has_arrived(&mut self, sequence: usize) -> bool {
+        self.saves.has_arrived(sequence)
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        self.saves.bytes_per_second()
+    }
+
     fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
         self.saves.land(&[sequence]).map_err(failed)?;
         let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
@@ -415,19 +473,17 @@ impl Engine for CudaEngine {
         let copy = saved.copy()?;
         self.saves.land(&[to]).map_err(failed)?;
         self.pages.take_up(to, saved.tokens())?;
+        self.stale[to] = false;
         let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
         self.saves.restore(copy, to, &parts).map_err(failed)
     }
 
     fn reset(&mut self, sequence: usize) {
-        // As below.
+        // A device that fails here fails at the next step as well, which says so.
         let _ = self.saves.land(&[sequence]);
         self.ahead.leave(sequence);
         self.pages.release(sequence);
         self.counts.reset(sequence);
-        for pool in &self.memory.states {
-            // A device that fails here fails at the next step as well, which says so.
-            let _ = pool.reset(&self.stream, sequence);
-        }
+        self.stale[sequence] = true;
     }
 }

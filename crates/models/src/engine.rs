@@ -303,18 +303,11 @@ pub trait Engine: Send {
     }
     /// Which blocks of the caches its sequences have.
     fn pages(&self) -> &Pages;
-    /// Makes one more part of what a step by one token of each of so many sequences needs, the longest of which has so many tokens
-    /// then, or by `several` tokens that are chosen at once; whether one was not there. A step makes what is missing itself, and
-    /// takes longer.
+    /// Plans or records a step by one token of so many sequences, of up to so many tokens; whether that was missing.
     ///
     /// # Errors
     /// What the device says.
-    fn prepare(
-        &mut self,
-        _sequences: usize,
-        _tokens: usize,
-        _several: bool,
-    ) -> Result<bool, ModelError> {
+    fn prepare(&mut self, _sequences: usize, _tokens: usize) -> Result<bool, ModelError> {
         Ok(false)
     }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
@@ -339,9 +332,8 @@ pub trait Engine: Send {
     ) -> Result<Vec<Drawn>, ModelError> {
         choose_by_steps(self, batch, how, count)
     }
-    /// Begins what [`Engine::choose`] does, and comes back before it is done; whether the engine can, which it cannot by default.
-    /// `more` where [`Engine::choose_more`] is to follow: then the sequences have place for a token more meanwhile.
-    ///
+    /// Begins to choose one token of each sequence, as [`Engine::choose`] does, and returns before it is chosen; whether the engine can,
+    /// which it cannot by default. `more` where [`Engine::choose_more`] is to follow: then the sequences get place for a token more.
     /// Until [`Engine::chosen`] has given everything, no sequence of these may be advanced, copied or kept otherwise. One that is
     /// reset meanwhile is given no more tokens.
     ///
@@ -351,20 +343,18 @@ pub trait Engine: Send {
         &mut self,
         _batch: &Batch,
         _how: &[Option<Choice<'_>>],
-        _count: usize,
         _more: bool,
     ) -> Result<bool, ModelError> {
         Ok(false)
     }
-    /// Goes on with the same sequences, behind the tokens that are being chosen; whether it does. Not where one of them is known to have
-    /// ended, or there is no place.
+    /// Begins to choose the token after those in flight; whether it does: not where a sequence has ended, or there is no place.
     ///
     /// # Errors
     /// As [`Engine::choose`].
-    fn choose_more(&mut self, _count: usize, _more: bool) -> Result<bool, ModelError> {
+    fn choose_more(&mut self, _more: bool) -> Result<bool, ModelError> {
         Ok(false)
     }
-    /// Waits for the tokens that were begun first of those that were not given yet: of each sequence, up to the one that ends it.
+    /// Waits for the oldest tokens in flight, one of each sequence; none of a sequence that has ended.
     ///
     /// # Errors
     /// As [`Engine::choose`], also where nothing was begun.
@@ -400,6 +390,18 @@ pub trait Engine: Send {
     fn reserve(&mut self, _bytes: u64) -> Result<(), ModelError> {
         Ok(())
     }
+    /// Whether [`Engine::save`] of a sequence would make neither the device nor the host wait.
+    fn can_save(&self, _sequence: usize) -> bool {
+        true
+    }
+    /// Whether a restored sequence is there: a step that advances it waits for that otherwise.
+    fn has_arrived(&mut self, _sequence: usize) -> bool {
+        true
+    }
+    /// Bytes per second at which copies come back from the host, where that takes time and was measured.
+    fn bytes_per_second(&self) -> Option<f64> {
+        None
+    }
     /// Copies a sequence to the host. The engine goes on at once, and so may the slot: what is copied is the sequence as it is now.
     ///
     /// # Errors
@@ -430,10 +432,12 @@ pub struct EngineKind {
     pub storages: &'static [Storage],
     /// What the states of Mamba-2's scan may be held in.
     pub states: &'static [StateType],
-    /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
+    /// Decoding steps that are best in flight: 1 where the device waits for the host after each.
     pub ahead: usize,
     /// Bytes beside weights, states, caches and activations: what ranks of a split model hand to one another, and keys brought together.
     pub(crate) extra: fn(&Architecture, Capacity) -> u64,
+    /// Bytes of recorded steps at most.
+    pub(crate) recorded: u64,
     pub(crate) open: Open,
 }
 
@@ -461,7 +465,8 @@ impl EngineKind {
         capacity: Capacity,
         step: LargestStep,
     ) -> Footprint {
-        Footprint::new(of, holding, capacity, step).with_extra((self.extra)(of, capacity))
+        let footprint = Footprint::new(of, holding, capacity, step);
+        footprint.with_extra((self.extra)(of, capacity)).with_recorded(self.recorded)
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod admission;
 mod ahead;
+mod copy_cost;
 mod event;
 mod failed;
 mod guide;
@@ -49,8 +50,8 @@ pub struct StepBudget {
     /// How long such a step may take, for which the tokens of others wait: where it would take longer, fewer tokens are read. Up to
     /// three times as long, with as many times the tokens, where many prompts are read.
     pub patience: Duration,
-    /// Most tokens that the device chooses by itself before they are given out, where no request waits, is kept to a form or wants
-    /// logits. The first two tokens of a sequence are given out at once in any case.
+    /// Most decoding steps in flight, where no request waits, has a grammar or wants logits. The tokens of each are delivered when it
+    /// ends. The first two tokens of a sequence are steps of their own in any case.
     pub ahead: usize,
 }
 
@@ -409,15 +410,15 @@ impl<'e> Scheduler<'e> {
         Ok(())
     }
 
-    /// Tokens that are chosen in the next decoding pass before one is given out.
+    /// Decoding steps that may be in flight at once from now on.
     fn ahead(&self, who: &[usize]) -> usize {
         let others = !self.waiting.is_empty() || who.len() < self.running.len();
         if others || who.iter().any(|at| self.running[*at].keeps()) {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
-        // One is under way while another one is given out, however long they take.
-        let mut count = least.min(self.budget.ahead).min(self.pace.burst().max(2)).max(1);
+        // While one is delivered another one runs, however long they take.
+        let mut count = least.min(self.budget.ahead).min(self.pace.in_flight()).max(1);
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }

@@ -163,6 +163,7 @@ functions! {
     graph_destroy = b"cuGraphDestroy" (Handle);
     graph_exec_destroy = b"cuGraphExecDestroy" (Handle);
     event_create = b"cuEventCreate" (*mut Handle, c_uint);
+    event_query = b"cuEventQuery" (Handle);
     event_destroy = b"cuEventDestroy_v2" (Handle);
     event_record = b"cuEventRecord" (Handle, Handle);
     event_synchronize = b"cuEventSynchronize" (Handle);

@@ -6,6 +6,9 @@ use super::driver::Handle;
 use super::{CudaError, Stream};
 use std::sync::Arc;
 
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: i32 = 600;
+
 /// A point in a stream's work.
 #[derive(Debug)]
 pub struct Event {
@@ -50,6 +53,19 @@ impl Event {
         // SAFETY: the event lives.
         let code = unsafe { (driver.event_synchronize)(self.raw) };
         self.context.check("cuEventSynchronize", code)
+    }
+
+    /// Whether the work before it is done; the host does not wait.
+    ///
+    /// # Errors
+    /// What went wrong in that work.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: the event lives.
+        match unsafe { (driver.event_query)(self.raw) } {
+            NOT_READY => Ok(false),
+            code => self.context.check("cuEventQuery", code).map(|()| true),
+        }
     }
 
     /// Milliseconds of GPU time from this event to a later one; waits for both.

@@ -34,26 +34,50 @@ impl Stream {
     /// # Errors
     /// [`CudaError::OutOfMemory`], or another error of the driver.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, CudaError> {
+        self.buffer(bytes, false)
+    }
+
+    /// A buffer whose content passes from one piece of this stream's work to the next ones, and is not read after other work was given:
+    /// of what was reserved ([`Stream::reserve_transient`]), else as [`Stream::allocate`]. A graph that was recorded over the same memory
+    /// writes to it whenever it runs.
+    ///
+    /// # Errors
+    /// As [`Stream::allocate`].
+    pub fn allocate_transient(&self, bytes: usize) -> Result<Buffer, CudaError> {
+        self.buffer(bytes, true)
+    }
+
+    fn buffer(&self, bytes: usize, transient: bool) -> Result<Buffer, CudaError> {
         let context = self.context();
         let driver = context.enter()?;
         let _also_while_recording = driver.relaxed();
         let block = block_bytes(bytes);
         let mut pool = context.pool();
-        let pointer = match pool.take(self.id(), block) {
+        let pointer = match pool.take(self.id(), block, transient) {
             Some(pointer) => pointer,
-            None => pool.allocate(&driver, block).map_err(|code| {
-                if code != OUT_OF_MEMORY {
-                    let failed = context.check("cuMemAlloc", code).err();
-                    return failed.unwrap_or_else(|| CudaError::refused("no memory"));
-                }
-                let (free, total) = context.free_and_total();
-                let held = pool.usage().live;
-                CudaError::OutOfMemory { asked: bytes as u64, free, total, held }
-            })?,
+            None => pool
+                .allocate(&driver, self.id(), block, transient)
+                .map_err(|code| no_memory(context, pool.usage().live, (code, bytes)))?,
         };
         drop(pool);
         let block = Block { stream: self.clone(), pointer, bytes, owned: true };
         Ok(Buffer { block: Arc::new(block), pointer, bytes, operand: None })
+    }
+
+    /// Takes so much memory for this stream's transient buffers from now on, of small ones (below 2 MiB) and of large ones. It serves any
+    /// mix of sizes that fits and stays until the context ends; where it is too short, more is taken.
+    ///
+    /// # Errors
+    /// As [`Stream::allocate`].
+    pub fn reserve_transient(&self, [small, large]: [usize; 2]) -> Result<(), CudaError> {
+        let context = self.context();
+        let driver = context.enter()?;
+        let mut pool = context.pool();
+        for (bytes, is_large) in [(small, false), (large, true)] {
+            pool.reserve(&driver, self.id(), bytes.max(1), is_large)
+                .map_err(|code| no_memory(context, pool.usage().live, (code, bytes)))?;
+        }
+        Ok(())
     }
 
     /// A buffer with these bytes. The source may be reused at once.
@@ -62,6 +86,16 @@ impl Stream {
     /// As [`Stream::allocate`].
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer, CudaError> {
         let buffer = self.allocate(bytes.len())?;
+        self.write(&buffer, bytes)?;
+        Ok(buffer)
+    }
+
+    /// The same for a transient buffer.
+    ///
+    /// # Errors
+    /// As [`Stream::allocate`].
+    pub fn upload_transient(&self, bytes: &[u8]) -> Result<Buffer, CudaError> {
+        let buffer = self.allocate_transient(bytes.len())?;
         self.write(&buffer, bytes)?;
         Ok(buffer)
     }
@@ -218,7 +252,23 @@ impl Stream {
     }
 }
 
+fn no_memory(context: &Context, held: u64, (code, asked): (i32, usize)) -> CudaError {
+    if code != OUT_OF_MEMORY {
+        let failed = context.check("cuMemAlloc", code).err();
+        return failed.unwrap_or_else(|| CudaError::refused("no memory"));
+    }
+    let (free, total) = context.free_and_total();
+    CudaError::OutOfMemory { asked: asked as u64, free, total, held }
+}
+
 impl Buffer {
+    /// Whether its memory stays this context's when it is dropped, for other transient buffers of the same stream
+    /// ([`Stream::reserve_transient`]). A recorded graph that writes to it before it reads needs not hold it: the graph runs in the
+    /// order of the stream, as they do.
+    pub fn is_transient(&self) -> bool {
+        self.block.owned && self.context().pool().is_reserved(self.block.pointer)
+    }
+
     /// Memory of another library on a stream's GPU.
     pub(super) fn borrowed(stream: &Stream, pointer: DevicePointer, bytes: usize) -> Self {
         let block = Block { stream: stream.clone(), pointer, bytes, owned: false };

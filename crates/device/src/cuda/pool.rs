@@ -1,7 +1,8 @@
 //! The caching allocator: blocks that buffers give back are kept for the next buffer of their size, because asking
-//! the driver synchronises the whole GPU.
+//! the driver synchronises the whole GPU. A stream that has arenas takes its transient blocks from these.
 #![allow(unsafe_code)] // Calls of the driver.
 
+use super::arena::{Arenas, LARGE};
 use super::driver::{DevicePointer, Driver, OUT_OF_MEMORY};
 use std::collections::BTreeMap;
 
@@ -20,13 +21,16 @@ pub struct MemoryUse {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     kept: BTreeMap<(u64, usize), Vec<DevicePointer>>,
+    arenas: Arenas,
     usage: MemoryUse,
 }
 
 /// Small blocks are multiples of this, which is also the alignment that every block has.
 const SMALL_STEP: usize = 512;
 /// Blocks from this size on are multiples of it: the driver hands memory out in pages of 2 MiB.
-const LARGE_STEP: usize = 2 << 20;
+const LARGE_STEP: usize = LARGE;
+/// Bytes by which the arenas of a stream grow, of small blocks and of large ones, where they are too short.
+const GROWTH: [usize; 2] = [16 << 20, 64 << 20];
 
 /// The size of the block that serves a buffer.
 pub(super) fn block_bytes(bytes: usize) -> usize {
@@ -35,29 +39,76 @@ pub(super) fn block_bytes(bytes: usize) -> usize {
 }
 
 impl Pool {
-    /// A kept block of exactly this size that the stream gave back.
-    pub(super) fn take(&mut self, stream: u64, block: usize) -> Option<DevicePointer> {
-        let pointer = self.kept.get_mut(&(stream, block))?.pop()?;
+    /// A block of an arena, or a kept one of exactly this size that the stream gave back.
+    pub(super) fn take(
+        &mut self,
+        stream: u64,
+        block: usize,
+        transient: bool,
+    ) -> Option<DevicePointer> {
+        let pointer = match transient && self.arenas.serves(stream, block) {
+            true => self.arenas.take(stream, block)?,
+            false => self.kept.get_mut(&(stream, block))?.pop()?,
+        };
         self.usage.kept -= block as u64;
         self.count(block);
         Some(pointer)
     }
 
-    /// A new block from the driver; the driver's code when it has none.
-    pub(super) fn allocate(&mut self, driver: &Driver, block: usize) -> Result<DevicePointer, i32> {
-        let mut pointer = 0;
-        // SAFETY: the pointer is to a local that outlives the call.
-        let mut code = unsafe { (driver.allocate)(&raw mut pointer, block) };
-        if code == OUT_OF_MEMORY && self.usage.kept > 0 {
-            self.release_all(driver);
-            // SAFETY: as above.
-            code = unsafe { (driver.allocate)(&raw mut pointer, block) };
+    /// A block from new memory of the driver; the driver's code when it has none.
+    pub(super) fn allocate(
+        &mut self,
+        driver: &Driver,
+        stream: u64,
+        block: usize,
+        transient: bool,
+    ) -> Result<DevicePointer, i32> {
+        if transient && self.arenas.serves(stream, block) {
+            let least = GROWTH[usize::from(block >= LARGE)];
+            // Where there is no more than the block itself, that has to do.
+            let grown = self.reserve(driver, stream, least.max(block), block >= LARGE);
+            grown.or_else(|_| self.reserve(driver, stream, block, block >= LARGE))?;
+            return self.take(stream, block, true).ok_or(OUT_OF_MEMORY);
         }
-        if code != 0 {
-            return Err(code);
-        }
+        let pointer = self.of_driver(driver, block)?;
         self.count(block);
         Ok(pointer)
+    }
+
+    /// Gives a stream arenas for small blocks, or one for large ones.
+    pub(super) fn reserve(
+        &mut self,
+        driver: &Driver,
+        stream: u64,
+        bytes: usize,
+        large: bool,
+    ) -> Result<(), i32> {
+        let mut left = bytes.next_multiple_of(LARGE_STEP);
+        while left > 0 {
+            let bytes = if large { left } else { left.min(GROWTH[0]) };
+            let start = self.of_driver(driver, bytes)?;
+            self.arenas.add(stream, start, bytes, large);
+            self.usage.kept += bytes as u64;
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Whether a block stays the driver's until the context ends.
+    pub(super) fn is_reserved(&self, pointer: DevicePointer) -> bool {
+        self.arenas.has(pointer)
+    }
+
+    fn of_driver(&mut self, driver: &Driver, bytes: usize) -> Result<DevicePointer, i32> {
+        let mut pointer = 0;
+        // SAFETY: the pointer is to a local that outlives the call.
+        let mut code = unsafe { (driver.allocate)(&raw mut pointer, bytes) };
+        if code == OUT_OF_MEMORY && !self.kept.is_empty() {
+            self.release_kept(driver);
+            // SAFETY: as above.
+            code = unsafe { (driver.allocate)(&raw mut pointer, bytes) };
+        }
+        if code == 0 { Ok(pointer) } else { Err(code) }
     }
 
     fn count(&mut self, block: usize) {
@@ -69,14 +120,28 @@ impl Pool {
     pub(super) fn give_back(&mut self, stream: u64, block: usize, pointer: DevicePointer) {
         self.usage.live -= block as u64;
         self.usage.kept += block as u64;
-        self.kept.entry((stream, block)).or_default().push(pointer);
+        if !self.arenas.give_back(pointer, block) {
+            self.kept.entry((stream, block)).or_default().push(pointer);
+        }
     }
 
-    /// Returns every kept block to the driver.
+    /// Returns every kept block outside arenas to the driver.
+    fn release_kept(&mut self, driver: &Driver) {
+        for ((_, block), pointers) in std::mem::take(&mut self.kept) {
+            for pointer in pointers {
+                // SAFETY: the block came from the driver and no buffer has it; freeing waits for work that still uses it.
+                unsafe { (driver.free)(pointer) };
+                self.usage.kept -= block as u64;
+            }
+        }
+    }
+
+    /// Returns everything to the driver: the context ends, and no buffer and no graph is left.
     pub(super) fn release_all(&mut self, driver: &Driver) {
-        for pointer in std::mem::take(&mut self.kept).into_values().flatten() {
-            // SAFETY: the block came from the driver and no buffer has it; freeing waits for work that still uses it.
-            unsafe { (driver.free)(pointer) };
+        self.release_kept(driver);
+        for start in std::mem::take(&mut self.arenas).starts() {
+            // SAFETY: as above.
+            unsafe { (driver.free)(start) };
         }
         self.usage.kept = 0;
     }
@@ -110,11 +175,25 @@ mod tests {
         let mut pool = Pool::default();
         pool.count(1024);
         pool.give_back(1, 1024, 77);
-        assert_eq!(pool.take(2, 1024), None);
-        assert_eq!(pool.take(1, 512), None);
+        assert_eq!(pool.take(2, 1024, false), None);
+        assert_eq!(pool.take(1, 512, true), None);
         assert_eq!(pool.usage(), MemoryUse { live: 0, high_water: 1024, kept: 1024 });
-        assert_eq!(pool.take(1, 1024), Some(77));
-        assert_eq!(pool.take(1, 1024), None);
+        assert_eq!(pool.take(1, 1024, true), Some(77), "without an arena");
+        assert_eq!(pool.take(1, 1024, false), None);
         assert_eq!(pool.usage(), MemoryUse { live: 1024, high_water: 1024, kept: 0 });
+    }
+
+    #[test]
+    fn only_transient_blocks_come_from_arenas() {
+        let mut pool = Pool::default();
+        pool.arenas.add(1, 0x1000_0000, 4096, false);
+        pool.usage.kept = 4096;
+        assert_eq!(pool.take(1, 1024, false), None);
+        assert_eq!(pool.take(1, 1024, true), Some(0x1000_0000));
+        assert!(pool.is_reserved(0x1000_0000) && !pool.is_reserved(0x1000_1000));
+        pool.give_back(1, 1024, 0x1000_0000);
+        assert_eq!(pool.take(1, 1024, false), None);
+        assert_eq!(pool.take(1, 4096, true), Some(0x1000_0000));
+        assert_eq!(pool.usage(), MemoryUse { live: 4096, high_water: 4096, kept: 0 });
     }
 }

@@ -1,8 +1,9 @@
 //! Copies of GPU memory on the host, which are made and brought back beside the work of a stream.
 //!
 //! What is saved goes to staging memory on the GPU first, in the order of the work, which may then change it; from there a second
-//! stream copies it to pinned memory. What is brought back goes straight to its place, by the same stream. The host waits for neither:
-//! whatever uses the same pinned memory is given to that one stream, in whose order it is used.
+//! stream copies it to pinned memory. What is brought back goes straight to its place by a third stream, since the link carries both
+//! directions at once. The host waits for neither. A copy back begins when its own save has ended, and a save, which may use the pinned
+//! memory of a dropped copy, begins when the copies back before it have ended.
 #![allow(unsafe_code)] // Copies that are under way while the host goes on.
 
 use super::{Buffer, Cuda, CudaError, Event, PinnedBuffer, Stream};
@@ -27,7 +28,14 @@ const BETWEEN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Swap {
     work: Stream,
-    copies: Stream,
+    /// To the host.
+    out: Stream,
+    /// From the host.
+    back: Stream,
+    /// Where the copies back end that were begun so far, in the order of their stream.
+    brought: Option<Arc<Event>>,
+    /// Bytes per second of the fastest copy back so far.
+    rate: Option<f64>,
     host: Arc<Host>,
     /// Staging memory, and where the copy from it is done.
     staged: Vec<(Buffer, Option<Event>)>,
@@ -58,6 +66,8 @@ struct Free {
 pub struct OnHost {
     chunks: Vec<PinnedBuffer>,
     host: Arc<Host>,
+    /// Where the save has ended.
+    saved: Option<Event>,
 }
 
 /// Memory that copies from the host are on their way to. Nobody may use it before [`Arrival::join`].
@@ -65,7 +75,8 @@ pub struct OnHost {
 #[must_use]
 pub struct Arrival {
     work: Stream,
-    there: Event,
+    began: Event,
+    there: Arc<Event>,
     _parts: Vec<Arc<Buffer>>,
 }
 
@@ -84,12 +95,13 @@ impl Cuda {
             Ok((buffer, None))
         });
         let staged = staged.collect::<Result<_, CudaError>>()?;
-        let copies = self.new_stream()?;
+        let [out, back] = [self.new_stream()?, self.new_stream()?];
         let own = Arc::clone(&host);
         // Without the thread, memory is pinned where it is wanted.
         let pinning = std::thread::Builder::new().name("pinning".to_owned());
         let pinning = pinning.spawn(move || own.pin_all()).ok();
-        Ok(Swap { work: self.stream().clone(), copies, host, staged, next: 0, pinning })
+        let work = self.stream().clone();
+        Ok(Swap { work, out, back, brought: None, rate: None, host, staged, next: 0, pinning })
     }
 }
 
@@ -134,7 +146,8 @@ impl Host {
             };
         }
         let first = free.chunks.len() - count;
-        Some(OnHost { chunks: free.chunks.split_off(first), host: Arc::clone(self) })
+        let chunks = free.chunks.split_off(first);
+        Some(OnHost { chunks, host: Arc::clone(self), saved: None })
     }
 }
 
@@ -142,6 +155,42 @@ impl Swap {
     /// Bytes of host memory that a copy of so many bytes takes.
     pub fn bytes_for(bytes: u64) -> u64 {
         bytes.next_multiple_of(SWAP_CHUNK_BYTES as u64)
+    }
+
+    /// Whether so many bytes can be saved without a wait: neither of the work for staging memory whose copies have not ended, nor of the
+    /// host for memory that is not pinned yet.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn is_ready_for(&self, bytes: u64) -> Result<bool, CudaError> {
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(SWAP_CHUNK_BYTES);
+        if wanted > self.staged.len() || wanted > self.host.free().chunks.len() {
+            return Ok(false);
+        }
+        let next = (0..wanted).map(|at| &self.staged[(self.next + at) % self.staged.len()]);
+        for copied in next.filter_map(|(_, copied)| copied.as_ref()) {
+            if !copied.is_done()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes per second of the fastest copy back so far.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// Takes note of how fast a copy back of so many bytes was, once it has ended.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn time(&mut self, arrival: &Arrival, bytes: u64) -> Result<(), CudaError> {
+        let seconds = arrival.began.millis_until(&arrival.there)? / 1e3;
+        if seconds > 0.0 {
+            self.rate = Some(self.rate.unwrap_or(0.0).max(bytes as f64 / seconds));
+        }
+        Ok(())
     }
 
     /// Copies parts of memory to the host, as the stream's work given so far leaves them; `None` where there is no room. Work that
@@ -152,6 +201,9 @@ impl Swap {
     pub fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<OnHost>, CudaError> {
         let pieces = cut(parts)?;
         let Some(mut saved) = self.host.take(pieces.len()) else { return Ok(None) };
+        if let Some(brought) = self.brought.take() {
+            self.out.wait(&brought)?;
+        }
         for (pieces, chunk) in pieces.iter().zip(&mut saved.chunks) {
             let at = self.next % self.staged.len();
             self.next = at + 1;
@@ -164,12 +216,13 @@ impl Swap {
                 self.work.copy(piece, &staged.part(bytes, piece.bytes())?, piece.bytes())?;
                 bytes += piece.bytes();
             }
-            self.copies.wait(&self.work.record()?)?;
-            // SAFETY: a chunk holds as many bytes as a staged one. It goes back to the others at the earliest, all of which this
-            // stream alone copies from and to, and they are freed only behind its end.
-            unsafe { self.copies.start_read(&staged.part(0, bytes)?, chunk)? };
-            *copied = Some(self.copies.record()?);
+            self.out.wait(&self.work.record()?)?;
+            // SAFETY: a chunk holds as many bytes as a staged one. Once it is free again, other saves write to it in the order of this
+            // stream, and copies back read it behind the event below. Chunks are unpinned only after the end of both streams.
+            unsafe { self.out.start_read(&staged.part(0, bytes)?, chunk)? };
+            *copied = Some(self.out.record()?);
         }
+        saved.saved = Some(self.out.record()?);
         Ok(Some(saved))
     }
 
@@ -177,33 +230,49 @@ impl Swap {
     ///
     /// # Errors
     /// [`CudaError::Refused`] when the parts are not as long, or an error of the driver.
-    pub fn restore(&self, saved: &OnHost, parts: &[Arc<Buffer>]) -> Result<Arrival, CudaError> {
+    pub fn restore(&mut self, saved: &OnHost, parts: &[Arc<Buffer>]) -> Result<Arrival, CudaError> {
         let pieces = cut(parts)?;
         if pieces.len() != saved.chunks.len() {
             let (wanted, given) = (pieces.len(), saved.chunks.len());
             let what = format!("{given} saved chunks are no copy of memory of {wanted}");
             return Err(CudaError::refused(what));
         }
-        self.copies.wait(&self.work.record()?)?;
+        self.back.wait(&self.work.record()?)?;
+        if let Some(saved) = &saved.saved {
+            self.back.wait(saved)?;
+        }
+        let back = &self.back;
         let begin = || {
+            let began = back.record()?;
             for (pieces, chunk) in pieces.iter().zip(&saved.chunks) {
                 let mut rest = &chunk[..];
                 for piece in pieces {
                     let (own, behind) = rest.split_at(piece.bytes());
-                    // SAFETY: as in `save`, and the parts are held by what is given back.
-                    unsafe { self.copies.start_write(piece, own)? };
+                    // SAFETY: as in `save`: a save that uses the chunk again waits for the event that is kept below. The parts are held
+                    // by what is given back.
+                    unsafe { back.start_write(piece, own)? };
                     rest = behind;
                 }
             }
-            self.copies.record()
+            Ok((began, back.record()?))
         };
-        // What has begun must not write to memory that somebody else has.
-        let there = begin().inspect_err(|_| drop(self.copies.synchronize()))?;
-        Ok(Arrival { work: self.work.clone(), there, _parts: parts.to_vec() })
+        // What has begun must not write to memory that another sequence has.
+        let (began, there) = begin().inspect_err(|_| drop(self.back.synchronize()))?;
+        let there = Arc::new(there);
+        self.brought = Some(Arc::clone(&there));
+        Ok(Arrival { work: self.work.clone(), began, there, _parts: parts.to_vec() })
     }
 }
 
 impl Arrival {
+    /// Whether it is there: work that waits for it from now on waits for nothing.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        self.there.is_done()
+    }
+
     /// Lets the work given from now on wait for it. So does dropping it.
     ///
     /// # Errors
@@ -233,7 +302,8 @@ impl Drop for Swap {
             let _ = pinning.join();
         }
         // The memory must outlive what reads and writes it. A lost context does neither.
-        let _ = self.copies.synchronize();
+        let _ = self.out.synchronize();
+        let _ = self.back.synchronize();
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) fn comes_back(cuda: &Cuda) {
     let total: usize = LENGTHS.iter().sum();
     assert_eq!(Swap::bytes_for(total as u64), 3 * SWAP_CHUNK_BYTES as u64);
     let mut swap = cuda.swap(7 * SWAP_CHUNK_BYTES as u64).unwrap();
+    // Memory is pinned by another thread, for which nothing has to wait.
+    while !swap.is_ready_for(total as u64).unwrap() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(!swap.is_ready_for(8 * SWAP_CHUNK_BYTES as u64).unwrap(), "there are seven chunks");
     let (one, other) = (drawn(1), drawn(100));
     let parts = uploaded(stream, &one);
     let first = swap.save(&parts).unwrap().unwrap();
@@ -38,8 +43,15 @@ pub(super) fn comes_back(cuda: &Cuda) {
     }
     let second = swap.save(&parts).unwrap().unwrap();
     assert!(swap.save(&parts).unwrap().is_none(), "one chunk is left");
+    assert!(!swap.is_ready_for(total as u64).unwrap());
     let elsewhere = uploaded(stream, &drawn(7));
-    swap.restore(&first, &elsewhere).unwrap().join().unwrap();
+    let arrival = swap.restore(&first, &elsewhere).unwrap();
+    assert!(arrival.is_done().unwrap() && swap.bytes_per_second().is_none());
+    swap.time(&arrival, total as u64).unwrap();
+    // The stand-in's copies take a millisecond.
+    let rate = swap.bytes_per_second().unwrap();
+    assert!((rate / (total as f64 * 1e3) - 1.0).abs() < 1e-6, "{rate}");
+    arrival.join().unwrap();
     assert!(read(stream, &elsewhere) == one);
     swap.restore(&second, &elsewhere).unwrap().join().unwrap();
     assert!(read(stream, &elsewhere) == other);

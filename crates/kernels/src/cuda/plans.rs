@@ -9,15 +9,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Plans that are kept. A prompt's attention has a plan for each length: beyond so many, all are forgotten.
-const MOST: usize = 8192;
+/// Plans of a generation. A prompt's attention has a plan for each length, so that they have to be bounded.
+const MOST: usize = 4096;
 
 /// The plans of one device, and memory for one of them at a time, in the order of a stream.
 #[derive(Debug, Default)]
 pub struct Plans {
-    /// Places in `plans`: a look-up that finds nothing must not keep the map borrowed.
-    kept: HashMap<Box<[u64]>, usize, BuildHasherDefault<Words>>,
-    plans: Vec<Arc<Plan>>,
+    kept: Generations<Arc<Plan>>,
     key: Key,
     scratch: Option<Arc<Buffer>>,
     zeros: Option<Arc<Buffer>>,
@@ -49,19 +47,12 @@ impl Plans {
         device: &Device,
     ) -> Result<&Arc<Plan>, OpError> {
         given.key(&mut self.key);
-        if let Some(at) = self.kept.get(self.key.words()) {
-            return Ok(&self.plans[*at]);
-        }
-        let plan = make(given, device)?;
-        self.made += 1;
-        if self.plans.len() >= MOST {
-            self.kept.clear();
-            self.plans.clear();
-        }
-        let at = self.plans.len();
-        self.kept.insert(self.key.words().into(), at);
-        self.plans.push(Arc::new(plan));
-        Ok(&self.plans[at])
+        let made = &mut self.made;
+        self.kept.find(self.key.words(), MOST, || {
+            let plan = make(given, device)?;
+            *made += 1;
+            Ok(Arc::new(plan))
+        })
     }
 
     /// Plans a call and gives its launches to a stream.
@@ -80,7 +71,9 @@ impl Plans {
         plan.over(&given.inputs, &given.outputs, memory)?.enqueue(stream)
     }
 
-    /// Plans a call whose launches are kept with their memory, to be recorded.
+    /// Plans a call whose launches are kept with their memory, to be recorded. Transient tensors are not held: a step writes to them
+    /// before it reads, in the order of the stream, and so do the other steps that have the same memory. Where the caller reads one
+    /// after the step, it has to hold it.
     ///
     /// # Errors
     /// As [`Plans::of`].
@@ -96,7 +89,8 @@ impl Plans {
         let now = plan.over(&given.inputs, &given.outputs, memory)?.now();
         let tensors = given.inputs.slots().iter().chain(given.outputs.iter());
         let tensors = tensors.filter_map(|(_, _, tensor)| tensor.buffer());
-        let held = tensors.chain(memory.scratch).chain(memory.zeros).cloned().collect::<Vec<_>>();
+        let passing = tensors.chain(memory.scratch).filter(|buffer| !buffer.is_transient());
+        let held = passing.chain(memory.zeros).cloned().collect::<Vec<_>>();
         Ok(Planned::keep(plan, now, held))
     }
 
@@ -109,7 +103,8 @@ impl Plans {
         if short(&self.scratch, wanted.scratch) {
             // The old one first: its memory may serve again.
             self.scratch = None;
-            self.scratch = Some(Arc::new(stream.allocate(wanted.scratch).map_err(named)?));
+            self.scratch =
+                Some(Arc::new(stream.allocate_transient(wanted.scratch).map_err(named)?));
         }
         if short(&self.zeros, wanted.zeros) {
             let zeros = stream.allocate(wanted.zeros).map_err(named)?;
@@ -117,6 +112,58 @@ impl Plans {
             self.zeros = Some(Arc::new(zeros));
         }
         Ok(Memory { scratch: self.scratch.as_ref(), zeros: self.zeros.as_ref() })
+    }
+}
+
+/// Values by key, in two generations: when the younger one is full, the older one is dropped, apart from what was used since.
+#[derive(Debug)]
+struct Generations<V> {
+    young: Generation<V>,
+    old: Generation<V>,
+}
+
+#[derive(Debug)]
+struct Generation<V> {
+    /// Places in `values`: a look-up that finds nothing must not keep the map borrowed.
+    places: HashMap<Box<[u64]>, usize, BuildHasherDefault<Words>>,
+    values: Vec<V>,
+}
+
+impl<V> Default for Generation<V> {
+    fn default() -> Self {
+        Self { places: HashMap::default(), values: Vec::new() }
+    }
+}
+
+impl<V> Default for Generations<V> {
+    fn default() -> Self {
+        Self { young: Generation::default(), old: Generation::default() }
+    }
+}
+
+impl<V: Clone> Generations<V> {
+    /// The value of a key, made where it is not there; a generation has at most so many.
+    fn find<E>(
+        &mut self,
+        key: &[u64],
+        most: usize,
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<&V, E> {
+        if let Some(at) = self.young.places.get(key) {
+            return Ok(&self.young.values[*at]);
+        }
+        let value = match self.old.places.get(key) {
+            Some(at) => self.old.values[*at].clone(),
+            None => make()?,
+        };
+        if self.young.values.len() >= most {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let Generation { places, values } = &mut self.young;
+        let at = values.len();
+        places.insert(key.into(), at);
+        values.push(value);
+        Ok(&values[at])
     }
 }
 
@@ -156,5 +203,30 @@ impl Hasher for Words {
     fn finish(&self) -> u64 {
         // The table takes the upper bits and the lower ones.
         self.0 ^ (self.0 >> 29)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_use_survive_and_the_others_are_bounded() {
+        let mut kept = Generations::<u64>::default();
+        let mut made = 0;
+        for round in 0..1000 {
+            // One key is looked up each time, the others once.
+            for key in [7, 1000 + round] {
+                let found = kept.find(&[key], 16, || {
+                    made += 1;
+                    Ok::<_, ()>(key)
+                });
+                assert_eq!(found, Ok(&key));
+            }
+            assert!(kept.young.values.len() <= 16 && kept.old.values.len() <= 16);
+        }
+        assert_eq!(made, 1001);
+        assert_eq!(kept.find(&[5], 16, || Err("no")), Err("no"));
+        assert_eq!(kept.find(&[5], 16, || Ok::<_, ()>(5)), Ok(&5), "a failure is not kept");
     }
 }

@@ -108,6 +108,15 @@ impl Tensor {
         Self::on_gpu(stream.allocate(bytes).map_err(failed)?, shape, dtype)
     }
 
+    /// The same for content that is not read after other work was given to the stream ([`Stream::allocate_transient`]).
+    ///
+    /// # Errors
+    /// As [`Tensor::allocate`].
+    pub fn transient(stream: &Stream, shape: &[usize], dtype: DType) -> Result<Self, OpError> {
+        let bytes = dtype.bytes_of(shape.iter().product());
+        Self::on_gpu(stream.allocate_transient(bytes).map_err(failed)?, shape, dtype)
+    }
+
     /// A tensor of zeros on a GPU.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! All of it is in the order of one stream. So a slot may be reset, and its blocks be given to others, while the GPU still goes on with
 //! the sequence that had them: what it writes then lies before everything that is asked of it later.
 
-use super::decode::{STEPS, Size};
+use super::decode::Size;
 use super::pass::device_error;
 use super::{CudaEngine, failed};
 use crate::ModelError;
@@ -19,17 +19,12 @@ pub(super) struct Ahead {
     courier: Courier,
     size: Size,
     rows: Vec<Row>,
-    /// Oldest first.
-    parts: VecDeque<Part>,
-    /// Tokens of each that it was told to choose, and those that the caches have place for, from the same one on.
-    told: usize,
+    /// The tokens of each step in flight, oldest first. Each step has its own copy to pinned memory and its own event, so that its
+    /// tokens are delivered when it ends and not when the steps after it do.
+    steps: VecDeque<Fetched>,
+    /// Steps that were launched, and those for which the caches have place, counted from the same one on.
+    launched: usize,
     placed: usize,
-}
-
-/// Steps whose tokens have not been taken.
-struct Part {
-    count: usize,
-    words: Fetched,
 }
 
 /// A sequence.
@@ -46,8 +41,8 @@ struct Row {
 
 impl Ahead {
     pub(super) fn new(courier: Courier) -> Self {
-        let (rows, parts) = (Vec::new(), VecDeque::new());
-        Self { courier, size: Size::default(), rows, parts, told: 0, placed: 0 }
+        let (rows, steps) = (Vec::new(), VecDeque::new());
+        Self { courier, size: Size::default(), rows, steps, launched: 0, placed: 0 }
     }
 
     /// The slot is another sequence's from now on.
@@ -79,12 +74,12 @@ impl CudaEngine {
         how: &[Option<Choice<'_>>],
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
-        self.begin(batch, how, count.min(STEPS), count)?;
-        for first in (STEPS..count).step_by(STEPS) {
-            self.launch(STEPS.min(count - first))?;
+        self.begin(batch, how, count)?;
+        for _ in 1..count {
+            self.launch()?;
         }
         let mut drawn = self.oldest()?;
-        while !self.ahead.parts.is_empty() {
+        while !self.ahead.steps.is_empty() {
             for (all, more) in drawn.iter_mut().zip(self.oldest()?) {
                 all.tokens.extend(more.tokens);
             }
@@ -92,24 +87,25 @@ impl CudaEngine {
         Ok(drawn)
     }
 
-    /// Tells the GPU to choose so many tokens of each, and makes place for `place`.
+    /// Launches a step that chooses a token of each, and makes place for `place` of them.
     pub(super) fn begin(
         &mut self,
         batch: &Batch,
         how: &[Option<Choice<'_>>],
-        count: usize,
         place: usize,
     ) -> Result<(), ModelError> {
-        // What nobody took, nobody wants.
-        self.ahead.parts.clear();
+        // Tokens that were not taken are not wanted.
+        self.ahead.steps.clear();
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         self.saves.land(&batch.sequences).map_err(failed)?;
+        self.clear_stale(batch)?;
         // Blocks for all of them first: the GPU goes from one token to the next by itself.
         let before: Vec<usize> = batch.sequences.iter().map(|slot| self.pages.len(*slot)).collect();
         let more: Vec<_> = batch.sequences.iter().map(|slot| (*slot, place)).collect();
         self.pages.grow(&more)?;
         let counts = self.counts(how, &batch.sequences)?;
         self.ahead.size = self.decoder(batch, &before, how, counts.as_ref())?;
+        self.record(self.ahead.size, false)?;
         let rows = batch.sequences.iter().zip(before).zip(how);
         let row = |((slot, read), how): ((&usize, usize), &Option<Choice<'_>>)| Row {
             slot: *slot,
@@ -119,32 +115,32 @@ impl CudaEngine {
             over: false,
         };
         self.ahead.rows = rows.map(row).collect();
-        (self.ahead.told, self.ahead.placed) = (0, place);
-        self.launch(count)
+        (self.ahead.launched, self.ahead.placed) = (0, place);
+        self.launch()
     }
 
-    /// Lets it choose so many tokens more, for which there is place.
-    fn launch(&mut self, count: usize) -> Result<(), ModelError> {
+    /// Launches the next step, for which there is place, and the copy of its tokens.
+    fn launch(&mut self) -> Result<(), ModelError> {
         let stream = self.stream.clone();
         let graph = self.graph(self.ahead.size)?;
-        graph.launch(count, &stream).map_err(failed)?;
-        let history = graph.history().on().map_err(failed)?.clone();
-        let words = self.ahead.courier.fetch(&history).map_err(device)?;
-        self.ahead.parts.push_back(Part { count, words });
-        self.ahead.told += count;
+        graph.launch(&stream).map_err(failed)?;
+        let chosen = graph.chosen().on().map_err(failed)?.clone();
+        let tokens = self.ahead.courier.fetch(&chosen).map_err(device)?;
+        self.ahead.steps.push_back(tokens);
+        self.ahead.launched += 1;
         Ok(())
     }
 
-    /// Lets it go on behind what it was told last; whether it does.
-    pub(super) fn go_on(&mut self, count: usize, more: bool) -> Result<bool, ModelError> {
-        let Ahead { rows, parts, told, placed, size, .. } = &self.ahead;
-        // The last step of those that are under way already asks where the token behind it lies.
-        let going = !parts.is_empty() && placed > told && rows.iter().all(|row| !row.over);
-        if !going || !(1..=STEPS).contains(&count) {
+    /// Launches the step after those in flight; whether it can.
+    pub(super) fn go_on(&mut self, more: bool) -> Result<bool, ModelError> {
+        let Ahead { rows, steps, launched, placed, size, .. } = &self.ahead;
+        // The last step in flight already reads where the token after it lies.
+        let going = !steps.is_empty() && placed > launched && rows.iter().all(|row| !row.over);
+        if !going {
             return Ok(false);
         }
         let [_, width, _] = *size;
-        let want = (told + count + usize::from(more)).saturating_sub(*placed);
+        let want = (launched + 1 + usize::from(more)).saturating_sub(*placed);
         let slots: Vec<usize> = rows.iter().map(|row| row.slot).collect();
         let lacking: usize = slots.iter().map(|slot| self.pages.lacking(*slot, want)).sum();
         let fits = |slot: &usize| Pages::blocks_for(self.pages.len(*slot) + want) <= width;
@@ -160,31 +156,23 @@ impl CudaEngine {
             let there = self.graph(self.ahead.size)?.table().on().map_err(failed)?.clone();
             self.ahead.courier.send(table.bytes(), &there).map_err(device)?;
         }
-        self.launch(count)?;
+        self.launch()?;
         Ok(true)
     }
 
-    /// Waits for the oldest part, and gives its tokens.
+    /// Waits for the oldest step in flight, and gives its tokens.
     pub(super) fn oldest(&mut self) -> Result<Vec<Drawn>, ModelError> {
-        let part = self.ahead.parts.pop_front();
-        let Part { count, words } =
-            part.ok_or_else(|| ModelError::fault("no tokens are being chosen"))?;
-        let words = self.ahead.courier.take(words).map_err(device)?;
-        let words: Vec<i32> = words.as_chunks().0.iter().copied().map(i32::from_ne_bytes).collect();
-        let (steps, last) = (words.len() / STEPS, self.ahead.parts.is_empty());
+        let step = self.ahead.steps.pop_front();
+        let step = step.ok_or_else(|| ModelError::fault("no tokens are being chosen"))?;
+        let words = self.ahead.courier.take(step).map_err(device)?;
+        let words = words.as_chunks().0.iter().copied().map(i32::from_ne_bytes);
+        let last = self.ahead.steps.is_empty();
         let mut drawn = vec![Drawn::default(); self.ahead.rows.len()];
-        for (at, (row, drawn)) in self.ahead.rows.iter_mut().zip(&mut drawn).enumerate() {
-            if row.over {
-                continue;
-            }
-            let chosen = words.iter().skip(at).step_by(steps.max(1)).take(count);
-            for word in chosen {
-                drawn.tokens.push(token(*word));
-                row.over = token(*word).is_some_and(|token| row.stops.contains(&token));
-                if row.over {
-                    break;
-                }
-            }
+        let rows = self.ahead.rows.iter_mut().zip(&mut drawn);
+        for ((row, drawn), word) in rows.zip(words).filter(|((row, _), _)| !row.over) {
+            let chosen = token(word);
+            drawn.tokens.push(chosen);
+            row.over = chosen.is_some_and(|token| row.stops.contains(&token));
             row.read += drawn.tokens.len();
             if row.counted {
                 self.counts.advance(row.slot, drawn.tokens.len());

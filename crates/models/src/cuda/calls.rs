@@ -162,7 +162,7 @@ impl Run<'_> {
         if let Some(share) = &self.share {
             return self.whole_rows(share, call, size);
         }
-        let logits = self.tensor(&[rows, width], DType::F32)?;
+        let logits = self.logits_tensor([rows, width])?;
         self.call(&call.into([&logits]))?;
         Ok(logits)
     }

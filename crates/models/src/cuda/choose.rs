@@ -72,7 +72,7 @@ impl Chooser {
         packed.push(slots.iter().map(|slot| *slot as i32));
         let masks = masks(how.iter().map(Option::as_ref), vocabulary);
         packed.push(masks.iter().flatten().copied());
-        let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
+        let whole = stream.upload_transient(packed.whole().bytes()).map_err(device_error)?;
         let list =
             |at, shape: &[usize]| Tensor::on_gpu(packed.list(&whole, at)?, shape, DType::I32);
         let (draw, slots) = (list(4, &[rows])?, list(5, &[rows])?);

@@ -1,36 +1,46 @@
 //! A step of one token a sequence as one recorded graph.
 
 use super::pass::{Pass, device_error};
+use super::recent::{Bytes, Recent};
 use super::run::{Piece, Run};
 use super::{CudaEngine, failed};
 use crate::ModelError;
 use crate::choice::Choice;
 use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
-use device::cuda::{Buffer, CudaError, Graph, Stream};
+use device::Device;
+use device::cuda::{Buffer, Cuda, CudaError, Graph, Stream};
 use kernels::{DType, OpError, Tensor};
-use std::collections::BTreeMap;
 
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
 const FEWEST_BLOCKS: usize = 16;
 
-/// Steps of the longer recording. A few are begun while as many are under way: between these the GPU waits for nobody.
-pub(super) const STEPS: usize = 4;
+/// Steps in flight at most: while the host delivers the tokens of one, the GPU works on the next.
+pub(super) const STEPS_IN_FLIGHT: usize = 4;
 
-/// Recorded steps that are kept: one that was not launched for the longest makes room for another one.
-const MOST_GRAPHS: usize = 24;
+/// Bytes that recorded steps may take of the GPU, their tensors and the driver's memory for their graphs: the one that was not launched
+/// for longest makes room for another one.
+pub(super) const RECORDED_BYTES: u64 = 128 << 20;
+
+/// Bytes that a recorded launch is counted as at least: the driver takes memory for graphs in large pieces, and the next graph gets some
+/// of what it took for this one.
+const LAUNCH_BYTES: u64 = 4 << 10;
 
 /// What a step is recorded for: sequences, blocks of each, and whether tokens are counted (0 or 1).
 pub(super) type Size = [usize; 3];
 
 /// Recorded steps.
-#[derive(Default)]
 pub(super) struct DecodeGraphs {
-    graphs: BTreeMap<Size, (DecodeGraph, u64)>,
-    launched: u64,
+    graphs: Recent<Size, DecodeGraph>,
+    /// Logits of the largest step `[rows, vocabulary]`, which all of them write to: they run one after the other.
+    logits: Option<Tensor>,
 }
 
 impl DecodeGraphs {
+    pub(super) fn new() -> Self {
+        Self { graphs: Recent::new(RECORDED_BYTES), logits: None }
+    }
+
     /// The size that is recorded for so many sequences of so many blocks each, where there are so many slots: few sizes, for each
     /// recording takes time and memory of its own.
     pub(super) fn size([sequences, blocks]: [usize; 2], slots: usize, counts: bool) -> Size {
@@ -40,50 +50,70 @@ impl DecodeGraphs {
 
     /// Whether there is one.
     pub(super) fn has(&self, key: Size) -> bool {
-        self.graphs.contains_key(&key)
+        self.graphs.has(key)
     }
 
     /// The one that is there.
     pub(super) fn get(&mut self, key: Size) -> Option<&mut DecodeGraph> {
-        self.graphs.get_mut(&key).map(|(graph, _)| graph)
+        self.graphs.get(key)
     }
 
     /// Keeps one.
     pub(super) fn keep(&mut self, key: Size, graph: DecodeGraph) {
-        while self.graphs.len() >= MOST_GRAPHS {
-            let oldest = self.graphs.iter().min_by_key(|(_, (_, launched))| *launched);
-            let Some(key) = oldest.map(|(key, _)| *key) else { break };
-            self.graphs.remove(&key);
-        }
-        self.graphs.insert(key, (graph, self.launched));
+        self.graphs.keep(key, graph);
     }
 
     /// The one that is to be launched.
     pub(super) fn launching(&mut self, key: Size) -> Option<&mut DecodeGraph> {
-        self.launched += 1;
-        let (graph, launched) = self.graphs.get_mut(&key)?;
-        *launched = self.launched;
-        Some(graph)
+        self.graphs.used(key)
+    }
+
+    /// Evicts what is over the bound, once one of them was recorded. Graphs and their memory may be dropped while they run: the driver
+    /// lets a launch end first, and memory is used again in the order of the stream.
+    pub(super) fn trim(&mut self) {
+        self.graphs.trim();
+    }
+
+    /// Where steps of up to so many rows write their logits.
+    pub(super) fn logits(
+        &mut self,
+        [rows, vocabulary]: [usize; 2],
+        stream: &Stream,
+    ) -> Result<Tensor, OpError> {
+        match &self.logits {
+            Some(logits) => Ok(logits.clone()),
+            None => {
+                let logits = Tensor::allocate(stream, &[rows, vocabulary], DType::F32)?;
+                Ok(self.logits.insert(logits).clone())
+            }
+        }
     }
 }
 
 /// A step of up to so many sequences: planned, and then recorded.
 pub(super) struct DecodeGraph {
-    /// All of a step up to its logits, and the choice of the next tokens with the step to them.
-    step: Option<[Graph; 2]>,
-    /// So many steps, each from the tokens that the one before it chose: recorded once they are wanted, for that takes as much longer.
-    steps: Option<Graph>,
+    /// The layers up to the logits, the choice of the next tokens, and the integers of the step after it.
+    step: Option<Graph>,
+    /// The layers up to the logits alone, for a choice by a mask or one whose logits the host reads. Recorded on first use.
+    layers: Option<Graph>,
     pass: Pass,
     /// The pass's integers.
     integers: Buffer,
     logits: Tensor,
-    /// The tokens that were chosen `[rows]`.
+    /// The tokens that were chosen `[rows]`, until the next launch.
     chosen: Tensor,
-    /// What each step of `steps` chose `[STEPS, rows]`.
-    history: Tensor,
     /// What the graphs launch, over the memory they launch it on; that of the layers first.
     launches: Vec<Piece>,
     of_layers: usize,
+    /// Bytes of tensors that no other step has, and the driver's for what is recorded.
+    own: u64,
+    recorded: u64,
+}
+
+impl Bytes for DecodeGraph {
+    fn bytes(&self) -> u64 {
+        self.own + self.recorded
+    }
 }
 
 impl DecodeGraph {
@@ -92,57 +122,73 @@ impl DecodeGraph {
     pub(super) fn plan(
         [rows, blocks, _]: Size,
         counts: Option<&Tensor>,
+        logits: &Tensor,
         engine: &CudaEngine,
     ) -> Result<Self, ModelError> {
         let (device, stream) = (&engine.device, &engine.stream);
         let (pass, integers) = Pass::recorded([rows, blocks], stream).map_err(failed)?;
-        let mut run = Run::later(device, stream, &pass, engine.common()).map_err(failed)?;
+        let run = Run::later((device, stream), &pass, logits, engine.common());
+        let mut run = run.map_err(failed)?;
         let logits = engine.plan(&mut run, Wanted::Every)?;
         let of_layers = run.kept().map_err(failed)?;
-        let chosen = run.tensor(&[rows], DType::I32).map_err(failed)?;
+        let chosen = Tensor::allocate(stream, &[rows], DType::I32).map_err(failed)?;
         chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
-        let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
         let launches = run.into_kept().map_err(failed)?;
-        let (step, steps) = (None, None);
-        Ok(Self { step, steps, pass, integers, logits, chosen, history, launches, of_layers })
+        let (step, layers) = (None, None);
+        // Other tensors pass from one launch to the next, in memory that all steps share; a persistent kernel's are few.
+        let stream_of_rows = rows * engine.architecture.hidden * size_of::<f32>();
+        let own = (integers.bytes() + stream_of_rows) as u64;
+        let recorded = 0;
+        Ok(Self {
+            step,
+            layers,
+            pass,
+            integers,
+            logits,
+            chosen,
+            launches,
+            of_layers,
+            own,
+            recorded,
+        })
     }
 
-    /// Records what is not recorded yet and brings it to the GPU, which the first launch does otherwise: a step or, where there is
-    /// one and they are wanted, several. Whether there was something.
-    pub(super) fn record(&mut self, several: bool, stream: &Stream) -> Result<bool, OpError> {
-        let had = self.step.is_some();
-        for graph in self.step(stream)?.iter().filter(|_| !had) {
-            graph.upload(stream).map_err(device_error)?;
+    /// Records the step, where it is not; whether it was not.
+    pub(super) fn record(&mut self, device: &Device, stream: &Stream) -> Result<bool, OpError> {
+        if self.step.is_some() {
+            return Ok(false);
         }
-        if !had || !several || self.steps.is_some() {
-            return Ok(!had);
-        }
-        self.steps(stream)?.upload(stream).map_err(device_error)?;
+        self.step = Some(self.captured(self.launches.len(), device, stream)?);
         Ok(true)
     }
 
-    /// One step, recorded.
-    fn step(&mut self, stream: &Stream) -> Result<&[Graph; 2], OpError> {
-        if self.step.is_none() {
-            let (layers, choice) = self.launches.split_at(self.of_layers);
-            let record = |of| capture(stream, |stream| enqueue(of, stream));
-            self.step = Some([record(layers)?, record(choice)?]);
+    /// Records the layers alone, where they are not; whether they were not.
+    pub(super) fn record_layers(
+        &mut self,
+        device: &Device,
+        stream: &Stream,
+    ) -> Result<bool, OpError> {
+        if self.layers.is_some() {
+            return Ok(false);
         }
-        recorded(&self.step)
+        self.layers = Some(self.captured(self.of_layers, device, stream)?);
+        Ok(true)
     }
 
-    /// Several, recorded.
-    fn steps(&mut self, stream: &Stream) -> Result<&Graph, OpError> {
-        if self.steps.is_none() {
-            self.steps = Some(capture(stream, |stream| {
-                (0..STEPS).try_for_each(|at| {
-                    enqueue(&self.launches, stream)?;
-                    self.history.rows(at, 1)?.copy_from(&self.chosen, stream)
-                })
-            })?);
-        }
-        recorded(&self.steps)
+    /// Records so many of the launches and uploads the graph, which its first launch does otherwise.
+    fn captured(
+        &mut self,
+        count: usize,
+        device: &Device,
+        stream: &Stream,
+    ) -> Result<Graph, OpError> {
+        let free = || device.cuda().map_or(0, Cuda::free_bytes);
+        let (launches, before) = (&self.launches[..count], free());
+        let graph = capture(stream, |stream| enqueue(launches, stream))?;
+        graph.upload(stream).map_err(device_error)?;
+        self.recorded += before.saturating_sub(free()).max(count as u64 * LAUNCH_BYTES);
+        Ok(graph)
     }
 
     fn plan_choice(
@@ -167,29 +213,20 @@ impl DecodeGraph {
         self.pass.write(batch, how, pages, (stream, &self.integers))
     }
 
-    /// Runs the step up to its logits, `[rows, vocabulary]`.
-    pub(super) fn run(&mut self, stream: &Stream) -> Result<&Tensor, OpError> {
-        self.step(stream)?[0].launch(stream).map_err(device_error)?;
+    /// Runs the recorded layers up to the logits, `[rows, vocabulary]`, which the next step overwrites.
+    pub(super) fn run(&self, stream: &Stream) -> Result<&Tensor, OpError> {
+        recorded(&self.layers)?.launch(stream).map_err(device_error)?;
         Ok(&self.logits)
     }
 
-    /// Runs so many steps, at most [`STEPS`], each from the tokens that the one before it chose.
-    pub(super) fn launch(&mut self, count: usize, stream: &Stream) -> Result<(), OpError> {
-        if count == STEPS {
-            return self.steps(stream)?.launch(stream).map_err(device_error);
-        }
-        for step in 0..count {
-            for graph in self.step(stream)? {
-                graph.launch(stream).map_err(device_error)?;
-            }
-            self.history.rows(step, 1)?.copy_from(&self.chosen, stream)?;
-        }
-        Ok(())
+    /// Runs the recorded step, from the batch that was written last or from the tokens that the launch before it chose.
+    pub(super) fn launch(&self, stream: &Stream) -> Result<(), OpError> {
+        recorded(&self.step)?.launch(stream).map_err(device_error)
     }
 
-    /// The words of the steps that were launched last, `[STEPS, rows]`.
-    pub(super) fn history(&self) -> &Tensor {
-        &self.history
+    /// The tokens that the last launch chose, `[rows]`.
+    pub(super) fn chosen(&self) -> &Tensor {
+        &self.chosen
     }
 
     /// The blocks of each sequence, `[rows, width]`.

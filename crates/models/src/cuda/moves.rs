@@ -97,7 +97,8 @@ impl Moves {
             return Err(device_error(CudaError::Refused { what }));
         }
         let upload = |list: &[i32]| {
-            stream.upload(Tensor::new(&[list.len()], list.to_vec()).bytes()).map_err(device_error)
+            let list = Tensor::new(&[list.len()], list.to_vec());
+            stream.upload_transient(list.bytes()).map_err(device_error)
         };
         Ok(Self { gather: Arc::new(upload(&plan.gather)?), scatter: upload(&plan.scatter)?, plan })
     }

@@ -98,7 +98,7 @@ impl Run<'_> {
     /// Memory for what this GPU makes of rows.
     pub(super) fn parts(&self, owned: &Owned) -> Result<Parts, OpError> {
         let layout = &owned.layout;
-        let all = self.stream.allocate(layout.bytes()).map_err(device_error)?;
+        let all = self.stream.allocate_transient(layout.bytes()).map_err(device_error)?;
         let squares = layout.squares();
         let squares = squares
             .map(|(rows, bytes)| Tensor::on_gpu(part(&all, bytes)?, &[rows], DType::F32))

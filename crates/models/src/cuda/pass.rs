@@ -150,7 +150,7 @@ impl Pass {
         };
         let groups = groups(batch);
         let packed = pack((batch, &before), &groups, pages, width, 0);
-        let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
+        let whole = stream.upload_transient(packed.whole().bytes()).map_err(device_error)?;
         let known = |group: &Range<usize>| {
             let sequences = &batch.sequences[group.clone()];
             let offsets = &batch.offsets[group.start..=group.end];

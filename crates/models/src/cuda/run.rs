@@ -74,6 +74,8 @@ pub(crate) struct Run<'a> {
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// What was planned, where it is to be recorded.
     kept: Option<RefCell<Kept>>,
+    /// Where logits go, as many rows of it as there are, where that is to be recorded.
+    logits: Option<Tensor>,
     /// What this rank adds, of a split model.
     pub(super) share: Option<Share>,
 }
@@ -86,7 +88,7 @@ impl<'a> Run<'a> {
         pass: &'a Pass,
         Common { architecture, memory, plans, ranks }: Common<'a>,
     ) -> Result<Self, OpError> {
-        let x = Tensor::allocate(stream, &[pass.tokens, architecture.hidden], DType::F32)?;
+        let x = Tensor::transient(stream, &[pass.tokens, architecture.hidden], DType::F32)?;
         Ok(Self {
             device,
             stream,
@@ -99,20 +101,21 @@ impl<'a> Run<'a> {
             plans,
             moves: RefCell::default(),
             kept: None,
+            logits: None,
             share: ranks.map(|ranks| Share::new(ranks, architecture, pass)),
         })
     }
 
-    /// A run that keeps its pieces.
+    /// A run that keeps its pieces. Its logits go to memory of their own, which outlives a step.
     pub(super) fn later(
-        device: &'a Device,
-        stream: &'a Stream,
+        (device, stream): (&'a Device, &'a Stream),
         pass: &'a Pass,
+        logits: &Tensor,
         of: Common<'a>,
     ) -> Result<Self, OpError> {
         let now = Self::now(device, stream, pass, of)?;
         let kept = Kept::new(pass.one_token && pass.tokens == 1 && now.share.is_none());
-        Ok(Self { kept: Some(RefCell::new(kept)), ..now })
+        Ok(Self { kept: Some(RefCell::new(kept)), logits: Some(logits.clone()), ..now })
     }
 
     /// Launches or keeps a call of an op.
@@ -174,7 +177,20 @@ impl<'a> Run<'a> {
     /// A tensor for what goes from one piece to the next. Its memory is used again once it is dropped, in the order of the
     /// stream; what is kept holds it.
     pub(super) fn tensor(&self, shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
-        Tensor::allocate(self.stream, shape, dtype)
+        Tensor::transient(self.stream, shape, dtype)
+    }
+
+    /// Whether it keeps its pieces to be recorded.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// The tensor for a step's logits.
+    pub(super) fn logits_tensor(&self, shape @ [rows, _]: [usize; 2]) -> Result<Tensor, OpError> {
+        match &self.logits {
+            Some(logits) => logits.rows(0, rows),
+            None => self.tensor(&shape, DType::F32),
+        }
     }
 
     /// How many pieces were kept so far.

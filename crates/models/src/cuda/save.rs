@@ -12,8 +12,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Saves {
     swap: Option<Swap>,
-    /// Slots whose memory is on its way from the host. The stream waits for it once somebody wants the slot, not before.
-    arriving: Vec<(usize, Arrival)>,
+    /// Slots whose memory is on its way from the host, and its bytes. The stream waits for it once somebody wants the slot, not before.
+    arriving: Vec<(usize, u64, Arrival)>,
 }
 
 impl Memory {
@@ -73,6 +73,31 @@ impl Saves {
         swap.save(parts).map_err(device_error)
     }
 
+    /// Whether so many bytes can be saved without a wait of the stream or of the host.
+    pub(super) fn is_ready_for(&self, bytes: u64) -> bool {
+        // A device that fails here fails at the next step as well, which says so.
+        self.swap.as_ref().is_some_and(|swap| swap.is_ready_for(bytes).unwrap_or(false))
+    }
+
+    /// Whether what is on its way to a slot is there.
+    pub(super) fn has_arrived(&mut self, slot: usize) -> bool {
+        let Some(swap) = &mut self.swap else { return true };
+        let mut arriving = self.arriving.iter().filter(|(to, ..)| *to == slot);
+        arriving.all(|(_, bytes, arrival)| {
+            // As above.
+            let there = arrival.is_done().unwrap_or(true);
+            if there {
+                let _ = swap.time(arrival, *bytes);
+            }
+            there
+        })
+    }
+
+    /// Bytes per second that come back.
+    pub(super) fn bytes_per_second(&self) -> Option<f64> {
+        self.swap.as_ref()?.bytes_per_second()
+    }
+
     /// Brings a copy back to a slot's memory.
     pub(super) fn restore(
         &mut self,
@@ -80,14 +105,15 @@ impl Saves {
         slot: usize,
         parts: &[Arc<Buffer>],
     ) -> Result<(), OpError> {
-        let swap = self.swap.as_ref().ok_or_else(absent)?;
-        self.arriving.push((slot, swap.restore(copy, parts).map_err(device_error)?));
+        let swap = self.swap.as_mut().ok_or_else(absent)?;
+        let bytes = parts.iter().map(|part| part.bytes() as u64).sum();
+        self.arriving.push((slot, bytes, swap.restore(copy, parts).map_err(device_error)?));
         Ok(())
     }
 
     /// Lets the stream wait for what is on its way to some slots.
     pub(super) fn land(&mut self, slots: &[usize]) -> Result<(), OpError> {
-        let mut landing = self.arriving.extract_if(.., |(slot, _)| slots.contains(slot));
-        landing.try_for_each(|(_, arrival)| arrival.join().map_err(device_error))
+        let mut landing = self.arriving.extract_if(.., |(slot, ..)| slots.contains(slot));
+        landing.try_for_each(|(_, _, arrival)| arrival.join().map_err(device_error))
     }
 }

@@ -220,7 +220,15 @@ impl Run<'_> {
         if let Some(zeros) = &share.zeros {
             return Ok(zeros.clone());
         }
-        let zeros = Tensor::zeros(self.stream, self.x.shape(), DType::F32)?;
+        // Of a recorded step they are zeros whenever it runs.
+        let zeros = match self.is_recorded() {
+            true => Tensor::zeros(self.stream, self.x.shape(), DType::F32)?,
+            false => {
+                let zeros = self.tensor(self.x.shape(), DType::F32)?;
+                zeros.clear(self.stream)?;
+                zeros
+            }
+        };
         share.zeros = Some(zeros.clone());
         Ok(zeros)
     }
@@ -404,7 +412,7 @@ impl Run<'_> {
         let parts = self.tensor(&[ranks, room], DType::F32)?;
         let both = [Arc::clone(own.on()?), Arc::clone(parts.on()?)];
         self.together(share, Called::Gather(both, room))?;
-        let whole = self.tensor(&[rows, vocabulary], DType::F32)?;
+        let whole = self.logits_tensor([rows, vocabulary])?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;
         Ok(whole)

@@ -89,18 +89,16 @@ impl Engine for Led {
         &mut self,
         batch: &Batch,
         how: &[Option<Choice<'_>>],
-        count: usize,
         more: bool,
     ) -> Result<bool, ModelError> {
-        let (batch_of_all, how_of_all) = (batch.clone(), wishes(how));
-        let order = Order::BeginChoosing { batch: batch_of_all, how: how_of_all, count, more };
+        let order = Order::BeginChoosing { batch: batch.clone(), how: wishes(how), more };
         self.ranks.order(&order)?;
-        self.engine.begin_choosing(batch, how, count, more)
+        self.engine.begin_choosing(batch, how, more)
     }
 
-    fn choose_more(&mut self, count: usize, more: bool) -> Result<bool, ModelError> {
-        self.ranks.order(&Order::ChooseMore { count, more })?;
-        self.engine.choose_more(count, more)
+    fn choose_more(&mut self, more: bool) -> Result<bool, ModelError> {
+        self.ranks.order(&Order::ChooseMore { more })?;
+        self.engine.choose_more(more)
     }
 
     fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
@@ -125,14 +123,9 @@ impl Engine for Led {
         self.engine.keep(sequence)
     }
 
-    fn prepare(
-        &mut self,
-        sequences: usize,
-        tokens: usize,
-        several: bool,
-    ) -> Result<bool, ModelError> {
-        self.ranks.order(&Order::Prepare { sequences, tokens, several })?;
-        self.engine.prepare(sequences, tokens, several)
+    fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<bool, ModelError> {
+        self.ranks.order(&Order::Prepare { sequences, tokens })?;
+        self.engine.prepare(sequences, tokens)
     }
 
     fn bytes_of(&self, tokens: usize) -> u64 {
@@ -148,6 +141,20 @@ impl Engine for Led {
         let each = bytes / self.count();
         self.ranks.order(&Order::Reserve(each))?;
         self.engine.reserve(each)
+    }
+
+    /// Of this rank's device; the others, whose parts are as large, wait where theirs is slower.
+    fn can_save(&self, sequence: usize) -> bool {
+        self.engine.can_save(sequence)
+    }
+
+    fn has_arrived(&mut self, sequence: usize) -> bool {
+        self.engine.has_arrived(sequence)
+    }
+
+    /// Of all ranks, whose copies come at once.
+    fn bytes_per_second(&self) -> Option<f64> {
+        Some(self.engine.bytes_per_second()? * self.count() as f64)
     }
 
     fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
@@ -221,12 +228,10 @@ pub fn follow<E: From<ModelError>>(
             (Order::Choose { batch, how, count }, Some(engine)) => {
                 granted(how, |how| engine.choose(&batch, how, count)).map(drop)
             }
-            (Order::BeginChoosing { batch, how, count, more }, Some(engine)) => {
-                granted(how, |how| engine.begin_choosing(&batch, how, count, more)).map(drop)
+            (Order::BeginChoosing { batch, how, more }, Some(engine)) => {
+                granted(how, |how| engine.begin_choosing(&batch, how, more)).map(drop)
             }
-            (Order::ChooseMore { count, more }, Some(engine)) => {
-                engine.choose_more(count, more).map(drop)
-            }
+            (Order::ChooseMore { more }, Some(engine)) => engine.choose_more(more).map(drop),
             (Order::Chosen, Some(engine)) => engine.chosen().map(drop),
             (Order::Reset(sequence), Some(engine)) => {
                 engine.reset(sequence);
@@ -237,8 +242,8 @@ pub fn follow<E: From<ModelError>>(
                 engine.keep(sequence);
                 Ok(())
             }
-            (Order::Prepare { sequences, tokens, several }, Some(engine)) => {
-                engine.prepare(sequences, tokens, several).map(drop)
+            (Order::Prepare { sequences, tokens }, Some(engine)) => {
+                engine.prepare(sequences, tokens).map(drop)
             }
             (Order::Reserve(bytes), Some(engine)) => {
                 // Without memory nothing can be saved, which is said then.

@@ -24,11 +24,9 @@ pub(super) enum Order {
     BeginChoosing {
         batch: Batch,
         how: Vec<Option<Wish>>,
-        count: usize,
         more: bool,
     },
     ChooseMore {
-        count: usize,
         more: bool,
     },
     Chosen,
@@ -42,7 +40,6 @@ pub(super) enum Order {
     Prepare {
         sequences: usize,
         tokens: usize,
-        several: bool,
     },
     Reserve(u64),
     /// Copies a sequence to the host, under a number.

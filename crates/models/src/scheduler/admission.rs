@@ -14,8 +14,8 @@ enum Start {
     Kept(usize),
     /// Behind a snapshot, in this slot.
     Fork(Found, usize),
-    /// Behind a snapshot that is on the host.
-    Copy(Found),
+    /// Behind a snapshot that is on the host, which saves so many tokens compared with what has a slot.
+    Copy(Found, usize),
     /// Behind what it had read itself, which is on the host.
     Own,
 }
@@ -58,7 +58,7 @@ impl Scheduler<'_> {
                 Start::Anew => (0, None),
                 Start::Kept(_) => (pages.len(slot), None),
                 Start::Fork(found, _) => (found.read, None),
-                Start::Copy(found) => (found.read, self.prefixes.copy(found.end)),
+                Start::Copy(found, _) => (found.read, self.prefixes.copy(found.end)),
                 Start::Own => (first.read(), first.saved.as_ref()),
             };
             let least = read + self.prefixes.worth();
@@ -100,7 +100,7 @@ impl Scheduler<'_> {
                 }
                 Start::Own => 0,
                 Start::Anew => self.prefixes.begin(&mut live, None),
-                Start::Fork(found, _) | Start::Copy(found) => {
+                Start::Fork(found, _) | Start::Copy(found, _) => {
                     self.prefixes.begin(&mut live, Some(found))
                 }
             };
@@ -125,16 +125,24 @@ impl Scheduler<'_> {
         if let Some(at) = self.kept.longest(|tokens| live.goes_on_from(tokens)) {
             return Start::Kept(at);
         }
-        match self.prefixes.longest(live) {
-            Some(found) => found.slot.map_or(Start::Copy(found), |slot| Start::Fork(found, slot)),
-            None => Start::Anew,
+        let fork = |found: Found| found.slot.map(|slot| Start::Fork(found, slot));
+        match self.prefixes.longest(live, false) {
+            Some(found) if found.slot.is_none() => {
+                let here = self.prefixes.longest(live, true);
+                let saves = found.read - here.map_or(0, |here| here.read);
+                match self.pays_to_bring(found, saves) {
+                    true => Start::Copy(found, saves),
+                    false => here.and_then(fork).unwrap_or(Start::Anew),
+                }
+            }
+            found => found.and_then(fork).unwrap_or(Start::Anew),
         }
     }
 
     /// Brings what a request begins with from the host to its slot, where it is there. What cannot be brought is read again.
     fn brought(&mut self, live: &mut Live, start: Start) -> Start {
         live.arriving = match start {
-            Start::Copy(found) => self.restore_snapshot(found.end, live.slot),
+            Start::Copy(found, saves) => self.restore_snapshot((found.end, saves), live.slot),
             Start::Own => self.restore_request(live),
             _ => return start,
         };

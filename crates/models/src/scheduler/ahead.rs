@@ -15,7 +15,7 @@ impl Scheduler<'_> {
     pub fn prepare(&mut self) -> bool {
         let steps = self.steady_steps();
         while let Some([sequences, tokens]) = steps.get(self.prepared) {
-            match self.engine.prepare(*sequences, *tokens, self.budget.ahead > 1) {
+            match self.engine.prepare(*sequences, *tokens) {
                 Ok(false) => self.prepared += 1,
                 Ok(true) => return true,
                 Err(_) => self.prepared = steps.len(),
@@ -56,6 +56,6 @@ impl Scheduler<'_> {
         let stays = |live: &&Live| live.decodes();
         let longest = self.running.iter().filter(stays).chain(reading().take(joining));
         let longest = longest.map(Live::tokens).max().unwrap_or(0);
-        self.engine.prepare(decoding + joining, longest + 1, false)
+        self.engine.prepare(decoding + joining, longest + 1)
     }
 }

@@ -3,8 +3,8 @@
 use super::StepBudget;
 use std::time::Duration;
 
-/// How long tokens may be decoded without looking at who waits: what a reader takes for a steady stream.
-const BURST: Duration = Duration::from_millis(20);
+/// How long the steps in flight may take, which a request that arrives waits for.
+const IN_FLIGHT: Duration = Duration::from_millis(10);
 
 /// Tokens that prompts are read by beside sequences that decode, and the fewest where they are bounded by time: rows that a GPU
 /// computes together.
@@ -62,9 +62,14 @@ impl Pace {
         }
     }
 
-    /// Tokens that may be decoded at once.
-    pub(super) fn burst(&self) -> usize {
-        fit(BURST, self.decoding).max(1)
+    /// How long prompts take for each token, where that is known.
+    pub(super) fn reading(&self) -> Option<Duration> {
+        self.reading
+    }
+
+    /// Decoding steps that may be in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        fit(IN_FLIGHT, self.decoding).max(2)
     }
 
     /// What a step that reads so many prompts has: each waits as long for its first token as those who decode for their next, and a

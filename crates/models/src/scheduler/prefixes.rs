@@ -105,12 +105,14 @@ impl Prefixes {
         })
     }
 
-    /// The longest snapshot that a prompt begins with, which leaves something to read.
-    pub(super) fn longest(&self, live: &Live) -> Option<Found> {
+    /// The longest snapshot that a prompt begins with, which leaves something to read; of those with a slot alone where that is asked.
+    pub(super) fn longest(&self, live: &Live, with_slot: bool) -> Option<Found> {
         let (prompt, _) = live.prompt();
         let begins = |snapshot: &Snapshot| {
             let tokens = &snapshot.tokens;
-            tokens.len() < prompt.len() && prompt.starts_with(tokens)
+            (snapshot.slot.is_some() || !with_slot)
+                && tokens.len() < prompt.len()
+                && prompt.starts_with(tokens)
         };
         let found = self.held.iter().filter(|(_, snapshot)| begins(snapshot));
         let longest = found.max_by_key(|(_, snapshot)| snapshot.tokens.len());

@@ -1,5 +1,7 @@
 //! What leaves the engine for the host's memory, and comes back: preempted requests, and snapshots that lose their slots.
 
+use super::copy_cost::{CopyCost, pays_to_bring};
+use super::prefixes::Found;
 use super::{Live, Scheduler};
 use crate::{ModelError, Saved};
 use std::time::{Duration, Instant};
@@ -16,6 +18,8 @@ pub(super) struct Swap {
     copied: u64,
     /// How long this step's copies took to begin. What the device takes for them shows in the passes behind them.
     took: Duration,
+    /// What copies of snapshots cost and gain.
+    cost: CopyCost,
 }
 
 impl Swap {
@@ -87,18 +91,30 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Takes the slot of a snapshot, which the host has from then on where it is worth that.
+    /// Takes the slot of a snapshot. The host has it from then on where that is likely to pay and nothing waits for the copy.
     pub(super) fn evict(&mut self, end: u64) {
-        if let Some(slot) = self.prefixes.slot(end) {
+        if let Some(slot) = self.prefixes.slot(end)
+            && self.prefixes.copy(end).is_none()
+        {
             let bytes = self.engine.bytes_to_save(self.engine.len(slot));
-            if self.prefixes.copy(end).is_none()
+            let rate = self.engine.bytes_per_second();
+            if self.swap.most >= bytes
                 && self.swap.has_time(bytes)
+                && self.engine.can_save(slot)
+                && self.swap.cost.pays_to_save(rate)
                 && let Some(saved) = self.save(slot, self.prefixes.worth_on_host(end))
             {
+                self.swap.cost.saved(bytes, rate);
                 self.prefixes.add_copy(end, saved);
             }
         }
         self.leave_snapshot(end);
+    }
+
+    /// Whether a snapshot on the host is there sooner than the tokens are read that it saves.
+    pub(super) fn pays_to_bring(&self, found: Found, saves: usize) -> bool {
+        let bytes = self.prefixes.copy(found.end).map_or(0, Saved::bytes);
+        pays_to_bring(bytes, self.engine.bytes_per_second(), saves, self.pace.reading())
     }
 
     /// Makes place for the next state that will be kept, ahead of a step's passes: prompts are read by less where that takes a copy.
@@ -123,23 +139,28 @@ impl Scheduler<'_> {
         restored
     }
 
-    /// The same of a snapshot, which is forgotten where it cannot be brought back.
-    pub(super) fn restore_snapshot(&mut self, end: u64, slot: usize) -> bool {
+    /// The same of a snapshot that saves so many tokens. It is forgotten where it cannot be brought back.
+    pub(super) fn restore_snapshot(&mut self, (end, saves): (u64, usize), slot: usize) -> bool {
         let Some(saved) = self.prefixes.copy(end) else { return false };
         self.swap.count(saved.bytes());
         let restored = self.engine.restore(saved, slot).is_ok();
-        if !restored {
+        if restored {
+            self.swap.cost.brought(saves, self.pace.reading());
+        } else {
             self.engine.reset(slot);
             self.prefixes.drop_copy(end);
         }
         restored
     }
 
-    /// Lets those that came from the host in this step take part in the next one: until then their copies had time. What was a
-    /// snapshot has a slot again.
+    /// Lets those whose copies from the host are there take part in the next step. Where nothing else runs they do in any case, and the
+    /// device waits. What was a snapshot has a slot again.
     pub(super) fn arrive(&mut self) -> Result<(), ModelError> {
+        let others = self.running.iter().any(|live| !live.arriving);
         for at in 0..self.running.len() {
-            if std::mem::take(&mut self.running[at].arriving) {
+            let Live { arriving: true, slot, .. } = self.running[at] else { continue };
+            if self.engine.has_arrived(slot) || !others {
+                self.running[at].arriving = false;
                 self.snapshot(at)?;
             }
         }

@@ -49,16 +49,16 @@ impl Eager {
         Self { inner, rows: Vec::new(), parts: VecDeque::new(), went_on: 0 }
     }
 
-    /// Chooses so many tokens of each that goes on, behind this batch.
-    fn go(&mut self, batch: &Batch, count: usize) -> Result<(), ModelError> {
+    /// Chooses a token of each that goes on, behind this batch.
+    fn go(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let going: Vec<usize> = (0..self.rows.len()).filter(|at| !self.rows[*at].ended).collect();
         let how: Vec<_> = going.iter().map(|at| Some(self.rows[*at].choice())).collect();
         let chosen = match going.is_empty() {
             true => Vec::new(),
-            false => self.inner.choose(batch, &how, count)?,
+            false => self.inner.choose(batch, &how, 1)?,
         };
         // What comes of a sequence that has ended means nothing.
-        let nothing = Drawn { tokens: vec![Some(1); count], logits: None };
+        let nothing = Drawn { tokens: vec![Some(1)], logits: None };
         let mut part = vec![nothing; self.rows.len()];
         for (at, drawn) in going.into_iter().zip(chosen) {
             let row = &mut self.rows[at];
@@ -101,7 +101,6 @@ impl Engine for Eager {
         &mut self,
         batch: &Batch,
         how: &[Option<Choice<'_>>],
-        count: usize,
         _more: bool,
     ) -> Result<bool, ModelError> {
         assert!(self.parts.is_empty(), "tokens that nobody took");
@@ -119,12 +118,12 @@ impl Engine for Eager {
             over: false,
         };
         self.rows = batch.slots().zip(how.iter().flatten()).map(row).collect();
-        self.go(batch, count)?;
+        self.go(batch)?;
         Ok(true)
     }
-    fn choose_more(&mut self, count: usize, _more: bool) -> Result<bool, ModelError> {
+    fn choose_more(&mut self, _more: bool) -> Result<bool, ModelError> {
         let pages = self.inner.pages();
-        let lacking: usize = self.rows.iter().map(|row| pages.lacking(row.slot, count)).sum();
+        let lacking: usize = self.rows.iter().map(|row| pages.lacking(row.slot, 1)).sum();
         let over = self.rows.iter().any(|row| row.over);
         if self.parts.is_empty() || over || lacking > pages.free_blocks() {
             return Ok(false);
@@ -132,7 +131,7 @@ impl Engine for Eager {
         let going = self.rows.iter().filter(|row| !row.ended);
         let last = |row: &Row| [row.added.last().copied().unwrap_or(0)];
         let batch = going.fold(Batch::new(), |batch, row| batch.with(row.slot, &last(row)));
-        self.go(&batch, count)?;
+        self.go(&batch)?;
         self.went_on += 1;
         Ok(true)
     }

@@ -7,6 +7,7 @@ mod eager;
 mod generation;
 mod gguf;
 mod lengths;
+mod link;
 mod narrow_ranks;
 mod oracle;
 mod prefixes;

@@ -432,7 +432,7 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
 
 /// One ends by a token while the device goes on, one is cancelled, one comes, and two end by their length.
 #[test]
-fn the_device_goes_on_while_tokens_are_given_out() {
+fn tokens_of_each_step_in_flight_are_delivered_when_it_ends() {
     let name = "kimi-linear-mini";
     let prompts = [31, 32, 33, 34].map(|seed| tokens(seed, 60));
     let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
@@ -452,8 +452,11 @@ fn the_device_goes_on_while_tokens_are_given_out() {
     let mut ids = ids.collect::<Result<Vec<_>, _>>().unwrap();
     let mut got: BTreeMap<RequestId, Vec<u32>> = BTreeMap::new();
     while !scheduler.is_idle() {
+        let mut now = Vec::new();
         for event in scheduler.step().unwrap() {
             if let Event::Token { request, token, .. } = event {
+                assert!(!now.contains(&request), "two tokens of one request in one delivery");
+                now.push(request);
                 got.entry(request).or_default().push(token);
             }
         }

@@ -79,7 +79,7 @@ SUCCEEDS(cuStreamSynchronize)
 SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
 SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphUpload) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
-SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize)
+SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize) SUCCEEDS(cuEventQuery)
 SUCCEEDS(cuModuleUnload)
 
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return SUCCESS; }
