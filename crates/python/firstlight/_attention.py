@@ -23,11 +23,16 @@ _DECLINED = {
     "relative_position_bias",
     "score_mod",
 }
+_SPARSE = ("indices", "block_indices")
 
 
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
     """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]`` and no weights.
     The mask has one of the forms of ``_masks``."""
+    for name in _SPARSE:
+        if kwargs.get(name) is not None and _original.depends_on_name(type(module)):
+            # Its mask lacks the sparsity, which only eager attention and SDPA get in their masks.
+            raise ValueError(f'{type(module).__name__} needs attn_implementation="sdpa" or "eager": firstlight has no sparse `{name}`')
     try:
         found = _ours(module, query, key, value, attention_mask, scaling, dropout, kwargs)
     except (Refused, NotImplementedError, TypeError) as why:

@@ -140,6 +140,22 @@ def _enable_model(model, result):
         if implementation != "firstlight":
             _original.remember(config, implementation)
     name = type(model).__name__
+    _enable_attention(model, name, configs, before, result)
+    for config in configs:
+        if getattr(config, "_experts_implementation_internal", None) in ("eager", "batched_mm", "grouped_mm") and not _is_quantized(model):
+            _experts.remember(config, config._experts_implementation_internal)
+            _restore(config, "_experts_implementation_internal", config._experts_implementation_internal, lambda one: _experts.forget(id(one)))
+            config._experts_implementation_internal = "firstlight"
+    functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
+    for module in model.modules():
+        _bind_instance(module, functions)
+
+
+def _enable_attention(model, name, configs, before, result):
+    for module in model.modules():
+        if _original.depends_on_name(type(module)):
+            result.left[f"{name} attention"] = f"{type(module).__name__} computes something else for each attention's name"
+            return
     try:
         model.set_attn_implementation("firstlight")
     except (ValueError, ImportError, NotImplementedError) as why:
@@ -153,14 +169,6 @@ def _enable_model(model, result):
         result.replaced.setdefault(name, []).append("attention")
     else:
         result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
-    for config in configs:
-        if getattr(config, "_experts_implementation_internal", None) in ("eager", "batched_mm", "grouped_mm") and not _is_quantized(model):
-            _experts.remember(config, config._experts_implementation_internal)
-            _restore(config, "_experts_implementation_internal", config._experts_implementation_internal, lambda one: _experts.forget(id(one)))
-            config._experts_implementation_internal = "firstlight"
-    functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
-    for module in model.modules():
-        _bind_instance(module, functions)
 
 
 def _is_quantized(model):

@@ -242,6 +242,13 @@ def make(model_name, config_name, implementation=None):
     failure = None
     for arguments in _attempts(config_class):
         try:
+            with torch.device("meta"):
+                count = sum(value.numel() for value in model_class._from_config(config_class(**arguments)).parameters())
+        except Exception:  # some models compute with values while they are made
+            count = 0
+        if count > MOST_PARAMETERS:
+            raise ValueError(f"{count} parameters are not tiny")
+        try:
             return _made(model_class, config_class, arguments, implementation)
         except Exception as error:  # any class may refuse any setting
             failure = failure or error
@@ -252,9 +259,6 @@ def _made(model_class, config_class, arguments, implementation):
     torch.manual_seed(0)
     chosen = {"attn_implementation": implementation} if implementation else {}
     model = model_class._from_config(config_class(**arguments), **chosen)
-    count = sum(value.numel() for value in model.parameters())
-    if count > MOST_PARAMETERS:
-        raise ValueError(f"{count} parameters are not tiny")
     if hasattr(model, "set_default_language"):
         model.set_default_language(model.config.languages[0])
     _draw(model.float())
