@@ -121,6 +121,18 @@ class Pattern:
     longest: tuple = ()
 
 
+UNTRACEABLE = "the values of an attention mask are not known while torch traces"
+
+
+def is_untraceable(mask):
+    """Whether a pattern depends on values of a mask that torch traces."""
+    import torch
+
+    if mask is None or not isinstance(mask, torch.Tensor) or mask.dtype in (torch.int16, torch.int32):
+        return False
+    return _compiling() or type(mask) not in (torch.Tensor, torch.nn.Parameter)
+
+
 _PATTERNS = []
 MOST_PATTERNS = 4
 
@@ -138,8 +150,8 @@ def pattern(mask, batch, queries, keys, causal):
         return Pattern(True, used=mask.flatten())
     if mask.dtype == torch.int16:
         return Pattern(queries > 1 or mask.shape[-1] < keys, mask.shape[-1] - 1 if mask.shape[-1] < keys else -1)
-    if _compiling() or type(mask) not in (torch.Tensor, torch.nn.Parameter):
-        raise NotImplementedError("the values of an attention mask are not known while torch traces")
+    if is_untraceable(mask):
+        raise NotImplementedError(UNTRACEABLE)
     if mask.is_cuda and torch.cuda.is_current_stream_capturing():
         raise NotImplementedError("an attention mask cannot be read while a CUDA graph is captured")
     base = mask if mask._base is None else mask._base

@@ -328,8 +328,9 @@ def _patch_classes(changes, module, replaced, left):
     for name, cls in _experts.blocks(dict(_classes(module))):
         changes.set(cls, "forward", functools.wraps(cls.forward)(_experts.forward_of(name, cls.forward)))
         replaced.append(name)
+    replaceable = any(hasattr(cls, "_apply_gate") for _, cls in _classes(module))
     for name, cls in _classes(module):
-        if name.endswith(("Experts", "ParallelExperts")) and not hasattr(cls, "_apply_gate"):
+        if name.endswith(("Experts", "MoE", "Moe", "MoeBlock")) and not replaceable and name not in replaced:
             left[name] = "its experts are not transformers' replaceable ones"
 
 

@@ -148,8 +148,12 @@ def one(model_name, config_name, cases, made=False):
 
     import transformers
 
-    if getattr(transformers, model_name).main_input_name != "input_ids":
-        return {"class": model_name, "other": getattr(transformers, model_name).main_input_name}
+    try:
+        main_input = getattr(transformers, model_name).main_input_name
+    except (AttributeError, ImportError):
+        return {"class": model_name, "other": "it needs a package that is not installed"}
+    if main_input != "input_ids":
+        return {"class": model_name, "other": main_input}
     try:
         model = make(model_name, config_name).eval()
         before = _all(model, cases)
