@@ -5,6 +5,7 @@ mod check;
 mod cross;
 mod facts;
 mod reality;
+mod sweep;
 mod test;
 mod tidy;
 mod wheel;
@@ -21,6 +22,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     bundle::COMMAND,
     facts::COMMAND,
     reality::COMMAND,
+    sweep::COMMAND,
 ];
 
 /// One command of `cargo xtask`.

@@ -17,6 +17,7 @@ mod rust_source;
 mod steps;
 mod templates;
 mod torch;
+mod transformers_sweep;
 mod wheels;
 
 use commands::{COMMANDS, Usage};

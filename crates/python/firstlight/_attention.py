@@ -161,7 +161,8 @@ def _whole_mask(mask, query, key, causal, kwargs, eager):
     else:
         if mask is None and offsets is None and (not causal or queries == 1 or queries == keys):
             return None
-        causal = causal or mask is not None and mask.dim() == 4
+        if mask is not None:
+            causal = mask.dim() == 4 or _masks.is_causal(mask, causal)
         row = torch.arange(queries, device=device)[:, None] + (keys - queries)
         column = torch.arange(keys, device=device)
         used = None

@@ -5,6 +5,7 @@ Attention), their RMS norms, their experts and an attention named ``"firstlight"
 it did before, and ``report()`` counts it with the reason. ``enable`` returns what it replaced and what it left, with reasons.
 """
 
+import copy
 import functools
 import importlib.abc
 import importlib.util
@@ -163,6 +164,9 @@ def _enable_attention(model, name, configs, before, result):
             config._attn_implementation_internal = implementation
         result.left[f"{name} attention"] = str(why)
     for config, implementation in before:
+        # transformers skips parts whose configuration is a copy of the model's.
+        if model.config._attn_implementation_internal == "firstlight" and type(config) is type(model.config):
+            config._attn_implementation_internal = "firstlight"
         if config._attn_implementation_internal != implementation:
             _restore(config, "_attn_implementation_internal", implementation, _original.forget)
     if any(config._attn_implementation_internal == "firstlight" for config in configs):
@@ -206,8 +210,8 @@ def _bind_instance(module, functions):
 
 
 def _change_configurations(changes):
-    """Configurations are pickled and copied with the implementations from before, which exist where firstlight is not enabled. They get
-    their identity as a property."""
+    """Configurations are pickled with the implementations from before, which exist where firstlight is not enabled. Copies, which parts of
+    a model have, are restored as their originals are. All get their identity as a property."""
     from transformers import PretrainedConfig
 
     def __getstate__(self):
@@ -218,7 +222,17 @@ def _change_configurations(changes):
             state["_experts_implementation_internal"] = _experts.implementation(self)
         return state
 
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        if getattr(self, "_attn_implementation_internal", None) == "firstlight":
+            before = _original.implementation(self)
+            _original.remember(found, before)
+            _restore(found, "_attn_implementation_internal", before, _original.forget)
+        return found
+
     changes.set(PretrainedConfig, "__getstate__", __getstate__)
+    changes.set(PretrainedConfig, "__deepcopy__", __deepcopy__)
     changes.set(PretrainedConfig, "_firstlight_key", property(id))
 
 
