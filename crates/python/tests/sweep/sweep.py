@@ -273,7 +273,7 @@ def _show(line):
     print(f"{found:13}{line['class']:48} attention {attention:4} {wrong if found != 'equal' else ''} {line.get('as_before') or ''}"[:900], flush=True)
 
 
-def write_table(path, results):
+def write_table(path, results, cases):
     """Writes or replaces this release's section of a page."""
     import torch
     import transformers
@@ -288,7 +288,7 @@ def write_table(path, results):
                 reasons.setdefault(why.partition(": ")[2], set()).add(name)
     title = f"## transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}"
     rows = [f"| {kind} | {len(names)} |" for kind, names in kinds.items()] + [f"| attention on firstlight | {attention} |"]
-    lines = [title, "", f"{len(text)} classes with text inputs.", "", "| result | classes |", "|---|---|", *rows]
+    lines = [title, "", f"{len(text)} classes with text inputs. Runs: {', '.join(cases)}.", "", "| result | classes |", "|---|---|", *rows]
     lines += ["", "Calls of attention that ran as before:", "", "| reason | classes |", "|---|---|"]
     lines += [f"| {why} | {len(names)} |" for why, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))]
     for kind in ("silent", "raised", "not restored"):
@@ -334,7 +334,7 @@ def main():
         with open(given.out, "w") as file:
             json.dump(results, file, indent=1)
     if given.table:
-        write_table(given.table, results)
+        write_table(given.table, results, cases)
     failed = sum(counts.get(name, 0) for name in ("raised", "silent", "not restored"))
     print(f"{len(results)} classes, {counts}, attention on firstlight in {attention}")
     print(f"{len(results) - failed} passed, {failed} failed")
