@@ -150,7 +150,11 @@ impl Stack {
     fn build(&self, uv: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         // Only the newest transformers shares its torch with another stack.
         let newest = self.transformers == NEWEST.transformers;
-        let home = folder.join(if newest { format!("{}-newest", self.torch) } else { self.torch.to_owned() });
+        let home = folder.join(if newest {
+            format!("{}-newest", self.torch)
+        } else {
+            self.torch.to_owned()
+        });
         let (stamp, python) = (home.join("complete"), home.join("bin/python"));
         let transformers = format!("transformers=={}", self.transformers);
         let torch = format!("torch=={}", self.torch);

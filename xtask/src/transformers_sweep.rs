@@ -11,7 +11,9 @@ use std::process::Command;
 pub(crate) fn sweep(root: &Path, release: &str, rest: &[&str]) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
     let Some(python) = torch::for_sweep(&target, release)? else {
-        bail!("torch and transformers cannot be downloaded: the registry is not reachable from here");
+        bail!(
+            "torch and transformers cannot be downloaded: the registry is not reachable from here"
+        );
     };
     // An integration test builds the library that Python loads, with the features that tests have.
     run(&mut cargo::command(

@@ -20,6 +20,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         ["transformers", release @ ("5.17" | "5.24" | "4.57"), ref rest @ ..] => {
             transformers_sweep::sweep(&cargo::workspace_root()?, release, rest)
         }
-        _ => Err(Usage("wanted `transformers` and a release: 5.17, 5.24 or 4.57".to_owned()).into()),
+        _ => {
+            Err(Usage("wanted `transformers` and a release: 5.17, 5.24 or 4.57".to_owned()).into())
+        }
     }
 }
