@@ -18,6 +18,7 @@ mod steps;
 mod sweep;
 mod templates;
 mod torch;
+mod transformers_sweep;
 mod wheels;
 
 use commands::{COMMANDS, Usage};

@@ -9,6 +9,7 @@ use std::process::Command;
 const UV: &str = "uv==0.13.9";
 
 /// What a stack is made of. Of CUDA's libraries only these are the real ones: `no_cuda.py` has the others.
+#[derive(Clone, Copy)]
 struct Stack {
     torch: &'static str,
     transformers: &'static str,
@@ -38,6 +39,9 @@ const OLDER: [Stack; 2] = [
         cuda: &["nvidia-cuda-runtime-cu12==12.4.127", "nvidia-cuda-cupti-cu12==12.4.127"],
     },
 ];
+
+/// The newest release of transformers, for the sweep over its models.
+const NEWEST: Stack = Stack { transformers: "5.24.0", ..RECENT };
 
 /// What torch imports besides: without its own list, which brings 3 GB of CUDA.
 const BESIDE: [&str; 9] = [
@@ -92,6 +96,19 @@ pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<Option<[Path
     Ok(build(&OLDER[drawn])?.map(|older| [recent, older]))
 }
 
+/// The Python of the stack with a release of transformers, `5.17`, `5.24` or `4.57`. `None` when the registry cannot be reached.
+pub(crate) fn for_sweep(target: &Path, release: &str) -> anyhow::Result<Option<PathBuf>> {
+    let Some(python) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
+    let all = [RECENT, NEWEST, OLDER[1]];
+    let stack = all.iter().find(|stack| stack.transformers.starts_with(release));
+    let Some(stack) = stack else { anyhow::bail!("no stack has transformers {release}") };
+    match stack.build(&python.with_file_name("uv"), &target.join("python-torch")) {
+        Ok(python) => Ok(Some(python)),
+        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A folder with the packers for a Python of [`prepare`]. `None` when the registry cannot be reached from here.
 pub(crate) fn packers(target: &Path, python: &Path) -> anyhow::Result<Option<PathBuf>> {
     let Some(uv) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
@@ -131,7 +148,13 @@ fn drawn(head: &str) -> bool {
 impl Stack {
     /// The Python of the stack, which is built where it is not there yet.
     fn build(&self, uv: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
-        let home = folder.join(self.torch);
+        // Only the newest transformers shares its torch with another stack.
+        let newest = self.transformers == NEWEST.transformers;
+        let home = folder.join(if newest {
+            format!("{}-newest", self.torch)
+        } else {
+            self.torch.to_owned()
+        });
         let (stamp, python) = (home.join("complete"), home.join("bin/python"));
         let transformers = format!("transformers=={}", self.transformers);
         let torch = format!("torch=={}", self.torch);

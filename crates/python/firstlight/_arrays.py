@@ -25,11 +25,32 @@ class Numpy:
         code = self.codes.get(array.dtype.name)
         if code is None:
             raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16 or int32 are")
+        if not array.dtype.isnative:
+            raise TypeError(f"arrays of {array.dtype} are not taken: their byte order is not this machine's")
         size = array.dtype.itemsize
         return self.address(array), code, array.shape, tuple(stride // size for stride in array.strides)
 
     def address(self, array):
         return array.__array_interface__["data"][0]
+
+    def extent(self, array):
+        """The addresses of an array's elements: the first byte and the one after the last."""
+        steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
+        start = self.address(array)
+        low, high = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+        return (start + low, start + high + array.dtype.itemsize) if array.size else (start, start)
+
+    def plain(self, array):
+        """The array with its values in memory as they are."""
+        return array
+
+    def check_written(self, name, array):
+        """Refuses an output that must not be written."""
+        if not array.flags.writeable:
+            raise ValueError(f"`{name}` is read-only")
+
+    def written(self, array):
+        """Notes that an array was written."""
 
     def device(self, array):
         """A GPU's number, or -1 for host memory."""
@@ -80,6 +101,9 @@ class Numpy:
 
 class Cupy(Numpy):
     """Arrays of CuPy, on a GPU."""
+
+    def check_written(self, name, array):
+        pass
 
     def address(self, array):
         return array.data.ptr
@@ -135,9 +159,36 @@ class Torch:
     def address(self, tensor):
         return tensor.data_ptr()
 
+    def extent(self, tensor):
+        """The addresses of a tensor's elements: the first byte and the one after the last."""
+        start = tensor.data_ptr()
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        return (start, start + (last + 1) * tensor.itemsize) if tensor.numel() else (start, start)
+
+    def plain(self, tensor):
+        """The tensor without torch's lazy negation or conjugation."""
+        return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+    def negated(self, tensors):
+        """Whether a tensor is lazily negated."""
+        return any(map(self.module.Tensor.is_neg, [tensor for tensor in tensors.values() if tensor is not None]))
+
+    def check_written(self, name, tensor):
+        """Refuses an output that must not be written by address."""
+        if tensor.is_neg() or tensor.is_conj():
+            raise NotImplementedError(f"`{name}` is a negated view")
+        if tensor.requires_grad and self.module.is_grad_enabled():
+            raise NotImplementedError(f"`{name}` requires a gradient")
+
+    def written(self, tensor):
+        """Raises the version of a tensor that was written, by which autograd finds saved tensors that changed."""
+        self.module.autograd.graph.increment_version(tensor)
+
     def device(self, tensor):
         if tensor.is_cuda or tensor.is_cpu:
             return tensor.get_device()
+        if tensor.is_meta:
+            raise NotImplementedError("a meta tensor has no memory: `_route` takes it to torch's dispatcher")
         raise TypeError(f"tensors on {tensor.device} are not taken: those on cpu and cuda are")
 
     def side_by_side(self, tensor):

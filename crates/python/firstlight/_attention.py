@@ -23,13 +23,23 @@ _DECLINED = {
     "relative_position_bias",
     "score_mod",
 }
+_SPARSE = ("indices", "block_indices")
 
 
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
     """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]`` and no weights.
     The mask has one of the forms of ``_masks``."""
+    for name in _SPARSE:
+        if kwargs.get(name) is not None and _original.depends_on_name(type(module)):
+            # Its mask lacks the sparsity, which only eager attention and SDPA get in their masks.
+            raise ValueError(f'{type(module).__name__} needs attn_implementation="sdpa" or "eager": firstlight has no sparse `{name}`')
+    # Reasons known beforehand are not raised: torch.compile of 2.6 cannot trace a handler of an exception of ours.
+    why = _declined(module, attention_mask, dropout, kwargs)
+    if why is not None:
+        fell("attention", why)
+        return _before(module, query, key, value, attention_mask, scaling, dropout, kwargs)
     try:
-        found = _ours(module, query, key, value, attention_mask, scaling, dropout, kwargs)
+        found = _ours(module, query, key, value, attention_mask, scaling, kwargs)
     except (Refused, NotImplementedError, TypeError) as why:
         fell("attention", str(why))
         return _before(module, query, key, value, attention_mask, scaling, dropout, kwargs)
@@ -37,11 +47,25 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
     return found, None
 
 
-def _ours(module, query, key, value, mask, scaling, dropout, kwargs):
+def _declined(module, mask, dropout, kwargs):
+    """Why a call does not run on firstlight, as far as its arguments tell without their values; or None."""
     if dropout and module.training:
-        raise NotImplementedError("attention dropout in training")
-    sinks = _sinks(module, kwargs)
-    _check_keywords(module, kwargs, sinks)
+        return "attention dropout in training"
+    if kwargs.get("cu_seq_lens_q") is None and _masks.is_untraceable(mask):
+        return _masks.UNTRACEABLE
+    for name, value in kwargs.items():
+        if value is None or value is False or name in _KNOWN:
+            continue
+        if name in _DECLINED or _original.reads(module, name):
+            return f"attention with the keyword `{name}`"
+    for name in _original.attributes(module):
+        if getattr(module, name, None) is not None and not (name == "sinks" and _sinks(kwargs) is not None):
+            return f"attention that reads `{name}` of its module"
+    return None
+
+
+def _ours(module, query, key, value, mask, scaling, kwargs):
+    sinks = _sinks(kwargs)
     q, k, v = (x.transpose(1, 2) for x in _autocast(query, key, value))
     causal, eager = _is_causal(module, kwargs), _original.attention(module)[1]
     offsets = kwargs.get("cu_seq_lens_q")
@@ -76,24 +100,12 @@ def _is_causal(module, kwargs):
     return bool(getattr(module, "is_causal", True) if given is None else given)
 
 
-def _sinks(module, kwargs):
-    """Attention sinks, one logit a head, of a keyword or of the module where its eager attention reads them there."""
+def _sinks(kwargs):
+    """Attention sinks, one logit a head."""
     for name in ("s_aux", "sinks"):
         if kwargs.get(name) is not None:
             return kwargs[name].flatten()
     return None
-
-
-def _check_keywords(module, kwargs, sinks):
-    for name, value in kwargs.items():
-        if value is None or value is False or name in _KNOWN:
-            continue
-        if name in _DECLINED or _original.reads(module, name):
-            raise NotImplementedError(f"attention with the keyword `{name}`")
-    for name in _original.attributes(module):
-        if getattr(module, name, None) is None or name == "sinks" and sinks is not None:
-            continue
-        raise NotImplementedError(f"attention that reads `{name}` of its module")
 
 
 def _autocast(query, key, value):
@@ -149,7 +161,8 @@ def _whole_mask(mask, query, key, causal, kwargs, eager):
     else:
         if mask is None and offsets is None and (not causal or queries == 1 or queries == keys):
             return None
-        causal = causal or mask is not None and mask.dim() == 4
+        if mask is not None:
+            causal = mask.dim() == 4 or _masks.is_causal(mask, causal)
         row = torch.arange(queries, device=device)[:, None] + (keys - queries)
         column = torch.arange(keys, device=device)
         used = None

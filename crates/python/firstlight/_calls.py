@@ -93,9 +93,13 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     thread = getattr(_LOCAL, "thread", None) or _thread()
     room = thread.rooms.get(name) or thread.room(op)
     run = kind.run if device >= 0 and kind.lay is not None and not kind.gradients() else None
+    if out is not None:
+        for tensor, array in out.items():
+            if array is not None:
+                library_of(array).check_written(tensor, array)
     if run is not None:
         given = inputs
-        if kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
+        if kind.negated(inputs) or kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
             run = None
     if run is None:
         given = _lay(op, room, kind, device, inputs, bounds, insert)
@@ -112,8 +116,8 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     if out is not None:
         written = {**outputs, **{tensor: array for tensor, array in out.items() if array is not None}}
     asked = written
-    if device < 0:
-        written = _apart(kind, given, asked)
+    if device < 0 or written is not outputs:
+        written = _apart(kind, given, asked, device)
     if run is not None:
         for tensor, place in op.outputs.items():
             if tensor not in written:
@@ -127,6 +131,10 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
         for tensor, array in written.items():
             if array is not asked[tensor]:
                 kind.copy(asked[tensor], array)
+    if out is not None:
+        for array in out.values():
+            if array is not None:
+                kind.written(array)
     op.calls += 1
     if len(want) == 1:
         return outputs[want[0]]
@@ -140,6 +148,8 @@ def _lay_outputs(op, room, kind, written, insert):
         array = written.get(tensor)
         if array is not None:
             address, code, shape, strides = kind.describe(array)
+            if not address and 0 not in shape:
+                raise ValueError(f"{op.name}: `{tensor}` has no memory (a meta tensor?)")
             if tensor in insert:
                 shape, strides = _inserted(shape, strides)
             rank = len(shape)
@@ -173,7 +183,8 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
             _clear(room, place)
             continue
         if (known(type(array)) is not kind and library_of(array) is not kind) or number(array) != device:
-            raise ValueError(f"{op.name}: `{tensor}` lies elsewhere than the first array")
+            raise ValueError(f"{op.name}: `{tensor}` is on another device than the first array, or of another library")
+        array = kind.plain(array)
         if grad and array.requires_grad:
             raise NotImplementedError(
                 f"firstlight's {op.name} has no backward yet: call it under torch.no_grad(), or use the package's own kernel for training"
@@ -183,6 +194,8 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
             array = kind.contiguous(array)
         given[tensor] = array
         address, code, shape, strides = describe(array)
+        if not address and 0 not in shape:
+            raise ValueError(f"{op.name}: `{tensor}` has no memory (a meta tensor?)")
         if tensor in insert:
             shape, strides = _inserted(shape, strides)
         rank = len(shape)
@@ -236,12 +249,16 @@ def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
         thread.kind = thread.like = None
 
 
-def _apart(kind, inputs, outputs):
-    """Outputs as the library writes them on the processor: none may lie over an input, or apart; those are copied afterwards."""
-    taken = {kind.address(array) for array in inputs.values()}
+def _apart(kind, inputs, outputs, device):
+    """Outputs as the library writes them, and temporary ones for those that it cannot: on the processor an output that is strided or
+    begins where an input does, and anywhere one that shares only a part of an input's memory. They are copied afterwards."""
+    extents = {kind.extent(array) for array in inputs.values() if array is not None}
+    starts = {start for start, _ in extents}
     written = {}
     for tensor, array in outputs.items():
-        fits = kind.side_by_side(array) and kind.address(array) not in taken
+        start, end = kind.extent(array)
+        fits = device >= 0 or kind.side_by_side(array) and start not in starts
+        fits = fits and not any(low < end and start < high and (low, high) != (start, end) for low, high in extents)
         written[tensor] = array if fits else kind.empty(tuple(array.shape), kind.describe(array)[1], array)
     return written
 

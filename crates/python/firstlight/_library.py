@@ -49,6 +49,7 @@ def library():
         raise ImportError(f"firstlight's library of kernels cannot be loaded: {error}") from error
     text, number = ctypes.c_char_p, ctypes.c_int64
     loaded.fl_open.argtypes, loaded.fl_open.restype = [text, text], number
+    loaded.fl_close.argtypes, loaded.fl_close.restype = [number], None
     loaded.fl_call.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     loaded.fl_outputs.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32]
     loaded.fl_why.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32]
@@ -97,8 +98,12 @@ def launches(device=-1):
     return json.loads(found)
 
 
+# Handles of an op at most. Beyond, the one that was opened first is closed: settings may be any numbers.
+MOST_HANDLES = 1024
+
+
 class Op:
-    """An op of the library: places of its tensors, and a handle for each set of settings that it was called with."""
+    """An op of the library: places of its tensors, and a handle for each set of settings of its latest calls."""
 
     def __init__(self, name):
         table = tables()[name]
@@ -122,7 +127,14 @@ class Op:
                 if not handle:
                     raise refused()
                 self.handles[settings] = handle
+                self._forget()
         return handle
+
+    def _forget(self):
+        """Closes handles that were not used since as many others were opened."""
+        while len(self.handles) > MOST_HANDLES:
+            settings = next(iter(self.handles))
+            library().fl_close(self.handles.pop(settings))
 
 
 def _word(value):

@@ -3,7 +3,7 @@
 A mask is one of
 
 - None: every key up to the query, or every key where attention is not causal. Eager attention sees every key then;
-- bool ``[B, Tk]``: as None, without the keys that are padding;
+- int8 ``[B, Tk]``: causal, without the keys that are padding; uint8: not causal; any other type: as the module says;
 - int16 ``[1, 1, 1, W]``: causal with a sliding window of W keys, by its shape alone; W = Tk is plain causal;
 - int32 ``[B, 1, 1, 1]``: of a static cache, how many keys are in use, so that a CUDA graph reads it at each replay;
 - ``[B, 1, Tq, Tk]``: the mask of transformers' SDPA (bool) or eager attention (additive), whose values are examined once per forward pass.
@@ -55,7 +55,10 @@ def mask(batch_size, kv_length, q_length=None, q_offset=0, cache_position=None, 
     if eager and not static:
         return _marker(kv_length, device)
     if not static or both:
-        return flash_attention_mask(**given)
+        import torch
+
+        found = flash_attention_mask(**given)
+        return found if found is None else found.to(torch.int8 if plain else torch.uint8)
     if attention_mask is not None and not bool(attention_mask.all()):
         return whole()
     import torch
@@ -121,6 +124,18 @@ class Pattern:
     longest: tuple = ()
 
 
+UNTRACEABLE = "the values of an attention mask are not known while torch traces"
+
+
+def is_untraceable(mask):
+    """Whether a pattern depends on values of a mask that torch traces."""
+    import torch
+
+    if mask is None or not isinstance(mask, torch.Tensor) or mask.dtype in (torch.int16, torch.int32):
+        return False
+    return _compiling() or type(mask) not in (torch.Tensor, torch.nn.Parameter)
+
+
 _PATTERNS = []
 MOST_PATTERNS = 4
 
@@ -138,8 +153,8 @@ def pattern(mask, batch, queries, keys, causal):
         return Pattern(True, used=mask.flatten())
     if mask.dtype == torch.int16:
         return Pattern(queries > 1 or mask.shape[-1] < keys, mask.shape[-1] - 1 if mask.shape[-1] < keys else -1)
-    if _compiling() or type(mask) not in (torch.Tensor, torch.nn.Parameter):
-        raise NotImplementedError("the values of an attention mask are not known while torch traces")
+    if is_untraceable(mask):
+        raise NotImplementedError(UNTRACEABLE)
     if mask.is_cuda and torch.cuda.is_current_stream_capturing():
         raise NotImplementedError("an attention mask cannot be read while a CUDA graph is captured")
     base = mask if mask._base is None else mask._base
@@ -192,11 +207,16 @@ def seen_of(mask):
     return seen, (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all()
 
 
+def is_causal(mask, otherwise):
+    """Whether a mask of two dimensions is causal."""
+    return {"torch.int8": True, "torch.uint8": False}.get(str(mask.dtype), otherwise)
+
+
 def _of_padding(mask, batch, queries, keys, causal):
     if mask.shape[1] != keys:
         raise NotImplementedError(f"a padding mask of {mask.shape[1]} tokens for {keys} keys")
     real = mask.bool().expand(batch, keys)
-    if not causal:
+    if not is_causal(mask, causal):
         return _of_keys(real, queries)
     if queries > keys:
         raise NotImplementedError("a causal mask of more queries than keys")

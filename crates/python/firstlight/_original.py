@@ -129,6 +129,16 @@ def _names(function):
     return frozenset(names)
 
 
+@lru_cache(maxsize=None)
+def depends_on_name(cls):
+    """Whether the forward pass of an attention module branches on the name of the attention, as those with sparse indices do."""
+    code = getattr(getattr(cls, "forward", None), "__code__", None)
+    if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names or "_attn_implementation" not in code.co_names:
+        return False
+    texts = [value for const in code.co_consts for value in (const if isinstance(const, (tuple, frozenset)) else (const,))]
+    return any(isinstance(value, str) and value == "sdpa" for value in texts)
+
+
 _USUAL = {"num_key_value_groups", "training", "is_causal", "scaling", "config", "head_dim", "layer_idx", "dropout", "attention_dropout"}
 
 

@@ -45,6 +45,8 @@ class Overload:
 
     def run(self, *args):
         """The op itself, over tensors that have memory."""
+        # A subclass that is still here has no rules of its dispatcher: its memory is that of a plain tensor.
+        args = [_plain(arg) for arg in args]
         inputs, settings, bounds, insert = self.read(args)
         codes = library_of(inputs[self.names[0]]).codes
         given = shapes(self.op, inputs, settings)
@@ -56,9 +58,15 @@ class Overload:
     def fake(self, *args):
         """Its outputs' sizes, types and strides, and no values."""
         inputs, settings, _, _ = self.read(args)
+        if len({tensor.is_meta for tensor in inputs.values() if tensor is not None}) > 1:
+            raise ValueError(f"{self.op}: some tensors are meta tensors and some are not")
         like, given = inputs[self.names[0]], shapes(self.op, inputs, settings)
         made = [like.new_empty(given[name][0], dtype=_dtype(given[name][1])) for name in self.wanted]
         return made[0] if len(made) == 1 else tuple(made)
+
+
+def _plain(arg):
+    return arg.as_subclass(torch.Tensor) if isinstance(arg, torch.Tensor) and type(arg) is not torch.Tensor else arg
 
 
 def _dtype(dtype):

@@ -5,6 +5,7 @@ Attention), their RMS norms, their experts and an attention named ``"firstlight"
 it did before, and ``report()`` counts it with the reason. ``enable`` returns what it replaced and what it left, with reasons.
 """
 
+import copy
 import functools
 import importlib.abc
 import importlib.util
@@ -140,19 +141,7 @@ def _enable_model(model, result):
         if implementation != "firstlight":
             _original.remember(config, implementation)
     name = type(model).__name__
-    try:
-        model.set_attn_implementation("firstlight")
-    except (ValueError, ImportError, NotImplementedError) as why:
-        for config, implementation in before:
-            config._attn_implementation_internal = implementation
-        result.left[f"{name} attention"] = str(why)
-    for config, implementation in before:
-        if config._attn_implementation_internal != implementation:
-            _restore(config, "_attn_implementation_internal", implementation, _original.forget)
-    if any(config._attn_implementation_internal == "firstlight" for config in configs):
-        result.replaced.setdefault(name, []).append("attention")
-    else:
-        result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
+    _enable_attention(model, name, configs, before, result)
     for config in configs:
         if getattr(config, "_experts_implementation_internal", None) in ("eager", "batched_mm", "grouped_mm") and not _is_quantized(model):
             _experts.remember(config, config._experts_implementation_internal)
@@ -161,6 +150,29 @@ def _enable_model(model, result):
     functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
     for module in model.modules():
         _bind_instance(module, functions)
+
+
+def _enable_attention(model, name, configs, before, result):
+    for module in model.modules():
+        if _original.depends_on_name(type(module)):
+            result.left[f"{name} attention"] = f"{type(module).__name__} computes something else for each attention's name"
+            return
+    try:
+        model.set_attn_implementation("firstlight")
+    except (ValueError, ImportError, NotImplementedError) as why:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+        result.left[f"{name} attention"] = str(why)
+    for config, implementation in before:
+        # transformers skips parts whose configuration is a copy of the model's.
+        if model.config._attn_implementation_internal == "firstlight" and type(config) is type(model.config):
+            config._attn_implementation_internal = "firstlight"
+        if config._attn_implementation_internal != implementation:
+            _restore(config, "_attn_implementation_internal", implementation, _original.forget)
+    if any(config._attn_implementation_internal == "firstlight" for config in configs):
+        result.replaced.setdefault(name, []).append("attention")
+    else:
+        result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
 
 
 def _is_quantized(model):
@@ -198,8 +210,8 @@ def _bind_instance(module, functions):
 
 
 def _change_configurations(changes):
-    """Configurations are pickled and copied with the implementations from before, which exist where firstlight is not enabled. They get
-    their identity as a property."""
+    """Configurations are pickled with the implementations from before, which exist where firstlight is not enabled. Copies, which parts of
+    a model have, are restored as their originals are. All get their identity as a property."""
     from transformers import PretrainedConfig
 
     def __getstate__(self):
@@ -210,7 +222,17 @@ def _change_configurations(changes):
             state["_experts_implementation_internal"] = _experts.implementation(self)
         return state
 
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        if getattr(self, "_attn_implementation_internal", None) == "firstlight":
+            before = _original.implementation(self)
+            _original.remember(found, before)
+            _restore(found, "_attn_implementation_internal", before, _original.forget)
+        return found
+
     changes.set(PretrainedConfig, "__getstate__", __getstate__)
+    changes.set(PretrainedConfig, "__deepcopy__", __deepcopy__)
     changes.set(PretrainedConfig, "_firstlight_key", property(id))
 
 
@@ -320,8 +342,9 @@ def _patch_classes(changes, module, replaced, left):
     for name, cls in _experts.blocks(dict(_classes(module))):
         changes.set(cls, "forward", functools.wraps(cls.forward)(_experts.forward_of(name, cls.forward)))
         replaced.append(name)
+    replaceable = any(hasattr(cls, "_apply_gate") for _, cls in _classes(module))
     for name, cls in _classes(module):
-        if name.endswith(("Experts", "ParallelExperts")) and not hasattr(cls, "_apply_gate"):
+        if name.endswith(("Experts", "MoE", "Moe", "MoeBlock")) and not replaceable and name not in replaced:
             left[name] = "its experts are not transformers' replaceable ones"
 
 

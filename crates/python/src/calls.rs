@@ -3,18 +3,18 @@
 
 use crate::abi::{RANK, RawPlace, RawTensor, number};
 use crate::known::Known;
+use crate::processor;
 use crate::tensors::{give_back, on_gpu, on_host};
 use device::Device;
 use device::cuda::CudaError;
-use facts::BackendKind;
 use kernels::cuda::{Lent, Memory, Plans, Wanted};
 use kernels::{OpError, OpSpec, Opened, Place, Settings, Slots, Tensor, TensorMap, TensorSpec};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// Ops with their settings, by handle. There are as many as kinds of calls in a program's text: they are kept.
-static OPENED: RwLock<Vec<&'static dyn Opened>> = RwLock::new(Vec::new());
+/// Ops with their settings, by handle. Handles are not used twice: plans are known by them.
+static OPENED: RwLock<(i64, BTreeMap<i64, Arc<dyn Opened>>)> = RwLock::new((0, BTreeMap::new()));
 
 thread_local! {
     /// What is kept by the number of the GPU. A thread has its own: no call waits for another thread's.
@@ -39,30 +39,28 @@ pub(crate) fn open(op: &str, settings: &str) -> Result<i64, String> {
     let opened =
         kernels::op(op).and_then(|op| op.open(&read)).map_err(|error| error.to_string())?;
     let mut all = OPENED.write().unwrap_or_else(PoisonError::into_inner);
-    all.push(Box::leak(opened));
-    Ok(all.len() as i64)
+    all.0 += 1;
+    let handle = all.0;
+    all.1.insert(handle, opened.into());
+    Ok(handle)
+}
+
+/// Closes a handle. A call that runs with it finishes.
+pub(crate) fn close(handle: i64) {
+    OPENED.write().unwrap_or_else(PoisonError::into_inner).1.remove(&handle);
 }
 
 /// The op of a handle.
-pub(crate) fn opened(handle: i64) -> Result<&'static dyn Opened, String> {
+pub(crate) fn opened(handle: i64) -> Result<Arc<dyn Opened>, String> {
     let all = OPENED.read().unwrap_or_else(PoisonError::into_inner);
-    let at = usize::try_from(handle - 1).ok();
-    at.and_then(|at| all.get(at).copied()).ok_or_else(|| format!("no op has handle {handle}"))
-}
-
-fn processor() -> &'static Device {
-    static PROCESSOR: OnceLock<Device> = OnceLock::new();
-    PROCESSOR.get_or_init(|| match device::open(BackendKind::Cpu) {
-        Ok(device) => device,
-        Err(absent) => unreachable!("{absent}"),
-    })
+    all.1.get(&handle).cloned().ok_or_else(|| format!("no op has handle {handle}"))
 }
 
 /// The device of a number: a GPU's, or -1 for the processor.
 pub(crate) fn device_of(number: i32) -> Result<&'static Device, String> {
     match u32::try_from(number) {
         Ok(ordinal) => device::borrow_gpu(ordinal).map_err(|absent| absent.to_string()),
-        Err(_) => Ok(processor()),
+        Err(_) => processor::device(),
     }
 }
 
@@ -108,8 +106,8 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
     match device.cuda() {
         // SAFETY: the caller's promise, here and below.
-        Some(_) => unsafe { on_stream((handle, op), [inputs, outputs], device, place) },
-        None => unsafe { on_processor(op, inputs, outputs, device) }.map(|()| 0),
+        Some(_) => unsafe { on_stream((handle, &*op), [inputs, outputs], device, place) },
+        None => unsafe { on_processor(&*op, inputs, outputs, device) }.map(|()| 0),
     }
 }
 
@@ -193,7 +191,8 @@ unsafe fn on_processor(
         }
         into.insert(spec.name.to_owned(), tensor);
     }
-    op.run(slots(table.inputs, &inputs), device, &mut into).map_err(|error| error.to_string())?;
+    let run = || op.run(slots(table.inputs, &inputs), device, &mut into);
+    processor::run(run)?.map_err(|error| error.to_string())?;
     for (raw, name) in copied {
         if let Some(tensor) = into.get_mut(name) {
             // SAFETY: the op has kept shape and type, or refused.

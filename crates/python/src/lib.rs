@@ -9,6 +9,7 @@ mod abi;
 mod calls;
 mod fast;
 mod known;
+mod processor;
 mod tensors;
 
 pub use abi::{RANK, RawMemory, RawPlace, RawTensor};
@@ -108,6 +109,15 @@ pub extern "C" fn fl_tables() -> *const c_char {
 pub unsafe extern "C" fn fl_open(op: *const c_char, settings: *const c_char) -> i64 {
     // SAFETY: the caller's promise.
     told(0, || unsafe { calls::open(text(op)?, text(settings)?) })
+}
+
+/// Closes a handle of [`fl_open`]; another thread's call that has begun with it finishes.
+#[unsafe(no_mangle)]
+pub extern "C" fn fl_close(handle: i64) {
+    told((), || {
+        calls::close(handle);
+        Ok(())
+    });
 }
 
 /// Runs a call: `tensors` has a record for each input of the op's table, then one for each output. On a GPU it returns once the work

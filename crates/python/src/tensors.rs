@@ -82,6 +82,9 @@ pub(crate) unsafe fn on_host(
         }
         wanted *= sizes[at];
     }
+    if raw.data == 0 && wanted > 0 {
+        return Err(about(spec, "has no memory (a fake or meta tensor?)"));
+    }
     let (sizes, start) = (&sizes[..rank], std::ptr::with_exposed_provenance_mut(raw.data as usize));
     // SAFETY: the caller's promise.
     if let Some(lent) = unsafe { Tensor::lent(sizes, dtype, start) } {

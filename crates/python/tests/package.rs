@@ -72,13 +72,16 @@ fn ops_on_arrays_are_those_of_the_formulas() {
 }
 
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
-const WITH_TORCH: [(&[&str], bool); 6] = [
+const WITH_TORCH: [(&[&str], bool); 9] = [
     (&["models.py"], true),
+    (&["drop_in.py"], true),
+    (&["sweep/sweep.py", "--sample", "8"], false),
     (&["patching.py"], false),
     (&["page.py", "../../../docs/book/src/python.md"], false),
     (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),
+    (&["safety.py"], true),
 ];
 
 /// With a recent torch and an older one, which `cargo xtask test` gets; without them this says so.

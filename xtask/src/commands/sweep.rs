@@ -1,32 +1,48 @@
-//! `cargo xtask sweep`: every tokenizer and chat template that a package of the registries brings, compared with their own libraries.
+//! `cargo xtask sweep`: comparisons with everything that others publish.
 
 use super::{Command, Usage};
 use crate::cargo;
 use crate::steps;
 use crate::sweep;
+use crate::transformers_sweep;
 use anyhow::bail;
 use std::ffi::OsString;
 
 pub(super) const COMMAND: Command = Command {
     name: "sweep",
-    arguments: "tokenizers|templates [TEXTS]",
-    about: "published tokenizers and chat templates, compared with tokenizers and transformers",
-    details: "tokenizers  TEXTS random texts each (3,000), encoded and streamed token by token, equal to the package `tokenizers`\n\
-              templates   conversations rendered as transformers' apply_chat_template does\n\n\
-              The packages are those of xtask/sweeps/packages.txt: 320 MB to download, kept below target/.",
+    arguments: "tokenizers [TEXTS] | templates | transformers 5.17|5.24|4.57 [ARGUMENTS]",
+    about: "published tokenizers, chat templates and model classes, compared with their own libraries",
+    details: "tokenizers    TEXTS random texts each (3,000), encoded and streamed token by token, equal to the package `tokenizers`\n\
+              templates     conversations rendered as transformers' apply_chat_template does\n\
+              transformers  every model class of a release, with firstlight enabled and without\n\n\
+              The packages of the first two are those of xtask/sweeps/packages.txt: 320 MB to download, kept below target/.\n\
+              Without ARGUMENTS all classes of transformers run, half an hour on two cores, and the results go into\n\
+              docs/book/src/transformers-sweep.md. ARGUMENTS are those of crates/python/tests/sweep/sweep.py:\n\
+              --only NAME,.. --sample N --cases NAME,.. --out FILE --made",
     run,
 };
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (test, texts) = match words[..] {
-        ["tokenizers"] => ("tokenizers_live", "3000"),
+    match words[..] {
+        ["tokenizers"] => published("tokenizers_live", "3000"),
         ["tokenizers", texts] if texts.parse::<u32>().is_ok_and(|texts| texts > 0) => {
-            ("tokenizers_live", texts)
+            published("tokenizers_live", texts)
         }
-        ["templates"] => ("templates_live", "0"),
-        _ => return Err(Usage("wanted `tokenizers` or `templates`".to_owned()).into()),
-    };
+        ["templates"] => published("templates_live", "0"),
+        ["transformers", release @ ("5.17" | "5.24" | "4.57"), ref rest @ ..] => {
+            transformers_sweep::sweep(&cargo::workspace_root()?, release, rest)
+        }
+        _ => Err(Usage(
+            "wanted `tokenizers`, `templates`, or `transformers` and a release: 5.17, 5.24 or 4.57"
+                .to_owned(),
+        )
+        .into()),
+    }
+}
+
+/// Runs a test on every tokenizer or template of the packages.
+fn published(test: &str, texts: &str) -> anyhow::Result<()> {
     let root = cargo::workspace_root()?;
     let target = cargo::target_directory(&root)?;
     let Some(home) = sweep::prepare(&target, false)? else {

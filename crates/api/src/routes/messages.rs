@@ -51,8 +51,7 @@ fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
             app.check_model(fields.text("model")?)?;
             let mut chat = anthropic::to_chat(&mut fields)?;
             let text = messages::text(&mut chat, &app)?.text;
-            let tokens = app.texts.tokenizer.encode(&text);
-            tokens.map_err(|error| ApiError::field("messages", error.to_string()))
+            app.encode(&text, false, "messages")
         });
         match counted.await {
             Ok(tokens) => {

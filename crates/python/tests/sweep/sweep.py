@@ -1,6 +1,7 @@
 """Runs every model class of transformers that can be made tiny before ``enable``, after it, and after ``disable``, and compares.
 
-``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--made]``. ``--made`` makes the models with
+``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--table FILE] [--made]``. ``--table`` writes the results
+of all classes into a page of the book. ``--made`` makes the models with
 ``attn_implementation="firstlight"`` after ``enable``. One process runs the classes; it is started again after a crash or a hang. It prints
 a line for each class and ends with 1 where a class is silently different, raises, or is not restored.
 """
@@ -148,8 +149,12 @@ def one(model_name, config_name, cases, made=False):
 
     import transformers
 
-    if getattr(transformers, model_name).main_input_name != "input_ids":
-        return {"class": model_name, "other": getattr(transformers, model_name).main_input_name}
+    try:
+        main_input = getattr(transformers, model_name).main_input_name
+    except (AttributeError, ImportError):
+        return {"class": model_name, "other": "it needs a package that is not installed"}
+    if main_input != "input_ids":
+        return {"class": model_name, "other": main_input}
     try:
         model = make(model_name, config_name).eval()
         before = _all(model, cases)
@@ -268,6 +273,37 @@ def _show(line):
     print(f"{found:13}{line['class']:48} attention {attention:4} {wrong if found != 'equal' else ''} {line.get('as_before') or ''}"[:900], flush=True)
 
 
+def write_table(path, results, cases):
+    """Writes or replaces this release's section of a page."""
+    import torch
+    import transformers
+
+    text = {name: line for name, line in sorted(results.items()) if "other" not in line}
+    kinds = {kind: [name for name, line in text.items() if verdict(line) == kind] for kind in ("equal", "silent", "raised", "not restored", "skipped")}
+    attention = sum(1 for line in text.values() if line.get("ran", {}).get("attention"))
+    reasons = {}
+    for name, line in text.items():
+        for why in line.get("as_before", {}):
+            if why.startswith("attention: "):
+                reasons.setdefault(why.partition(": ")[2], set()).add(name)
+    title = f"## transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}"
+    rows = [f"| {kind} | {len(names)} |" for kind, names in kinds.items()] + [f"| attention on firstlight | {attention} |"]
+    lines = [title, "", f"{len(text)} classes with text inputs. Runs: {', '.join(cases)}.", "", "| result | classes |", "|---|---|", *rows]
+    lines += ["", "Calls of attention that ran as before:", "", "| reason | classes |", "|---|---|"]
+    lines += [f"| {why} | {len(names)} |" for why, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))]
+    for kind in ("silent", "raised", "not restored"):
+        lines += [f"\n{kind}: {', '.join(kinds[kind])}."] if kinds[kind] else []
+    if kinds["skipped"]:
+        lines += ["", "Skipped, because no tiny configuration runs in transformers itself: " + ", ".join(kinds["skipped"]) + "."]
+    with open(path) as file:
+        before = file.read()
+    head, *sections = before.split("\n## ")
+    release = title[3:].split(",")[0]
+    kept = ["## " + section.strip() for section in sections if not section.startswith(release + ",")]
+    with open(path, "w") as file:
+        file.write("\n\n".join([head.strip(), *sorted([*kept, "\n".join(lines)])]) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--sample", type=int)
@@ -275,19 +311,20 @@ def main():
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--made", action="store_true")
     parser.add_argument("--out")
+    parser.add_argument("--table")
     parser.add_argument("--child")
     parser.add_argument("--into")
     given = parser.parse_args()
     cases = given.cases.split(",")
     if given.child:
         return child(json.loads(given.child), cases, given.made, given.into)
-    from tiny import classes
+    from tiny import TEXT, classes
 
     names = sorted(classes())
     if given.only:
         names = given.only.split(",")
     if given.sample:
-        names = sorted(random.Random(46).sample(names, given.sample))
+        names = sorted(random.Random(46).sample(sorted(classes(TEXT[:-1])), given.sample))
     results = sweep(names, cases, given.made, _show)
     counts = {}
     for line in results.values():
@@ -296,6 +333,8 @@ def main():
     if given.out:
         with open(given.out, "w") as file:
             json.dump(results, file, indent=1)
+    if given.table:
+        write_table(given.table, results, cases)
     failed = sum(counts.get(name, 0) for name in ("raised", "silent", "not restored"))
     print(f"{len(results)} classes, {counts}, attention on firstlight in {attention}")
     print(f"{len(results) - failed} passed, {failed} failed")

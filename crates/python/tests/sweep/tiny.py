@@ -104,6 +104,7 @@ _EXACT = {
     "num_kv_shared_layers": 0,
     "decoder_start_token_id": 1,
     "rotary_dim": 8,
+    "moe_k": 2,
     "use_sliding_window": True,
     "max_window_layers": 1,
 }
@@ -155,7 +156,7 @@ def _value(name, before):
             return DROPOUT
     if name in ("n_layers", "num_layers", "n_layer", "num_hidden_layers", "depth") and isinstance(before, int):
         return 2
-    if isinstance(before, int) or before is None and name in ("sliding_window", "head_dim", "num_key_value_heads"):
+    if isinstance(before, int) or before is None and name in ("sliding_window", "head_dim", "num_key_value_heads", "vocab_size", "n_routed_experts"):
         if name in _EXACT:
             small = _EXACT[name]
             return before if isinstance(before, int) and 0 <= before < small and "token_id" not in name else small
@@ -213,12 +214,30 @@ def _sections(value):
     return value
 
 
+# Settings without which some families have no layer of one of their kinds, or no sections of rotary positions.
+_MORE = (
+    {"attn_layer_indices": [1]},
+    {"attn_layer_period": 2, "attn_layer_offset": 1},
+    {"layer_types": ["mamba", "attention"]},
+    {"layer_types": ["conv", "full_attention"]},
+    {"layer_types": ["sliding_attention", "full_attention"]},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}},
+    {"per_layer_config": {}},
+    {"num_hidden_layers": 3, "block_types": ["recurrent", "recurrent", "attention"]},
+)
+
+
 def _attempts(config_class):
     """Settings to try, until one makes a model that runs."""
     small = settings(config_class)
     without = {name: value for name, value in small.items() if not isinstance(value, list)}
+    defaults = set(vars(config_class()))
     for base in (small, without):
+        fitting = [{**base, **more} for more in _MORE if all(name in defaults or name in base for name in more)]
+        # Without the first ones a model runs, but has no attention.
+        yield from (one for one in fitting if any(name.startswith("attn_layer") for name in one))
         yield base
+        yield from fitting
         yield _everywhere(base, {"num_key_value_heads": 4})
         yield _everywhere(base, {"num_heads": 8})
         yield _drop(base, lambda name: name.endswith(_DROPOUTS))
@@ -238,9 +257,17 @@ def _drop(arguments, unwanted):
 
 def make(model_name, config_name, implementation=None):
     """A tiny model in float32, or an exception. Weights are drawn wide enough for attention to depend on its scores."""
-    model_class, config_class = getattr(transformers, model_name), getattr(transformers, config_name)
+    model_class = getattr(transformers, model_name)
+    config_class = getattr(model_class, "config_class", None) or getattr(transformers, config_name)
     failure = None
     for arguments in _attempts(config_class):
+        try:
+            with torch.device("meta"):
+                count = sum(value.numel() for value in model_class._from_config(config_class(**arguments)).parameters())
+        except Exception:  # some models compute with values while they are made
+            count = 0
+        if count > MOST_PARAMETERS:
+            raise ValueError(f"{count} parameters are not tiny")
         try:
             return _made(model_class, config_class, arguments, implementation)
         except Exception as error:  # any class may refuse any setting
@@ -252,14 +279,11 @@ def _made(model_class, config_class, arguments, implementation):
     torch.manual_seed(0)
     chosen = {"attn_implementation": implementation} if implementation else {}
     model = model_class._from_config(config_class(**arguments), **chosen)
-    count = sum(value.numel() for value in model.parameters())
-    if count > MOST_PARAMETERS:
-        raise ValueError(f"{count} parameters are not tiny")
     if hasattr(model, "set_default_language"):
         model.set_default_language(model.config.languages[0])
     _draw(model.float())
     with torch.no_grad():
-        model.eval()(**inputs(model)[0])
+        model.eval()(**inputs(model)[0], **({"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}))
     return model
 
 
@@ -291,7 +315,10 @@ def inputs(model, padding=None):
     if model.main_input_name != "input_ids" and "input_ids" not in taken:
         raise ValueError(f"its input is {model.main_input_name}")
     generator = torch.Generator().manual_seed(2)
-    vocabulary = min(VOCABULARY, getattr(model.get_input_embeddings(), "num_embeddings", VOCABULARY))
+    try:
+        vocabulary = min(VOCABULARY, getattr(model.get_input_embeddings(), "num_embeddings", VOCABULARY))
+    except NotImplementedError:
+        vocabulary = VOCABULARY
     ids = torch.randint(3, vocabulary, (2, TOKENS), generator=generator)
     given, real = {"input_ids": ids}, torch.ones_like(ids)
     if padding:
