@@ -165,8 +165,11 @@ pub struct Refusal {
     pub target: PlanTarget,
     /// What was asked for.
     pub wants: Vec<Want>,
-    /// The smallest set of facts that cannot all hold, each with its source: without any one of them there is a plan.
+    /// The smallest set of facts that cannot all hold, each with its source.
     pub conflict: Vec<Fact<String>>,
+    /// The conflicts that remain when what the user asked for in the first one (versions, Python, CUDA) is given up.
+    #[serde(default)]
+    pub further: Vec<Vec<Fact<String>>>,
     /// What to change, and the plan that this gives, nearest first.
     pub nearest: Vec<NearestPlan>,
     /// Candidates that were looked at and refused, best first.

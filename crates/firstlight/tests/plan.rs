@@ -281,3 +281,32 @@ fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
     assert!(reason.starts_with("flash-attn 2.") && reason.contains("with torch"), "{reason}");
     assert_eq!(cell(&matrix(&["--machine", "cpu-x86_64"]), "multi-GPU").0, facts::Support::No);
 }
+
+/// Row D8.
+#[test]
+fn cuda_is_honoured_or_refused_by_name() {
+    for (cuda, words) in [("99", "wanted a CUDA release such as 12.8"), ("12", "such as 12.8")] {
+        let output = plan(&["torch", "--machine", "h100", "--cuda", cuda]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+    let output = plan(&["torch", "--machine", "cpu-x86_64", "--cuda", "12.8"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("CUDA 12.8 was asked for") && error.contains("--machine"), "{error}");
+    let output = plan(&["torch", "--machine", "h100", "--cuda", "13.9"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("CUDA 13.9 was asked for"));
+}
+
+/// Row D8.
+#[test]
+fn writing_a_plan_says_what_was_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("plan.toml");
+    let name = path.to_str().expect("UTF-8");
+    let asked = ["torch", "--machine", "h100", "--emit", "plan.toml", "-o", name];
+    let out = text(&plan(&asked).stdout);
+    assert!(out.starts_with("wrote ") && out.contains("plan.toml: "), "{out}");
+    assert!(out.contains("packages, not locked"), "{out}");
+}

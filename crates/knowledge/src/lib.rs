@@ -22,6 +22,7 @@ mod table;
 pub mod torch_builds;
 pub mod torch_series;
 mod version;
+pub mod wheel_code;
 pub mod wheels;
 pub mod xids;
 
@@ -29,6 +30,7 @@ pub use arch::Arch;
 pub use requirement::Requirement;
 pub use source::Source;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
+pub use wheel_code::{Architecture, WheelCode, wheel_code};
 
 /// A CUDA compute capability, major and minor.
 pub type Sm = Minor;

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-const SCRIPT: &str = include_str!("fetch.py");
+const SCRIPT: &str = concat!(include_str!("http.py"), "\n", include_str!("fetch.py"));
 /// Files at once, as many connections as a browser opens; more only helps where latency is high.
 const THREADS: usize = 8;
 /// Tries for one file; each goes on where the one before ended.

@@ -7,6 +7,7 @@ pub mod build;
 pub mod conda;
 pub mod emit;
 pub mod fetch;
+pub mod index;
 pub mod lock;
 pub mod mend;
 mod plan;
@@ -18,8 +19,8 @@ pub mod uv;
 pub mod wheel;
 
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
-pub use plan::{differences, plan, unlisted};
+pub use plan::{differences, plan, plan_with, unlisted};
 pub use request::{Request, RequestError, Wanted};
 pub use target::{machine, machines, target_of, with_gpu};
 
-pub use knowledge::Arch;
+pub use knowledge::{Arch, WheelCode};

@@ -1,5 +1,6 @@
 //! Fills a plan with everything that it installs: dependencies, files and hashes, as uv resolves them.
 
+mod cuda;
 mod error;
 mod interpreter;
 mod sizes;
@@ -54,6 +55,7 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
         sizes::ask(&mut plan, &python);
     }
     plan.locked = plan.packages.iter().all(has_hashes);
+    plan.warnings.extend(cuda::newer_than_driver(&plan));
     Ok(plan)
 }
 

@@ -1,8 +1,10 @@
 //! Choosing a machine's stack from published facts: pure, without network, and with a reason for everything.
 
 mod again;
+mod ask;
 mod assemble;
 mod catalogue;
+mod code;
 mod extension;
 pub(crate) mod fit;
 mod nearest;
@@ -16,8 +18,10 @@ mod torch;
 mod warnings;
 
 pub use again::differences;
+pub use ask::plan_with;
 
 use crate::Request;
+use crate::index::Published;
 use facts::{Plan, PlanTarget, PlannedPackage, Refusal};
 use problem::{Dropped, Problem};
 use search::Passed;
@@ -42,13 +46,21 @@ impl Reason {
 /// # Errors
 /// A [`Refusal`] with the smallest set of facts that cannot all hold, and the plans nearest to what was asked for.
 pub fn plan(request: &Request, target: &PlanTarget) -> Result<Plan, Box<Refusal>> {
-    if let Some(problem) = Problem::of_here(request, target)
-        && let Ok(plan) = solved(&problem)
-    {
-        return Ok(plan);
-    }
+    found(request, target).ok_or_else(|| refused(request, target))
+}
+
+/// The plan, where there is one.
+fn found(request: &Request, target: &PlanTarget) -> Option<Plan> {
+    let here = Problem::of_here(request, target);
+    here.and_then(|problem| solved(&problem).ok())
+        .or_else(|| solved(&Problem::of(request, target)).ok())
+}
+
+/// Why there is none.
+fn refused(request: &Request, target: &PlanTarget) -> Box<Refusal> {
     let problem = Problem::of(request, target);
-    solved(&problem).map_err(|passed| Box::new(refusal::refusal(request, &problem, &passed)))
+    let passed = solved(&problem).err().unwrap_or_default();
+    Box::new(refusal::refusal(request, &problem, &passed))
 }
 
 /// The plan, or every torch that was tried.
@@ -61,9 +73,12 @@ fn solved<'p>(problem: &'p Problem<'p>) -> Result<Plan, Vec<Passed<'p>>> {
     }
 }
 
-/// The packages of a plan that no table knows: whether an index has them is not known before one is asked.
+/// The packages of a plan of which neither a table nor an index is known to have a release.
 pub fn unlisted(plan: &Plan) -> Vec<PlannedPackage> {
-    let unknown = |package: &&PlannedPackage| catalogue::releases(&package.name).is_empty();
+    let unknown = |package: &&PlannedPackage| {
+        package.version.is_empty()
+            && catalogue::releases(&package.name, &Published::default()).is_empty()
+    };
     plan.packages.iter().filter(unknown).cloned().collect()
 }
 

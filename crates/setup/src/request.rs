@@ -1,5 +1,6 @@
 //! What a plan is asked for.
 
+use crate::index::Published;
 use crate::profile_yaml;
 use facts::{Dist, Want};
 use knowledge::kernels::of_layer;
@@ -21,6 +22,8 @@ pub struct Request {
     pub cuda: Option<Minor>,
     /// Whether wheels that one person built may be taken.
     pub community: bool,
+    /// What an index was read to have, in addition to the tables.
+    pub published: Published,
 }
 
 /// One thing that is wanted.

@@ -29,7 +29,7 @@ impl Which {
 
 /// Two numbers, as NVIDIA's table of GPUs has them.
 fn capability(text: &str) -> Result<(u32, u32), String> {
-    release(text).map_err(|_| "wanted a compute capability such as 8.0".to_owned())
+    two_numbers(text).ok_or_else(|| "wanted a compute capability such as 8.0".to_owned())
 }
 
 fn processor(text: &str) -> Result<Arch, String> {
@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "VERSION", value_parser = release)]
     pub(crate) python: Option<(u32, u32)>,
     /// CUDA release of torch's build, such as 12.8.
-    #[arg(long, value_name = "VERSION", value_parser = release)]
+    #[arg(long, value_name = "VERSION", value_parser = cuda)]
     pub(crate) cuda: Option<(u32, u32)>,
     /// Packages that may be built from source if no wheel fits, or `all`.
     #[arg(long, value_name = "PKG|all", value_delimiter = ',')]
@@ -87,8 +87,17 @@ pub(crate) struct Plan {
     pub(crate) waiting: Waiting,
 }
 
-/// Two numbers: a Python or a CUDA release.
+/// A Python release.
 fn release(text: &str) -> Result<(u32, u32), String> {
-    let read = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    read.ok_or_else(|| "wanted a release such as 3.12".to_owned())
+    two_numbers(text).ok_or_else(|| "wanted a Python release such as 3.12".to_owned())
+}
+
+/// A CUDA release.
+fn cuda(text: &str) -> Result<(u32, u32), String> {
+    two_numbers(text).ok_or_else(|| "wanted a CUDA release such as 12.8".to_owned())
+}
+
+fn two_numbers(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }

@@ -1,6 +1,8 @@
 //! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none; and a plan that was written
 //! down, looked at again.
 
+mod libraries;
+
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
 use crate::Outcome;
@@ -12,12 +14,16 @@ use anyhow::Context;
 use facts::{Fact, Machine, PlanTarget, Refusal};
 use probe::EnvOptions;
 use report::terminal;
+use setup::index::Index;
 use setup::lock::LockError;
 use setup::profile_yaml::{Profile, Purpose};
 use setup::python::{self, Supply};
 use setup::uv::Uv;
 use setup::{Request, Wanted, emit};
 use std::path::{Path, PathBuf};
+
+const OTHER_MACHINE: &str =
+    "--machine NAME or --gpu 8.0 plans for another machine: firstlight plan vllm --machine a100";
 
 pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     // A format that is not there is said before a machine is probed.
@@ -37,7 +43,11 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
             target
         }
     };
-    match setup::plan(&request, &target) {
+    if let (Some(cuda), true) = (arguments.cuda, target.gpus.is_empty()) {
+        let what = format!("CUDA {}.{} was asked for, and there is no NVIDIA GPU", cuda.0, cuda.1);
+        return Err(Failure::hinted(what, OTHER_MACHINE));
+    }
+    match chosen(&request, &target)? {
         Ok(mut plan) => {
             plan.warnings.extend(around_conda(arguments)?);
             plan.warnings.extend(before_locking(&plan, &request.pythons, arguments)?);
@@ -58,12 +68,34 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     }
 }
 
+/// The plan by the tables, and by the index where a Python is here that can ask it.
+fn chosen(
+    request: &Request,
+    target: &PlanTarget,
+) -> anyhow::Result<Result<facts::Plan, Box<Refusal>>> {
+    let python = setup::index::interpreter(std::env::var_os("PATH").as_deref());
+    let (Some(python), Some(cache)) = (python, cache_folder()) else {
+        return Ok(setup::plan(request, target));
+    };
+    let mut index = Index {
+        url: setup::index::PYPI.to_owned(),
+        cache: cache.join("index"),
+        python,
+        libraries: &libraries::read,
+    };
+    setup::plan_with(request, target, &mut index)
+        .map_err(|error| Failure::hinted(error.to_string(), error.hint()))
+}
+
 /// The plan, locked where that was asked for, in the words that were.
 fn show(plan: &facts::Plan, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
     let locked = arguments.lock.then(|| locked(plan)).transpose()?;
     let plan = locked.as_ref().unwrap_or(plan);
     match &arguments.emit {
-        Some(format) => write(&emit::emit(plan, format)?, arguments, output),
+        Some(format) => {
+            write(&emit::emit(plan, format)?, arguments, output)?;
+            arguments.output.as_deref().map_or(Ok(()), |path| output.text(&wrote(path, plan)))
+        }
         None => output
             .either(plan, |style| terminal::plan(plan, arguments.explain, &next(arguments), style)),
     }
@@ -77,7 +109,7 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
         show(&plan, arguments, output)?;
         return Ok(Outcome::Good);
     }
-    match setup::differences(&plan) {
+    match setup::differences(&plan, chosen)? {
         Ok(differences) => {
             let outcome = if differences.is_empty() { Outcome::Good } else { Outcome::Bad };
             plan.warnings.extend(differences);
@@ -89,7 +121,11 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
 }
 
 fn refused(refusal: &Refusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
-    output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, style))?;
+    let this = refusal.target.name == "this" && refusal.target.gpus.is_empty();
+    let words = || std::env::args().skip(1).map(|word| diagnose::quote(&word)).collect::<Vec<_>>();
+    let next = this.then(|| format!("firstlight {} --machine a100", words().join(" ")));
+    let next: Vec<String> = next.into_iter().collect();
+    output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, &next, style))?;
     Ok(Outcome::Bad)
 }
 
@@ -293,6 +329,13 @@ fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
         let what = format!("{} cannot be written: {reason}", path.display());
         Failure::hinted(what, "name a file in a folder that is there, or leave out -o")
     })
+}
+
+/// `plan.toml: 61 packages, locked`.
+fn wrote(path: &Path, plan: &facts::Plan) -> String {
+    let count = plan.packages.len();
+    let locked = if plan.locked { "locked" } else { "not locked" };
+    format!("wrote {}: {count} packages, {locked}\n", path.display())
 }
 
 /// The plan with every file and its hash, by uv.

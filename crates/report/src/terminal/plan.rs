@@ -5,6 +5,8 @@ use facts::{PackageOrigin, Plan, PlanTarget, PlannedPackage, Refusal, Rejected};
 
 /// How many refused candidates are shown where all are not asked for.
 const SHOWN: usize = 3;
+/// How many packages of unknown size are named.
+const NAMED: usize = 3;
 
 /// What was chosen, what to know about it, and the commands that come next, one line each. With `explain` every candidate
 /// that was refused, and the source of each choice.
@@ -32,17 +34,21 @@ pub fn plan(plan: &Plan, explain: bool, next: &[String], style: Style) -> String
     out
 }
 
-/// What cannot all hold, and the plans nearest to what was asked for.
-pub fn refusal(refusal: &Refusal, explain: bool, style: Style) -> String {
+/// What cannot all hold, the plans nearest to what was asked for, and the commands that come next.
+pub fn refusal(refusal: &Refusal, explain: bool, next: &[String], style: Style) -> String {
     let words = format!("no plan for {}", machine(&refusal.target));
     let mut out = paint(style, Tone::Bad, &words);
     out.push('\n');
-    out.push_str(&heading("these cannot all hold; without any one of them there is a plan", style));
+    out.push_str(&heading("these cannot all hold", style));
     let row = |fact: &facts::Fact<String>| {
         let source = if explain { format!(" [{}]", fact.source) } else { String::new() };
         (plain("-"), format!("{}{source}", fact.value))
     };
     out.push_str(&tagged(style, refusal.conflict.iter().map(row).collect()));
+    for conflict in &refusal.further {
+        out.push_str(&heading("and without what was asked for, these cannot", style));
+        out.push_str(&tagged(style, conflict.iter().map(row).collect()));
+    }
     if !refusal.nearest.is_empty() {
         out.push_str(&heading("what would work", style));
         let rows = refusal
@@ -52,6 +58,7 @@ pub fn refusal(refusal: &Refusal, explain: bool, style: Style) -> String {
         out.push_str(&tagged(style, rows.collect()));
     }
     out.push_str(&refused("what was tried", &refusal.rejected, explain, style));
+    out.push_str(&commands(next, style));
     out
 }
 
@@ -73,13 +80,28 @@ fn choice(plan: &Plan) -> Vec<(String, String)> {
     rows.extend(plan.cuda.iter().map(|cuda| ("CUDA".to_owned(), cuda.clone())));
     let torch = plan.packages.iter().find(|package| package.name == "torch");
     rows.extend(torch.map(|torch| ("torch".to_owned(), torch.version.clone())));
-    let bytes: u64 = plan.packages.iter().filter_map(|package| package.files.first()?.bytes).sum();
-    if bytes > 0 {
-        let size =
-            format!("{} of those files whose size is known", crate::format::file_size(bytes));
-        rows.push(("download".to_owned(), size));
-    }
+    rows.extend(download(plan).map(|size| ("download".to_owned(), size)));
     rows
+}
+
+/// How much is downloaded, and which packages that does not count.
+fn download(plan: &Plan) -> Option<String> {
+    let size = |package: &PlannedPackage| package.files.first().and_then(|file| file.bytes);
+    let bytes: u64 = plan.packages.iter().filter_map(size).sum();
+    let unknown = plan.packages.iter().filter(|package| size(package).is_none());
+    let mut missing: Vec<&str> = unknown.map(|package| package.name.as_str()).collect();
+    if missing.len() > NAMED {
+        missing.truncate(NAMED);
+        missing.push("others");
+    }
+    if !plan.locked {
+        missing.push("what these packages need");
+    }
+    let bytes = (bytes > 0).then(|| crate::format::file_size(bytes))?;
+    Some(match missing[..] {
+        [] => bytes,
+        _ => format!("more than {bytes}: not counted are {}", missing.join(", ")),
+    })
 }
 
 fn packages(plan: &Plan, style: Style) -> String {
@@ -216,19 +238,49 @@ mod tests {
             target: PlanTarget { gpus: Vec::new(), name: "this".into(), ..target() },
             wants: Vec::new(),
             conflict: vec![Fact::new("vllm is wanted".into(), "requirement")],
+            further: Vec::new(),
             nearest: vec![NearestPlan {
                 change: "leave out vllm".into(),
                 stack: "torch 2.11.0".into(),
             }],
             rejected: vec![rejected(13)],
         };
-        let text = refusal(&refused, false, Style::default());
+        let next = ["firstlight plan vllm --machine a100".to_owned()];
+        let text = refusal(&refused, false, &next, Style::default());
+        assert!(text.ends_with("--machine a100\n"), "{text}");
         assert!(
             text.starts_with("no plan for this machine (linux aarch64, no NVIDIA GPU)\n"),
             "{text}"
         );
         assert!(text.contains("leave out vllm: torch 2.11.0"), "{text}");
         assert!(!text.contains("[requirement]"), "{text}");
-        assert!(refusal(&refused, true, Style::default()).contains("[requirement]"));
+        assert!(refusal(&refused, true, &[], Style::default()).contains("[requirement]"));
+        let also = vec![vec![Fact::new("vllm needs an NVIDIA GPU".into(), "a guide")]];
+        let text = refusal(&Refusal { further: also, ..refused }, false, &[], Style::default());
+        let words = "and without what was asked for, these cannot\n-  vllm needs an NVIDIA GPU";
+        assert!(text.contains(words), "{text}");
+    }
+
+    #[test]
+    fn download_size_names_what_it_does_not_count() {
+        let file = |bytes| facts::PlannedFile {
+            name: "x-1-py3-none-any.whl".into(),
+            url: None,
+            sha256: None,
+            bytes,
+        };
+        let mut planned = sample();
+        assert_eq!(download(&planned), None);
+        planned.packages[1].files = vec![file(Some(184_700_000))];
+        let partial = download(&planned).expect("a size");
+        assert_eq!(
+            partial,
+            "more than 184.7 MB: not counted are torch, transformers, what these packages need"
+        );
+        for package in &mut planned.packages {
+            package.files = vec![file(Some(1_000_000))];
+        }
+        planned.locked = true;
+        assert_eq!(download(&planned).expect("a size"), "3.0 MB");
     }
 }

@@ -1,16 +1,19 @@
 //! A plan that was written down, held against what would be chosen today.
 
-use super::plan;
 use crate::lock::added_by_lock;
 use crate::{Request, Wanted};
-use facts::{Fact, Plan, PlannedPackage, Refusal, Want};
+use facts::{Fact, Plan, PlanTarget, PlannedPackage, Refusal, Want};
 
 /// What is chosen otherwise today for the same wants, machine, Python and CUDA, each as a sentence; empty where nothing is.
-/// What came into the plan when it was locked is uv's choice, and is not looked at.
+/// What came into the plan when it was locked is uv's choice, and is not looked at. `plan` plans, by the tables or with an
+/// index.
 ///
 /// # Errors
-/// The [`Refusal`] where the wants no longer go together on that machine.
-pub fn differences(written: &Plan) -> Result<Vec<Fact<String>>, Box<Refusal>> {
+/// Those of `plan`; inside, the [`Refusal`] where the wants no longer go together on that machine.
+pub fn differences<E>(
+    written: &Plan,
+    plan: impl Fn(&Request, &PlanTarget) -> Result<Result<Plan, Box<Refusal>>, E>,
+) -> Result<Result<Vec<Fact<String>>, Box<Refusal>>, E> {
     let chosen = |name: &str| written.packages.iter().find(|package| package.name == name);
     // An option that was left out then may be left out again.
     let wants = written.wants.iter().filter(|want| chosen(&want.package).is_some());
@@ -22,10 +25,15 @@ pub fn differences(written: &Plan) -> Result<Vec<Fact<String>>, Box<Refusal>> {
         ..Request::default()
     };
     // A plan does not say that wheels of one person were allowed; where nothing else will do, they were.
-    let today = plan(&request, &written.target).or_else(|refusal| {
+    let mut today = plan(&request, &written.target)?;
+    if today.is_err() {
         request.community = true;
-        plan(&request, &written.target).map_err(|_| refusal)
-    })?;
+        today = plan(&request, &written.target)?.or(today);
+    }
+    let today = match today {
+        Ok(today) => today,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     let source = |package: &PlannedPackage| package.source.clone();
     let now = today.packages.iter().filter_map(|now| {
         let then = chosen(&now.name);
@@ -44,7 +52,7 @@ pub fn differences(written: &Plan) -> Result<Vec<Fact<String>>, Box<Refusal>> {
         let words = format!("{} {} is no part of it today", then.name, then.version);
         Fact::new(words, source(then))
     });
-    Ok(now.chain(gone).collect())
+    Ok(Ok(now.chain(gone).collect()))
 }
 
 /// The version without the label of the index's build, which a locked plan may have where an unlocked one has not.

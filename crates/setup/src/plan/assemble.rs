@@ -6,6 +6,7 @@ use super::problem::{Dropped, Problem};
 use super::search::{Passed, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
+use crate::index::Published;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedPackage, Rejected, SCHEMA};
 use knowledge::dotted;
 use knowledge::packages;
@@ -74,12 +75,12 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
     let wanted: Vec<_> =
         asked(place, &stack.picks).filter(|asked| asked.requires.name == "triton").collect();
     let first = wanted.first()?;
-    let releases = super::catalogue::releases("triton");
+    let releases = super::catalogue::releases("triton", &Published::default());
     let release = releases.iter().find(|release| {
         wanted.iter().all(|asked| asked.requires.specifiers.contains(&release.version))
     })?;
     let tags = place.problem.tags(place.python, place.dropped);
-    let file = release.files.iter().find(|(name, _)| tags.fit(name)).map(|(_, file)| *file);
+    let file = release.files.iter().find(|wheel| tags.fit(&wheel.name)).map(|wheel| &wheel.file);
     // triton's wheels for Arm are on PyPI from 3.5 on; before that PyTorch's own index has them.
     let index = if file.is_some() { pypi() } else { torch.index(place.problem) };
     Some(PlannedPackage {
@@ -89,7 +90,7 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
         because: first.words(place),
         origin: PackageOrigin::Wheel,
         marker: None,
-        files: file.map(super::extension::planned).into_iter().collect(),
+        files: file.cloned().into_iter().collect(),
         source: first.requires.source.clone(),
     })
 }

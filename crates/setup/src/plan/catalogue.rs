@@ -1,12 +1,14 @@
 //! The releases of a package that the tables know, with what each asks for.
 
+use super::code::cuda_of;
+use crate::index::{Published, PublishedRelease};
 use crate::wheel::WheelName;
-use facts::Dist;
+use facts::{Dist, PlannedFile};
 use knowledge::marker::Marker;
 use knowledge::pypi::{self, File};
 use knowledge::recipes::recipe;
 use knowledge::wheels::{self, Wheels};
-use knowledge::{Requirement, packages};
+use knowledge::{Requirement, WheelCode, packages, wheel_code};
 use pep440_rs::{Version, VersionSpecifiers};
 
 /// One release.
@@ -19,13 +21,24 @@ pub(super) struct Release {
     pub(super) python: VersionSpecifiers,
     pub(super) requires: Vec<Requires>,
     /// Wheels on PyPI.
-    pub(super) files: Vec<(WheelName, &'static File)>,
+    pub(super) files: Vec<Wheel>,
     /// The source distribution on PyPI.
-    pub(super) source: Option<&'static File>,
+    pub(super) source: Option<PlannedFile>,
     /// Wheels elsewhere.
     pub(super) wheels: Vec<&'static Wheels>,
     /// Where PyPI's part was read; `None` for a release that is not there.
     pub(super) cited: Option<String>,
+    /// Major version of the CUDA that its requirements name, and the requirement that does.
+    pub(super) cuda: Option<(u32, String)>,
+}
+
+/// One wheel on PyPI.
+#[derive(Debug)]
+pub(super) struct Wheel {
+    pub(super) name: WheelName,
+    pub(super) file: PlannedFile,
+    /// Its CUDA libraries; `None` where they were not read.
+    pub(super) code: Option<WheelCode>,
 }
 
 /// What one release asks of another package.
@@ -60,8 +73,8 @@ impl Requires {
     }
 }
 
-/// The releases of a package, newest first; empty for a package that no table knows.
-pub(super) fn releases(package: &str) -> Vec<Release> {
+/// The releases of a package, newest first, of the tables and of an index; empty for a package that neither knows.
+pub(super) fn releases(package: &str, published: &Published) -> Vec<Release> {
     let mut all: Vec<Release> = pypi::releases(package).filter_map(on_pypi).collect();
     for row in wheels::wheels().iter().filter(|row| row.package == package) {
         let Ok(version) = row.version.parse::<Version>() else { continue };
@@ -72,6 +85,18 @@ pub(super) fn releases(package: &str) -> Vec<Release> {
     }
     for text in recipe(package).map_or(&[][..], |recipe| recipe.only.as_slice()) {
         all.extend(text.parse().ok().map(|version| Release::bare(version, text)));
+    }
+    for row in published.releases(package) {
+        let Ok(version) = row.version.parse::<Version>() else { continue };
+        match all.iter_mut().find(|release| release.version == version) {
+            // A table may know a release by the wheels of another index alone.
+            Some(release) if release.cited.is_some() => {}
+            Some(release) => {
+                let wheels = std::mem::take(&mut release.wheels);
+                *release = Release { wheels, ..on_index(version, row, published) };
+            }
+            None => all.push(on_index(version, row, published)),
+        }
     }
     all.sort_by(|a, b| b.version.cmp(&a.version));
     all
@@ -89,6 +114,7 @@ impl Release {
             source: None,
             wheels: Vec::new(),
             cited: None,
+            cuda: None,
         }
     }
 }
@@ -105,15 +131,47 @@ fn on_pypi(row: &'static pypi::Release) -> Option<Release> {
             requires.extend(unstated.requires.iter().filter_map(|l| Requires::parse(l, &source)));
         }
     }
-    let wheel = |file: &'static File| Some((WheelName::parse(&file.name).ok()?, file));
+    let wheel = |file: &File| {
+        let code = wheel_code(&file.sha256).cloned();
+        Some(Wheel { name: WheelName::parse(&file.name).ok()?, file: planned(file), code })
+    };
     Some(Release {
         version,
         text: row.version.clone(),
         python: row.python.parse().unwrap_or_default(),
         requires,
         files: row.files.iter().filter_map(wheel).collect(),
-        source: row.files.iter().find(|file| !file.name.ends_with(".whl")),
+        source: row.files.iter().find(|file| !file.name.ends_with(".whl")).map(planned),
         wheels: Vec::new(),
+        cuda: cuda_of(&row.requires),
         cited: Some(cited),
     })
+}
+
+fn on_index(version: Version, row: &PublishedRelease, published: &Published) -> Release {
+    let wheel = |file: &PlannedFile| {
+        let name = WheelName::parse(&file.name).ok()?;
+        Some(Wheel { name, file: file.clone(), code: published.code(file) })
+    };
+    let source = row.files.iter().find(|file| !file.name.ends_with(".whl"));
+    Release {
+        version,
+        text: row.version.clone(),
+        python: row.python.parse().unwrap_or_default(),
+        requires: row.requires.iter().filter_map(|l| Requires::parse(l, &row.source)).collect(),
+        files: row.files.iter().filter_map(wheel).collect(),
+        source: source.cloned(),
+        wheels: Vec::new(),
+        cited: Some(row.source.clone()),
+        cuda: cuda_of(&row.requires),
+    }
+}
+
+fn planned(file: &File) -> PlannedFile {
+    PlannedFile {
+        name: file.name.clone(),
+        url: None,
+        sha256: Some(file.sha256.clone()),
+        bytes: Some(file.bytes),
+    }
 }

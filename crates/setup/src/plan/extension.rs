@@ -1,13 +1,12 @@
 //! Which releases of a package go with a torch and a Python, and where each comes from.
 
 use super::Reason;
-use super::catalogue::{Release, Requires};
+use super::catalogue::{Release, Requires, Wheel};
 use super::problem::{Dropped, Item, Limit, Problem};
 use super::torch::{Torch, pypi};
 use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
 use knowledge::indexes::{Named, Trust};
 use knowledge::packages::{self, Needs};
-use knowledge::pypi::File;
 use knowledge::recipes::{Recipe, recipe};
 use knowledge::torch_builds::runs_on;
 use knowledge::wheels::Wheels;
@@ -46,7 +45,7 @@ pub(super) struct Place<'a, 'p> {
 }
 
 impl<'p> Place<'_, 'p> {
-    fn holds(&self, limit: Limit) -> bool {
+    pub(super) fn holds(&self, limit: Limit) -> bool {
         !self.dropped.contains(&limit)
     }
 
@@ -78,7 +77,16 @@ impl<'p> Place<'_, 'p> {
             picks.extend(self.wheel(number, item, release));
             picks.extend(self.build(number, item, release));
         }
-        if picks.is_empty() { Err(self.no_wheel(number)) } else { Ok(picks) }
+        if !picks.is_empty() {
+            return Ok(picks);
+        }
+        // The newest release stands for the package: what excludes it is what the user wants to know.
+        let unfit =
+            item.releases.iter().filter(|release| item.specifiers.contains(&release.version));
+        let unfit =
+            unfit.flat_map(|release| self.fitting(release).map(move |wheel| (release, wheel)));
+        let reason = unfit.filter_map(|(release, wheel)| self.unfit(number, release, wheel)).next();
+        Err(reason.unwrap_or_else(|| self.no_wheel(number)))
     }
 
     /// uv finds what the tables do not know; a version that was asked for exactly is known all the same.
@@ -165,19 +173,23 @@ impl<'p> Place<'_, 'p> {
     }
 
     /// The wheels of a release on PyPI that fit here. Of files that differ in their build tag alone the highest is meant.
-    fn fitting(&self, release: &'p Release) -> impl Iterator<Item = &'static File> {
+    fn fitting(&self, release: &'p Release) -> impl Iterator<Item = &'p Wheel> {
         let tags = self.problem.tags(self.python, self.dropped);
-        let mut files: Vec<_> = release.files.iter().filter(|(name, _)| tags.fit(name)).collect();
-        let build = |name: &crate::wheel::WheelName| {
-            let digits = name.build.as_deref().unwrap_or_default();
+        let mut files: Vec<&Wheel> =
+            release.files.iter().filter(|wheel| tags.fit(&wheel.name)).collect();
+        let build = |wheel: &&Wheel| {
+            let digits = wheel.name.build.as_deref().unwrap_or_default();
             digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0)
         };
-        files.sort_by_key(|(name, _)| std::cmp::Reverse(build(name)));
-        files.into_iter().map(|(_, file)| *file)
+        files.sort_by_key(|wheel| std::cmp::Reverse(build(wheel)));
+        files.into_iter()
     }
 
     fn on_pypi(&self, number: usize, release: &'p Release) -> Option<Pick<'p>> {
-        let file = self.fitting(release).next()?;
+        let wheel = self.fitting(release).next()?;
+        if self.unfit(number, release, wheel).is_some() {
+            return None;
+        }
         Some(Pick {
             item: number,
             release: Some(release),
@@ -185,7 +197,7 @@ impl<'p> Place<'_, 'p> {
             index: pypi(),
             trust: Trust::Registry,
             origin: PackageOrigin::Wheel,
-            files: vec![planned(file)],
+            files: vec![wheel.file.clone()],
             source: release.cited.clone()?,
         })
     }
@@ -274,7 +286,7 @@ impl<'p> Place<'_, 'p> {
             index: pypi(),
             trust: Trust::Registry,
             origin: PackageOrigin::Build(self.recipe(recipe, item, release)),
-            files: release.source.map(planned).into_iter().collect(),
+            files: release.source.iter().cloned().collect(),
             source: recipe.map_or_else(|| source_of(item), |row| row.source.to_string()),
         })
     }
@@ -333,8 +345,13 @@ impl<'p> Place<'_, 'p> {
         let item = &self.problem.items[number];
         let wheel = self.wheel(number, item, release);
         let Some(pick) = wheel.or_else(|| self.build(number, item, release)) else {
-            return match (release.files.is_empty(), release.wheels.is_empty()) {
-                (true, true) => Reason::new("it is published as source alone", source_of(item)),
+            let unfit =
+                self.fitting(release).next().and_then(|wheel| self.unfit(number, release, wheel));
+            return match (unfit, release.files.is_empty(), release.wheels.is_empty()) {
+                (Some(reason), ..) => reason,
+                (None, true, true) => {
+                    Reason::new("it is published as source alone", source_of(item))
+                }
                 _ => self.no_wheel(number),
             };
         };
@@ -389,13 +406,4 @@ pub(super) fn source_of(item: &Item) -> String {
     let row = row.map(|row| row.source.to_string());
     row.or_else(|| item.releases.iter().find_map(|release| release.cited.clone()))
         .unwrap_or_default()
-}
-
-pub(super) fn planned(file: &File) -> PlannedFile {
-    PlannedFile {
-        name: file.name.clone(),
-        url: None,
-        sha256: Some(file.sha256.clone()),
-        bytes: Some(file.bytes),
-    }
 }

@@ -77,7 +77,7 @@ pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), Clash> {
             (Some((pick, version)), _) => {
                 if let Some(asked) = same.iter().find(|a| !a.requires.specifiers.contains(version))
                 {
-                    let text = format!("{}, and {name} {version} was chosen", asked.words(place));
+                    let text = format!("{}, not {version}", asked.words(place));
                     let reason = Reason::new(text, &asked.requires.source);
                     return Err(Clash { reason, items: [asked.item, pick.item].into() });
                 }

@@ -4,6 +4,7 @@
 use super::catalogue::{Release, Requires, releases};
 use super::fit::Tags;
 use crate::Request;
+use crate::index::Published;
 use crate::request::Wanted;
 use facts::{PlanTarget, Want};
 use knowledge::cuda_drivers::Reach;
@@ -60,7 +61,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    fn of(wanted: &Wanted) -> Self {
+    fn of(wanted: &Wanted, published: &Published) -> Self {
         let want = &wanted.want;
         let line = format!("{}{}", want.package, want.specifiers);
         Self {
@@ -68,7 +69,7 @@ impl Item {
             // The request read these specifiers before.
             specifiers: wanted.want.specifiers.parse().unwrap_or_default(),
             optional: wanted.optional,
-            releases: releases(&wanted.want.package),
+            releases: releases(&wanted.want.package, published),
             package: packages::package(&wanted.want.package),
             want: wanted.want.clone(),
             marker: wanted.marker.as_ref().map(ToString::to_string),
@@ -77,6 +78,12 @@ impl Item {
 
     pub(super) fn name(&self) -> &str {
         &self.want.package
+    }
+
+    /// Whether torch belongs into a stack with it.
+    pub(super) fn needs_torch(&self) -> bool {
+        let mut requires = self.releases.iter().flat_map(|release| &release.requires);
+        self.package.is_some() || requires.any(|row| row.name == "torch")
     }
 
     /// Where it stands in the order of installing; what no table knows comes before what may need it.
@@ -128,14 +135,16 @@ impl<'a> Problem<'a> {
             .wants
             .iter()
             .partition(|wanted| wanted.marker.as_ref().is_none_or(|marker| marker.holds(platform)));
-        let mut items: Vec<Item> = merged(here).iter().map(Item::of).collect();
-        let needed = items.is_empty() || items.iter().any(|item| item.package.is_some());
+        let published = &request.published;
+        let of = |wanted: &Wanted| Item::of(wanted, published);
+        let mut items: Vec<Item> = merged(here).iter().map(of).collect();
+        let needed = items.is_empty() || items.iter().any(Item::needs_torch);
         if needed && !items.iter().any(|item| item.name() == "torch") {
-            let by = items.iter().find(|item| item.package.is_some());
+            let by = items.iter().find(|item| item.needs_torch());
             let because = by.map_or("nothing else was asked for".to_owned(), |item| {
                 format!("{} needs it", item.name())
             });
-            items.extend(Wanted::parse("torch", &because).ok().as_ref().map(Item::of));
+            items.extend(Wanted::parse("torch", &because).ok().as_ref().map(of));
         }
         items.sort_by_key(Item::order);
         // Tegra's driver has a numbering of its own, which the table of floors is not about.

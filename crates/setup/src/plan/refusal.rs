@@ -1,9 +1,10 @@
 //! The smallest set of facts that cannot all hold.
 
 use super::assemble::passed_over;
+use super::catalogue::Release;
 use super::extension::{published, source_of};
 use super::nearest::nearest;
-use super::problem::{Dropped, Limit, Problem};
+use super::problem::{Dropped, Item, Limit, Problem};
 use super::search::{Passed, solve};
 use super::torch::driver;
 use crate::Request;
@@ -13,11 +14,13 @@ use knowledge::packages::Needs;
 use knowledge::torch_builds::builds;
 
 pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -> Refusal {
-    let conflict = conflict(problem);
+    let first = conflict(problem);
+    let facts = |limits: &Vec<Limit>| limits.iter().map(|limit| fact(problem, *limit)).collect();
     Refusal {
         target: problem.target.clone(),
         wants: problem.items.iter().map(|item| item.want.clone()).collect(),
-        conflict: conflict.iter().map(|limit| fact(problem, *limit)).collect(),
+        conflict: facts(&first),
+        further: further(problem, &first).iter().map(facts).collect(),
         nearest: nearest(request, problem.target),
         rejected: passed.iter().map(passed_over).collect(),
     }
@@ -26,12 +29,32 @@ pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -
 /// Limits that cannot all hold, of which each one that is dropped leaves a stack. Limits are tried in the order of
 /// [`Problem::limits`], so that those a user can change are dropped first and what is left says what is at the bottom.
 pub(super) fn conflict(problem: &Problem) -> Vec<Limit> {
-    // What is optional stands in nobody's way.
+    conflict_without(problem, Dropped::new())
+}
+
+/// The conflict that remains when the user gives up what was asked for in the first one: the versions of a package, a Python
+/// or a CUDA release. None where giving it up leaves a stack.
+pub(super) fn further(problem: &Problem, first: &[Limit]) -> Vec<Vec<Limit>> {
     let optional = problem.optional();
-    let mut dropped = Dropped::new();
+    let asked = first.iter().filter(|limit| match limit {
+        Limit::Versions(item) => !problem.items[*item].want.specifiers.is_empty(),
+        limit => matches!(limit, Limit::Python | Limit::Cuda),
+    });
+    let dropped: Dropped = asked.copied().collect();
+    if dropped.is_empty() || solve(problem, &dropped, &optional).0.is_some() {
+        return Vec::new();
+    }
+    vec![conflict_without(problem, dropped)]
+}
+
+fn conflict_without(problem: &Problem, mut dropped: Dropped) -> Vec<Limit> {
+    let optional = problem.optional();
     let mut kept = Vec::new();
     for limit in problem.limits() {
-        dropped.insert(limit);
+        // A limit that was dropped before is no part of this conflict.
+        if !dropped.insert(limit) {
+            continue;
+        }
         if solve(problem, &dropped, &optional).0.is_some() {
             dropped.remove(&limit);
             kept.push(limit);
@@ -100,7 +123,7 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
                 _ => format!("{} is asked for", item.requirement()),
             };
             let there = series_for(problem).filter(|_| item.name() == "torch");
-            match there {
+            match there.or_else(|| newest(problem, item)) {
                 Some((there, source)) => Fact::new(format!("{text}; {there}"), source),
                 None => Fact::new(text, item.want.because.clone()),
             }
@@ -110,6 +133,30 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
             Fact::new(format!("{} is wanted", item.name()), item.want.because.clone())
         }
     }
+}
+
+/// The CUDA libraries of the newest release that was asked for, else the newest release there is.
+fn newest(problem: &Problem, item: &Item) -> Option<(String, String)> {
+    let meant = item.releases.iter().find(|release| item.specifiers.contains(&release.version));
+    let Some(release) = meant else {
+        let newest = item.releases.first()?;
+        let text = format!("the newest release that is known is {}", newest.text);
+        return Some((text, source_of(item)));
+    };
+    Some((format!("{} {}", release.text, libraries(problem, release)?), source_of(item)))
+}
+
+/// `needs CUDA 13 and has code for sm_75 sm_80`.
+fn libraries(problem: &Problem, release: &Release) -> Option<String> {
+    let mut here = release
+        .files
+        .iter()
+        .filter(|wheel| wheel.name.platforms.iter().any(|tag| tag.ends_with(&problem.target.arch)));
+    let code = here.find_map(|wheel| wheel.code.as_ref())?;
+    let cuda = code.cuda.map(|cuda| format!("needs CUDA {cuda}"));
+    let gpus = (!code.architectures.is_empty()).then(|| format!("has code for {}", code.words()));
+    let words: Vec<String> = cuda.into_iter().chain(gpus).collect();
+    (!words.is_empty()).then(|| words.join(" and "))
 }
 
 /// The torch series with a CUDA build for the machine's processor.
@@ -148,8 +195,10 @@ fn pins(problem: &Problem, number: usize) -> Fact<String> {
         .filter(|row| row.marker.as_ref().is_none_or(|marker| marker.holds(platform)))
         .filter(|row| !row.specifiers.is_empty());
     let lines: Vec<&str> = here.map(|row| row.line.as_str()).collect();
+    let libraries =
+        libraries(problem, release).map(|words| format!("; it {words}")).unwrap_or_default();
     Fact::new(
-        format!("{} {} asks for {}", item.name(), release.text, lines.join(", ")),
+        format!("{} {} asks for {}{libraries}", item.name(), release.text, lines.join(", ")),
         release.cited.clone().unwrap_or_default(),
     )
 }

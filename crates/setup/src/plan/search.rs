@@ -32,7 +32,7 @@ pub(super) fn solve<'p>(
         .filter(|item| !left_out.contains(item) && !dropped.contains(&Limit::Wanted(*item)))
         .collect();
     // torch stays as long as something needs it.
-    let needs_torch = order.iter().any(|item| problem.items[*item].package.is_some());
+    let needs_torch = order.iter().any(|item| problem.items[*item].needs_torch());
     let Some(torch) = problem.torch.filter(|_| needs_torch) else {
         return (without_torch(problem, &order, dropped), Vec::new());
     };

@@ -1,4 +1,6 @@
 mod chosen;
+mod index;
+mod libraries;
 mod refusals;
 
 use super::*;

@@ -19,6 +19,7 @@ pub(super) fn warnings(problem: &Problem, stack: &Stack, left_out: &[usize]) -> 
     }));
     all.extend(builds(problem, stack));
     all.extend(stack.picks.iter().filter_map(|pick| of_trust(problem, pick)));
+    all.extend(stack.picks.iter().filter_map(|pick| of_libraries(problem, stack, pick)));
     if let Some(torch) = &stack.torch {
         all.extend(driver(problem, torch));
         all.extend(older_code(problem, torch));
@@ -96,6 +97,29 @@ fn of_trust(problem: &Problem, pick: &super::extension::Pick) -> Option<Fact<Str
     ))
 }
 
+/// The driver that a package's CUDA libraries need, where no torch of the plan needs the same.
+fn of_libraries(
+    problem: &Problem,
+    stack: &Stack,
+    pick: &super::extension::Pick,
+) -> Option<Fact<String>> {
+    if problem.reach.is_some() || stack.torch.as_ref().and_then(Torch::cuda).is_some() {
+        return None;
+    }
+    let release = pick.release?;
+    let chosen = pick.files.first()?;
+    let wheel = release.files.iter().find(|wheel| wheel.file == *chosen)?;
+    let read = wheel.code.as_ref().and_then(|code| code.cuda);
+    let cuda = read.or(release.cuda.as_ref().map(|(cuda, _)| *cuda))?;
+    let text = format!(
+        "{} {} needs CUDA {cuda}, which needs driver {} or newer",
+        problem.items[pick.item].name(),
+        release.text,
+        floor(cuda)?.driver
+    );
+    Some(Fact::new(text, pick.source.clone()))
+}
+
 /// Where the driver is not known, which one this CUDA needs.
 fn driver(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
     let cuda = torch.cuda().filter(|_| problem.reach.is_none() && !problem.target.tegra)?;
@@ -119,7 +143,7 @@ fn older_code(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
 
 /// A release whose files were replaced under the same version: only a hash tells them apart.
 fn uploaded_again(torch: &Torch) -> Option<Fact<String>> {
-    let twice = torch.release.files.iter().any(|(name, _)| name.build.is_some());
+    let twice = torch.release.files.iter().any(|wheel| wheel.name.build.is_some());
     let text = format!(
         "torch {} was uploaded again with build tags: name and hash of its file tell which one it is",
         torch.release.text

@@ -1,0 +1,144 @@
+//! GPU code and CUDA libraries inside wheels of an index, read from the files: the wheel's name does not tell them.
+
+use crate::table::rows;
+use crate::{Sm, Source};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::sync::LazyLock;
+
+/// What the libraries of one wheel need and hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WheelCode {
+    /// Major version of the CUDA runtime that its libraries need (`DT_NEEDED`): 13 for `libcudart.so.13`. `None` where they
+    /// need none, or the wheel has libraries for several.
+    pub cuda: Option<u32>,
+    /// Architectures in at least a tenth of the fatbin containers of one library; a rarer one is the linker's own stub or
+    /// a special case. Empty for a wheel without GPU code.
+    pub architectures: Vec<Architecture>,
+}
+
+/// One architecture of GPU code: `sm_90a`, `compute_80`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Architecture {
+    /// Whether it is PTX, which the driver compiles for newer GPUs.
+    pub ptx: bool,
+    /// Compute capability.
+    pub sm: Sm,
+    /// `a` for code of exactly this architecture, `f` for code of its family.
+    pub suffix: Option<char>,
+}
+
+impl Architecture {
+    /// Reads `sm_90a` or `compute_80`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (ptx, rest) = match text.strip_prefix("sm_") {
+            Some(rest) => (false, rest),
+            None => (true, text.strip_prefix("compute_")?),
+        };
+        let suffix = rest.chars().last().filter(|last| matches!(last, 'a' | 'f'));
+        let number: u32 = rest.strip_suffix(['a', 'f']).unwrap_or(rest).parse().ok()?;
+        Some(Self { ptx, sm: (number / 10, number % 10), suffix })
+    }
+
+    /// Whether a GPU runs it; a Tegra GPU runs machine code of its own architecture only.
+    pub fn runs_on(self, gpu: Sm, tegra: bool) -> bool {
+        match (self.ptx, self.suffix) {
+            (_, Some('a')) => self.sm == gpu,
+            (true, None) => self.sm <= gpu,
+            _ if tegra => self.sm == gpu,
+            _ => self.sm.0 == gpu.0 && self.sm.1 <= gpu.1,
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.ptx { "compute" } else { "sm" };
+        write!(f, "{kind}_{}{}", self.sm.0, self.sm.1)?;
+        self.suffix.map_or(Ok(()), |suffix| write!(f, "{suffix}"))
+    }
+}
+
+impl WheelCode {
+    /// Whether a GPU runs code of the wheel; true for a wheel without GPU code.
+    pub fn runs_on(&self, gpu: Sm, tegra: bool) -> bool {
+        self.architectures.is_empty()
+            || self.architectures.iter().any(|one| one.runs_on(gpu, tegra))
+    }
+
+    /// The architectures as torch prints them: `sm_80 sm_90a compute_90`.
+    pub fn words(&self) -> String {
+        let words: Vec<String> = self.architectures.iter().map(ToString::to_string).collect();
+        words.join(" ")
+    }
+
+    /// Reads the text of [`Self::words`].
+    pub fn parse(cuda: Option<u32>, words: &str) -> Option<Self> {
+        let architectures =
+            words.split_whitespace().map(Architecture::parse).collect::<Option<_>>()?;
+        Some(Self { cuda, architectures })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    /// SHA-256 of the wheel.
+    sha256: String,
+    cuda: Option<u32>,
+    #[serde(deserialize_with = "architectures")]
+    code: Vec<Architecture>,
+    #[allow(dead_code, reason = "a row without a source does not parse")]
+    source: Source,
+}
+
+fn architectures<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Architecture>, D::Error> {
+    let text = String::deserialize(from)?;
+    let read = WheelCode::parse(None, &text).map(|code| code.architectures);
+    read.ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not like `sm_80 sm_90a`")))
+}
+
+static ROWS: LazyLock<Vec<(String, WheelCode)>> = LazyLock::new(|| {
+    let read = rows::<Row>(include_str!("../data/wheel_code.toml"), "wheel");
+    let code = |row: Row| (row.sha256, WheelCode { cuda: row.cuda, architectures: row.code });
+    read.into_iter().map(code).collect()
+});
+
+/// The code of the wheel with this SHA-256; `None` for one that was not read.
+pub fn wheel_code(sha256: &str) -> Option<&'static WheelCode> {
+    ROWS.iter().find(|row| row.0 == sha256).map(|row| &row.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pypi;
+
+    #[test]
+    fn architectures_run_on_their_own_and_newer_gpus() {
+        let check = |words: &str, gpu: Sm, tegra: bool, expect: bool| {
+            let code = WheelCode::parse(Some(12), words).expect(words);
+            assert_eq!(code.words(), words);
+            assert_eq!(code.runs_on(gpu, tegra), expect, "{words} on {gpu:?}");
+        };
+        check("sm_70 sm_80", (7, 5), false, true);
+        check("sm_80 sm_90a", (7, 0), false, false);
+        check("sm_90a", (9, 0), false, true);
+        check("sm_100a sm_100f", (10, 3), false, true);
+        check("sm_100a", (10, 3), false, false);
+        check("sm_80 compute_90", (12, 0), false, true);
+        check("compute_90a", (10, 0), false, false);
+        check("sm_80", (8, 7), true, false);
+        check("", (7, 0), false, true);
+        assert_eq!(WheelCode::parse(None, "sm80"), None);
+    }
+
+    #[test]
+    fn every_vllm_wheel_of_the_table_was_read() {
+        let wheels = || pypi::releases("vllm").flat_map(|row| &row.files);
+        for file in wheels().filter(|file| file.name.ends_with(".whl")) {
+            let code = wheel_code(&file.sha256).expect(&file.name);
+            assert!(code.cuda.is_some() && !code.architectures.is_empty(), "{}", file.name);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The CUDA that libraries need and the architectures of their GPU code.
+
+use facts::Elf;
+use knowledge::{Architecture, WheelCode};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Libraries of the CUDA toolkit whose soname has the toolkit's major version.
+const TOOLKIT: [&str; 2] = ["libcudart.so.", "libnvrtc.so."];
+
+/// What libraries of one wheel need and hold. An architecture counts where at least a tenth of one library's fatbin
+/// containers have it: a rarer one is the linker's own stub or a special case, which says nothing about the kernels.
+pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
+    let mut cuda = BTreeSet::new();
+    let mut architectures = BTreeSet::new();
+    for elf in libraries {
+        let majors = elf.needed.iter().filter_map(|needed| {
+            TOOLKIT.iter().find_map(|name| needed.name.strip_prefix(name)?.parse::<u32>().ok())
+        });
+        cuda.extend(majors);
+        let mut containers: BTreeMap<Architecture, u32> = BTreeMap::new();
+        let mut total = 0_u32;
+        for group in &elf.gpu_code {
+            total = total.saturating_add(group.containers);
+            let images = group.images.iter();
+            let here: BTreeSet<Architecture> =
+                images.filter_map(|image| Architecture::parse(&image.architecture())).collect();
+            for architecture in here {
+                let count = containers.entry(architecture).or_default();
+                *count = count.saturating_add(group.containers);
+            }
+        }
+        let common = containers.into_iter().filter(|(_, count)| count.saturating_mul(10) >= total);
+        architectures.extend(common.map(|(architecture, _)| architecture));
+    }
+    // A wheel with a library for each CUDA (bitsandbytes) needs none of them in particular.
+    let cuda = cuda.first().copied().filter(|_| cuda.len() == 1);
+    WheelCode { cuda, architectures: architectures.into_iter().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::{GpuCode, GpuImage, GpuImageKind, GpuReach, Needed};
+
+    fn group(containers: u32, images: &[(GpuImageKind, (u32, u32), GpuReach)]) -> GpuCode {
+        let image = |(kind, sm, reach): &(GpuImageKind, (u32, u32), GpuReach)| GpuImage {
+            kind: *kind,
+            sm: *sm,
+            reach: *reach,
+            ptx_isa: None,
+            compressed: false,
+        };
+        GpuCode { containers, images: images.iter().map(image).collect() }
+    }
+
+    #[test]
+    fn the_linkers_stub_is_no_code_for_its_gpu() {
+        let needed =
+            |name: &str| Needed { name: name.to_owned(), path: None, found_by: None, other: None };
+        let (cubin, ptx, onward) = (GpuImageKind::Cubin, GpuImageKind::Ptx, GpuReach::Onward);
+        let elf = Elf {
+            needed: vec![needed("libc.so.6"), needed("libcudart.so.13")],
+            gpu_code: vec![
+                group(40, &[(cubin, (7, 5), onward), (cubin, (8, 0), onward)]),
+                group(10, &[(cubin, (9, 0), GpuReach::Architecture)]),
+                group(1, &[(cubin, (5, 2), onward), (ptx, (5, 2), onward)]),
+            ],
+            ..Elf::default()
+        };
+        let code = code_of([&elf, &Elf::default()].into_iter());
+        assert_eq!((code.cuda, code.words().as_str()), (Some(13), "sm_75 sm_80 sm_90a"));
+        assert!(!code.runs_on((7, 0), false) && code.runs_on((8, 6), false));
+        assert_eq!(code_of([&Elf::default()].into_iter()), WheelCode::default());
+        let older = Elf { needed: vec![needed("libcudart.so.12")], ..Elf::default() };
+        assert_eq!(code_of([&elf, &older].into_iter()).cuda, None, "a library for each CUDA");
+    }
+}

@@ -1,0 +1,82 @@
+//! The script that reads pages and wheels, run by an interpreter that is here.
+
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = concat!(include_str!("../http.py"), "\n", include_str!("../index.py"));
+/// Requests at once: each is mostly a wait for a round trip.
+const THREADS: u32 = 16;
+/// Seconds without a byte after which a connection counts as dropped.
+const TIMEOUT: u32 = 10;
+
+/// What to read.
+#[derive(Debug, Serialize)]
+pub(super) struct Job {
+    threads: u32,
+    timeout: u32,
+    pub(super) pages: Vec<PageJob>,
+    pub(super) wheels: Vec<WheelJob>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PageJob {
+    pub(super) url: String,
+    pub(super) path: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WheelJob {
+    pub(super) url: String,
+    pub(super) bytes: u64,
+    pub(super) folder: PathBuf,
+    /// Whether its CUDA libraries are read, and not its METADATA alone.
+    pub(super) libraries: bool,
+}
+
+impl Job {
+    pub(super) fn pages(pages: Vec<PageJob>) -> Self {
+        Self { threads: THREADS, timeout: TIMEOUT, pages, wheels: Vec::new() }
+    }
+
+    pub(super) fn wheels(wheels: Vec<WheelJob>) -> Self {
+        Self { threads: THREADS, timeout: TIMEOUT, pages: Vec::new(), wheels }
+    }
+}
+
+/// Reads everything of a job; the answers are in its order, pages first.
+///
+/// # Errors
+/// Where the interpreter does not start.
+pub(super) fn run(python: &Path, job: &Job) -> Result<Vec<Result<(), String>>, String> {
+    let count = job.pages.len() + job.wheels.len();
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+    let text = serde_json::to_vec(job).map_err(|error| error.to_string())?;
+    file.write_all(&text).and_then(|()| file.flush()).map_err(|error| error.to_string())?;
+    let output = Command::new(python)
+        .args(["-I", "-B", "-S", "-c", SCRIPT])
+        .arg(file.path())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{}: {error}", python.display()))?;
+    // A job that is never spoken of was not done.
+    let ended = String::from_utf8_lossy(&output.stderr);
+    let ended = ended.lines().last().unwrap_or("no answer").to_owned();
+    let mut answers = vec![Err(ended); count];
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let mut fields = line.splitn(3, '\t');
+        let (what, number) = (fields.next(), fields.next().and_then(|text| text.parse().ok()));
+        let Some(answer) = number.and_then(|number: usize| answers.get_mut(number)) else {
+            continue;
+        };
+        *answer = match what {
+            Some("done") => Ok(()),
+            _ => Err(fields.next().unwrap_or_default().to_owned()),
+        };
+    }
+    Ok(answers)
+}

@@ -1,0 +1,174 @@
+//! The script against a server of this process: a page, METADATA and libraries by range requests, and the cache.
+
+use super::{Index, IndexError, Source};
+use facts::PlannedFile;
+use knowledge::WheelCode;
+use pep440_rs::VersionSpecifiers;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Cursor, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use zip::write::SimpleFileOptions;
+
+/// Answers GET requests for these paths, parts of files too; keeps the request lines.
+struct Server {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start(files: impl FnOnce(&str) -> BTreeMap<String, Vec<u8>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let files = Arc::new(files(&url));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (files, kept) = (Arc::clone(&files), Arc::clone(&kept));
+                std::thread::spawn(move || answer(stream, &files, &kept));
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().expect("no panic").len()
+    }
+}
+
+fn answer(stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, kept: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let path = line.split_whitespace().nth(1).unwrap_or_default().to_owned();
+        kept.lock().expect("no panic").push(path.clone());
+        let mut range = None;
+        loop {
+            let mut header = String::new();
+            if reader.read_line(&mut header).unwrap_or(0) == 0 || header.trim().is_empty() {
+                break;
+            }
+            if let Some(bytes) = header.trim().strip_prefix("Range: bytes=") {
+                let (start, end) = bytes.split_once('-').expect("a range");
+                range = Some((start.parse().expect("a start"), end.parse().expect("an end")));
+            }
+        }
+        let (status, body): (&str, &[u8]) = match (files.get(&path), range) {
+            (Some(file), Some((start, end))) => ("206 Partial Content", &file[start..=end]),
+            (Some(file), None) => ("200 OK", file),
+            (None, _) => ("404 Not Found", b""),
+        };
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+        if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(body)).is_err() {
+            return;
+        }
+    }
+}
+
+/// A wheel with METADATA, a library that names libcudart, and one that does not.
+fn wheel() -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    // Larger than what one request reads at the end, so that libraries take requests of their own.
+    let noise: Vec<u8> =
+        (0..600_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let cuda = [b"\x7fELF libcudart.so.13\0".as_slice(), &noise].concat();
+    let metadata = b"Name: x\nVersion: 1.1\nRequires-Dist: torch==2.11.0\n\n".as_slice();
+    for (name, content) in [
+        ("x/_C.abi3.so", cuda.as_slice()),
+        ("x/_plain.so", b"\x7fELF libc.so.6\0".as_slice()),
+        ("x-1.1.dist-info/METADATA", metadata),
+    ] {
+        zip.start_file(name, SimpleFileOptions::default()).expect("a member");
+        zip.write_all(content).expect("writes");
+    }
+    zip.finish().expect("a zip").into_inner()
+}
+
+fn server() -> Server {
+    let name = "x-1.1-cp38-abi3-manylinux_2_28_x86_64.whl";
+    let wheel = wheel();
+    Server::start(|url| {
+        let page = format!(
+            r#"{{"files": [{{"filename": "{name}", "url": "{url}/files/{name}", "size": {},
+                "hashes": {{"sha256": "abc"}}, "requires-python": ">=3.9", "yanked": false}}]}}"#,
+            wheel.len()
+        );
+        [("/simple/x/".to_owned(), page.into_bytes()), (format!("/files/{name}"), wheel)].into()
+    })
+}
+
+/// The names of the extracted libraries, as the code of a wheel of CUDA 13.
+fn read_libraries(folder: &Path) -> Result<WheelCode, String> {
+    let names = fs::read_dir(folder.join("x")).map_err(|error| error.to_string())?;
+    let names: Vec<_> = names.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["_C.abi3.so"]);
+    let bytes = fs::read(folder.join("x/_C.abi3.so")).map_err(|error| error.to_string())?;
+    assert!(bytes.starts_with(b"\x7fELF libcudart.so.13\0") && bytes.len() == 600_021);
+    Ok(WheelCode::parse(Some(13), "sm_80").expect("an architecture"))
+}
+
+#[test]
+fn releases_and_libraries_are_read_once_by_range_requests() {
+    let server = server();
+    let folder = tempfile::tempdir().expect("a folder");
+    let python = super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python");
+    let index = || Index {
+        url: format!("{}/simple", server.url),
+        cache: folder.path().to_path_buf(),
+        python: python.clone(),
+        libraries: &read_libraries,
+    };
+    let wanted = [("x".to_owned(), VersionSpecifiers::default())];
+    let read = || {
+        let releases = index().releases(&wanted, 0, 8).expect("releases").remove("x");
+        let release = releases.expect("a package").remove(0);
+        let code = index().code(&release.files).expect("code");
+        (release.version, release.requires, code)
+    };
+    let first = read();
+    assert_eq!((first.0.as_str(), &first.1[..]), ("1.1", &["torch==2.11.0".to_owned()][..]));
+    assert_eq!((first.2[0].cuda, first.2[0].words().as_str()), (Some(13), "sm_80"));
+    let asked = server.asked();
+    assert!(asked >= 3, "a page, and parts of a wheel: {asked}");
+    assert_eq!(read(), first);
+    assert_eq!(server.asked(), asked, "everything comes from the cache");
+    assert!(!folder.path().join("wheels/abc/libraries").exists());
+}
+
+#[test]
+fn absent_package_and_silent_server_are_told_apart() {
+    let server = server();
+    let folder = tempfile::tempdir().expect("a folder");
+    let python = super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python");
+    let mut index = Index {
+        url: format!("{}/simple", server.url),
+        cache: folder.path().to_path_buf(),
+        python,
+        libraries: &read_libraries,
+    };
+    let absent = index.releases(&[("y".to_owned(), VersionSpecifiers::default())], 0, 8);
+    assert!(
+        matches!(&absent, Err(IndexError::Absent { package, .. }) if package == "y"),
+        "{absent:?}"
+    );
+    let gone = PlannedFile {
+        name: "z-1-cp38-abi3-manylinux_2_28_x86_64.whl".to_owned(),
+        url: Some(format!("{}/files/z.whl", server.url)),
+        sha256: Some("z".to_owned()),
+        bytes: Some(100),
+    };
+    let error = index.code(&[gone]).expect_err("no such file");
+    assert!(matches!(error, IndexError::Unreadable { .. }), "{error:?}");
+    // A port that nothing listens on.
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port");
+    index.url = format!("http://{free}/simple");
+    let silent = index.releases(&[("x".to_owned(), VersionSpecifiers::default())], 0, 8);
+    assert!(matches!(silent, Err(IndexError::Unreadable { .. })), "{silent:?}");
+}
