@@ -78,7 +78,6 @@ impl Contest {
         // Inputs may be gigabytes: they are handed over where somebody takes them.
         wanted.retain(|peer| {
             let cannot = guests.peers.session.refuses(peer, backend);
-            let cannot = cannot.map(|why| (Status::NotApplicable, why));
             let refusal =
                 cannot.or_else(|| Some((Status::NotRun, guests.time.refuses(peer, given.budget)?)));
             let Some((status, reason)) = refusal else { return true };

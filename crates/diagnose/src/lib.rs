@@ -44,7 +44,7 @@ pub use fabric::links;
 pub use fleet::{RankRows, fleet};
 pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
-pub use model::{ModelOptions, Weights, layer_kinds, model};
+pub use model::{ModelOptions, Weights, layer_kinds, memory_finding, model};
 pub use oom::{OutOfMemory, out_of_memory};
 pub use remedy::quote;
 pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};

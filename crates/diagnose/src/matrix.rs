@@ -147,7 +147,7 @@ const ROWS: &[(&str, [Cell; 3])] = &[
         [
             yes("with NVIDIA's container toolkit: docker run --gpus all", DOCKER),
             yes(
-                "with NVIDIA's container toolkit and an arm64 image: 12.8.0-cudnn-devel-ubuntu22.04 has both",
+                "with NVIDIA's container toolkit and an arm64 image of the CUDA release that `firstlight plan` chooses",
                 DOCKER,
             ),
             no("containers see no Metal GPU: the CPU only", DOCKER),

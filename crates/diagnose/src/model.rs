@@ -78,6 +78,12 @@ pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, Config
     Ok(kinds)
 }
 
+/// The finding of a model that does not fit, by the memory that its report has. `processes` says whether `firstlight ps` can
+/// show who has the memory.
+pub fn memory_finding(report: &ModelReport, processes: bool) -> Option<Finding> {
+    memory::finding(report, processes)
+}
+
 fn groups(described: &Architecture) -> Vec<LayerGroup> {
     let mut groups: Vec<LayerGroup> = Vec::new();
     for (index, layer) in (0..).zip(&described.layers) {
@@ -102,7 +108,7 @@ fn judge(report: &ModelReport, machine: &Machine, envs: &[PyEnv]) -> Vec<Finding
             .collect();
         found.extend(slow_path(report, machine, env, &wrong));
     }
-    found.extend(memory::finding(report));
+    found.extend(memory_finding(report, machine.driver.is_some()));
     found
 }
 

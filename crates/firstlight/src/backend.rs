@@ -40,9 +40,18 @@ impl Told {
         self.backend
     }
 
+    /// Tells it on standard error.
+    pub(crate) fn notice(&self, output: &Output) {
+        output.notice(|style| self.wrapped(style.width));
+    }
+
     /// The first lines of a command's output, as wide as it is.
     pub(crate) fn text(&self, output: &Output) -> String {
-        let (width, line) = (output.style().width, self.line());
+        self.wrapped(output.style().width)
+    }
+
+    fn wrapped(&self, width: usize) -> String {
+        let line = self.line();
         let mut text = String::new();
         let mut column = 0;
         for word in line.split(' ') {

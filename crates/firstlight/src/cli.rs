@@ -3,6 +3,7 @@
 mod bench_fabric;
 mod bench_model;
 mod check;
+mod foreign;
 mod help;
 mod model;
 mod number;
@@ -16,11 +17,12 @@ mod states;
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
+pub(crate) use foreign::as_typed;
 pub(crate) use model::{
-    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Stages, Synth,
-    WeightType,
+    Chat, Convert, Fit, Logits, ModelCommand, ModelFiles, Named, NarrowWeights, Quantize, Run,
+    Split, Stages, Synth, WeightType,
 };
-pub(crate) use number::{gibibytes, number, one_or_more, share, token, whole};
+pub(crate) use number::{byte_size, gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
 pub(crate) use plan::{Plan, Which};
@@ -41,7 +43,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "firstlight", version = source_tree::VERSION, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit status: 0 good, 1 findings or failures, 2 usage or operational error, 3 unclear (`gate` on a busy machine, `check` out of time).\n\
+    after_help = "Exit status: 0 good, 1 findings or failures, 2 usage or operational error, 3 unclear (`compare --fail` on a busy machine, `check` out of time).\n\
                         `firstlight COMMAND --help` has examples of each command."
 )]
 pub(crate) struct Cli {
@@ -82,23 +84,27 @@ pub(crate) enum Command {
     /// Check kernels against a float64 reference.
     Verify(Verify),
     /// Run one op on tensors from a safetensors file.
+    #[command(hide = true)]
     Op(Op),
     /// Time the kernels that pass, against this machine's own ceilings.
     Bench(Box<Bench>),
     /// Say whether a model fits in memory here, in bytes.
     Fit(Fit),
-    /// Write a model with random weights, for tests and benchmarks.
-    ///
-    /// Without an argument: lists the shapes.
+    /// Write a checkpoint: quantize, convert or synth; or its logits.
+    Model(ModelFiles),
+    /// The former name of `model synth`.
+    #[command(hide = true)]
     Synth(Synth),
-    /// Rename a checkpoint's tensors to another layout, reversibly.
+    /// The former name of `model convert`.
+    #[command(hide = true)]
     Convert(Convert),
-    /// Round a model's weights to fewer bits, and say what that cost.
-    ///
-    /// Projections are rounded to nearest, float8 with a scale a row and integers with one for each 128 columns, and written as
-    /// compressed-tensors has them. The head, the embedding and routers stay as they are.
+    /// The former name of `model quantize`.
+    #[command(hide = true)]
     Quantize(Quantize),
-    /// Generate text with a model, and say how fast and by which kernels.
+    /// Generate text with a model.
+    ///
+    /// Standard output has the text alone; device, speed and the kernels that ran are on standard error. Without a prompt, a chat begins
+    /// on a terminal, and standard input is the prompt elsewhere.
     Run(Run),
     /// Talk with a model in the terminal, or through a pipe.
     ///
@@ -109,7 +115,8 @@ pub(crate) enum Command {
     ///
     /// Requests join and leave between the steps of one engine. Ctrl-C or SIGTERM lets those that are open end first.
     Serve(Box<Serve>),
-    /// Write a model's logits for given tokens.
+    /// The former name of `model logits`.
+    #[command(hide = true)]
     Logits(Logits),
     /// Run firstlight on another machine by ssh, and fetch the results.
     ///
@@ -117,9 +124,10 @@ pub(crate) enum Command {
     Remote(Box<Remote>),
     /// Write a run's report again from its files.
     Report(Report),
-    /// Show what changed between two runs, beyond noise.
+    /// Show what changed between two runs; --fail makes it a gate for CI.
     Compare(Compare),
-    /// Fail if a run is worse than its baseline; for CI.
+    /// The former name of `compare --fail`.
+    #[command(hide = true)]
     Gate(Gate),
     /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
     /// may hang or be ended by a driver in trouble.
@@ -145,6 +153,7 @@ pub(crate) enum Command {
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Print the man page, or write one page per command.
+    #[command(hide = true)]
     Man(Man),
 }
 
@@ -176,7 +185,7 @@ pub(crate) struct Waiting {
     /// How long to wait for the driver. Default: 2 seconds, 30 for `check`.
     ///
     /// Many GPUs without persistence mode need more.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long = "driver-timeout", alias = "wait", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) wait: Option<f64>,
 }
 
@@ -378,6 +387,7 @@ pub(crate) enum BackendArg {
     /// The processor.
     Cpu,
     /// The first NVIDIA GPU that this process sees.
+    #[value(aliases = ["gpu", "nvidia"])]
     Cuda,
 }
 
@@ -416,6 +426,12 @@ pub(crate) struct Compare {
     /// Smallest change of a median, in percent, that counts as a change.
     #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
     pub(crate) tolerance: f64,
+    /// Exit 1 if RUN is worse than BASE, and 3 if a busy machine leaves it unclear; writes gate.md and gate.html instead.
+    #[arg(long)]
+    pub(crate) fail: bool,
+    /// With --fail: allow runs of different machines.
+    #[arg(long, requires = "fail")]
+    pub(crate) any_machine: bool,
     /// Also write compare.md and compare.html into this folder.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

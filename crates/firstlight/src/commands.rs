@@ -31,11 +31,39 @@ mod together;
 mod verify;
 
 use crate::Outcome;
-use crate::cli::Command;
+use crate::cli::{self, Command, ModelCommand};
 use crate::output::Output;
 
 pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
     compile_kernel::by_this_program();
+    let outcome = dispatch(command, output)?;
+    // After the work: an error has its own sentence, and nothing but its hint after it.
+    if let Some((old, new)) = former_name(command) {
+        eprintln!("notice: {old} is now {new}; the old name goes with the next release");
+    }
+    Ok(outcome)
+}
+
+/// An old name that was typed, and its new one.
+fn former_name(command: &Command) -> Option<(&'static str, &'static str)> {
+    Some(match command {
+        Command::Synth(_) => ("`firstlight synth`", "`firstlight model synth`"),
+        Command::Convert(_) => ("`firstlight convert`", "`firstlight model convert`"),
+        Command::Quantize(_) => ("`firstlight quantize`", "`firstlight model quantize`"),
+        Command::Logits(_) => ("`firstlight logits`", "`firstlight model logits`"),
+        Command::Gate(_) => {
+            ("`firstlight gate RUN --baseline BASE`", "`firstlight compare BASE RUN --fail`")
+        }
+        Command::Plan(_) | Command::Matrix(_)
+            if cli::as_typed("--compute-capability", &["--gpu"]) == "--gpu" =>
+        {
+            ("--gpu", "--compute-capability")
+        }
+        _ => return None,
+    })
+}
+
+fn dispatch(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
     match command {
         Command::Check(arguments) => check::run(arguments, output),
         Command::Doctor(arguments) => doctor::run(arguments, output),
@@ -48,6 +76,12 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Fit(arguments) => fit::run(arguments, output),
+        Command::Model(arguments) => match &arguments.command {
+            ModelCommand::Quantize(arguments) => quantize::run(arguments, output),
+            ModelCommand::Convert(arguments) => convert::run(arguments, output),
+            ModelCommand::Synth(arguments) => synth::run(arguments, output),
+            ModelCommand::Logits(arguments) => logits::run(arguments, output),
+        },
         Command::Synth(arguments) => synth::run(arguments, output),
         Command::Quantize(arguments) => quantize::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),

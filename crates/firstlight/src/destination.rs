@@ -16,6 +16,33 @@ pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     probe(&there).map_err(|error| cannot(path, &error))
 }
 
+/// Compares what is to be written with what the disk of a folder has free, which need not be there yet.
+pub(crate) fn room(path: &Path, bytes: u64) -> anyhow::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut there = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        while !there.exists() && there.pop() {}
+        // Where the system does not tell, the disk itself says when it is full.
+        let Ok(stat) = rustix::fs::statvfs(&there) else { return Ok(()) };
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free < bytes {
+            let what = format!(
+                "the disk of {} has {} free, and up to {} are written",
+                path.display(),
+                facts::byte_count(free),
+                facts::byte_count(bytes)
+            );
+            return Err(Failure::hinted(
+                what,
+                "free some space, or name a folder on another disk with -o",
+            ));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (path, bytes);
+    Ok(())
+}
+
 /// Looks whether a file can be written: a new one, or one that is replaced.
 pub(crate) fn file(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {

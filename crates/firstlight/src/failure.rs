@@ -48,7 +48,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             return Some(error.hint());
         }
         if let Some(error) = cause.downcast_ref::<ModelError>() {
-            return error.hint();
+            return error.hint().or_else(|| of_the_system_in(&error.to_string()));
         }
         if let Some(error) = cause.downcast_ref::<ConfigError>() {
             return Some(error.hint());
@@ -123,6 +123,13 @@ fn of_the_system(error: &std::io::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// The same for an error of the system that is only left as text: `Is a directory (os error 21)`.
+fn of_the_system_in(text: &str) -> Option<String> {
+    let (_, number) = text.rsplit_once("(os error ")?;
+    let number = number.split(')').next()?.parse().ok()?;
+    of_the_system(&std::io::Error::from_raw_os_error(number))
+}
+
 /// The whole chain, in which an error that says its cause itself says it once.
 fn sentence(error: &anyhow::Error) -> String {
     let mut causes = error.chain().map(ToString::to_string);
@@ -135,11 +142,15 @@ fn sentence(error: &anyhow::Error) -> String {
 
 /// The whole chain in one sentence, then the hint.
 pub(crate) fn print(error: &anyhow::Error, output: &Output) {
-    let (sentence, hint) = (sentence(error), hint(error));
+    print_sentence(&sentence(error), hint(error).as_deref(), output);
+}
+
+/// An error and what to do about it: on standard error, and on standard output as JSON where that is asked for.
+pub(crate) fn print_sentence(sentence: &str, hint: Option<&str>, output: &Output) {
     if output.json {
         let document =
             serde_json::json!({ "schema": facts::SCHEMA, "error": sentence, "hint": hint });
-        // Where standard output is full or gone, the sentence below and the exit status tell it.
+        // Where standard output is full or gone, the sentence below and the exit status remain.
         let _ = crate::output::write(&format!("{document}\n"));
     }
     let mut say = format!("{} {sentence}\n", output.paint_error("error:"));

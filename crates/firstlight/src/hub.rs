@@ -1,8 +1,9 @@
 //! Models by their name on the hub: from its cache, or from the hub into it.
 
 use crate::cli::Named;
+use crate::failure::Failure;
 use crate::transfer::Transfer;
-use models::{Download, HubFile, HubHash};
+use models::{Download, HubFile, HubHash, NO_NETWORK};
 use setup::fetch::{Bearer, Event, Fetch, Hash, Wanted};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,8 +13,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The variable with the secret of an account, as the hub's own tools read it.
 const TOKEN: &str = "HF_TOKEN";
 
-/// The folder of a model that was named.
+/// The folder of a model that is to be run or changed.
+///
+/// # Errors
+/// There is none; the name of a shape, which has no weights, is answered with how to get some.
 pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
+    let name = named.model.display().to_string();
+    if !named.model.exists() && models::shape(&name).is_ok() {
+        let what = format!(
+            "{name} is the name of a shape, and there is no folder of that name with weights"
+        );
+        let hint = format!(
+            "`firstlight model synth {name} my-model` writes one with random weights; a published model is org/{name} --download"
+        );
+        return Err(Failure::hinted(what, hint));
+    }
+    locate_or_shape(named)
+}
+
+/// The folder of a model, or the name of a shape as it is, for what needs no weights.
+pub(crate) fn locate_or_shape(named: &Named) -> anyhow::Result<PathBuf> {
     match named.download {
         true => Ok(models::download(&named.model, &Python)?),
         false => Ok(models::locate(&named.model)?),
@@ -67,8 +86,60 @@ fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
                     "{url} is another file than the hub says: it hashes to {hash}"
                 ));
             }
-            Event::Failed(number, reason) => return Err(format!("{}: {reason}", url(number))),
+            Event::Failed(number, reason) => return Err(failed(url(number), &reason)),
         }
     }
     Ok(())
+}
+
+/// What Python's sockets say where a host's name or the host cannot be reached.
+const UNREACHABLE: &[&str] = &[
+    "gaierror",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "nodename nor servname",
+    "network is unreachable",
+    "no route to host",
+    "connection refused",
+];
+
+/// A sentence about a file that could not be had, without the names of Python's exceptions.
+fn failed(url: &str, reason: &str) -> String {
+    let lower = reason.to_lowercase();
+    if !UNREACHABLE.iter().any(|words| lower.contains(words)) {
+        return format!("{url}: {reason}");
+    }
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or(host);
+    match lower.contains("refused") {
+        true => format!("{NO_NETWORK}{host} refuses connections"),
+        false => format!("{NO_NETWORK}{host} cannot be reached"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::failed;
+
+    #[test]
+    fn a_download_without_a_network_says_so() {
+        let url = "https://huggingface.co/api/models/org/name";
+        for (reason, sentence) in [
+            (
+                "gaierror: [Errno -2] Name or service not known",
+                "no network: huggingface.co cannot be reached",
+            ),
+            (
+                "OSError: [Errno 101] Network is unreachable",
+                "no network: huggingface.co cannot be reached",
+            ),
+            (
+                "ConnectionRefusedError: [Errno 111] Connection refused",
+                "no network: huggingface.co refuses connections",
+            ),
+            ("HTTP 404", "https://huggingface.co/api/models/org/name: HTTP 404"),
+        ] {
+            assert_eq!(failed(url, reason), sentence);
+        }
+    }
 }

@@ -15,6 +15,10 @@ pub(crate) struct Output {
     color: bool,
     color_errors: bool,
     width: usize,
+    /// The width of standard error.
+    notice_width: usize,
+    /// Whether notices are left out.
+    quiet: bool,
 }
 
 impl Output {
@@ -22,13 +26,35 @@ impl Output {
         let allowed = may_color(|name| std::env::var_os(name));
         let terminal = std::io::stdout().is_terminal();
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let measured = terminal.then(terminal_width).flatten();
+        let measured = terminal.then(|| width_of(&console::Term::stdout())).flatten();
+        let errors_on_terminal = std::io::stderr().is_terminal();
+        let of_errors = errors_on_terminal.then(|| width_of(&console::Term::stderr())).flatten();
+        let width = |measured: Option<usize>| columns.or(measured).unwrap_or(PIPE).min(WIDEST);
         Self {
             json,
             color: allowed && terminal,
-            color_errors: allowed && std::io::stderr().is_terminal(),
-            width: columns.or(measured).unwrap_or(PIPE).min(WIDEST),
+            color_errors: allowed && errors_on_terminal,
+            width: width(measured),
+            notice_width: width(of_errors),
+            quiet: json,
         }
+    }
+
+    /// The same without notices where that is asked for.
+    pub(crate) fn quiet(self, quiet: bool) -> Self {
+        Self { quiet: self.quiet || quiet, ..self }
+    }
+
+    /// Tells a person something that is not what the command was asked for: on standard error, so that standard output has the
+    /// answer alone. Left out with --quiet and --json.
+    pub(crate) fn notice(&self, text: impl FnOnce(Style) -> String) {
+        if self.quiet {
+            return;
+        }
+        let text = text(Style { color: self.color_errors, width: self.notice_width });
+        let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        // A closed standard error takes nothing from the answer.
+        let _ = write!(std::io::stderr().lock(), "{text}{end}");
     }
 
     pub(crate) fn style(&self) -> Style {
@@ -91,8 +117,8 @@ fn may_color(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     !dumb && variable("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-fn terminal_width() -> Option<usize> {
-    console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns))
+fn width_of(terminal: &console::Term) -> Option<usize> {
+    terminal.size_checked().map(|(_, columns)| usize::from(columns))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Progress on standard error: a bar where a person is watching, a plain line now and then elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,13 +44,17 @@ impl Progress {
         let (bar, template) = match steps {
             Some(steps) => (
                 ProgressBar::new(steps),
-                "{prefix} {bar:20} {pos}/{len}, {per_sec}, {eta} left  {wide_msg}",
+                "{prefix} {bar:10} {pos}/{len}, {rate}/s, {eta} left  {wide_msg}",
             ),
             None => (ProgressBar::new_spinner(), "{spinner} {prefix} {pos} {wide_msg} {elapsed}"),
         };
         let bar = bar.with_prefix(stage.to_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
-        ProgressStyle::with_template(template).map(|style| bar.set_style(style)).ok();
+        let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = write!(out, "{:.1}", state.per_sec());
+        };
+        let style = ProgressStyle::with_template(template);
+        style.map(|style| bar.set_style(style.with_key("rate", rate))).ok();
         Self { bar, plain: None }
     }
 

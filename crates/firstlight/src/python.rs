@@ -1,4 +1,10 @@
-//! The Python environment whose kernels `verify` and `bench` run beside firstlight's own.
+//! The Python environment whose kernels `verify`, `bench` and `check` run.
+
+mod demands;
+
+pub(crate) use demands::{Seen, failed_row, seen};
+
+use demands::Demands;
 
 use crate::cli::PeerChoice;
 use crate::failure::Failure;
@@ -13,12 +19,33 @@ pub(crate) struct Environment {
     peers: Vec<Peer>,
     backend: BackendKind,
     budget: Option<Duration>,
+    demands: Demands,
 }
 
 impl Environment {
+    /// For each option that names kernels of which none ran: the option, and why.
+    pub(crate) fn unmet<'a>(&self, seen: impl Iterator<Item = Seen<'a>>) -> Vec<(&str, String)> {
+        self.demands.unmet(seen, self.session.broken_torch())
+    }
+
+    /// Whether the command line names kernels, and not only the environment.
+    pub(crate) fn names_kernels(&self) -> bool {
+        self.demands.names_kernels()
+    }
+
+    /// Whether any of its kernels is of one of these ops.
+    pub(crate) fn has_kernels_of(&self, ops: &[&str]) -> bool {
+        self.peers.iter().any(|peer| ops.contains(&peer.op.as_str()))
+    }
+
+    /// Whether it has the package of any kernel that firstlight knows.
+    pub(crate) fn has_listed_package(&self) -> bool {
+        self.session.has_listed_package()
+    }
+
     /// Its peers, to be verified.
     pub(crate) fn peers(&mut self) -> Peers<'_> {
-        let Self { session, peers, backend, budget } = self;
+        let Self { session, peers, backend, budget, .. } = self;
         Peers { session, peers, backend: *backend, budget: *budget }
     }
 
@@ -44,11 +71,12 @@ impl Environment {
     }
 }
 
-/// Starts the environment that the arguments name; `None` when they name none. `backend` is where the peers should run;
-/// without one, on the GPU if torch can use it there.
+/// Starts the environment that the arguments name; `None` when they name none. `ops` are the ops that the command is about.
+/// `backend` is where the peers should run; without one, on the GPU if torch can use it there.
 pub(crate) fn start(
     venv: Option<&Path>,
     arguments: &PeerChoice,
+    ops: &[&str],
     backend: Option<BackendKind>,
 ) -> anyhow::Result<Option<Environment>> {
     let interpreter = match (venv, &arguments.python) {
@@ -66,20 +94,7 @@ pub(crate) fn start(
             return Ok(None);
         }
     };
-    let mut peers = Peer::listed(&arguments.only);
-    if peers.is_empty() && arguments.peer.is_empty() {
-        let known: Vec<&str> = verify::PEERS.iter().map(|peer| peer.name).collect();
-        let hint = format!("the peers are {}", known.join(", "));
-        return Err(Failure::hinted(
-            format!("no peer is called `{}`", arguments.only.join(",")),
-            hint,
-        ));
-    }
-    for function in &arguments.peer {
-        peers.push(Peer::function(function).map_err(|what| {
-            Failure::hinted(what, "for example attention=my_module:my_attention")
-        })?);
-    }
+    let (peers, demands) = demands::read(venv, arguments, ops)?;
     let limits = Limits {
         time: Duration::from_secs(arguments.peer_timeout),
         memory_bytes: arguments.peer_memory << 30,
@@ -97,7 +112,7 @@ pub(crate) fn start(
         (None, Err(_)) => BackendKind::Cpu,
     };
     let budget = arguments.peer_budget.map(Duration::from_secs);
-    Ok(Some(Environment { session, peers, backend, budget }))
+    Ok(Some(Environment { session, peers, backend, budget, demands }))
 }
 
 /// The interpreter of a virtual or conda environment.

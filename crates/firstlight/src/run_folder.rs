@@ -164,13 +164,23 @@ pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
     if wanted != Path::new(DEFAULT) {
         empty(wanted)?;
     }
-    destination::folder(wanted)
+    destination::folder(wanted)?;
+    destination::room(wanted, RUN_BYTES)
 }
+
+/// What a run folder may take: a report, tables, samples and a log.
+const RUN_BYTES: u64 = 8 << 20;
 
 fn empty(path: &Path) -> anyhow::Result<()> {
     if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-        let hint = "name a folder that is empty or does not exist yet";
         let what = format!("run folder {} is not empty", path.display());
+        let hint = match path.join(INCOMPLETE).exists() {
+            true => format!(
+                "it has an interrupted run: `firstlight report {0}` writes a report of it, `rm -r {0}` removes it; or name another folder",
+                path.display()
+            ),
+            false => "name a folder that is empty or does not exist yet".to_owned(),
+        };
         return Err(Failure::hinted(what, hint));
     }
     Ok(())

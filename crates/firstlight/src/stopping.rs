@@ -3,6 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+#[cfg(unix)]
+use std::sync::atomic::Ordering;
+#[cfg(unix)]
+use std::time::Duration;
 
 /// Sets a flag at Ctrl-C, which then does not end the process.
 pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
@@ -13,20 +17,68 @@ pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets a flag once the process is asked to end; asked again, it ends at once.
+/// Signals that come closer together are one: timeout(1) sends its signal to the process and to the process group.
+#[cfg(unix)]
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
+#[cfg(unix)]
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Sets a flag once the process is asked to end; asked again a while later, it ends at once.
 pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
     {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         use signal_hook::flag::{register, register_conditional_shutdown};
+        let again = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
-            // Behind the flag of the first signal, the next one ends the process as it would have.
-            register_conditional_shutdown(signal, 128 + signal, Arc::clone(stop))?;
+            register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
             register(signal, Arc::clone(stop))?;
         }
+        let stop = Arc::clone(stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+            }
+            std::thread::sleep(ONE_SIGNAL);
+            again.store(true, Ordering::Relaxed);
+        });
     }
     #[cfg(not(unix))]
     let _ = stop;
+    Ok(())
+}
+
+/// Prints a sentence and ends the process when it is asked to end.
+pub(crate) fn tell_on_signals(
+    sentence: impl FnOnce() -> String + Send + 'static,
+) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let flags = [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::<AtomicBool>::default()));
+        for (signal, flag) in &flags {
+            signal_hook::flag::register_conditional_shutdown(
+                *signal,
+                128 + signal,
+                Arc::clone(flag),
+            )?;
+            signal_hook::flag::register(*signal, Arc::clone(flag))?;
+        }
+        std::thread::spawn(move || {
+            let came = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.load(Ordering::Relaxed);
+            let signal = loop {
+                if let Some((signal, _)) = flags.iter().find(came) {
+                    break *signal;
+                }
+                std::thread::sleep(LOOK);
+            };
+            // A progress bar's line ends first.
+            eprintln!("\n{}", sentence());
+            end_at_once(128 + signal);
+        });
+    }
+    #[cfg(not(unix))]
+    let _ = sentence;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ fn copy(edit: impl Fn(&str, &str) -> Option<String>) -> TempDir {
 }
 
 fn gate(run: &Path, status: i32) -> String {
-    let (out, err) = expect(run, &["gate", ".", "--baseline", RECORDED], status);
+    let (out, err) = expect(run, &["compare", RECORDED, ".", "--fail"], status);
     assert_eq!(err, "");
     out
 }
@@ -53,7 +53,7 @@ fn r4_20_a_gate_passes_the_same_run_and_fails_a_slower_one() {
         Some(cells.join(","))
     });
     assert!(gate(slower.path(), 1).contains("gate: not passed, 2 reasons"));
-    let report = json(slower.path(), &["gate", ".", "--baseline", RECORDED], 1);
+    let report = json(slower.path(), &["compare", RECORDED, ".", "--fail"], 1);
     let failures: Vec<&str> =
         report["failures"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
     assert_eq!(
@@ -106,12 +106,12 @@ fn a_run_on_a_shared_machine_is_unclear_in_both_directions_and_still_loses_nothi
     assert!(out.contains("gate: unclear."), "{out}");
     assert!(out.contains("GPU 0 had other processes after the timing: 4711 python"), "{out}");
     assert!(out.contains("the ceiling of the memory copy moved by 29.5 %"), "{out}");
-    let report = json(busy.path(), &["gate", ".", "--baseline", RECORDED], 3);
+    let report = json(busy.path(), &["compare", RECORDED, ".", "--fail"], 3);
     assert_eq!((&report["outcome"], &report["passed"]), (&"unclear".into(), &false.into()));
     // As the baseline of a quiet run it makes nothing faster.
     let baseline = busy.path().to_str().unwrap().to_owned();
     let quiet = copy(|_, line| Some(line.to_owned()));
-    expect(quiet.path(), &["gate", ".", "--baseline", &baseline], 3);
+    expect(quiet.path(), &["compare", &baseline, ".", "--fail"], 3);
     let (out, _) = expect(quiet.path(), &["compare", &baseline, "."], 0);
     assert!(out.contains("25 unclear") && !out.contains("faster"), "{out}");
     // What is not timed any more is lost, however busy the machine was.
@@ -135,8 +135,8 @@ fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
 #[test]
 fn what_is_no_run_is_an_error_with_a_hint() {
     let folder = tempdir().unwrap();
-    refuses(folder.path(), &["gate", ".", "--baseline", RECORDED], &["is no run folder"]);
-    let arguments = ["gate", RECORDED, "--baseline", RECORDED, "--tolerance", "some"];
+    refuses(folder.path(), &["compare", RECORDED, ".", "--fail"], &["is no run folder"]);
+    let arguments = ["compare", RECORDED, RECORDED, "--fail", "--tolerance", "some"];
     let (_, err) = expect(folder.path(), &arguments, 2);
     assert!(err.contains("wanted a percentage of 0 or more"), "{err}");
 }

@@ -192,7 +192,9 @@ fn more_patience_is_an_option() {
 /// What a command prints first on a machine with the stand-in for a GPU, however it is wrapped, and its exit status.
 fn first_words(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
     let output = with_gpu(folder, arguments, behaviour).output().unwrap();
-    let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+    // `run` names the device on standard error, where its text is not mixed with it.
+    let is_first = |text: &[u8]| text.starts_with(b"device: ") || text.starts_with(b"error: ");
+    let text = if is_first(&output.stderr) { &output.stderr } else { &output.stdout };
     let words = String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ");
     (words, output.status.code().unwrap())
 }

@@ -311,21 +311,13 @@ fn what_a_budget_does_not_reach_is_not_run_and_no_pass() {
     let started = Instant::now();
     let output = support::run(folder.path(), &["check", "--quick", "--budget", "6", "-o", "run"]);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    // 3 where all that was done is good, 1 where this machine has findings of its own, 2 where what had begun went on for too long.
+    // 3 where all that was done is good, 1 where this machine has findings of its own.
     let code = output.status.code();
-    assert!([Some(1), Some(2), Some(3)].contains(&code), "{}", said(&output));
+    assert!([Some(1), Some(3)].contains(&code), "{}", said(&output));
     let run: Value =
         serde_json::from_slice(&std::fs::read(folder.path().join("run/run.json")).unwrap())
             .unwrap();
-    if code == Some(2) {
-        assert_eq!(run["state"], "incomplete");
-        assert!(
-            said(&output).contains("did not end within its budget of 6 s"),
-            "{}",
-            said(&output)
-        );
-        return;
-    }
+    assert!(folder.path().join("run/report.html").exists());
     let left = run["not_run"].as_array().unwrap().iter();
     let why = "the time that this run may take was spent";
     let left: Vec<&Value> = left.filter(|left| left["why"] == why).collect();

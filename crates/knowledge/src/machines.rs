@@ -25,6 +25,11 @@ pub struct Machine {
     /// Compute capability of its NVIDIA GPUs.
     #[serde(default, deserialize_with = "optional_minor")]
     pub gpu: Option<Sm>,
+    /// Memory of one GPU in GiB, by its data sheet; none where it shares the machine's, and where names do not tell.
+    pub gpu_gib: Option<u64>,
+    /// Whether error correction takes a sixteenth of that.
+    #[serde(default)]
+    pub ecc: bool,
     /// Whether it is a Tegra (Jetson).
     #[serde(default)]
     pub tegra: bool,
@@ -36,6 +41,23 @@ pub struct Machine {
 
 static MACHINES: LazyLock<Vec<Machine>> =
     LazyLock::new(|| rows(include_str!("../data/machines.toml"), "machine"));
+
+impl Machine {
+    /// Bytes that a program can have of one GPU: of its own memory, or of the machine's where they share it.
+    pub fn gpu_bytes(&self) -> Option<u64> {
+        self.gpu?;
+        let own = self.gpu_gib.map(|gib| gib << 30);
+        let own = own.map(|bytes| if self.ecc { bytes / 16 * 15 } else { bytes });
+        // Jetsons and the DGX Spark have one memory for both; servers with Arm processors have two.
+        own.or_else(|| {
+            Some(self.memory_gb.filter(|_| self.shares_memory())?.saturating_mul(1_000_000_000))
+        })
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.tegra || self.name == "gb10"
+    }
+}
 
 /// Every machine.
 pub fn machines() -> &'static [Machine] {
@@ -58,6 +80,21 @@ fn plain(name: &str) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn memory_of_a_gpu_is_its_own_or_the_machines() {
+        for (name, bytes) in [
+            ("rtx4090", Some(24 << 30)),
+            ("l4", Some((24 << 30) / 16 * 15)),
+            ("h100", Some(80 << 30)),
+            ("gb10", Some(128_000_000_000)),
+            ("gb200", None),
+            ("m-series", None),
+            ("cpu-x86_64", None),
+        ] {
+            assert_eq!(machine(name).unwrap().gpu_bytes(), bytes, "{name}");
+        }
+    }
 
     #[test]
     fn gpus_are_known_by_the_names_that_people_use() {

@@ -241,6 +241,17 @@ impl Checkpoint {
     }
 }
 
+/// A file that torch.save wrote the weights to, as older repositories have.
+fn pickles(folder: &Path) -> Option<PathBuf> {
+    let names = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let is_pickle = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("pytorch_model") && name.ends_with(".bin")
+            || name.starts_with("consolidated") && name.ends_with(".pth")
+    };
+    names.filter(is_pickle).min()
+}
+
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Self, ModelError> {
         if is_gguf(folder) {
@@ -257,6 +268,11 @@ impl Files {
         files.sort();
         files.dedup();
         if let Some(absent) = files.iter().find(|file| !file.is_file()) {
+            if let Some(pickle) = pickles(folder).filter(|_| promised.is_empty()) {
+                let what = "has weights as a Python pickle, and no safetensors file is next to it";
+                let hint = "take a repository or a revision with safetensors, or write them with transformers' save_pretrained";
+                return Err(ModelError::file(&pickle, what).hinted(hint));
+            }
             let there = files.iter().filter_map(|file| file.metadata().ok());
             let there = there.map(|file| file.len()).sum();
             return Err(ModelError::incomplete(absent, "is missing", total, there));

@@ -3,7 +3,7 @@
 mod download;
 mod name;
 
-pub use download::{Download, HubFile, HubHash, download};
+pub use download::{Download, HubFile, HubHash, NO_NETWORK, download};
 
 use crate::ModelError;
 use name::Name;

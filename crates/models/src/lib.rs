@@ -55,7 +55,7 @@ pub use error::ModelError;
 pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
 pub use gguf::is_gguf;
-pub use hub::{Download, HubFile, HubHash, download, locate};
+pub use hub::{Download, HubFile, HubHash, NO_NETWORK, download, locate};
 pub use pages::Pages;
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};

@@ -1,7 +1,7 @@
 //! What the conditions of a run allow to be said of its times. The limits stand here, and every sentence names the figure.
 
 use crate::format;
-use facts::{BackendKind, BenchReport, CeilingTwice, Conditions};
+use facts::{BackendKind, BenchReport, BenchRow, Bound, CeilingKind, CeilingTwice, Conditions};
 
 /// A ceiling that moved by more than this share of itself while kernels were timed was not that of a quiet machine.
 pub(crate) const MOVED_PCT: f64 = 10.0;
@@ -74,6 +74,20 @@ fn moved(twice: &CeilingTwice) -> Option<String> {
             unit = twice.ceiling.unit()
         )
     })
+}
+
+/// Whether the ceiling that a row is a share of moved while kernels were timed, so that the share proves nothing.
+pub(crate) fn ceiling_moved(bench: &BenchReport, row: &BenchRow) -> bool {
+    let Some(conditions) = of(Some(bench), row.backend) else { return false };
+    let moved = |twice: &&CeilingTwice| twice.moved_pct() > MOVED_PCT;
+    let limits = |twice: &CeilingTwice| match (row.against, row.bound) {
+        (Some(against), _) => twice.ceiling == against,
+        (None, Bound::Memory) => matches!(twice.ceiling, CeilingKind::Copy | CeilingKind::Read),
+        (None, Bound::Compute) => {
+            matches!(twice.ceiling, CeilingKind::GemmF32 | CeilingKind::GemmBf16)
+        }
+    };
+    conditions.ceilings.iter().filter(moved).any(limits)
 }
 
 /// The conditions of a backend, where they were recorded.

@@ -94,7 +94,7 @@ pub(crate) fn signed_percent(value: f64) -> String {
 pub(crate) const ABSENT: &str = "–";
 
 /// A count with its noun: `1 row`, `2 rows`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
+pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {}", plural(number, noun))
 }
 

@@ -20,6 +20,7 @@ mod format;
 mod gpus;
 mod html;
 mod installed;
+mod legend;
 mod markdown;
 mod pictures;
 mod plot;
@@ -38,6 +39,7 @@ pub use crate::csv::{
 pub use baseline::{BaselineShape, baseline, baselines};
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use fleet::{FLEET_FILE, fleet_report};
+pub use format::count;
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
     BENCH_FILE, CONDITIONS_FILE, Documents, FABRIC_TABLE, FACTS_FILE, GPUS_FILE, MANIFEST_FILE,

@@ -1,12 +1,26 @@
 //! What a time is of the ceiling that limits it, in words. Nothing is more than all of a ceiling: where a run that was recorded
 //! before ceilings were raised says so, its ceiling was too low, and no figure is shown.
 
+use crate::conditions::ceiling_moved;
 use crate::format;
-use facts::{BenchRow, Bound, CeilingKind};
+use facts::{BenchReport, BenchRow, Bound, CeilingKind};
 
 /// Percent of the ceiling; `None` where nothing can be said.
 pub(crate) fn percent(row: &BenchRow) -> Option<f64> {
     row.pct_of_ceiling.filter(|share| (0.0..=100.0).contains(share) && !row.cache_resident)
+}
+
+/// The same of a row of a run; `None` also where its ceiling moved while kernels were timed.
+pub(crate) fn sound(bench: &BenchReport, row: &BenchRow) -> Option<f64> {
+    percent(row).filter(|_| !ceiling_moved(bench, row))
+}
+
+/// The share of a row of a run in words, `in doubt` where its ceiling moved.
+pub(crate) fn words_in(bench: &BenchReport, row: &BenchRow) -> String {
+    match percent(row).is_some() && ceiling_moved(bench, row) {
+        true => "in doubt: its ceiling moved".to_owned(),
+        false => words(row),
+    }
 }
 
 /// `61.4 % of GEMM`, `cache-resident`, or a dash.

@@ -38,7 +38,7 @@ pub use model_speed::model_speed;
 pub use parity::{parity, parity_summary};
 pub use plan::{plan, refusal};
 pub use processes::processes;
-pub use summary::summary;
+pub use summary::{summary, verdict};
 pub use together::{fabric, sustained};
 
 /// Names with a sentence each, the sentences wrapped beside them.

@@ -21,6 +21,6 @@ pub mod wheel;
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
 pub use plan::{differences, plan, plan_with, unlisted};
 pub use request::{Request, RequestError, Wanted};
-pub use target::{machine, machines, target_of, with_gpu};
+pub use target::{gpu_memory, machine, machines, target_of, with_gpu};
 
 pub use knowledge::{Arch, WheelCode};

@@ -1,6 +1,6 @@
 //! Which machine a plan is for.
 
-use facts::{GpuVendor, Machine, MachineKind, PlanTarget, Platform};
+use facts::{Fact, GpuVendor, Machine, MachineKind, PlanTarget, Platform};
 use knowledge::{Arch, Minor, dotted, machines};
 
 /// Every machine known by name.
@@ -11,6 +11,13 @@ pub fn machines() -> Vec<PlanTarget> {
 /// The machine of a name, however it is spelt.
 pub fn machine(name: &str) -> Option<PlanTarget> {
     machines::machine(name).map(named)
+}
+
+/// Memory of one GPU of a machine that is known by name, and where that was read; none where it is not known.
+pub fn gpu_memory(name: &str) -> Option<Fact<u64>> {
+    let machine = machines::machine(name)?;
+    let bytes = machine.gpu_bytes()?;
+    Some(Fact::new(bytes, format!("one GPU of {}, by its data sheet", machine.name)))
 }
 
 /// Any Linux machine with GPUs of this compute capability, with the C library of the oldest Ubuntu that is maintained.

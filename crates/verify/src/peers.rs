@@ -5,6 +5,7 @@
 //! only other kernels computed is a fallback, however right it is.
 
 use crate::python::MODEL;
+use facts::Status;
 
 /// The adapters, by file.
 pub(crate) const FILES: &[(&str, &str)] = &[
@@ -27,6 +28,8 @@ pub struct Listed {
     pub name: &'static str,
     /// The op whose contract it is held to, or [`MODEL`] for one that runs whole models.
     pub op: &'static str,
+    /// The top-level module of its package.
+    pub module: &'static str,
     /// The adapter's file.
     pub adapter: &'static str,
     /// The outputs it gives; the others of the op are not asked of it.
@@ -47,7 +50,19 @@ const fn on_gpu(
     gives: &'static [&'static str],
     kernels: &'static [&'static str],
 ) -> Listed {
-    Listed { name, op, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
+    let module = module_of(adapter);
+    Listed { name, op, module, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
+}
+
+/// The top-level module that an adapter's file imports: named as the file, but for a few.
+const fn module_of(adapter: &'static str) -> &'static str {
+    match adapter.as_bytes() {
+        b"torch_sdpa" => "torch",
+        b"ffpa" => "ffpa_attn",
+        b"fla_modules" => "fla",
+        b"triton_hello" => "triton",
+        _ => adapter,
+    }
 }
 
 /// firstlight's wheel: the names are those of the entry points in the kernels' sources.
@@ -189,6 +204,10 @@ pub struct Peer {
     pub name: String,
     /// The op.
     pub op: String,
+    /// Whether the user named it: then it must run, and its absence is a failure.
+    pub named: bool,
+    /// The top-level module of its package; none for a user's function, which has to be tried.
+    pub(crate) module: Option<&'static str>,
     pub(crate) adapter: Option<&'static str>,
     pub(crate) function: Option<String>,
     pub(crate) gives: Vec<String>,
@@ -207,6 +226,8 @@ impl From<&Listed> for Peer {
         Self {
             name: listed.name.to_owned(),
             op: listed.op.to_owned(),
+            named: false,
+            module: Some(listed.module),
             adapter: Some(listed.adapter),
             function: None,
             gives: owned(listed.gives),
@@ -224,7 +245,13 @@ impl Peer {
         let wanted = |listed: &&Listed| {
             named.is_empty() || named.iter().any(|name| listed.name.starts_with(name.as_str()))
         };
-        PEERS.iter().filter(wanted).map(Self::from).collect()
+        let peers = PEERS.iter().filter(wanted).map(Self::from);
+        peers.map(|peer| Self { named: !named.is_empty(), ..peer }).collect()
+    }
+
+    /// The status of a peer whose package, or an optional dependency of it, is not installed.
+    pub(crate) fn status_if_not_installed(&self) -> Status {
+        if self.named { Status::Fail } else { Status::NotApplicable }
     }
 
     /// Whether it runs whole models of this type; a user's function says itself what it cannot run.
@@ -255,6 +282,8 @@ impl Peer {
         Ok(Self {
             name: function.to_owned(),
             op: op.to_owned(),
+            named: true,
+            module: None,
             adapter: None,
             function: Some(function.to_owned()),
             gives: Vec::new(),
@@ -297,6 +326,10 @@ mod tests {
                 "{} has no evidence",
                 peer.name
             );
+        }
+        for peer in PEERS {
+            let text = FILES.iter().find(|(name, _)| *name == peer.adapter).unwrap().1;
+            assert!(text.contains(&format!("package(\"{}", peer.module)), "{}", peer.name);
         }
         for (name, text) in FILES {
             assert!(

@@ -129,8 +129,8 @@ fn available(machine: &Machine) -> Option<Fact<u64>> {
     gpus.or_else(host)
 }
 
-/// A model that does not fit.
-pub(super) fn finding(report: &ModelReport) -> Option<Finding> {
+/// A model that does not fit; `processes` says whether `firstlight ps` can show who has the memory.
+pub(super) fn finding(report: &ModelReport, processes: bool) -> Option<Finding> {
     let memory = &report.memory;
     let (needed, free, left) =
         (memory.needed_bytes?, memory.available.as_ref()?, memory.left_bytes?);
@@ -140,20 +140,17 @@ pub(super) fn finding(report: &ModelReport) -> Option<Finding> {
     let rule = crate::rule("model-memory")?;
     let weights = memory.weights_bytes.as_ref()?;
     let weights_alone = weights.value > free.value;
-    let fix = match weights_alone {
-        true => vec![
+    let mut fix = vec![match (weights_alone, memory.longest_context_tokens) {
+        (true, _) => {
             "# more memory, several GPUs (tensor parallel), or weights of fewer bits (int8, int4)"
-                .to_owned(),
-            "firstlight ps".to_owned(),
-        ],
-        false => vec![
-            format!(
-                "# a context of {} tokens fits, or fewer sequences at once",
-                memory.longest_context_tokens.unwrap_or(0)
-            ),
-            "firstlight ps".to_owned(),
-        ],
-    };
+                .to_owned()
+        }
+        (false, Some(tokens @ 1..)) => {
+            format!("# a context of {tokens} tokens fits, or fewer sequences at once")
+        }
+        (false, _) => "# fewer sequences at once, or more memory".to_owned(),
+    }];
+    fix.extend(processes.then(|| "firstlight ps".to_owned()));
     let say = |what: &str, bytes: u64| format!("{what}: {bytes} bytes = {}", byte_count(bytes));
     Some(
         rule.finding(

@@ -48,7 +48,7 @@ pub(crate) struct BenchModel {
     )]
     pub(crate) tests: Vec<SpeedTest>,
     /// Sequences at once.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long = "max-num-seqs", short = 'b', aliases = ["sequences", "batch", "parallel"], value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) sequences: u32,
     /// Draw tokens at this temperature while decoding; 0 takes the most likely one.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0)]

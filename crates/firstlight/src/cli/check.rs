@@ -108,13 +108,13 @@ pub(crate) enum Emitted {
 #[derive(Debug, Args)]
 pub(crate) struct Wanted {
     /// Also judge a model: the kernels its layers need, which are missing here, and whether it fits.
-    #[arg(long, value_name = "DIR|config.json")]
+    #[arg(long, value_name = "DIR|config.json|SHAPE")]
     pub(crate) model: Option<PathBuf>,
     /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u64>, requires = "model")]
+    #[arg(long = "max-model-len", aliases = ["context", "ctx-size"], value_name = "TOKENS", value_parser = one_or_more::<u64>, requires = "model")]
     pub(crate) context: Option<u64>,
     /// Sequences at once.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1, requires = "model")]
+    #[arg(long = "max-num-seqs", aliases = ["sequences", "batch"], value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1, requires = "model")]
     pub(crate) sequences: u64,
 }
 

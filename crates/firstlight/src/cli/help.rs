@@ -1,17 +1,18 @@
 //! How the commands are listed, and the examples at the end of each command's help.
 
 use clap::Command;
+use clap::builder::styling::Style;
 use std::fmt::Write as _;
 
 /// The commands by what people want of them. Every command that is shown stands here once.
 const GROUPS: &[(&str, &[&str])] = &[
     ("First contact", &["check", "doctor"]),
-    ("Understand and mend", &["explain", "matrix", "ps"]),
+    ("Diagnose", &["explain", "matrix", "ps"]),
     ("Plan and install", &["plan", "apply"]),
-    ("Kernels", &["verify", "bench", "op"]),
-    ("Models", &["run", "chat", "serve", "fit", "logits", "synth", "convert", "quantize"]),
-    ("Share and compare", &["report", "compare", "gate", "remote"]),
-    ("Shell", &["completions", "man"]),
+    ("Kernels", &["verify", "bench"]),
+    ("Models", &["run", "chat", "serve", "fit", "model"]),
+    ("Share and compare", &["report", "compare", "remote"]),
+    ("Shell", &["completions"]),
 ];
 
 /// Command lines that work as they stand once the names in capitals are filled in.
@@ -42,14 +43,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     (
         "matrix",
-        &["firstlight matrix", "firstlight matrix --machine v100", "firstlight matrix --gpu 8.0"],
+        &[
+            "firstlight matrix",
+            "firstlight matrix --machine v100",
+            "firstlight matrix --compute-capability 8.0",
+        ],
     ),
     ("ps", &["firstlight ps", "firstlight ps --stop 4711"]),
     (
         "plan",
         &[
             "firstlight plan flash-attn transformers",
-            "firstlight plan flash-attn --gpu 8.0 --driver 550.54.14",
+            "firstlight plan flash-attn --compute-capability 8.0 --driver 550.54.14",
             "firstlight plan flash-attn transformers --lock --emit plan.toml -o plan.toml",
         ],
     ),
@@ -87,9 +92,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "run",
         &[
-            "firstlight run MODEL -p 'The sun rises'",
-            "firstlight run MODEL --chat 'What is a GPU?' -n 64 --temperature 0.7",
-            "firstlight run ibm-granite/granite-4.0-h-micro --download -p 'The sun rises'",
+            "firstlight run MODEL 'What is a GPU?'",
+            "firstlight run MODEL -p 'The sun rises' -n 64 --temperature 0.7 -q > text.txt",
+            "firstlight run ibm-granite/granite-4.0-h-micro --download 'What is a GPU?'",
         ],
     ),
     (
@@ -112,33 +117,49 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "fit",
         &[
             "firstlight fit MODEL",
-            "firstlight fit MODEL --context 131072 --batch 8",
-            "firstlight fit kimi-linear-48b-a3b --weights fp8 --tp 2",
+            "firstlight fit MODEL --max-model-len 131072 --max-num-seqs 8",
+            "firstlight fit llama-3.1-8b --machine rtx4090",
         ],
     ),
-    ("logits", &["firstlight logits MODEL --ids 1,2,3 -o logits.safetensors"]),
     (
-        "synth",
+        "model",
         &[
-            "firstlight synth",
-            "firstlight synth granite-hybrid-mini my-model",
-            "firstlight synth granite-4.0-h-micro my-model --layers 6 --weights fp8",
+            "firstlight model quantize MODEL OUT --to fp8",
+            "firstlight model convert MODEL OUT --to fla-kda",
+            "firstlight model synth granite-hybrid-mini my-model",
         ],
     ),
     (
-        "convert",
+        "model synth",
         &[
-            "firstlight convert MODEL --to fla-kda --show-map",
-            "firstlight convert MODEL OUT --to fla-kda",
+            "firstlight model synth",
+            "firstlight model synth granite-hybrid-mini my-model",
+            "firstlight model synth granite-4.0-h-micro my-model --layers 6 --weights fp8",
         ],
     ),
     (
-        "quantize",
-        &["firstlight quantize MODEL OUT --to fp8", "firstlight quantize MODEL OUT --to int4"],
+        "model convert",
+        &[
+            "firstlight model convert MODEL --to fla-kda --show-map",
+            "firstlight model convert MODEL OUT --to fla-kda",
+        ],
     ),
+    (
+        "model quantize",
+        &[
+            "firstlight model quantize MODEL OUT --to fp8",
+            "firstlight model quantize MODEL OUT --to int4",
+        ],
+    ),
+    ("model logits", &["firstlight model logits MODEL --ids 1,2,3 -o logits.safetensors"]),
     ("report", &["firstlight report firstlight-runs/RUN"]),
-    ("compare", &["firstlight compare firstlight-runs/BEFORE firstlight-runs/AFTER"]),
-    ("gate", &["firstlight gate firstlight-runs/RUN --baseline firstlight-runs/BASELINE"]),
+    (
+        "compare",
+        &[
+            "firstlight compare firstlight-runs/BEFORE firstlight-runs/AFTER",
+            "firstlight compare firstlight-runs/BASE firstlight-runs/RUN --fail",
+        ],
+    ),
     (
         "remote",
         &[
@@ -175,20 +196,26 @@ pub(super) fn dressed(command: Command) -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}{heading}Options:{heading:#}\n{{options}}{{after-help}}"
     );
     let command = command.help_template(template).max_term_width(WIDTH);
-    command.mut_subcommands(|command| {
-        let examples = EXAMPLES.iter().find(|(name, _)| *name == command.get_name());
-        let command = numbers(command.max_term_width(WIDTH));
-        match examples {
-            Some((_, lines)) => {
-                let mut text = format!("{heading}Examples:{heading:#}");
-                for line in *lines {
-                    let _ = write!(text, "\n  {line}");
-                }
-                command.after_help(text)
+    command.mut_subcommands(|command| with_examples(numbers(command), "", heading))
+}
+
+/// A command and those below it with their examples.
+fn with_examples(command: Command, parent: &str, heading: Style) -> Command {
+    let path = format!("{parent}{}", command.get_name());
+    let examples = EXAMPLES.iter().find(|(name, _)| *name == path);
+    let command = command.max_term_width(WIDTH);
+    let below = format!("{path} ");
+    let command = command.mut_subcommands(|sub| with_examples(sub, &below, heading));
+    match examples {
+        Some((_, lines)) => {
+            let mut text = format!("{heading}Examples:{heading:#}");
+            for line in *lines {
+                let _ = write!(text, "\n  {line}");
             }
-            None => command,
+            command.after_help(text)
         }
-    })
+        None => command,
+    }
 }
 
 /// `-5` behind an option is its value, so that the option can say what it takes.
@@ -218,7 +245,11 @@ mod tests {
         assert_eq!(once.len(), grouped.len(), "a command stands in two groups of GROUPS");
         assert_eq!(once, shown, "GROUPS in cli/help.rs lists every command");
         let with_examples: BTreeSet<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(with_examples, shown, "EXAMPLES in cli/help.rs has every command");
+        assert!(with_examples.is_superset(&shown), "EXAMPLES in cli/help.rs has every command");
+        for path in &with_examples {
+            let at = path.split(' ').try_fold(&command, |at, name| at.find_subcommand(name));
+            assert!(at.is_some(), "{path} is no command");
+        }
         for (name, lines) in EXAMPLES {
             assert!((1..=3).contains(&lines.len()), "{name}");
         }

@@ -1,13 +1,13 @@
 //! Arguments of the commands that make and run models.
 
-use super::{BackendArg, States, Waiting, number, one_or_more, token, whole};
-use clap::{Args, ValueEnum};
+use super::{BackendArg, States, Waiting, byte_size, number, one_or_more, token, whole};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Which model.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Named {
-    /// A model's folder, a GGUF file, or org/name in the Hugging Face cache. `fit` also takes a config.json, or a shape of `synth`.
+    /// A model's folder, a GGUF file, or org/name in the Hugging Face cache.
     ///
     /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
     #[arg(value_name = "MODEL")]
@@ -23,7 +23,7 @@ pub(crate) struct Named {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Split {
     /// Split the model over N processes of this host, each with its heads, channels and experts; a GPU each on GPUs.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1)]
+    #[arg(long, alias = "tensor-parallel-size", value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1)]
     pub(crate) tp: usize,
 }
 
@@ -32,21 +32,57 @@ pub(crate) struct Split {
 pub(crate) struct Stages {
     /// Share the layers out over N processes, on processors: those of srun, mpirun or torchrun, one on each of N hosts, or else N of
     /// this host.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1, conflicts_with = "tp")]
+    #[arg(long, alias = "pipeline-parallel-size", value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1, conflicts_with = "tp")]
     pub(crate) pp: usize,
+}
+
+/// What is done with a model's files.
+#[derive(Debug, Args)]
+pub(crate) struct ModelFiles {
+    #[command(subcommand)]
+    pub(crate) command: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Round a model's weights to fewer bits, and show what that costs.
+    ///
+    /// Projections are rounded to nearest, float8 with a scale a row and integers with one for each 128 columns, and written as
+    /// compressed-tensors has them. The head, the embedding and routers stay as they are.
+    Quantize(Quantize),
+    /// Rename a checkpoint's tensors to another layout, reversibly.
+    Convert(Convert),
+    /// Write a model with random weights, for tests and benchmarks.
+    ///
+    /// Without an argument: lists the shapes.
+    Synth(Synth),
+    /// Write a model's logits for given tokens.
+    Logits(Logits),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Fit {
-    #[command(flatten)]
-    pub(crate) named: Named,
+    /// A model's folder, its config.json, a GGUF file, org/name in the Hugging Face cache, or a shape that `model synth` lists.
+    ///
+    /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Download what the cache lacks of org/name from the Hugging Face hub first.
+    #[arg(long)]
+    download: bool,
     /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u64>)]
+    #[arg(long = "max-model-len", short = 'c', aliases = ["context", "ctx-size"], value_name = "TOKENS", value_parser = one_or_more::<u64>)]
     pub(crate) context: Option<u64>,
     /// Sequences at once.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
+    #[arg(long = "max-num-seqs", short = 'b', aliases = ["batch", "sequences", "parallel"], value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
     pub(crate) batch: u64,
-    /// Count the weights as `quantize` would store them.
+    /// A machine that is not this one, by name: rtx4090, l4, a100, h200 and others that `plan` knows.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) machine: Option<String>,
+    /// A GPU with so much memory: 24GiB.
+    #[arg(long, value_name = "SIZE", value_parser = byte_size)]
+    pub(crate) gpu_memory: Option<u64>,
+    /// Count the weights as `model quantize` would store them.
     #[arg(long, value_enum)]
     pub(crate) weights: Option<NarrowWeights>,
     #[command(flatten)]
@@ -55,6 +91,13 @@ pub(crate) struct Fit {
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+}
+
+impl Fit {
+    /// Which model.
+    pub(crate) fn named(&self) -> Named {
+        Named { model: self.model.clone(), download: self.download }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -173,7 +216,7 @@ pub(crate) struct Logits {
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Tokens per step. Default: all in one.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    #[arg(long = "max-num-batched-tokens", aliases = ["chunk", "ubatch-size"], value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) chunk: Option<u32>,
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::F32)]
@@ -189,7 +232,9 @@ pub(crate) struct Logits {
 /// Storage types of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WeightType {
+    #[value(aliases = ["float32", "float", "fp32"])]
     F32,
+    #[value(alias = "bfloat16")]
     Bf16,
 }
 
@@ -206,24 +251,29 @@ impl From<WeightType> for models::Storage {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Text to continue. Repeat it to run several at once.
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true, required_unless_present_any = ["chat", "ids"])]
+    /// A message to answer by the model's chat template, or text to continue if the model has none.
+    ///
+    /// Without it and without -p, --chat or --ids: read from standard input; on a terminal a chat begins.
+    #[arg(value_name = "TEXT", conflicts_with_all = ["prompt", "chat", "ids"])]
+    pub(crate) text: Vec<String>,
+    /// Text to continue; - reads it from standard input. Repeat -p to run several at once.
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) prompt: Vec<String>,
     /// A question to answer, using the model's chat template.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) chat: Option<String>,
-    /// How the model is to answer --chat: the system message.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "chat")]
+    /// How the model is to answer: the system message. Needs a chat template.
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) system: Option<String>,
-    /// Functions that the model may call to answer --chat: a JSON list of their schemas, as OpenAI's API has it.
-    #[arg(long, value_name = "FILE", requires = "chat")]
+    /// Functions that the model may call: a JSON list of their schemas, as OpenAI's API has it. Needs a chat template.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "ids"])]
     pub(crate) tools: Option<PathBuf>,
     /// Token ids to continue, for a model without a tokenizer: 1,2,3.
     #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', conflicts_with = "prompt")]
     pub(crate) ids: Vec<u32>,
-    /// Largest number of tokens to generate.
-    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 128)]
-    pub(crate) tokens: usize,
+    /// Largest number of tokens to generate. Default: 128, or what the context has left in a chat.
+    #[arg(short = 'n', long = "max-tokens", aliases = TOKENS_ALIASES, value_name = "N", value_parser = one_or_more::<usize>)]
+    pub(crate) tokens: Option<usize>,
     /// Where to run.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
@@ -239,11 +289,48 @@ pub(crate) struct Run {
     /// Show what the time to the first token went into.
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Print the text alone: no device, no statistics.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Read prompt and answer once more in one step, and compare the logits with those of decoding. Exit 1 if they differ.
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// Prompt tokens per step, of all prompts. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    #[arg(long = "max-num-batched-tokens", aliases = ["chunk", "ubatch-size"], value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) chunk: Option<u32>,
     #[command(flatten)]
     pub(crate) choice: Choice,
+}
+
+impl Run {
+    /// The chat that `run` begins on a terminal where nothing is asked.
+    ///
+    /// # Errors
+    /// The name of an option that a chat does not have.
+    pub(crate) fn to_chat(&self) -> Result<Chat, &'static str> {
+        let only_run = [
+            (self.stages.pp > 1, "--pp"),
+            (self.verify, "--verify"),
+            (self.verbose, "--verbose"),
+            (self.tools.is_some(), "--tools"),
+            (self.chunk.is_some(), "--max-num-batched-tokens"),
+        ];
+        if let Some((_, option)) = only_run.into_iter().find(|(given, _)| *given) {
+            return Err(option);
+        }
+        Ok(Chat {
+            named: self.named.clone(),
+            system: self.system.clone(),
+            quiet: self.quiet,
+            tokens: self.tokens,
+            context: None,
+            backend: self.backend,
+            dtype: self.dtype,
+            states: self.states,
+            split: self.split,
+            choice: self.choice.clone(),
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -251,13 +338,16 @@ pub(crate) struct Chat {
     #[command(flatten)]
     pub(crate) named: Named,
     /// How the model is to answer: the system message.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
+    /// Print answers alone: no device, no statistics.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// Largest number of tokens of an answer. Default: what the context has left.
-    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more::<usize>)]
+    #[arg(short = 'n', long = "max-tokens", aliases = TOKENS_ALIASES, value_name = "N", value_parser = one_or_more::<usize>)]
     pub(crate) tokens: Option<usize>,
     /// Tokens that the conversation may have. Default: 16384, or the model's limit if that is lower.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<usize>)]
+    #[arg(long = "max-model-len", short = 'c', aliases = ["context", "ctx-size"], value_name = "TOKENS", value_parser = one_or_more::<usize>)]
     pub(crate) context: Option<usize>,
     /// Where to run.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
@@ -273,12 +363,16 @@ pub(crate) struct Chat {
     pub(crate) choice: Choice,
 }
 
+/// Other programs' names for the length of an answer, and firstlight's own former one.
+const TOKENS_ALIASES: [&str; 6] =
+    ["tokens", "n-predict", "predict", "num-predict", "max-new-tokens", "max-completion-tokens"];
+
 /// How the next token is chosen.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Choosing tokens")]
 pub(crate) struct Choice {
     /// 0 always takes the most likely token.
-    #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0)]
+    #[arg(long, alias = "temp", value_name = "X", value_parser = number, default_value_t = 0.0)]
     pub(crate) temperature: f64,
     /// Choose among the K most likely tokens.
     #[arg(long, value_name = "K", value_parser = one_or_more::<usize>)]
@@ -290,7 +384,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P", value_parser = number, default_value_t = 0.0)]
     pub(crate) min_p: f64,
     /// Make tokens that occurred before less likely; 1 changes nothing.
-    #[arg(long, value_name = "X", value_parser = number, default_value_t = 1.0)]
+    #[arg(long, alias = "repeat-penalty", value_name = "X", value_parser = number, default_value_t = 1.0)]
     pub(crate) repetition_penalty: f64,
     /// Make tokens less likely that are in the answer already, the more the more often; 0 changes nothing.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
@@ -299,7 +393,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
     pub(crate) presence_penalty: f64,
     /// Seed of the random choice.
-    #[arg(long, value_parser = whole, default_value_t = 0)]
+    #[arg(long, short = 's', value_parser = whole, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Text that ends the answer and is not shown.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

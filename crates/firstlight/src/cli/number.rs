@@ -44,3 +44,48 @@ where
         _ => Err("wanted a whole number, 1 or more".to_owned()),
     }
 }
+
+/// An amount of memory with its unit: GiB where there is none.
+pub(crate) fn byte_size(text: &str) -> Result<u64, String> {
+    let wrong = || "wanted an amount of memory such as 24GiB".to_owned();
+    let text = text.trim();
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "g" | "gi" | "gib" => 1_u64 << 30,
+        "gb" => 1_000_000_000,
+        "m" | "mi" | "mib" => 1 << 20,
+        "mb" => 1_000_000,
+        "t" | "ti" | "tib" => 1 << 40,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let bytes = number * unit as f64;
+    match bytes.is_finite() && bytes >= 1.0 && bytes < u64::MAX as f64 {
+        true => Ok(bytes as u64),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::byte_size;
+
+    #[test]
+    fn amounts_of_memory_have_a_unit_or_are_gib() {
+        for (text, bytes) in [
+            ("24GiB", Some(24 << 30)),
+            ("24", Some(24 << 30)),
+            ("1.5 GB", Some(1_500_000_000)),
+            ("512MiB", Some(512 << 20)),
+            ("", None),
+            ("-1", None),
+            ("0", None),
+            ("nan", None),
+            ("24 parsecs", None),
+        ] {
+            assert_eq!(byte_size(text).ok(), bytes, "{text}");
+        }
+    }
+}

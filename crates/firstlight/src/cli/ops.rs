@@ -17,14 +17,32 @@ pub(crate) struct Verify {
     /// Where to run. auto: on every device that works.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// How many cases to run.
-    #[arg(long, value_enum, default_value_t = Extent::Standard)]
-    pub(crate) extent: Extent,
+    /// One or two shapes and the edge cases of each op.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// The large shapes too.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// The former name of --quick and --full.
+    #[arg(long, value_enum, hide = true, conflicts_with_all = ["quick", "full"])]
+    extent: Option<Extent>,
     /// Run every variant that works here, not only the one that would be chosen.
     #[arg(long)]
     pub(crate) all_variants: bool,
     #[command(flatten)]
     pub(crate) peers: PythonPeers,
+}
+
+impl Verify {
+    /// How many cases to run.
+    pub(crate) fn extent(&self) -> Extent {
+        match (self.extent, self.quick, self.full) {
+            (Some(extent), ..) => extent,
+            (None, true, _) => Extent::Quick,
+            (None, _, true) => Extent::Full,
+            (None, false, false) => Extent::Standard,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -81,8 +99,11 @@ pub(crate) struct Sweep {
 /// Storage types of the ops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Storage {
+    #[value(aliases = ["float32", "float", "fp32"])]
     F32,
+    #[value(aliases = ["float16", "half", "fp16"])]
     F16,
+    #[value(alias = "bfloat16")]
     Bf16,
 }
 
@@ -97,8 +118,11 @@ pub(crate) struct Bench {
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Fewer shapes and shorter measurements.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
+    /// Also time what `check --full` does: on the processor the float64 reference of recurrent prefills.
+    #[arg(long)]
+    pub(crate) full: bool,
     /// Also time the float64 reference of recurrent prefills, once each.
     #[arg(long)]
     pub(crate) reference: bool,
@@ -113,7 +137,7 @@ pub(crate) struct Bench {
     pub(crate) branches: bool,
     /// Instead, time every CUDA variant of attention, and write the resulting choice table to this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "names", "json", "quick", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv",
+        "names", "json", "quick", "full", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv",
         "python", "peer_path", "only", "peer",
     ])]
     pub(crate) tune: Option<PathBuf>,

@@ -1,8 +1,11 @@
-//! From the words of a command line to arguments, and what is said of a wrong one.
+//! From the words of a command line to arguments, and the errors of a wrong one, in the style of all errors: a sentence and a hint.
 
-use super::{Cli, help};
+use super::{Cli, foreign, help};
+use crate::failure;
+use crate::output::Output;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Error, FromArgMatches};
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -14,13 +17,32 @@ pub(crate) fn command() -> Command {
 /// Reads the command line.
 ///
 /// # Errors
-/// The exit status, when help was asked for or the line is wrong; both are said by then.
+/// The exit status, when help was asked for or the line is wrong; both are printed by then.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    let matches = command().try_get_matches();
-    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(say)
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let typed = words.clone();
+    match foreign::translate(words) {
+        Err(option) => {
+            let sentence = format!("unexpected argument '{option}' found");
+            let hint = foreign::option(&option).unwrap_or_default();
+            Err(refuse(&sentence, hint))
+        }
+        Ok(words) => {
+            let matches = command().try_get_matches_from(words);
+            let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+            cli.map_err(|error| show(&error, &typed))
+        }
+    }
 }
 
-fn say(mut error: Error) -> ExitCode {
+/// Prints an error of usage.
+fn refuse(sentence: &str, hint: &str) -> ExitCode {
+    let json = std::env::args_os().any(|word| word == "--json");
+    failure::print_sentence(sentence, Some(hint), &Output::new(json));
+    ExitCode::from(2)
+}
+
+fn show(error: &Error, typed: &[OsString]) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             Ok(()) => ExitCode::SUCCESS,
@@ -31,49 +53,92 @@ fn say(mut error: Error) -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        _ => {
-            keep_near(&mut error);
-            if std::env::args_os().any(|word| word == "--json") {
-                let text = error.to_string();
-                let (what, hint) = text.split_once("\n\n").unwrap_or((&text, ""));
-                let what = what.trim_start_matches("error: ");
-                let document = serde_json::json!({ "schema": facts::SCHEMA, "error": what, "hint": hint.trim() });
-                // The sentence below is for people; where standard output is gone, the exit status still tells.
-                let _ = writeln!(std::io::stdout(), "{document}");
-            }
+        // Not an error of anybody: help, because nothing else was asked for.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             ExitCode::from(2)
         }
+        _ => refuse(&sentence(error), &hint(error, typed)),
     }
 }
 
-/// Only names that the typed one may have been meant for are suggested: clap's own measure takes `bogus` for `logits`.
-fn keep_near(error: &mut Error) {
-    for (typed, suggested) in [
-        (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
-        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
-        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
-    ] {
-        let Some(ContextValue::String(typed)) = error.get(typed).cloned() else { continue };
-        let names = match error.get(suggested) {
-            Some(ContextValue::String(name)) => vec![name.clone()],
-            Some(ContextValue::Strings(names)) => names.clone(),
-            _ => continue,
-        };
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        // An option is compared without its value and its dashes.
-        let typed = typed.split('=').next().unwrap_or_default().trim_start_matches('-');
-        let bare: Vec<&str> = names.iter().map(|name| name.trim_start_matches('-')).collect();
-        let near = diagnose::nearest_name(typed, &bare);
-        match near.and_then(|near| names.iter().find(|name| name.trim_start_matches('-') == near)) {
-            Some(name) if matches!(suggested, ContextKind::SuggestedSubcommand) => {
-                let name = ContextValue::Strings(vec![(*name).to_owned()]);
-                error.insert(suggested, name);
-            }
-            Some(_) => {}
-            None => {
-                error.remove(suggested);
-            }
-        }
+/// The first paragraph of clap's message on one line.
+fn sentence(error: &Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let rest: Vec<&str> = lines.collect();
+    let of_values = |line: &&str| line.starts_with('[');
+    match rest.iter().all(|line| of_values(&line)) {
+        true => std::iter::once(first.as_str()).chain(rest).collect::<Vec<_>>().join(" "),
+        false => format!("{first} {}", rest.join(", ")),
     }
+}
+
+/// What to do about it: the name here of what another program calls so, the nearest name, or where help is.
+fn hint(error: &Error, typed: &[OsString]) -> String {
+    let path = command_path(typed);
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let help = format!("`{path} --help` lists its options, with examples");
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let command = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let known = foreign::command(command).map(str::to_owned);
+            let near = near(error, ContextKind::SuggestedSubcommand, command);
+            let near = near.map(|name| format!("did you mean '{name}'?"));
+            known.or(near).unwrap_or_else(|| format!("`{path} --help` lists the commands"))
+        }
+        ErrorKind::UnknownArgument => {
+            let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+            let known = foreign::option(argument).map(str::to_owned);
+            let near = near(error, ContextKind::SuggestedArg, argument);
+            let near = near.map(|name| format!("did you mean '{name}'?"));
+            known.or(near).unwrap_or(help)
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            let near = near(error, ContextKind::SuggestedValue, value);
+            near.map_or(help, |name| format!("did you mean '{name}'?"))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            usage(error).map_or(help, |usage| format!("usage: {usage}"))
+        }
+        _ => help,
+    }
+}
+
+/// `firstlight run`: the command that was typed, as far as it is one.
+fn command_path(typed: &[OsString]) -> String {
+    let mut path = "firstlight".to_owned();
+    let mut at = command();
+    for word in typed.iter().skip(1) {
+        let Some(next) = at.find_subcommand(word).cloned() else { continue };
+        path += &format!(" {}", next.get_name());
+        at = next;
+    }
+    path
+}
+
+/// The usage that clap prints with an error.
+fn usage(error: &Error) -> Option<String> {
+    let text = error.to_string();
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+    Some(usage.trim().to_owned())
+}
+
+/// The suggested name that the typed one may have been meant for: clap's own measure takes `bogus` for `logits`.
+fn near(error: &Error, suggested: ContextKind, typed: &str) -> Option<String> {
+    let names = match error.get(suggested) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => return None,
+    };
+    // An option is compared without its value and its dashes.
+    let typed = typed.split('=').next().unwrap_or_default().trim_start_matches('-');
+    let bare: Vec<&str> = names.iter().map(|name| name.trim_start_matches('-')).collect();
+    let near = diagnose::nearest_name(typed, &bare)?;
+    names.iter().find(|name| name.trim_start_matches('-') == near).cloned()
 }

@@ -10,9 +10,9 @@ pub(crate) struct Which {
     #[arg(long, value_name = "NAME", default_value = "this")]
     pub(crate) machine: String,
     /// Any Linux machine with an NVIDIA GPU of this compute capability, such as 8.0.
-    #[arg(long, value_name = "X.Y", value_parser = capability, conflicts_with = "machine")]
+    #[arg(long = "compute-capability", alias = "gpu", value_name = "X.Y", value_parser = capability, conflicts_with = "machine")]
     pub(crate) gpu: Option<(u32, u32)>,
-    /// Processor of that machine, with --gpu.
+    /// Processor of that machine, with --compute-capability.
     #[arg(long, value_name = "x86_64|aarch64", value_parser = processor, requires = "gpu", default_value = "x86_64")]
     pub(crate) arch: Arch,
     /// NVIDIA driver of that machine, such as 550.54.14: it limits the CUDA release.

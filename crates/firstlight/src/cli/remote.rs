@@ -34,7 +34,7 @@ pub(crate) struct Remote {
     #[arg(long)]
     pub(crate) yes: bool,
     /// Time limit of the command; it is stopped after this.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600.0, value_parser = seconds)]
+    #[arg(long = "timeout", alias = "limit", value_name = "SECONDS", default_value_t = 3600.0, value_parser = seconds)]
     pub(crate) limit: f64,
     /// Time limit for an answer of the connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]

@@ -23,7 +23,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) cors: Cors,
     /// Name that clients call the model by. Repeat it for several. Default: MODEL.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, alias = "alias", value_name = "NAME")]
     pub(crate) served_model_name: Vec<String>,
     /// Where to run.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
@@ -85,13 +85,13 @@ pub(crate) struct Parsers {
 #[command(next_help_heading = "Sizes")]
 pub(crate) struct Sizes {
     /// Tokens of a request, prompt and answer. Default: what the model was made for, or what fits.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    #[arg(long, short = 'c', aliases = ["ctx-size", "context"], value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) max_model_len: Option<u32>,
     /// Answers at once. Default: 128 on a GPU, 8 on the CPU, or what fits.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<u32>)]
+    #[arg(long, aliases = ["parallel", "sequences"], value_name = "N", value_parser = one_or_more::<u32>)]
     pub(crate) max_num_seqs: Option<u32>,
     /// Tokens of prompts in one step. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    #[arg(long, aliases = ["chunk", "ubatch-size"], value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) max_num_batched_tokens: Option<u32>,
     /// Beginnings of prompts whose states are kept for requests that begin alike; 0 for none. Default: 64 on a GPU, 8 on the CPU,
     /// or what an eighth of the memory holds.

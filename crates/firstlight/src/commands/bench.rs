@@ -11,11 +11,11 @@ use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::python;
+use crate::python::{self, Environment, Seen};
 use crate::run_folder::write_atomically;
 use ::bench::{Plan, Size, Step, Sweep};
 use anyhow::Context;
-use facts::{BackendKind, BaselineReport, BenchReport, ConditionsReport, SCHEMA};
+use facts::{BackendKind, BaselineReport, BenchReport, ConditionsReport, SCHEMA, Status};
 use kernels::DType;
 use probe::{Options, Source};
 use report::{
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         names: arguments.names.iter().map(name).collect(),
         backend,
         size: size(arguments),
-        reference: arguments.reference,
+        reference: arguments.reference || (arguments.full && backend == BackendKind::Cpu),
         sweep: sweep(&arguments.sweep),
         until: None,
     };
@@ -57,20 +57,32 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     }
     known(&plan.names)?;
     fits(&plan)?;
-    let mut python =
-        python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
+    let mut python = python::start(
+        arguments.peers.venv.as_deref(),
+        &arguments.peers.choice,
+        &timed_ops(&plan.names),
+        Some(backend),
+    )?;
+    let ops = timed_ops(&plan.names);
+    if python.as_ref().is_some_and(|python| !python.has_kernels_of(&ops)) {
+        return Err(super::verify::no_kernels(&plan.names));
+    }
     say(&device, output)?;
     let peers = python.as_mut().map(python::Environment::peers_to_time);
     // Asking for the name opens the device: only where something is named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());
-    let report = measure(&plan, &Standing::without_matrix(), peers, |report, _| {
+    let mut report = measure(&plan, &Standing::without_matrix(), peers, |report, _| {
         // After each workload: a long run that is stopped leaves what it measured.
         if let (Some((folder, device)), Ok(())) = (&folder, &saved) {
             saved = save(folder, report, device);
         }
     })?;
     saved?;
+    if let Some(python) = &python {
+        let unmet = unmet(python, &report);
+        report.not_timed.extend(unmet);
+    }
     if let Some((folder, device)) = &folder {
         save(folder, &report, device)?;
     }
@@ -179,6 +191,38 @@ fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
         output.text(&format!("not timed: {why}\n"))?;
     }
     Ok(if tuned.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// The ops of the workloads that are named.
+fn timed_ops(names: &[String]) -> Vec<&str> {
+    match names.is_empty() || names.iter().any(|name| name == "decode") {
+        true => kernels::OPS.iter().map(|op| op.spec().name).collect(),
+        false => names.iter().map(String::as_str).collect(),
+    }
+}
+
+/// A sentence for each name on the command line of which no kernel ran.
+fn unmet(python: &Environment, report: &BenchReport) -> Vec<String> {
+    let timed = report.rows.iter().filter(|row| row.peer.is_some());
+    let timed = timed.map(|row| Seen { peer: &row.variant, status: Status::Pass, reason: "" });
+    let late = report.not_run.iter();
+    let late =
+        late.map(|left| Seen { peer: &left.peer, status: Status::NotRun, reason: &left.why });
+    let refused = |lines: &'_ [String], status| {
+        let seen = lines.iter().filter_map(move |line| {
+            // `CASE: PEER: STATUS, REASON`
+            let (_, rest) = line.split_once(": ")?;
+            let (peer, rest) = rest.split_once(": ")?;
+            let (_, reason) = rest.split_once(", ")?;
+            Some((peer.to_owned(), status, reason.to_owned()))
+        });
+        seen.collect::<Vec<_>>()
+    };
+    let failed = refused(&report.not_timed, Status::Fail);
+    let absent = refused(&report.not_applicable, Status::NotApplicable);
+    let others = failed.iter().chain(&absent);
+    let others = others.map(|(peer, status, reason)| Seen { peer, status: *status, reason });
+    python.unmet(timed.chain(late).chain(others)).into_iter().map(|(_, why)| why).collect()
 }
 
 /// Refuses what is no op and no group of workloads.

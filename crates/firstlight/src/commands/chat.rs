@@ -6,7 +6,7 @@ mod session;
 mod words;
 
 use crate::backend::{self, Chosen};
-use crate::cli::Chat;
+use crate::cli::{self, Chat};
 use crate::commands::render_templates;
 use crate::crew::{Crew, first_of};
 use crate::failure::{self, Failure};
@@ -36,14 +36,15 @@ const HELP: &str = "\
 /reset         begins the conversation anew
 /system TEXT   says how the model is to answer; without TEXT shows it
 /help          shows this
-/exit          ends, as Ctrl-D does
+/exit, /bye    ends, as do exit, Ctrl-D and pressing Ctrl-C twice
 
 A line that ends with \\ goes on in the next one, and \"\"\" stands before and
 behind a text of several lines. Ctrl-C stops an answer.
 ";
 
 pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> {
-    // What cannot be used is said before seconds are spent on loading.
+    let output = &output.quiet(arguments.quiet);
+    // What cannot be used is reported before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
     let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
@@ -63,9 +64,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
     let Chosen { device, told, .. } = choice.end(fit)?;
-    if !output.json {
-        output.text(&told.text(output))?;
-    }
+    told.notice(output);
     let step = step_of(&device)?;
     let crew = Crew::start(place.ranks, told.backend())?;
     let split = (crew.as_ref(), &*folder);
@@ -83,9 +82,9 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         let first = json!({ "schema": SCHEMA, "device": told, "family": family, "context_tokens": context });
         output.text(&first.to_string())?;
     } else {
-        output.text(&format!(
-            "{family}, {context} tokens of context; /help lists commands, Ctrl-D ends\n"
-        ))?;
+        output.notice(|_| {
+            format!("{family}, {context} tokens of context; /help lists commands, Ctrl-D ends\n")
+        });
     }
     let settings = Settings {
         sampling: (&arguments.choice).into(),
@@ -111,29 +110,42 @@ fn converse(
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Good;
+    let mut was_interrupted = false;
     loop {
         let text = match input.read()? {
             Read::Message(text) => text,
+            Read::Interrupted if was_interrupted => return Ok(outcome),
             Read::Interrupted => {
-                output.text("Ctrl-D or /exit ends, /reset begins the conversation anew")?;
+                was_interrupted = true;
+                say(
+                    output,
+                    "Ctrl-C again, Ctrl-D or /exit ends, /reset begins the conversation anew",
+                );
                 continue;
             }
             Read::End => return Ok(outcome),
         };
+        was_interrupted = false;
         let done = match words::of(&text) {
             Word::Nothing => Ok(()),
             Word::Exit => return Ok(outcome),
-            Word::Help => say(output, HELP),
+            Word::Help => {
+                say(output, HELP);
+                Ok(())
+            }
             Word::Reset => {
                 session.reset();
-                say(output, "the conversation begins anew")
+                say(output, "the conversation begins anew");
+                Ok(())
             }
             Word::System(text) => {
                 session.set_system(Some(text));
-                say(output, "the system message is set")
+                say(output, "the system message is set");
+                Ok(())
             }
             Word::ShowSystem => {
-                say(output, session.system().unwrap_or("there is no system message"))
+                say(output, session.system().unwrap_or("there is no system message"));
+                Ok(())
             }
             Word::Unknown(word) => {
                 let what = format!("there is no command {word}");
@@ -164,9 +176,11 @@ fn converse(
     }
 }
 
-/// Says something that is no answer; with `--json` only answers are printed.
-fn say(output: &Output, text: &str) -> anyhow::Result<()> {
-    if output.json { Ok(()) } else { output.text(text) }
+/// Answers a command of the chat, --quiet or not; with `--json` only answers of the model are printed.
+fn say(output: &Output, text: &str) {
+    if !output.json {
+        eprintln!("{}", text.trim_end());
+    }
 }
 
 fn read_tokenizer(folder: &Path, vocabulary: usize) -> anyhow::Result<Tokenizer> {
@@ -193,8 +207,8 @@ fn read_template(folder: &Path) -> anyhow::Result<ChatTemplate> {
 fn context(arguments: &Chat, most: usize) -> anyhow::Result<usize> {
     match arguments.context {
         Some(asked) if asked > most => {
-            let what =
-                format!("--context {asked} is more than the model's longest context, {most}");
+            let option = cli::as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
+            let what = format!("{option} {asked} is more than the model's longest context, {most}");
             Err(Failure::hinted(what, format!("ask for at most {most} tokens")))
         }
         Some(asked) => Ok(asked),

@@ -1,5 +1,6 @@
 //! `firstlight check`: the main job, from probe to report.
 
+mod cut_short;
 mod emit;
 mod estimate;
 mod fleet;
@@ -24,11 +25,13 @@ use crate::python;
 use crate::redact::Redaction;
 use crate::run_folder;
 use crate::sarif;
+use crate::stopping;
 use ::bench::Ahead;
 use ::verify::{Peers, Session};
 use anyhow::Context;
 use facts::{
-    BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, RunManifest, SCHEMA, Status,
+    BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, ParityRow, PyEnv,
+    RunManifest, SCHEMA, Status,
 };
 use report::{
     BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
@@ -38,6 +41,7 @@ use serde::Serialize;
 use siblings::Sibling;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,7 +66,9 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     match (emit, fleet, until, arguments.budget) {
         (Some(kind), ..) => emit::run(*kind, arguments, output),
         (_, Some(out), None, _) => fleet::run(out, arguments, output),
-        (_, None, None, Some(seconds)) => part::within(Duration::from_secs(seconds), arguments),
+        (_, None, None, Some(seconds)) => {
+            part::within(Duration::from_secs(seconds), arguments, output)
+        }
         (_, _, Some(_), _) => {
             part::end_with_its_parent();
             whole(arguments, output)
@@ -113,7 +119,19 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let shares = cores::shares(&all_cores, gpus.len());
     let redaction = redaction(arguments, &doctor)?;
     let mut doctor = redaction.of_doctor(&doctor);
+    let begun: Arc<OnceLock<String>> = Arc::default();
+    if arguments.fleet.part.is_none() {
+        let begun = Arc::clone(&begun);
+        stopping::tell_on_signals(move || match begun.get() {
+            Some(path) => format!(
+                "interrupted: {path} is incomplete; `firstlight report {path}` writes a report of what was done"
+            ),
+            None => "interrupted: nothing was written yet".to_owned(),
+        })?;
+    }
     let mut folder = doctor::begin(wanted_folder, &doctor, since, redaction)?;
+    // Whoever interrupts it from here on is told of the folder.
+    let _ = begun.set(folder.path().display().to_string());
     if arguments.fleet.part.is_some() {
         stack::write(&doctor, until, &mut folder)?;
     }
@@ -167,6 +185,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             progress.say(format!("{name}, {} of {of}", at + 1));
         }));
     }
+    parity.rows.extend(python.unmet(&arguments.op, &doctor, &parity));
     siblings.iter_mut().for_each(|sibling| sibling.verified(since.elapsed()));
     folder.artefact(
         PARITY_FILE,
@@ -310,7 +329,8 @@ impl Installed {
     /// all that is there is still worth reading.
     fn start(arguments: &Check) -> anyhow::Result<Self> {
         let venv = arguments.environment.venv.as_deref();
-        match python::start(venv, &arguments.peers, None) {
+        let ops = verify::with_models(&arguments.op);
+        match python::start(venv, &arguments.peers, &ops, None) {
             Ok(None) => Ok(Self::NotNamed),
             Ok(Some(environment)) => {
                 // Verified and then timed for twice as long, of which firstlight's own kernels take a part.
@@ -329,6 +349,36 @@ impl Installed {
         match self {
             Self::Started(environment) => Some(environment),
             Self::NotNamed | Self::Silent(_) => None,
+        }
+    }
+
+    /// Failed rows for what was named and did not run. An environment in which firstlight knows no package was read, and has
+    /// nothing that could run.
+    fn unmet(
+        &self,
+        ops: &[String],
+        doctor: &DoctorReport,
+        parity: &ParityReport,
+    ) -> Vec<ParityRow> {
+        match self {
+            Self::NotNamed => Vec::new(),
+            Self::Started(environment) => {
+                let named = environment.names_kernels();
+                match named || environment.has_listed_package() {
+                    true => verify::unmet(environment, ops, parity),
+                    false => Vec::new(),
+                }
+            }
+            Self::Silent(why) => {
+                let named = doctor.envs.iter().filter(|env| env.found_by == "--venv");
+                let with_torch = named.filter(|env| env.torch.is_some());
+                let op = verify::with_models(ops)[0];
+                let row = |env: &PyEnv| {
+                    let option = format!("--venv {}", env.root);
+                    python::failed_row(op, BackendKind::Cpu, &option, why.clone())
+                };
+                with_torch.map(row).collect()
+            }
         }
     }
 
@@ -386,7 +436,8 @@ fn counted(parity: &ParityReport) -> String {
 fn timed_peers(bench: &BenchReport) -> Option<String> {
     let timed = bench.rows.iter().filter(|row| row.peer.is_some()).count();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for left in &bench.not_run {
+    // Workloads of firstlight's own kernels that were not reached are listed there, too.
+    for left in bench.not_run.iter().filter(|left| left.peer != "firstlight") {
         *reasons.entry(&left.why).or_default() += 1;
     }
     let left: usize = reasons.values().sum();

@@ -1,4 +1,4 @@
-//! `firstlight compare` and `firstlight gate`: two runs held beside each other.
+//! `firstlight compare`: two runs next to each other, and with --fail a verdict on the second.
 
 use crate::Outcome;
 use crate::cli::{Compare, Gate};
@@ -12,28 +12,39 @@ use report::{Documents, comparison_report, gate_report, terminal};
 use std::path::Path;
 
 pub(super) fn run(arguments: &Compare, output: &Output) -> anyhow::Result<Outcome> {
-    arguments.output.as_deref().map(destination::folder).transpose()?;
-    let base = RunFiles::read(&arguments.base)?;
-    let run = RunFiles::read(&arguments.run)?;
-    let comparison = report::compare(&base.recorded(), &run.recorded(), arguments.tolerance);
+    let Compare { base, run, tolerance, fail, any_machine, output: folder } = arguments;
+    if *fail {
+        return judge((base, run), *tolerance, *any_machine, folder.as_deref(), output);
+    }
+    folder.as_deref().map(destination::folder).transpose()?;
+    let base = RunFiles::read(base)?;
+    let run = RunFiles::read(run)?;
+    let comparison = report::compare(&base.recorded(), &run.recorded(), *tolerance);
     output.either(&comparison, |style| terminal::comparison(&comparison, style))?;
-    save(arguments.output.as_deref(), "compare", || comparison_report(&comparison), output)?;
-    // To look is not to judge: that is what `gate` is for.
+    save(folder.as_deref(), "compare", || comparison_report(&comparison), output)?;
+    // Without --fail a comparison shows, and judges nothing.
     Ok(Outcome::Good)
 }
 
 pub(super) fn gate(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> {
-    arguments.output.as_deref().map(destination::folder).transpose()?;
-    let run = RunFiles::read(&arguments.run)?;
-    let baseline = RunFiles::read(&arguments.baseline)?;
-    let report = report::gate(
-        &run.recorded(),
-        &baseline.recorded(),
-        arguments.tolerance,
-        arguments.any_machine,
-    );
+    let Gate { run, baseline, tolerance, any_machine, output: folder } = arguments;
+    judge((baseline, run), *tolerance, *any_machine, folder.as_deref(), output)
+}
+
+/// Whether a run is as good as its baseline.
+fn judge(
+    (baseline, run): (&Path, &Path),
+    tolerance: f64,
+    any_machine: bool,
+    folder: Option<&Path>,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
+    folder.map(destination::folder).transpose()?;
+    let run = RunFiles::read(run)?;
+    let baseline = RunFiles::read(baseline)?;
+    let report = report::gate(&run.recorded(), &baseline.recorded(), tolerance, any_machine);
     output.either(&report, |style| terminal::gate(&report, style))?;
-    save(arguments.output.as_deref(), "gate", || gate_report(&report), output)?;
+    save(folder, "gate", || gate_report(&report), output)?;
     Ok(match report.outcome {
         GateOutcome::Passed => Outcome::Good,
         GateOutcome::Failed => Outcome::Bad,

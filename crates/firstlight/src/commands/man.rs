@@ -21,9 +21,8 @@ pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
     destination::folder(folder)?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut written = Vec::new();
-    let pages = std::iter::once(&command).chain(
-        command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()),
-    );
+    let mut pages = vec![&command];
+    with_pages(&command, &mut pages);
     for command in pages {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         let path = folder.join(format!("{name}.1"));
@@ -33,6 +32,17 @@ pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
     let document = serde_json::json!({ "schema": facts::SCHEMA, "pages": written });
     output.either(&document, |_| written.join("\n"))?;
     Ok(Outcome::Good)
+}
+
+/// The commands below one that have a page: those that help lists, and two that it leaves out to stay short.
+fn with_pages<'a>(command: &'a Command, pages: &mut Vec<&'a Command>) {
+    for sub in command.get_subcommands() {
+        let is_documented = !sub.is_hide_set() || matches!(sub.get_name(), "op" | "man");
+        if is_documented && sub.get_name() != "help" {
+            pages.push(sub);
+            with_pages(sub, pages);
+        }
+    }
 }
 
 fn page(command: &Command) -> anyhow::Result<String> {

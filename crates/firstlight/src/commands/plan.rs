@@ -260,7 +260,7 @@ pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
             None => Ok(None),
             Some(_) => Err(Failure::hinted(
                 "this machine's driver is read from it",
-                "--driver is for a machine named by --machine or --gpu",
+                "--driver is for a machine named by --machine or --compute-capability",
             )),
         };
     }
@@ -275,7 +275,10 @@ pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
         names.push("this");
         let what = format!("there is no machine `{}`", which.machine);
         let near = did_you_mean(&which.machine, &names, "machines");
-        Failure::hinted(what, format!("{near}; --gpu 8.0 is any machine with such a GPU"))
+        Failure::hinted(
+            what,
+            format!("{near}; --compute-capability 8.0 is any machine with such a GPU"),
+        )
     })
 }
 

@@ -60,7 +60,10 @@ fn read(source: &Source) -> anyhow::Result<Machine> {
             true => "`firstlight doctor` tells which GPU and driver it sees",
             false => "only NVIDIA's driver lists processes by GPU; Apple's does not",
         };
-        return Err(Failure::hinted("there is no NVIDIA driver here that lists processes", hint));
+        return Err(Failure::hinted(
+            "no NVIDIA GPU is visible here, so there are no processes to list",
+            hint,
+        ));
     }
     Ok(machine)
 }

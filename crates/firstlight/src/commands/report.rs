@@ -13,6 +13,7 @@ use report::{
     FACTS_FILE, FLEET_FILE, MANIFEST_FILE, Run, Verdict, fleet_report, run_report, terminal,
 };
 use serde::Serialize;
+use std::path::Path;
 
 #[derive(Serialize)]
 struct Summary<'a> {
@@ -35,6 +36,12 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
         None => None,
     };
     let folder = redacted.as_ref().unwrap_or(&arguments.run);
+    let verdict = rewrite(folder, output)?;
+    Ok(if verdict.is_good() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Writes the documents of a run from its files, and names them with the run's verdict.
+pub(super) fn rewrite(folder: &Path, output: &Output) -> anyhow::Result<Verdict> {
     let files = RunFiles::read(folder)?;
     let Some(manifest) = &files.manifest else {
         let what = format!("{} is no run folder: it has no {MANIFEST_FILE}", folder.display());
@@ -64,10 +71,10 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
             documents,
         })?;
     } else {
-        output.text(&terminal::summary(&run, output.style()))?;
+        output.text(&terminal::verdict(&run, output.style()))?;
         output.text(&documents.map(|document| format!("wrote {document}")).join("\n"))?;
     }
-    Ok(if verdict.is_good() { Outcome::Good } else { Outcome::Bad })
+    Ok(verdict)
 }
 
 /// The documents of a fleet's check.

@@ -15,8 +15,8 @@ use crate::phases::{self, Phases};
 use crate::stages::Team;
 use device::Device;
 use device::cuda::Cuda;
-use listener::Listener;
-use measured::{Measured, Started};
+use listener::{Heard, Listener};
+use measured::{Again, Measured, Started};
 use models::{
     Batch, Capacity, Ended, Engine, LargestStep, LogitsOf, Model, Request, Sampling, StepBudget,
     Wanted,
@@ -25,8 +25,18 @@ use std::time::{Duration, Instant};
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut phases = Phases::new();
-    // What cannot be used is said before seconds are spent on loading.
+    // What cannot be used is reported before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
+    if prompts::is_for_chat(arguments, output) {
+        let chat = arguments.to_chat().map_err(|option| {
+            let hint = "give a prompt, or leave it out to chat";
+            Failure::hinted(format!("{option} is for a prompt, and there is none"), hint)
+        })?;
+        return super::chat::run(&chat, output);
+    }
+    let output = &output.quiet(arguments.quiet);
+    let most = arguments.tokens.unwrap_or(TOKENS);
+    let asked = prompts::read(arguments)?;
     let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
     let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
@@ -35,8 +45,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let model = team.part(model)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
-    let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
+    let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref())?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(most);
     if longest > model.architecture.context {
         let context = model.architecture.context;
         let what = format!(
@@ -50,14 +60,14 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     };
     let request = |prompt: Vec<u32>| Request {
         prompt,
-        limit: arguments.tokens,
+        limit: most,
         sampling: (&arguments.choice).into(),
         stop_ids: stop_ids.clone(),
         keep: false,
         shared: 0,
         turn: false,
         anew: false,
-        logits: LogitsOf::Ends,
+        logits: if arguments.verify { LogitsOf::Ends } else { LogitsOf::None },
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
     requests.iter().try_for_each(Request::check)?;
@@ -70,8 +80,9 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     };
     let step_of = |chunk: usize| {
         let prompts: usize = requests.iter().map(|request| request.prompt.len()).sum();
-        // What was decoded is read again in one step, to be compared.
-        let tokens = arguments.tokens.max(prompts.min(chunk)).max(requests.len());
+        // To be verified, the answer is read again in one step.
+        let again = if arguments.verify { most } else { 0 };
+        let tokens = again.max(prompts.min(chunk)).max(requests.len());
         LargestStep { tokens, logits: requests.len() }
     };
     let fit = |device: &Device| {
@@ -80,9 +91,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     };
     let Chosen { device, told, open_seconds } = choice.end(fit)?;
     phases.done("waiting for the device to open");
-    if !output.json {
-        output.text(&told.text(output))?;
-    }
+    told.notice(output);
     let chunk = chunk_of(&device)?;
     let crew = team.crew(told.backend())?;
     let split = (crew.as_ref(), &*folder);
@@ -115,19 +124,9 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         phases: phases.all,
     };
 
-    let first = &requests[0];
-    let start = Instant::now();
-    prefill(&mut *engine, &first.prompt, chunk)?;
-    let warm_seconds = start.elapsed().as_secs_f64();
-    // What decoding gave token by token, a prefill has to give in one step: else one of them is wrong, and neither speed
-    // means anything. A sequence of one token has decoded nothing.
-    let added = &heard.tokens[0][..heard.with_logits];
-    let difference = match added.split_last() {
-        Some((_, before)) if !before.is_empty() => {
-            let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;
-            Some(models::relative_error(&heard.last_logits, &logits))
-        }
-        _ => None,
+    let again = match arguments.verify {
+        true => Some(read_again(&mut *engine, &requests[0].prompt, &heard, chunk)?),
+        false => None,
     };
     let texts = std::mem::take(&mut heard.texts);
     let ended = generated.iter().map(|generated| match generated.ended {
@@ -138,17 +137,36 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, in memory of its own.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
-    let measured = Measured::new(&*engine, dtype, &requests, &heard, warm_seconds, difference)
+    let measured = Measured::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
         .with_start(told, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Reads a prompt in a place that is free.
-fn prefill(engine: &mut dyn Engine, prompt: &[u32], chunk: usize) -> anyhow::Result<()> {
+/// Tokens of an answer, unless another number is asked for.
+const TOKENS: usize = 128;
+
+/// Reads the first prompt and its answer once more. The logits that decoding gave token by token, a prefill has to give in one
+/// step: otherwise one of them is wrong, and neither speed means anything. A sequence of one token has decoded nothing.
+fn read_again(
+    engine: &mut dyn Engine,
+    prompt: &[u32],
+    heard: &Heard,
+    chunk: usize,
+) -> anyhow::Result<Again> {
+    let start = Instant::now();
     for ids in prompt.chunks(chunk) {
         engine.step(&Batch::new().with(0, ids), Wanted::Last)?;
     }
-    Ok(())
+    let prompt_seconds = start.elapsed().as_secs_f64();
+    let added = &heard.tokens[0][..heard.with_logits];
+    let difference = match added.split_last() {
+        Some((_, before)) if !before.is_empty() => {
+            let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;
+            Some(models::relative_error(&heard.last_logits, &logits))
+        }
+        _ => None,
+    };
+    Ok(Again { prompt_seconds, difference })
 }

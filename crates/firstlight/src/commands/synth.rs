@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::cli::Synth;
 use crate::destination;
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::stopping;
 use crate::transfer::Transfer;
@@ -10,6 +11,8 @@ use facts::SCHEMA;
 use models::{SHAPES, SynthOptions, Watched, shape, synth_watched};
 use serde_json::json;
 use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
 
 pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome> {
     let (Some(name), Some(folder)) = (&arguments.name, &arguments.output) else {
@@ -21,6 +24,7 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
         return Ok(Outcome::Good);
     };
     destination::folder(folder)?;
+    remove_leftover(folder, output)?;
     let options =
         SynthOptions { seed: arguments.seed, layers: arguments.layers, ..SynthOptions::default() };
     let config = shape(name)?;
@@ -40,6 +44,32 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
     output.either(&wrote, |_| format!("{parameters} parameters of random {name} in {folder}\n"))?;
     Ok(Outcome::Good)
 }
+
+/// Removes the only file of a folder if it is what a killed `synth` leaves. Another one that runs writes to it all the time.
+fn remove_leftover(folder: &Path, output: &Output) -> anyhow::Result<()> {
+    let leftover = folder.join(PARTIAL);
+    let Ok(entries) = folder.read_dir() else { return Ok(()) };
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    if names != [PARTIAL] {
+        return Ok(());
+    }
+    let modified = leftover.metadata().and_then(|file| file.modified());
+    let idle = modified.ok().and_then(|modified| modified.elapsed().ok());
+    if idle.is_some_and(|idle| idle < IDLE) {
+        let what = format!("{} is being written by another synth", leftover.display());
+        return Err(Failure::hinted(what, "wait for it to end, or name another folder"));
+    }
+    std::fs::remove_file(&leftover)?;
+    let removed = leftover.display();
+    output.notice(|_| format!("removed {removed}, which an interrupted synth left\n"));
+    Ok(())
+}
+
+/// The weights while they are written.
+const PARTIAL: &str = "model.part";
+
+/// A file that is written to is not left alone for so long.
+const IDLE: Duration = Duration::from_secs(2);
 
 fn list() -> String {
     let widest = SHAPES.iter().map(|shape| shape.name.len()).max().unwrap_or_default();

@@ -21,28 +21,65 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
     let plan = Plan {
         ops,
         backends: devices.iter().map(Told::backend).collect(),
-        tier: arguments.extent.into(),
+        tier: arguments.extent().into(),
         all_variants: arguments.all_variants,
         until: None,
     };
     let mut python = python::start(
         arguments.peers.venv.as_deref(),
         &arguments.peers.choice,
+        &with_models(&plan.ops),
         arguments.backend.by_name(),
     )?;
-    let peers = python.as_mut().map(python::Environment::peers);
-    if peers.is_none() && plan.ops.iter().any(|op| op == MODEL) {
+    if let Some(python) = &python
+        && !python.has_kernels_of(&with_models(&plan.ops))
+    {
+        return Err(no_kernels(&plan.ops));
+    }
+    if python.is_none() && plan.ops.iter().any(|op| op == MODEL) {
         let hint = "name the environment with --venv DIR, or its interpreter with --python EXE";
         return Err(Failure::hinted("models are run here by installed packages alone", hint));
     }
     if !output.json {
         output.text(&backend::lines(&devices, output))?;
     }
-    let (report, _) = measure(&plan, peers, |_| ())?;
+    let peers = python.as_mut().map(python::Environment::peers);
+    let (mut report, _) = measure(&plan, peers, |_| ())?;
+    if let Some(python) = &python {
+        report.rows.extend(unmet(python, &plan.ops, &report));
+    }
     output.either(&Shown { report: &report, devices: &devices }, |style| {
         terminal::parity(&report, style)
     })?;
     Ok(outcome(&report))
+}
+
+/// The ops that a matrix of these names has, whole models included; all of them for none.
+pub(super) fn with_models(names: &[String]) -> Vec<&str> {
+    match names {
+        [] => kernels::OPS.iter().map(|op| op.spec().name).chain([MODEL]).collect(),
+        names => names.iter().map(String::as_str).collect(),
+    }
+}
+
+/// Failed rows for what the command line names of an environment and no kernel ran of.
+pub(super) fn unmet(
+    python: &python::Environment,
+    ops: &[String],
+    report: &ParityReport,
+) -> Vec<ParityRow> {
+    let op = with_models(ops)[0];
+    let unmet = python.unmet(python::seen(&report.rows));
+    let row = |(option, why)| python::failed_row(op, python.backend(), option, why);
+    unmet.into_iter().map(row).collect()
+}
+
+/// An environment is named for ops of which no installed kernel is known.
+pub(super) fn no_kernels(ops: &[String]) -> anyhow::Error {
+    Failure::hinted(
+        format!("no installed kernel of {} is known to firstlight", ops.join(", ")),
+        "leave --venv out, or name your own kernel with --peer OP=MODULE:FUNCTION",
+    )
 }
 
 /// What `verify --json` prints.

@@ -35,7 +35,8 @@ fn chat(folder: &Path, arguments: &[&str], lines: &str) -> Output {
 
 /// The answers, as JSON.
 fn answers(folder: &Path, arguments: &[&str], lines: &str) -> Vec<Value> {
-    let output = chat(folder, &[&["--json", "--dtype", "f32"], arguments].concat(), lines);
+    let dtype: &[&str] = if arguments.contains(&"--dtype") { &[] } else { &["--dtype", "f32"] };
+    let output = chat(folder, &[&["--json"], dtype, arguments].concat(), lines);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut documents = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -108,9 +109,19 @@ fn what_is_shown_is_an_answer_and_a_line_behind_it() {
     let here = folder.path();
     let lines = "hi\n/help\n/system\n/system be brief\n/system\n/reset\nno\n";
     let output = chat(here, &["-n", "9"], lines);
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.starts_with("device: the processor"), "{text}");
+    let json = answers(here, &["-n", "9", "--dtype", "bf16"], lines);
+    let said: String =
+        json.iter().map(|answer| answer["text"].as_str().unwrap().to_owned() + "\n").collect();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), said, "answers alone");
+    let quiet = chat(here, &["-n", "9", "-q"], "hi\nexit\nno\n");
+    assert!(
+        quiet.stderr.is_empty()
+            && quiet.stdout.starts_with(said.lines().next().unwrap().as_bytes())
+    );
+    assert_eq!(quiet.stdout, chat(here, &["-n", "9", "-q"], "hi\n/bye\nno\n").stdout);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for words in [
         "granite-hybrid, 4096 tokens of context; /help lists commands, Ctrl-D ends\n",
@@ -140,7 +151,7 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
     let output = chat(here, &["-n", "2"], "/sytem x\nREFUSE\nhi\n");
     assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let text = said(&output);
     assert!(text.contains("context 24 of 4096"), "the third was answered, alone: {text}");
     for words in [
         "there is no command /sytem\nhint: /help lists",
@@ -160,7 +171,7 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     // An answer that fills the context is ended there, and the next message has no room.
     let output = chat(here, &["--context", "64"], "hi\nmore\n/reset\nhi\n");
     assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let text = said(&output);
     assert_eq!(
         text.matches("context 64 of 64]\n[the context is full: /reset begins").count(),
         2,
@@ -237,6 +248,15 @@ fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
     );
     assert_eq!(shown.matches("; stopped]").count(), 3, "{shown}");
     assert!(!shown.contains("context is full"), "{shown}");
+}
+
+#[test]
+#[cfg(unix)]
+fn in_a_terminal_two_ctrl_c_end() {
+    let folder = drawn("granite-rope-mini");
+    let steps = [("Ctrl-D ends", ""), ("> ", "\\x03"), ("Ctrl-C again", ""), ("> ", "\\x03")];
+    let shown = typed(folder.path(), &[], &steps);
+    assert!(shown.contains("Ctrl-C again, Ctrl-D or /exit ends"), "{shown}");
 }
 
 #[test]

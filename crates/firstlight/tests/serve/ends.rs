@@ -50,6 +50,20 @@ fn sigterm_lets_open_answers_end() {
 }
 
 #[test]
+fn two_sigterms_at_once_are_one() {
+    let folder = model("kimi-linear-mini");
+    let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
+    let mut open = server.begin_stream(&long());
+    wait(|| server.health()["running"] == 1);
+    // timeout(1) sends its signal to the process and to its group.
+    server.signal("TERM");
+    server.signal("TERM");
+    let whole = Answer::read(&mut open);
+    assert_eq!(whole.events().pop().unwrap()["choices"][0]["finish_reason"], "length");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
 fn what_takes_too_long_is_broken_off_and_told() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &["--shutdown-timeout", "0"]);

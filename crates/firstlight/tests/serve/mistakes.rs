@@ -295,6 +295,14 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
         "asked for were 400000000 requests at once",
         "the largest that fit: --max-num-seqs ",
     );
+    // As many as fit, but none of them as long as the model's context: nothing is shortened without a word.
+    let line = ["serve", "m", "--port", "0", "--backend", "cpu", "--max-num-seqs", "1000000"];
+    hints(&line, "asked for were 1000000 requests at once", "--max-model-len");
+    hints(
+        &["serve", "m", "--port", "0", "--swap-space", "100000"],
+        "--swap-space 100000 is more than the RAM that is free",
+        "at most --swap-space ",
+    );
     std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
     hints(&["serve", "m", "--port", "0"], "tokenizer.json", "put the tokenizer beside the weights");
     let empty = tempdir().unwrap();

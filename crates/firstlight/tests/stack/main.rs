@@ -52,8 +52,8 @@ const FUNCTIONS: &[(&str, &str, &str)] = &[
     // Nothing is seen in its process any more, which the next one ends.
     ("small_calls:sees_nothing", "FAIL", "nothing was seen to run"),
     ("small_calls:crashes", "FAIL", "was killed by signal 11"),
-    ("not_there:attention", "N/A", "No module named 'not_there'"),
-    ("small_calls:not_there", "N/A", "has no `not_there`"),
+    ("not_there:attention", "FAIL", "No module named 'not_there'"),
+    ("small_calls:not_there", "FAIL", "has no `not_there`"),
 ];
 
 #[test]

@@ -10,6 +10,10 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// How the sentence of a download without a network begins.
+pub const NO_NETWORK: &str = "no network: ";
+const OFFLINE: &str = "connect this machine, or set HF_ENDPOINT to a mirror that it reaches; without --download a model of the cache runs";
+
 /// The hub, where `HF_ENDPOINT` names no mirror of it.
 const ENDPOINT: &str = "https://huggingface.co";
 
@@ -85,6 +89,7 @@ fn into(
         let hint = "the same command goes on where this one ended; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
         by.fetch(files).map_err(|what| match is_full(&what) {
             true => ModelError::Disk { what },
+            false if what.starts_with(NO_NETWORK) => refused(what, OFFLINE),
             false => refused(what, hint),
         })
     };

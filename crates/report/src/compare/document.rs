@@ -41,11 +41,19 @@ fn render(comparison: &Comparison, outcome: Option<Section>) -> Documents {
     let section = |id, title, blocks| Section { id, title, blocks };
     let mut sections: Vec<Section> = outcome.into_iter().collect();
     sections.extend([
-        section("surroundings", "What surrounded the runs", surroundings(comparison)),
+        section(
+            "surroundings",
+            "Differences of machine, stack and source",
+            surroundings(comparison),
+        ),
         section("findings", "Findings", findings(comparison)),
         section("parity", "Parity with the f64 reference", parity(comparison)),
         section("speed", "Speed", speed(comparison)),
-        section("notes", "What could not be compared", list(&comparison.notes, "Nothing.")),
+        section(
+            "notes",
+            "What could not be compared",
+            list(&comparison.notes, "Everything was compared."),
+        ),
     ]);
     let document = Document {
         title: format!("{} against {}", comparison.run, comparison.base),
@@ -66,7 +74,10 @@ fn list(lines: &[String], none: &str) -> Vec<Block> {
 
 fn surroundings(comparison: &Comparison) -> Vec<Block> {
     if comparison.surroundings.is_empty() {
-        return list(&[], "No recorded fact of machine, stack or source differs.");
+        return list(
+            &[],
+            "Machine, stack and source are the same in both runs, as far as they are recorded.",
+        );
     }
     let mut table = Table::new("Where machine, stack or source differ.", &["What", "Base", "Run"]);
     for difference in &comparison.surroundings {
@@ -92,7 +103,7 @@ fn findings(comparison: &Comparison) -> Vec<Block> {
             format!("{word} {kind}: {} ({})", finding.title, finding.rule)
         })
         .collect();
-    list(&lines, "No error or warning is in one run alone.")
+    list(&lines, "Both runs have the same errors and warnings.")
 }
 
 fn parity(comparison: &Comparison) -> Vec<Block> {
@@ -142,12 +153,12 @@ fn speed(comparison: &Comparison) -> Vec<Block> {
         return blocks;
     }
     if !comparison.unclear.is_empty() {
-        let words = "A run was disturbed, so that slower or faster times are called unclear:";
+        let words = "A run shared its machine, so slower and faster times prove nothing and are called unclear:";
         blocks.push(Block::Notice(Tone::Warn, Prose::from(words)));
         blocks.extend(list(&comparison.unclear, ""));
     }
     blocks.extend(figures(comparison));
-    let caption = "Medians with the interval in which the true one lies, worst first.";
+    let caption = "Medians with their confidence intervals, worst first.";
     let heads = ["Time", "Op", "Case", "Type", "Kernel", ">Base", ">Run", ">Change"];
     let mut table = Table::new(caption, &heads);
     for change in &comparison.speed {

@@ -27,8 +27,13 @@ impl Doubts {
                     at.push(conditions.backend);
                 }
                 let (name, backend) = (recorded.name, conditions.backend);
-                let said = found.into_iter().map(|why| format!("{name}, {backend}: {why}"));
-                doubts.sentences.extend(said);
+                for why in found {
+                    let sentence = format!("{name}, {backend}: {why}");
+                    // A run compared with itself has one reason, and not two.
+                    if !doubts.sentences.contains(&sentence) {
+                        doubts.sentences.push(sentence);
+                    }
+                }
             }
         }
         for backend in [BackendKind::Cpu, BackendKind::Cuda, BackendKind::Metal] {

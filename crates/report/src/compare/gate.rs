@@ -5,7 +5,7 @@ use super::surroundings::hardware;
 use super::words::parity_words;
 use super::{Recorded, compare};
 use crate::format;
-use facts::{Change, GateOutcome, GateReport, RunState, SCHEMA, SpeedChange};
+use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedChange, Status};
 
 /// Holds a run against a baseline. It fails where a check that passed does not pass any more, where a timed kernel is slower
 /// than the baseline's beyond tolerance and noise or is not timed at all, where an error is found that was not there, and
@@ -39,6 +39,7 @@ pub fn gate(
             .push(format!("the baseline is of another machine: {was}, and this run is of {is}"));
     }
     failures.extend(comparison.parity.iter().filter(|change| matters(change)).map(parity_words));
+    failures.extend(never_ran(run));
     let appeared =
         comparison.findings.iter().filter(|finding| finding.appeared && finding.is_error);
     failures.extend(appeared.map(|finding| {
@@ -59,6 +60,22 @@ pub fn gate(
     };
     let passed = outcome == GateOutcome::Passed;
     GateReport { schema: SCHEMA, passed, outcome, failures, held, comparison }
+}
+
+/// Installed kernels of a run that failed without having run once. A baseline with the same gap is no excuse for it.
+fn never_ran(run: &Recorded<'_>) -> Vec<String> {
+    let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
+    let mut seen: Vec<&str> = Vec::new();
+    let mut failures = Vec::new();
+    for row in rows.iter().filter(|row| row.peer.is_some() && row.status == Status::Fail) {
+        let of = |other: &&ParityRow| other.peer.is_some() && other.variant == row.variant;
+        let ran = rows.iter().filter(of).any(|row| row.launches > 0 || row.rel_err.is_some());
+        if !ran && !seen.contains(&row.variant.as_str()) {
+            seen.push(&row.variant);
+            failures.push(format!("{} never ran in {}: {}", row.variant, run.name, row.reason));
+        }
+    }
+    failures
 }
 
 fn timing(change: &SpeedChange) -> Option<String> {
@@ -85,7 +102,6 @@ mod tests {
     use crate::conditions::tests::conditions;
     use facts::{
         BackendKind, BenchReport, BenchRow, Ceilings, Conditions, GemmCeilings, ParityReport,
-        ParityRow, Status,
     };
 
     fn bench(rows: Vec<BenchRow>) -> BenchReport {

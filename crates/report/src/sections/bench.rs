@@ -5,7 +5,7 @@ use crate::document::{Block, Figure, Prose, Table, Tone, slug};
 use crate::format;
 use crate::plot::{Bar, BarGroup, Series, bars, lines};
 use crate::run::{BENCH_FILE, CONDITIONS_FILE, Run};
-use crate::{conditions, shares};
+use crate::{conditions, legend, shares};
 use facts::{BackendKind, BenchReport, BenchRow, Ceilings, Conditions, RaisedCeiling};
 use std::collections::BTreeMap;
 
@@ -18,13 +18,20 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let mut blocks = vec![Block::Paragraph(intro)];
     let disturbed = conditions::all(bench);
     if !disturbed.is_empty() {
-        let words = "These times are in doubt, for the machine was not theirs alone:";
+        let words = "These times are in doubt: the machine was not this run's alone.";
         blocks.push(Block::Notice(Tone::Warn, Prose::from(words)));
         blocks.push(Block::List(disturbed.iter().map(Prose::from).collect()));
     }
     if !bench.rows.is_empty() {
         blocks.push(Block::Figures(figures(bench)));
         blocks.push(Block::Table(timings(bench)));
+        let lines: Vec<Prose> = legend::lines(&bench.rows).iter().map(Prose::from).collect();
+        if !lines.is_empty() {
+            blocks.push(Block::Details {
+                summary: Prose::from("The letters of the shapes"),
+                blocks: vec![Block::List(lines)],
+            });
+        }
     }
     for ceilings in &bench.ceilings {
         blocks.push(Block::Table(self::ceilings(ceilings)));
@@ -109,20 +116,17 @@ fn timings(bench: &BenchReport) -> Table {
     // A narrow screen shows the first columns alone: what was timed, its time, and what that is of the ceiling.
     let heads = ["Case", ">Median", ">Of ceiling", "Kernel", ">Rate", ">Rel. error", ">Samples"];
     let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
-    let with_dense = bench.rows.iter().any(|row| row.dense_ms.is_some());
     let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
-    let heads = heads.chain(with_dense.then_some(">Dense attention"));
     let mut table = Table::new(from_file(caption), &heads.collect::<Vec<_>>());
     table.narrow = true;
     for row in &bench.rows {
         let mut cells = vec![
             Prose::new().strong(&row.op).text(" ").code(&row.case).note(&row.dtype),
-            Prose::from(unbroken(&format::duration(row.median_ms)))
-                .note(unbroken(&format!("p95 {}", format::duration(row.p95_ms)))),
-            match shares::percent(row) {
+            median(row),
+            match shares::sound(bench, row) {
                 Some(share) => Prose::from(unbroken(&format::percent(share)))
                     .note(unbroken(&format!("of {}", shares::name(row)))),
-                None => Prose::from(shares::words(row)),
+                None => Prose::from(shares::words_in(bench, row)),
             },
             Prose::new().code(format!("{} {}", row.variant, row.backend)).note(shape(&row.shape)),
             Prose::from(unbroken(&format!("{} GFLOP/s", format::significant(row.gflops, 3))))
@@ -133,12 +137,19 @@ fn timings(bench: &BenchReport) -> Table {
         if with_reference {
             cells.push(Prose::from(in_medians(row.reference_ms, row)));
         }
-        if with_dense {
-            cells.push(Prose::from(in_medians(row.dense_ms, row)));
-        }
         table.row(cells);
     }
     table
+}
+
+/// A median with what spreads above it, and with the time of dense attention where that was timed, too.
+fn median(row: &BenchRow) -> Prose {
+    let median = Prose::from(unbroken(&format::duration(row.median_ms)))
+        .note(unbroken(&format!("p95 {}", format::duration(row.p95_ms))));
+    match row.dense_ms {
+        Some(dense) => median.note(format!("dense attention {}", in_medians(Some(dense), row))),
+        None => median,
+    }
 }
 
 /// Another's time on the same inputs and how many medians it holds.
@@ -204,7 +215,7 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let place = format!("{op}-{backend}");
         let id = format!("plot-bench-{}", slug(&place));
         let title = format!("{op} on {backend}: share of the ceiling reached");
-        let svg = bars(&id, &title, &groups(&rows));
+        let svg = bars(&id, &title, &groups(bench, &rows));
         let installed = match rows.iter().any(|row| row.peer.is_some()) {
             true => "; installed kernels are grey",
             false => "",
@@ -223,7 +234,7 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
 const GREY: usize = 5;
 
 /// Bars by case; a bar is named by its storage type, or by its kernel where several have that type.
-fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
+fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
     let mut groups: Vec<BarGroup> = Vec::new();
     for row in rows {
         let beside =
@@ -239,11 +250,12 @@ fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
         let bar = Bar {
             label,
             series: if row.peer.is_some() { GREY } else { series(&row.dtype) },
-            percent: shares::percent(row),
-            note: match shares::percent(row) {
+            percent: shares::sound(bench, row),
+            note: match shares::sound(bench, row) {
                 Some(_) => format!("of {}", shares::name(row)),
                 None => {
-                    Some(shares::words(row)).filter(|it| it != format::ABSENT).unwrap_or_default()
+                    let words = shares::words_in(bench, row);
+                    Some(words).filter(|it| it != format::ABSENT).unwrap_or_default()
                 }
             },
         };

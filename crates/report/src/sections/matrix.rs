@@ -6,15 +6,12 @@ use facts::{Support, SupportCell, SupportMatrix};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let Some(matrix) = &run.doctor.matrix else { return Vec::new() };
-    let here = match &matrix.here {
-        Some(platform) => format!("This machine is {platform}, by "),
-        None => "This machine is none of the platforms of the support matrix, by ".to_owned(),
-    };
+    // Of a machine that the matrix does not have it says nothing; `firstlight matrix` shows the others.
+    let Some(platform) = &matrix.here else { return Vec::new() };
+    let here = format!("This machine is {platform}, by ");
     let mut blocks = vec![Block::Paragraph(Prose::new().text(here).file(FACTS_FILE).text("."))];
     // What holds here stands open; the other platforms are for those who choose a machine.
-    if let Some(platform) = &matrix.here {
-        blocks.push(Block::Table(table(matrix, None, |cell| &cell.platform == platform)));
-    }
+    blocks.push(Block::Table(table(matrix, None, |cell| &cell.platform == platform)));
     let others =
         table(matrix, Some("Platform"), |cell| Some(&cell.platform) != matrix.here.as_ref());
     let summary = Prose::from("The other platforms");

@@ -4,7 +4,10 @@ use crate::counts::left_out;
 use crate::document::{Block, Prose};
 use crate::format;
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Run};
-use facts::{RunState, Status};
+use facts::{NotRun, RunState, Status};
+
+/// The reason of what the time of a whole run was too short for.
+const OUT_OF_TIME: &str = "the time that this run may take was spent";
 
 /// One thing done, pending or impossible.
 pub(crate) struct Item {
@@ -12,12 +15,98 @@ pub(crate) struct Item {
     pub(crate) what: String,
     /// What came out of it, or why it is not done.
     pub(crate) why: String,
+    /// The command that does it, where one can.
+    pub(crate) command: Option<String>,
     /// Where that is recorded.
     file: &'static str,
 }
 
 fn item(what: impl Into<String>, why: impl Into<String>, file: &'static str) -> Item {
-    Item { what: what.into(), why: why.into(), file }
+    Item { what: what.into(), why: why.into(), command: None, file }
+}
+
+impl Item {
+    fn by(self, command: Option<String>) -> Self {
+        Self { command, ..self }
+    }
+}
+
+/// The commands of items, each once.
+pub(crate) fn commands(items: &[Item]) -> Vec<&str> {
+    let mut commands: Vec<&str> = Vec::new();
+    for command in items.iter().filter_map(|item| item.command.as_deref()) {
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    commands
+}
+
+/// Options of a check that leave something out, with whether a value follows.
+const LIMITS: &[(&str, bool)] = &[
+    ("--quick", false),
+    ("--op", true),
+    ("--budget", true),
+    ("--gpu", true),
+    ("--memory-budget", true),
+    ("--fabric-budget", true),
+    ("--sustain", true),
+    ("--peer-budget", true),
+];
+/// Options that are of that run alone.
+const OF_THE_RUN: &[(&str, bool)] =
+    &[("-o", true), ("--output", true), ("--json", false), ("--until", true), ("--part", true)];
+
+/// The command of this run without what limits it.
+pub(crate) fn rerun(run: &Run<'_>) -> String {
+    let command = &run.manifest.command;
+    // Other commands than `check` are named by what they time.
+    if command.get(1).map(String::as_str) != Some("check") {
+        return "firstlight check".to_owned();
+    }
+    let mut words = vec!["firstlight".to_owned()];
+    let mut rest = command.iter().skip(1);
+    while let Some(word) = rest.next() {
+        let (name, has_value) = match word.split_once('=') {
+            Some((name, _)) => (name, true),
+            None => (word.as_str(), false),
+        };
+        match LIMITS.iter().chain(OF_THE_RUN).find(|(known, _)| *known == name) {
+            Some((_, takes_value)) if *takes_value && !has_value => {
+                rest.next();
+            }
+            Some(_) => {}
+            None => words.push(quoted(word)),
+        }
+    }
+    words.join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%[]~".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// The command that does what a run left out.
+fn command_of(run: &Run<'_>, not_run: &NotRun) -> Option<String> {
+    let why = not_run.why.as_str();
+    // Facts about how something was measured: nothing is left to do.
+    if why.starts_with("where kernels were verified") || why.contains("(MIG)") {
+        return None;
+    }
+    let again = rerun(run);
+    Some(match why {
+        why if why.contains("no environment was named") => format!("{again} --venv DIR"),
+        why if why.contains("CUDA_VISIBLE_DEVICES") => {
+            format!("env -u CUDA_VISIBLE_DEVICES {again}")
+        }
+        why if why.contains("--memory-budget tests it") => format!("{again} --memory-budget 10"),
+        _ => again,
+    })
 }
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
@@ -30,24 +119,24 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         words(&limits)
     );
     let mut blocks = vec![Block::Paragraph(Prose::from(intro))];
-    for (id, title, items, none) in [
-        ("done", "Done", done, "No stage ended."),
-        ("still-pending", "Pending", pending, "Nothing that could have run here was left out."),
-        ("limits", "Limits", limits, "No limit of this machine or its environments was met."),
+    for (id, title, items) in [
+        ("done", "Done", done),
+        ("still-pending", "Pending", pending),
+        ("limits", "Limits", limits),
     ] {
+        if items.is_empty() {
+            continue;
+        }
         blocks.push(Block::Heading { id: id.to_owned(), words: Prose::from(title) });
-        blocks.push(if items.is_empty() {
-            Block::Paragraph(Prose::from(none))
-        } else {
-            let line = |item: &Item| {
-                Prose::new()
-                    .strong(&item.what)
-                    .text(format!(": {} (", item.why))
-                    .file(item.file)
-                    .text(")")
-            };
-            Block::List(items.iter().map(line).collect())
-        });
+        let line = |item: &Item| {
+            let line = Prose::new().strong(&item.what).text(format!(": {} (", item.why));
+            let line = line.file(item.file).text(")");
+            match &item.command {
+                Some(command) => line.text(": ").code(command),
+                None => line,
+            }
+        };
+        blocks.push(Block::List(items.iter().map(line).collect()));
     }
     blocks
 }
@@ -69,18 +158,19 @@ fn done(run: &Run<'_>) -> Vec<Item> {
 pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     if run.manifest.state == RunState::Incomplete {
-        items.push(item("The end of this run", "it is incomplete", MANIFEST_FILE));
+        let end = item("The end of this run", "it is incomplete", MANIFEST_FILE);
+        items.push(end.by(Some(rerun(run))));
     }
-    items.extend(
-        run.manifest.not_run.iter().map(|not_run| item(&not_run.what, &not_run.why, MANIFEST_FILE)),
-    );
+    items.extend(run.manifest.not_run.iter().map(|not_run| {
+        item(&not_run.what, &not_run.why, MANIFEST_FILE).by(command_of(run, not_run))
+    }));
     items.extend(checks(run, Status::Skip, "skipped"));
-    items.extend(
-        run.bench
-            .iter()
-            .flat_map(|bench| &bench.not_timed)
-            .map(|why| item("Not timed", why, BENCH_FILE)),
-    );
+    let timed = |why: &String| {
+        let op = why.split([' ', ':']).next().filter(|op| !op.starts_with('-'));
+        let command = op.map(|op| format!("firstlight bench {op}"));
+        item("Not timed", why, BENCH_FILE).by(command)
+    };
+    items.extend(run.bench.iter().flat_map(|bench| &bench.not_timed).map(timed));
     items.extend(
         run.model_speed
             .iter()
@@ -107,7 +197,14 @@ fn checks(run: &Run<'_>, status: Status, word: &str) -> Vec<Item> {
         .into_iter()
         .map(|left_out| {
             let what = format!("{} {word}", format::count(left_out.rows.len(), "check"));
-            item(what, format!("{} ({})", left_out.reason, left_out.ops()), PARITY_FILE)
+            let mut ops: Vec<&str> = left_out.rows.iter().map(|row| row.op.as_str()).collect();
+            ops.dedup();
+            let command = match status {
+                Status::Skip if left_out.reason == OUT_OF_TIME => Some(rerun(run)),
+                Status::Skip => Some(format!("firstlight verify {}", ops.join(" "))),
+                _ => None,
+            };
+            item(what, format!("{} ({})", left_out.reason, left_out.ops()), PARITY_FILE).by(command)
         })
         .collect()
 }

@@ -6,9 +6,9 @@ use crate::document::{Block, Prose, Table, Tile, Tone};
 use crate::format;
 use crate::installed::{own, sentence};
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
-use crate::shares;
-use crate::verdict::{Verdict, scope};
-use facts::{BenchReport, ParityReport, ParityRow, Severity};
+use crate::verdict::{Verdict, coverage, scope};
+use crate::{conditions, shares};
+use facts::{BenchReport, GpuCoverage, ParityReport, ParityRow, Severity};
 
 /// The verdict, whose kernels it is about, and the counts behind it: the first thing that anybody reads.
 pub(crate) fn verdict(run: &Run<'_>) -> (Tone, Prose) {
@@ -147,11 +147,13 @@ fn tiles(run: &Run<'_>) -> Vec<Tile> {
         tone,
     );
     if let Some(bench) = run.bench {
+        let doubtful = !conditions::all(bench).is_empty() && !bench.rows.is_empty();
+        let doubt = if doubtful { ", in doubt" } else { "" };
         tile(
             bench.rows.len().to_string(),
-            &(format::plural(bench.rows.len(), "kernel") + " timed"),
+            &format!("{} timed{doubt}", format::plural(bench.rows.len(), "kernel")),
             BENCH_FILE,
-            Tone::Plain,
+            if doubtful { Tone::Warn } else { Tone::Plain },
         );
     }
     if !run.manifest.stages.is_empty() {
@@ -179,7 +181,7 @@ fn checks(parity: Option<&ParityReport>) -> Prose {
 
 fn speed(bench: Option<&BenchReport>) -> Prose {
     let Some(bench) = bench else { return Prose::from("No kernel was timed in this run.") };
-    let shares: Vec<f64> = bench.rows.iter().filter_map(shares::percent).collect();
+    let shares: Vec<f64> = bench.rows.iter().filter_map(|row| shares::sound(bench, row)).collect();
     let were = if bench.rows.len() == 1 { "was" } else { "were" };
     let timed = format!("{} {were} timed", format::count(bench.rows.len(), "kernel run"));
     let words = match (
@@ -197,9 +199,22 @@ fn speed(bench: Option<&BenchReport>) -> Prose {
             "{timed}, at {} of the ceiling measured in the same run (",
             format::percent(share)
         ),
-        _ => format!("{timed}; no ceiling was measured to hold them against ("),
+        _ => format!("{timed}; no ceiling stayed the same that they could be compared with ("),
     };
-    Prose::new().text(words).file(BENCH_FILE).text(").")
+    let prose = Prose::new().text(words).file(BENCH_FILE).text(").");
+    match conditions::all(bench).as_slice() {
+        [] => prose,
+        [first, rest @ ..] => {
+            let more = match rest.len() {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            prose
+                .text(" These times are ")
+                .anchor("in doubt", "bench")
+                .text(format!(": {first}{more}."))
+        }
+    }
 }
 
 /// One line for each op: what is proven of firstlight's own kernels and how fast they are.
@@ -235,7 +250,7 @@ fn best(bench: Option<&BenchReport>, op: &str) -> Prose {
     let rows = bench.iter().flat_map(|bench| &bench.rows);
     let rows = rows.filter(|row| row.op == op && row.peer.is_none());
     let best = rows
-        .filter_map(|row| Some((shares::percent(row)?, row)))
+        .filter_map(|row| Some((shares::sound(bench?, row)?, row)))
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     best.map_or_else(
         || Prose::from(format::ABSENT),
@@ -290,12 +305,27 @@ fn next(run: &Run<'_>) -> Vec<Prose> {
                 .text("."),
         );
     }
-    let pending = pending::pending(run).len();
-    if pending > 0 {
-        let words = format::count(pending, "pending entry");
+    if coverage(run.doctor, run.parity).gpu == GpuCoverage::NoneVisible {
         steps.push(
-            Prose::new().text("Run what was left out: ").anchor(words, "still-pending").text("."),
+            Prose::new()
+                .text("If this machine has a GPU: ")
+                .code("firstlight doctor")
+                .text(" says why this process does not see it."),
         );
+    }
+    let pending = pending::pending(run);
+    if !pending.is_empty() {
+        let words = format::count(pending.len(), "pending entry");
+        let step = Prose::new().text("Run what was left out: ").anchor(words, "still-pending");
+        let commands = pending::commands(&pending);
+        let step = commands.iter().enumerate().fold(step, |step, (nth, command)| {
+            step.text(if nth == 0 { ": " } else { ", " }).code(*command)
+        });
+        steps.push(step.text("."));
+    }
+    if run.bench.is_some_and(|bench| !conditions::all(bench).is_empty()) {
+        let step = Prose::new().text("Time again on a quiet machine: ");
+        steps.push(step.code(pending::rerun(run)));
     }
     steps
 }

@@ -3,7 +3,7 @@ use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
 use crate::sections::raised_words;
 use crate::{conditions, shares};
-use facts::{BenchReport, BenchRow};
+use facts::BenchReport;
 
 /// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
@@ -39,7 +39,7 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
     if report.rows.is_empty() {
         out.push_str(&paragraph(style, "no kernel was timed"));
     } else {
-        out.push_str(&rows(&report.rows, style));
+        out.push_str(&rows(report, style));
         if let Some(row) = report.rows.iter().find(|row| row.replays > 1) {
             let runs = row.replays;
             let what = format!(
@@ -100,7 +100,7 @@ fn by_reason(lines: &[String]) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-fn rows(rows: &[BenchRow], style: Style) -> String {
+fn rows(report: &BenchReport, style: Style) -> String {
     let columns = [
         Column::wrapped("op, case"),
         Column::word("type"),
@@ -113,14 +113,15 @@ fn rows(rows: &[BenchRow], style: Style) -> String {
     ];
     let mut table = table(style, &columns);
     let mut op = "";
-    for row in rows {
+    for row in &report.rows {
         // The op stands on a line of its own, so that the cases below it need not be broken.
         if row.op != op {
             op = &row.op;
             table.add_row(vec![plain(op)]);
         }
-        let share = match shares::percent(row) {
+        let share = match shares::sound(report, row) {
             Some(share) => format!("{share:.0}% {}", shares::name(row)),
+            None if shares::percent(row).is_some() => "in doubt".to_owned(),
             None if row.cache_resident => shares::words(row),
             // The page has room for the reason.
             None => format::ABSENT.to_owned(),

@@ -33,7 +33,7 @@ pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
             style,
             &match &matrix.here {
                 Some(platform) => format!("this machine is {platform}"),
-                None => "this machine is none of these platforms".to_owned(),
+                None => "this machine is of a kind that the matrix does not have; `firstlight plan` chooses a stack for it".to_owned(),
             },
         ));
     }

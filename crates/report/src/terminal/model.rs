@@ -15,11 +15,11 @@ pub(super) fn model(report: &ModelReport, style: Style) -> String {
     out
 }
 
-/// A model's layers and its memory, without what a Python environment has of its kernels.
-pub fn fit(report: &ModelReport, style: Style) -> String {
+/// A model's layers, and its memory as named values.
+pub fn fit(report: &ModelReport, memory: &[(String, String)], style: Style) -> String {
     let mut out = layers(report, style);
     out.push('\n');
-    out.push_str(&fields(style, &memory(report)));
+    out.push_str(&fields(style, memory));
     out
 }
 

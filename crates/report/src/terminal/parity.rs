@@ -2,15 +2,15 @@ use super::Style;
 use super::beside::beside;
 use super::layout::{Column, cell, paragraph, plain, render, table, tagged};
 use crate::counts::{
-    Counts, Group, count_columns, groups, left_out, not_passed, ops, reason, status,
+    Counts, Group, LeftOut, by_reason, count_columns, groups, left_out, not_passed, ops, status,
 };
 use crate::document::Tone;
 use crate::format;
 use crate::installed::{Installed, installed, own, sentence};
 use comfy_table::Cell;
-use facts::{ParityReport, ParityRow, Status};
+use facts::{BackendKind, ParityReport, ParityRow, Status};
 
-/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row by op and kernel.
+/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row that ran, by op and kernel.
 pub fn parity(report: &ParityReport, style: Style) -> String {
     let mut out = head(&report.rows, &report.rows, style);
     let groups = groups(&report.rows);
@@ -22,7 +22,8 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
         out.push_str(&paragraph(style, &words));
         let of_op: Vec<&ParityRow> = report.rows.iter().filter(|row| row.op == op).collect();
         out.push_str(&beside(&of_op, style));
-        for group in groups.iter().filter(|group| group.op == op) {
+        let ran = |group: &&Group<'_>| group.rows.iter().any(|row| has_result(row));
+        for group in groups.iter().filter(|group| group.op == op).filter(ran) {
             out.push('\n');
             out.push_str(&paragraph(
                 style,
@@ -40,7 +41,12 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
     out
 }
 
-/// Every row of one kernel.
+/// Whether a row is more than its status and reason, which the head has.
+fn has_result(row: &ParityRow) -> bool {
+    row.launches > 0 || row.rel_err.is_some() || row.status == Status::Pass
+}
+
+/// The rows of one kernel that ran.
 fn rows(group: &Group<'_>, style: Style) -> String {
     let columns = [
         Column::word("status"),
@@ -52,7 +58,7 @@ fn rows(group: &Group<'_>, style: Style) -> String {
         Column::number("time"),
     ];
     let mut table = table(style, &columns);
-    for row in &group.rows {
+    for row in group.rows.iter().filter(|row| has_result(row)) {
         let ran = row.launches > 0 || row.rel_err.is_some();
         table.add_row(vec![
             status_cell(row),
@@ -132,12 +138,15 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
         format!("parity: {}, {}", format::count(counts.total(), "check"), counts.sentence());
     let mut out = paragraph(style, &words);
     let mut items: Vec<(Cell, String)> = Vec::new();
-    for row in not_passed(told).into_iter().filter(|row| status(row).0 == Tone::Bad) {
+    for failed in failures(told) {
+        let row = failed.rows[0];
         let kernel = name(&row.variant, row.backend.as_str());
-        items.push((
-            status_cell(row),
-            format!("{} {}, {kernel} {}: {}", row.op, row.case, row.dtype, reason(row)),
-        ));
+        let what = match failed.rows.len() {
+            1 if row.case == "-" => row.op.clone(),
+            1 => format!("{} {}, {kernel} {}", row.op, row.case, row.dtype),
+            count => format!("{count} checks ({}) of {kernel}", failed.ops()),
+        };
+        items.push((status_cell(row), format!("{what}: {}", failed.reason)));
     }
     for left_out in [Status::Skip, Status::NotApplicable, Status::NotRun]
         .iter()
@@ -154,6 +163,22 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
         out.push_str(&tagged(style, items));
     }
     out
+}
+
+/// Failed rows; those that one kernel has for one reason together.
+fn failures(rows: &[ParityRow]) -> Vec<LeftOut<'_>> {
+    let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
+    let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();
+    for row in failed {
+        let known = kernels
+            .iter_mut()
+            .find(|(variant, backend, _)| *variant == row.variant && *backend == row.backend);
+        match known {
+            Some((.., rows)) => rows.push(row),
+            None => kernels.push((&row.variant, row.backend, vec![row])),
+        }
+    }
+    kernels.into_iter().flat_map(|(.., rows)| by_reason(rows)).collect()
 }
 
 fn status_cell(row: &ParityRow) -> Cell {

@@ -30,7 +30,12 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
         out.push_str(&fields(style, &lines));
         out.push('\n');
     }
-    out.push_str(&paragraph(style, &findings_sentence(run.doctor)));
+    out + &verdict(run, style)
+}
+
+/// The findings in one line, and the verdict.
+pub fn verdict(run: &Run<'_>, style: Style) -> String {
+    let mut out = paragraph(style, &findings_sentence(run.doctor));
     let verdict = Verdict::of(run);
     let words = format!("verdict: {verdict}. {} {}", scope(run), verdict_reason(run, verdict));
     let line = paragraph(style, &words);

@@ -111,7 +111,7 @@ pub(super) fn run_case(
     }
     let row = row_of(case, backend);
     let refusal = |peer: &&Peer| {
-        let cannot = session.refuses(peer, backend).map(|why| (Status::NotApplicable, why));
+        let cannot = session.refuses(peer, backend);
         cannot.or_else(|| Some((Status::NotRun, budget.spent_by(peer)?)))
     };
     let refusals: Vec<Option<(Status, String)>> = peers.iter().map(refusal).collect();

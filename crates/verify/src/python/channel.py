@@ -32,9 +32,16 @@ class NotApplicable(Exception):
     """This peer cannot run this call, for the reason given: no failure of its kernel."""
 
 
-def absent(error):
-    """The reason of a package that is not here or cannot be imported."""
-    return NotApplicable("%s: %s" % (type(error).__name__, first_line(error)))
+class NotInstalled(Exception):
+    """The environment does not have the peer's package."""
+
+
+class Broken(Exception):
+    """The peer's package is installed and cannot be loaded."""
+
+
+def reason_of(error):
+    return "%s: %s" % (type(error).__name__, first_line(error))
 
 
 def first_line(error):
@@ -52,13 +59,24 @@ def package(name):
     """A module of the environment under test."""
     try:
         return importlib.import_module(name)
-    except NotApplicable:
+    except (NotApplicable, NotInstalled, Broken):
         raise
     except BaseException as error:
         # A package may break in any way while it is imported, SystemExit included.
         if isinstance(error, (KeyboardInterrupt, MemoryError)):
             raise
-        raise absent(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            raise NotInstalled(reason_of(error))
+        raise Broken(reason_of(error)) from error
+
+
+def is_installed(name):
+    """Whether the environment has a top-level module, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:
+        # Imported by something that set no spec.
+        return True
 
 
 def version(name):
@@ -80,6 +98,6 @@ def find_torch():
     try:
         torch = importlib.import_module("torch")
     except BaseException as error:
-        no_torch = "torch cannot be imported: %s: %s" % (type(error).__name__, first_line(error))
+        no_torch = "torch cannot be imported: " + reason_of(error)
 
 

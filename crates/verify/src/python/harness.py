@@ -33,7 +33,7 @@ def own_function(where):
     function = package(module)
     for part in name.split("."):
         if not hasattr(function, part):
-            raise NotApplicable("module `%s` has no `%s`" % (module, name))
+            raise Broken("module `%s` has no `%s`" % (module, name))
         function = getattr(function, part)
 
     def prepare(case):
@@ -80,6 +80,7 @@ class Harness:
             "torch": None if torch is None else torch.__version__,
             "cuda": cuda,
             "why_no_cuda": why,
+            "installed": [module for module in request["modules"] if is_installed(module)],
             "pid": os.getpid(),
         }
 
@@ -135,9 +136,8 @@ class Harness:
                 start = clock()
                 result, evidence = watched(case, call)
                 millis = (clock() - start) * 1e3
-            except ImportError as error:
-                # Some packages import their parts when they are first called.
-                return {"outcome": "not applicable", "reason": "%s: %s" % (type(error).__name__, first_line(error))}
+            except NotInstalled as error:
+                return {"outcome": "not installed", "reason": str(error)}
             except NotApplicable as error:
                 reasons = [str(error)] + [reason for reason in map(said_why, said) if reason]
                 # Warnings name what the library refused; the same one may come twice.
@@ -146,6 +146,11 @@ class Harness:
                 # On the processor, kernels for GPUs that look for a driver are as little asked as those that say so.
                 if case.device == "cpu" and lacks_driver(error):
                     return {"outcome": "not applicable", "reason": "it needs a GPU: %s" % first_line(error)}
+                if isinstance(error, Broken):
+                    return {"outcome": "raised", "reason": str(error)}
+                # Some packages import optional dependencies when they are first called.
+                if isinstance(error, ModuleNotFoundError):
+                    return {"outcome": "not installed", "reason": reason_of(error)}
                 raise
         outputs = self.gathered(collect(result), case, request["gives"])
         write_tensors(request["into"], {name: (case.outputs[name], tensor) for name, tensor in outputs.items()})
@@ -243,7 +248,7 @@ def outcome_of(error):
     # unittest's SkipTest and pytest's Skipped say so in their names.
     if "skip" in kind.lower():
         return {"outcome": "skipped", "reason": "the peer skipped itself: %s" % first_line(error)}
-    return {"outcome": "raised", "reason": "%s: %s" % (kind, first_line(error))}
+    return {"outcome": "raised", "reason": reason_of(error)}
 
 
 def main():

@@ -55,6 +55,8 @@ enum Outcome {
     Ran { evidence: Vec<Seen>, millis: f64, first_millis: f64, package: String, said: String },
     #[serde(rename = "not applicable")]
     NotApplicable { reason: String },
+    #[serde(rename = "not installed")]
+    NotInstalled { reason: String },
     #[serde(rename = "skipped")]
     Skipped { reason: String },
     #[serde(rename = "raised")]
@@ -113,8 +115,8 @@ pub(super) fn run(
     backend: BackendKind,
     compare: impl FnOnce(&TensorMap, &[&str]) -> Judgement,
 ) -> PeerRun {
-    if let Some(reason) = session.refuses(peer, backend) {
-        return PeerRun::without_outputs(Status::NotApplicable, reason);
+    if let Some((status, reason)) = session.refuses(peer, backend) {
+        return PeerRun::without_outputs(status, reason);
     }
     let into = session.folder().join("outputs.safetensors");
     // What an earlier peer gave must not be taken for this one's.
@@ -137,6 +139,9 @@ pub(super) fn run(
         }
         Ok(Outcome::NotApplicable { reason }) => {
             return PeerRun::without_outputs(Status::NotApplicable, reason);
+        }
+        Ok(Outcome::NotInstalled { reason }) => {
+            return PeerRun::without_outputs(peer.status_if_not_installed(), reason);
         }
         Ok(Outcome::Skipped { reason }) => return PeerRun::without_outputs(Status::Skip, reason),
         Ok(Outcome::Raised { reason }) => return PeerRun::without_outputs(Status::Fail, reason),

@@ -4,10 +4,11 @@
 use super::MODEL;
 use super::files::{ADAPTERS, HARNESS};
 use super::tuning::Tuning;
-use crate::peers::{FILES, Peer};
+use crate::peers::{FILES, PEERS, Peer};
 use facts::{BackendKind, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -90,6 +91,10 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub(crate) struct Hello {
     pub(crate) cuda: bool,
     pub(crate) why_no_cuda: String,
+    /// The version of torch; none where it cannot be imported, which `why_no_cuda` then explains.
+    pub(crate) torch: Option<String>,
+    /// The modules of listed peers that the environment has.
+    pub(crate) installed: Vec<String>,
 }
 
 /// A Python environment that is asked to run kernels.
@@ -134,10 +139,12 @@ impl Session {
     pub fn start(python: Python) -> Result<Self, PythonError> {
         let started = |error| PythonError::Start { interpreter: python.interpreter.clone(), error };
         let folder = folder().map_err(started)?;
-        let hello = Hello { cuda: false, why_no_cuda: String::new() };
+        let hello =
+            Hello { cuda: false, why_no_cuda: String::new(), torch: None, installed: Vec::new() };
         let mut session = Self::with(python, folder, hello);
         session.write_harness().map_err(|error| session.start_error(error))?;
-        let answer = session.ask(json!({ "do": "hello" }))?;
+        let modules: BTreeSet<&str> = PEERS.iter().map(|peer| peer.module).collect();
+        let answer = session.ask(json!({ "do": "hello", "modules": modules }))?;
         session.hello = serde_json::from_value(answer.clone())
             .map_err(|_| PythonError::Garbage(answer.to_string()))?;
         Ok(session)
@@ -208,14 +215,43 @@ impl Session {
         self.waited
     }
 
-    /// Why a peer cannot run on a backend here; `None` where it has to be tried.
-    pub fn refuses(&self, peer: &Peer, backend: BackendKind) -> Option<String> {
-        let runs = backend == BackendKind::Cuda || peer.adapter.is_none() || !peer.cpu.is_empty();
+    /// Why a peer cannot run on a backend here, and its status; `None` where it has to be tried.
+    ///
+    /// A package that is installed and cannot be loaded is a failure; so is one that the user named and that is not installed.
+    pub fn refuses(&self, peer: &Peer, backend: BackendKind) -> Option<(Status, String)> {
+        let module = peer.module?;
+        if !self.has(module) {
+            let why = format!("{module} is not installed in this environment");
+            return Some((peer.status_if_not_installed(), why));
+        }
+        if self.hello.torch.is_none() {
+            let status = match self.has("torch") {
+                true => Status::Fail,
+                false => peer.status_if_not_installed(),
+            };
+            return Some((status, self.hello.why_no_cuda.clone()));
+        }
+        let runs = backend == BackendKind::Cuda || !peer.cpu.is_empty();
         let why = || match self.cuda() {
             Err(why) => format!("{} needs a GPU: {why}", peer.name),
-            Ok(()) => format!("{} needs a GPU, and runs beside {backend}", peer.name),
+            Ok(()) => format!("{} needs a GPU and was asked for {backend}", peer.name),
         };
-        (!runs).then(why)
+        (!runs).then(|| (Status::NotApplicable, why()))
+    }
+
+    /// Why torch, which the environment has, cannot be imported.
+    pub fn broken_torch(&self) -> Option<&str> {
+        let is_broken = self.hello.torch.is_none() && self.has("torch");
+        is_broken.then_some(self.hello.why_no_cuda.as_str())
+    }
+
+    fn has(&self, module: &str) -> bool {
+        self.hello.installed.iter().any(|installed| installed == module)
+    }
+
+    /// Whether the environment has the package of any listed peer.
+    pub fn has_listed_package(&self) -> bool {
+        !self.hello.installed.is_empty()
     }
 
     /// Whether torch can use a GPU there, and why not.

@@ -1,5 +1,6 @@
 //! Peers that cheat, break or lie, each as a small Python module: no row of theirs may be a pass, and none may end the run.
 
+mod loading;
 mod tuning;
 
 use facts::{BackendKind, ParityRow, Status};
@@ -160,7 +161,7 @@ fn r4_10_a_path_that_falls_back_below_a_length_passes_above_it_alone() {
 }
 
 #[test]
-fn r4_12_what_is_not_there_does_not_apply_and_what_will_not_is_skipped() {
+fn a_named_function_that_cannot_be_loaded_fails_and_one_that_skips_is_skipped() {
     let mut session = session(Duration::from_secs(60));
     let missing = "ModuleNotFoundError: No module named 'not_installed'";
     let no_function = "module `cheats` has no `not_there`";
@@ -169,8 +170,8 @@ fn r4_12_what_is_not_there_does_not_apply_and_what_will_not_is_skipped() {
         &mut session,
         &case(2, 2),
         &[
-            ("not_installed:f", Status::NotApplicable, missing),
-            ("cheats:not_there", Status::NotApplicable, no_function),
+            ("not_installed:f", Status::Fail, missing),
+            ("cheats:not_there", Status::Fail, no_function),
             ("cheats:skips", Status::Skip, skipped),
         ],
     );
@@ -227,7 +228,7 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
         ("cheats:cached", Status::Fail),
         ("cheats:skips", Status::Skip),
         ("fake_flash_attn:flash_attn_func@flash_fwd", Status::Fallback),
-        ("not_installed:f", Status::NotApplicable),
+        ("not_installed:f", Status::Fail),
     ] {
         let refused = admit(&mut session, function).unwrap_err();
         assert_eq!(refused.status, status, "{function}: {refused:?}");
@@ -289,7 +290,7 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
         ("language_models:forgets", Fail, "relative error"),
         ("language_models:slow_path@fast_path", Fallback, "no kernel of its own ran"),
         ("language_models:last_only", Fail, "output `logits` has shape [1, 8], wanted [8, 8]"),
-        ("not_installed:f", NotApplicable, "ModuleNotFoundError"),
+        ("not_installed:f", Fail, "ModuleNotFoundError"),
         // Without a driver, what needs a GPU does not apply, as its siblings that say so themselves.
         ("language_models:without_driver", NotApplicable, "it needs a GPU: "),
         ("language_models:raises", Fail, "RuntimeError: the scan is out of range"),
@@ -311,7 +312,8 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
     assert_eq!(rows.len(), expect.len() + 1);
     let listed = &rows[expect.len()];
     assert_eq!(listed.variant, "transformers.granitemoehybrid");
-    assert_eq!(listed.status, NotApplicable, "{listed:?}");
+    let why = "transformers is not installed in this environment";
+    assert_eq!((listed.status, listed.reason.as_str()), (Fail, why));
 }
 
 /// Logits by the stand-ins' formula, after each of so many tokens that were added to each prompt.
@@ -329,7 +331,7 @@ fn logits_after(prompts: &[Vec<i32>], chosen: &[i32], tokens: usize) -> Tensor {
 
 #[test]
 fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() {
-    use Status::{Fail, Fallback, NotApplicable, Pass};
+    use Status::{Fail, Fallback, Pass};
     let prompts = [vec![3, 1, 4, 1, 5], vec![2, 7, 1, 8, 2]];
     let ids = Tensor::new(&[2, 5], prompts.concat());
     let nowhere = tempfile::tempdir().unwrap();
@@ -372,7 +374,7 @@ fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() 
     check("generators:slow_path@fast_path", (Fallback, "no kernel of its own ran"), Ok(()));
     check("generators:samples", (Fail, "token 0 is "), Err("never"));
     check("generators:other_prompt", (Fail, "relative error"), Err("never"));
-    check("generators:not_there", (NotApplicable, "module `generators` has no"), Err("never"));
+    check("generators:not_there", (Fail, "module `generators` has no"), Err("never"));
     // Ids are counted, and not pieces of text.
     let pieces = "12 ids came in 3 steps, wanted 2 in each of 6";
     check("generators:text_chunks", (Pass, ""), Err(pieces));
@@ -464,9 +466,9 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
                 row.status == Status::Fail && row.reason.starts_with("ValueError: head dim 8")
             })
     );
-    // What needs a GPU says what is in the way of one.
+    // It was named, and the environment does not have it.
     for row in of("fla.rms_norm_gated") {
-        let why = "fla.rms_norm_gated needs a GPU: torch cannot be imported: ImportError: there is no torch in these tests";
-        assert_eq!((row.status, row.reason.as_str()), (Status::NotApplicable, why));
+        let why = "fla is not installed in this environment";
+        assert_eq!((row.status, row.reason.as_str()), (Status::Fail, why));
     }
 }

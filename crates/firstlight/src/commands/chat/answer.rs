@@ -87,7 +87,8 @@ impl Answer {
 
     pub(super) fn print(&self, output: &Output) -> anyhow::Result<()> {
         if !output.json {
-            return output.text(&self.line());
+            output.notice(|_| self.line());
+            return Ok(());
         }
         let document = json!({
             "text": self.text, "tokens": self.tokens, "ended": self.ended.as_str(),
@@ -117,7 +118,8 @@ impl Answer {
             Ended::Interrupted => line += "; stopped",
             Ended::NoToken => line += "; the logits of the model are not numbers",
             Ended::Context => {
-                line += "]\n[the context is full: /reset begins anew, --context gives more room"
+                line +=
+                    "]\n[the context is full: /reset begins anew, --max-model-len gives more room"
             }
         }
         line + "]"

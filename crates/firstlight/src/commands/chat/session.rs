@@ -1,6 +1,7 @@
 //! A conversation on one sequence of an engine.
 
 use super::answer::{Answer, Ended};
+use crate::cli::as_typed;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use models::{
@@ -88,8 +89,10 @@ impl<'a, 'e> Session<'a, 'e> {
             let what = format!(
                 "the conversation has {prompt_tokens} tokens with this message, and the context holds {context}"
             );
-            let hint =
-                "/reset begins anew; --context TOKENS gives more room, up to the model's own limit";
+            let option = as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
+            let hint = format!(
+                "/reset begins anew; {option} TOKENS gives more room, up to the model's own limit"
+            );
             return Err(Failure::hinted(what, hint));
         }
         let left = context - prompt_tokens;

@@ -1,4 +1,4 @@
-//! What a line asks for: a message, or a command that begins with a stroke.
+//! Lines of a chat: a message, or a command, which begins with a slash.
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,10 +16,14 @@ pub(super) enum Word<'a> {
     Unknown(&'a str),
 }
 
-/// What a message asks for. A word with a second stroke, as a path has one, is no command.
+/// What a message asks for. A word with a second slash, such as a path, is not a command.
 pub(super) fn of(text: &str) -> Word<'_> {
     if text.trim().is_empty() {
         return Word::Nothing;
+    }
+    // As in shells and other programs that chat. A space before it makes it a message.
+    if matches!(text.trim_end(), "exit" | "quit") {
+        return Word::Exit;
     }
     let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let is_command =
@@ -30,7 +34,7 @@ pub(super) fn of(text: &str) -> Word<'_> {
     match (first, rest.trim()) {
         ("/reset", "") => Word::Reset,
         ("/help", "") => Word::Help,
-        ("/exit" | "/quit", "") => Word::Exit,
+        ("/exit" | "/quit" | "/bye", "") => Word::Exit,
         ("/system", "") => Word::ShowSystem,
         ("/system", text) => Word::System(text.to_owned()),
         _ => Word::Unknown(first),
@@ -50,6 +54,10 @@ mod tests {
             ("/reset", Word::Reset),
             ("/reset ", Word::Reset),
             ("/exit", Word::Exit),
+            ("/bye", Word::Exit),
+            ("exit", Word::Exit),
+            (" exit", Word::Say(" exit")),
+            ("exit the program", Word::Say("exit the program")),
             ("/help", Word::Help),
             ("/system", Word::ShowSystem),
             ("/system  be\nbrief ", Word::System("be\nbrief".to_owned())),

@@ -3,15 +3,18 @@
 //! A driver in trouble keeps a thread where no signal reaches it. Whoever promised to end by a moment must not wait for it: the check
 //! runs in a child, in a process group of its own, and the parent ends in time whatever the child does.
 
+use super::cut_short;
 use crate::Outcome;
 use crate::cli::Check;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::own_program::own_program;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
+use time::OffsetDateTime;
 
 /// How often a parent looks whether its child has ended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -104,24 +107,20 @@ impl Drop for Part {
 }
 
 /// Checks this machine within a limit, whatever hangs.
-pub(super) fn within(limit: Duration, arguments: &Check) -> anyhow::Result<Outcome> {
+pub(super) fn within(
+    limit: Duration,
+    arguments: &Check,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
+    let began = OffsetDateTime::now_utc();
     let end = Instant::now() + limit;
     let mut part = Part::start(end - kept(limit), None, &[])?;
     let status = loop {
         match part.ended() {
             Some(status) => break status,
             None if Instant::now() >= end => {
-                let seconds = limit.as_secs();
-                let what =
-                    format!("the check did not end within its budget of {seconds} s and was ended");
-                let more = match (arguments.quick, arguments.op.is_empty()) {
-                    (true, false) => "a larger --budget gives it more time",
-                    _ => "a larger --budget, --quick or --op gives it more time for each thing",
-                };
-                let hint = format!(
-                    "its run folder says `incomplete` and has what was done until then; {more}"
-                );
-                return Err(Failure::hinted(what, hint));
+                drop(part);
+                return cut_short::report(arguments, limit, began, output);
             }
             None => std::thread::sleep(LOOK),
         }

@@ -297,9 +297,9 @@ impl<'a> Mending<'a> {
         let packages = self.packages.with_dependents(packages);
         let python = &self.tool.python;
         eprintln!(
-            "{} the modules of {} packages",
+            "{} the modules of {}",
             self.output.paint_hint("import:"),
-            packages.len()
+            report::count(packages.len(), "package")
         );
         Ok(Imports::of(python, &packages, modules, Limits::default(), self.compiled.path())?)
     }

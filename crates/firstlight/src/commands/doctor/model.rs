@@ -1,7 +1,7 @@
 //! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly. Or a GGUF file,
 //! whose header is both.
 
-use crate::cli::{NarrowWeights, Wanted};
+use crate::cli::{NarrowWeights, Wanted, as_typed};
 use crate::failure::Failure;
 use architectures::{Config, ConfigError};
 use diagnose::{ModelOptions, Weights};
@@ -47,6 +47,11 @@ impl Model {
             }
             _ => String::new(),
         };
+        if !matches!(error, ModelError::Incomplete { .. })
+            && let Some(hint) = error.hint()
+        {
+            return Err(Failure::hinted(error.to_string(), hint));
+        }
         let what = format!("{error}{wanted}");
         let config = self.path.display();
         let hint = format!(
@@ -101,8 +106,9 @@ pub(in crate::commands) fn judge(
     let limit = wanted.memory.context_tokens;
     if let Some(asked) = arguments.context.filter(|asked| *asked > limit) {
         let shown = model.path.display();
-        let what = format!("--context {asked}: the model's longest context is {limit} ({shown})");
-        return Err(Failure::hinted(what, format!("ask for at most --context {limit}")));
+        let option = as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
+        let what = format!("{option} {asked}: the model's longest context is {limit} ({shown})");
+        return Err(Failure::hinted(what, format!("ask for at most {option} {limit}")));
     }
     report.findings.extend(findings);
     report.findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));

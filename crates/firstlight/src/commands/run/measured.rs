@@ -18,12 +18,12 @@ pub(super) struct Measured {
     backend: &'static str,
     prompt_tokens: Vec<usize>,
     tokens: Vec<Vec<u32>>,
-    first_seconds: [f64; 2],
+    first_seconds: f64,
+    again: Option<Again>,
     /// Tokens after each request's first, a second, of all sequences together.
     tokens_per_second: Option<f64>,
     weight_bytes: u64,
     read_bandwidth: f64,
-    difference: Option<f64>,
     /// The largest difference that rounding explains.
     tolerance: f64,
     launches: BTreeMap<String, u64>,
@@ -32,6 +32,14 @@ pub(super) struct Measured {
     device: Option<Told>,
     started: Option<Started>,
     verbose: bool,
+}
+
+/// The prompt and its answer read a second time, with `--verify`.
+#[derive(Clone, Copy)]
+pub(super) struct Again {
+    pub(super) prompt_seconds: f64,
+    /// Between the logits of decoding and of prefill; none without a second token.
+    pub(super) difference: Option<f64>,
 }
 
 /// What came before the first token.
@@ -55,14 +63,17 @@ impl Started {
         self.load_bytes as f64 / self.load_seconds
     }
 
-    fn text(&self, [cold, warm]: [f64; 2], verbose: bool) -> String {
+    fn text(&self, cold: f64, warm: Option<f64>, verbose: bool) -> String {
         let [total, load] = [self.first_token_seconds, self.load_seconds];
         let [bytes, rate] = [self.load_bytes, self.rate() as u64].map(short_byte_count);
         let mut out = format!(
             "first token  {total:.2} s after the start of the process\n\
              weights      {bytes} loaded in {load:.2} s, {rate}/s\n\
-             prompt       {cold:.1} ms in the first step, {warm:.1} ms when it is read again\n"
+             prompt       {cold:.1} ms in the first step"
         );
+        out +=
+            &warm.map_or_else(String::new, |warm| format!(", {warm:.1} ms when it is read again"));
+        out.push('\n');
         if verbose {
             for Phase { name, seconds } in &self.phases {
                 // Writing to a String cannot fail, here and below.
@@ -87,8 +98,7 @@ impl Measured {
         storage: Storage,
         requests: &[Request],
         heard: &Heard,
-        warm_seconds: f64,
-        difference: Option<f64>,
+        again: Option<Again>,
     ) -> Self {
         let launches = engine.device().launches().snapshot().into_iter();
         let launches = launches.map(|(kernel, record)| (kernel, record.count)).collect();
@@ -101,11 +111,11 @@ impl Measured {
             backend: engine.device().capabilities().backend.as_str(),
             prompt_tokens: requests.iter().map(|request| request.prompt.len()).collect(),
             tokens: heard.tokens.clone(),
-            first_seconds: [heard.first_seconds, warm_seconds],
+            first_seconds: heard.first_seconds,
+            again,
             tokens_per_second: (decoded > 0 && seconds > 0.0).then(|| decoded as f64 / seconds),
             weight_bytes: architecture.weight_bytes_per_step(storage.bytes(), keeps, 1),
             read_bandwidth: engine.read_bandwidth(),
-            difference,
             tolerance: storage.tolerance_between(architecture),
             launches,
             memory_bytes: None,
@@ -128,7 +138,11 @@ impl Measured {
     /// Whether decoding and prefill gave the same, as far as the storage type can tell.
     pub(super) fn agrees(&self) -> bool {
         // NaN does not agree.
-        self.difference.is_none_or(|difference| difference <= self.tolerance)
+        self.difference().is_none_or(|difference| difference <= self.tolerance)
+    }
+
+    fn difference(&self) -> Option<f64> {
+        self.again.and_then(|again| again.difference)
     }
 
     /// Percent of the tokens a second that reading the weights alone would allow; of one sequence, since several share
@@ -153,7 +167,7 @@ impl Measured {
                 })
             })
             .collect();
-        let [cold, warm] = self.first_seconds.map(|seconds| seconds * 1e3);
+        let (cold, warm) = self.first_step_millis();
         let document = json!({
             "schema": SCHEMA, "family": self.family, "backend": self.backend, "answers": answers,
             "device": self.device, "start": self.started,
@@ -162,35 +176,46 @@ impl Measured {
             "tokens_per_second": self.tokens_per_second, "weight_bytes_per_token": self.weight_bytes,
             "read_bytes_per_second": self.read_bandwidth,
             "percent_of_bandwidth_limit": self.percent_of_limit(),
-            "decode_and_prefill_difference": self.difference, "agree": self.agrees(),
+            "decode_and_prefill_difference": self.difference(),
+            "agree": self.again.map(|_| self.agrees()),
             "launches": self.launches,
             "predicted_memory_bytes": self.memory_bytes.map(|[predicted, _]| predicted),
             "peak_memory_bytes": self.memory_bytes.map(|[_, peak]| peak),
         });
-        output.either(&document, |_| self.text(texts, ended))
-    }
-
-    fn text(&self, texts: &[String], ended: &[&str]) -> String {
-        let mut out = String::new();
+        if output.json {
+            return output.document(&document);
+        }
         // A single answer was shown as it came.
         if texts.len() > 1 {
-            for (index, text) in texts.iter().enumerate() {
-                // Writing to a String cannot fail, here and below.
-                let _ = writeln!(out, "[{index}] {text}");
-            }
+            let numbered = texts.iter().enumerate();
+            let lines = numbered.map(|(index, text)| format!("[{index}] {text}\n"));
+            output.text(&lines.collect::<String>())?;
         }
-        let [cold, warm] = self.first_seconds.map(|seconds| seconds * 1e3);
+        output.notice(|_| self.text(ended));
+        Ok(())
+    }
+
+    /// Milliseconds of the first step, and of the prompt when it was read again.
+    fn first_step_millis(&self) -> (f64, Option<f64>) {
+        (self.first_seconds * 1e3, self.again.map(|again| again.prompt_seconds * 1e3))
+    }
+
+    fn text(&self, ended: &[&str]) -> String {
+        let mut out = String::new();
+        let (cold, warm) = self.first_step_millis();
         let prompts: usize = self.prompt_tokens.iter().sum();
         let added: usize = self.tokens.iter().map(Vec::len).sum();
+        // Writing to a String cannot fail, here and below.
         let _ = writeln!(
             out,
-            "\n{} on {}: {prompts} token ids read, {added} added ({})",
+            "\n{} on {}: {prompts} token {} read, {added} added ({})",
             self.family,
             self.backend,
+            if prompts == 1 { "id" } else { "ids" },
             ended.join(", ")
         );
         if let Some(started) = &self.started {
-            out += &started.text([cold, warm], self.verbose);
+            out += &started.text(cold, warm, self.verbose);
         }
         match self.tokens_per_second {
             Some(rate) => {
@@ -201,20 +226,23 @@ impl Measured {
         if let Some(percent) = self.percent_of_limit() {
             let _ = write!(
                 out,
-                ", {percent:.0} % of what reading {:.2} GB of weights at {:.1} GB/s allows",
-                self.weight_bytes as f64 / 1e9,
-                self.read_bandwidth / 1e9
+                ", {percent:.0} % of what reading {} of weights at {}/s allows",
+                short_byte_count(self.weight_bytes),
+                short_byte_count(self.read_bandwidth as u64)
             );
         }
-        match self.difference {
-            Some(difference) => {
+        out.push('\n');
+        match self.again.map(|again| again.difference) {
+            Some(Some(difference)) => {
                 let word = if self.agrees() { "agree" } else { "DISAGREE" };
-                let _ = writeln!(
-                    out,
-                    "\ncheck        decoding and prefill {word}: logits differ by {difference:.1e}"
-                );
+                let by = match difference {
+                    0.0 => "their logits are equal".to_owned(),
+                    difference => format!("logits differ by {difference:.1e}"),
+                };
+                let _ = writeln!(out, "check        decoding and prefill {word}: {by}");
             }
-            None => out += "\ncheck        none: no second token\n",
+            Some(None) => out += "check        none: no second token\n",
+            None => {}
         }
         if let Some([predicted, peak]) = self.memory_bytes.map(|both| both.map(byte_count)) {
             let _ = writeln!(out, "memory       {peak} at the most, {predicted} predicted");

@@ -3,8 +3,10 @@
 use crate::cli::Run;
 use crate::commands::render_templates;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::tokenizer;
-use models::{Conversation, Json, Message, Tokenizer};
+use models::{Conversation, Json, Message, ModelError, Tokenizer};
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 /// The model's tokenizer; none where token ids are given and there is none.
@@ -22,26 +24,116 @@ pub(super) fn read_tokenizer(
     Ok(Some(tokenizer))
 }
 
-/// Token ids of what was asked.
+/// What the model is asked.
+pub(super) enum Asked {
+    /// The token ids of --ids.
+    Ids,
+    /// Texts to continue.
+    Texts(Vec<String>),
+    /// A message to answer; a model without a chat template continues it where `or_continue` says so.
+    Message { text: String, or_continue: bool },
+}
+
+/// Whether nothing is asked and a person sits at both ends.
+pub(super) fn is_for_chat(arguments: &Run, output: &Output) -> bool {
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    asks_nothing(arguments) && terminal && !output.json
+}
+
+fn asks_nothing(arguments: &Run) -> bool {
+    let Run { text, prompt, chat, ids, .. } = arguments;
+    text.is_empty() && prompt.is_empty() && chat.is_none() && ids.is_empty()
+}
+
+/// What is asked, read from standard input where the arguments say so or say nothing.
+///
+/// # Errors
+/// Nothing is asked, or standard input cannot be read.
+pub(super) fn read(arguments: &Run) -> anyhow::Result<Asked> {
+    let Run { text, prompt, chat, ids, .. } = arguments;
+    if !ids.is_empty() {
+        return Ok(Asked::Ids);
+    }
+    if let Some(text) = chat {
+        return Ok(Asked::Message { text: from_input_if_dash(text)?, or_continue: false });
+    }
+    if !prompt.is_empty() {
+        if prompt.iter().filter(|text| *text == "-").count() > 1 {
+            return Err(Failure::hinted("standard input is one prompt", "give -p - once"));
+        }
+        let texts: Result<_, _> = prompt.iter().map(|text| from_input_if_dash(text)).collect();
+        return Ok(Asked::Texts(texts?));
+    }
+    let text = match text.is_empty() {
+        false => from_input_if_dash(&text.join(" "))?,
+        true if std::io::stdin().is_terminal() => return Err(no_prompt()),
+        true => input()?,
+    };
+    match text.is_empty() && asks_nothing(arguments) {
+        true => Err(no_prompt()),
+        false => Ok(Asked::Message { text, or_continue: true }),
+    }
+}
+
+fn no_prompt() -> anyhow::Error {
+    let hint = "`firstlight run MODEL 'TEXT'`, -p TEXT to continue a text, or pipe it into the command; `firstlight chat MODEL` begins a chat";
+    Failure::hinted("there is no prompt", hint)
+}
+
+fn from_input_if_dash(text: &str) -> anyhow::Result<String> {
+    if text == "-" { input() } else { Ok(text.to_owned()) }
+}
+
+/// All of standard input, without the end of its last line.
+fn input() -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::InvalidData => "convert the text to UTF-8, for example with iconv",
+            _ => "give the text with -p",
+        };
+        Failure::hinted(format!("standard input cannot be read: {error}"), hint)
+    })?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
+
+/// Token ids of what is asked.
 pub(super) fn prompts(
+    asked: &Asked,
     arguments: &Run,
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
-    let Some(tokenizer) = tokenizer else { return Ok(vec![arguments.ids.clone()]) };
-    let texts = match &arguments.chat {
-        None if !arguments.ids.is_empty() => return Ok(vec![arguments.ids.clone()]),
-        None => arguments.prompt.clone(),
-        Some(asked) => {
-            let system = arguments.system.iter().map(|text| Message::new("system", text));
-            let messages = system.chain([Message::new("user", asked)]).collect();
-            let tools = arguments.tools.as_deref().map(read_tools).transpose()?;
-            let asked = Conversation { tools, ..Conversation::to_answer(messages) };
-            vec![render_templates::by_this_program(folder)?.render(&asked)?]
+    let (Some(tokenizer), false) = (tokenizer, matches!(asked, Asked::Ids)) else {
+        return Ok(vec![arguments.ids.clone()]);
+    };
+    let texts = match asked {
+        Asked::Ids => Vec::new(),
+        Asked::Texts(texts) => texts.clone(),
+        Asked::Message { text, or_continue } => {
+            let needs_template = arguments.system.is_some() || arguments.tools.is_some();
+            match render_templates::by_this_program(folder) {
+                Err(error) if *or_continue && !needs_template && is_missing(&error) => {
+                    vec![text.clone()]
+                }
+                template => {
+                    let system = arguments.system.iter().map(|text| Message::new("system", text));
+                    let messages = system.chain([Message::new("user", text)]).collect();
+                    let tools = arguments.tools.as_deref().map(read_tools).transpose()?;
+                    let asked = Conversation { tools, ..Conversation::to_answer(messages) };
+                    vec![template?.render(&asked)?]
+                }
+            }
         }
     };
     let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
     Ok(ids?)
+}
+
+/// Whether a model has no chat template, as base models have none; one that cannot be read is another matter.
+fn is_missing(error: &ModelError) -> bool {
+    error.to_string().contains("there is no chat template")
 }
 
 /// The functions that a file describes.

@@ -4,6 +4,7 @@ use super::sizes::Room;
 use crate::backend::Told;
 use crate::output::{self, Output};
 use api::{Log, Record, RequestRecord};
+use report::count;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -162,9 +163,12 @@ fn line(record: &Record) -> String {
         Record::Ready { seconds } => format!("ready after {seconds:.1} s"),
         Record::Draining { open: 0 } => "stopping".to_owned(),
         Record::Draining { open } => {
-            format!("stopping: {open} answers are open; again to end at once")
+            let are = if *open == 1 { "is" } else { "are" };
+            format!("stopping: {} {are} open; again to end at once", count(*open, "answer"))
         }
-        Record::Aborted { open } => format!("{open} answers took too long and are broken off"),
+        Record::Aborted { open } => {
+            format!("{} took too long and ended unfinished", count(*open, "answer"))
+        }
         Record::Request(request) => request_line(request),
     };
     format!("{} {what}\n", clock())

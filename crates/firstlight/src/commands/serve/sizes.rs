@@ -41,7 +41,7 @@ impl Room {
         let on_host = device.capabilities().backend == BackendKind::Cpu;
         let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
         let holding = models::holding(device, storage);
-        let swap_space = swap_space(asked);
+        let swap_space = swap_space(asked)?;
         // On a GPU copies to the host go through some of its memory.
         let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
         let free =
@@ -75,10 +75,15 @@ impl Room {
         let (sequences, tokens) = match (sequences, tokens) {
             (Some(sequences), Some(tokens)) => (sequences, tokens),
             (None, Some(tokens)) => (needs.most_sequences(usual, tokens, usable).max(1), tokens),
-            (Some(sequences), None) => {
-                let most = needs.most_tokens(sequences, context, usable);
-                (sequences, most.max(holding.block).min(context))
-            }
+            (Some(sequences), None) => match needs.most_tokens(sequences, context, usable) {
+                // Without a word of its length a request may have what the model has.
+                most if most >= context => (sequences, context),
+                _ => {
+                    let fewer = needs.most_sequences(sequences, context, usable);
+                    let shorter = needs.most_tokens(sequences, context, usable);
+                    return Err(too_many(sequences, context, (fewer, shorter), &needs, usable));
+                }
+            },
             (None, None) => {
                 let sequences = needs.most_sequences(usual, context, usable).max(1);
                 let most = needs.most_tokens(sequences, context, usable);
@@ -107,6 +112,33 @@ impl Room {
     }
 }
 
+/// The refusal of so many requests at once, of which not even one can have the model's whole context.
+fn too_many(
+    sequences: usize,
+    context: usize,
+    (fewer, shorter): (usize, usize),
+    needs: &Needs<'_>,
+    usable: u64,
+) -> anyhow::Error {
+    let what = format!(
+        "asked for were {sequences} requests at once, which leaves no room for one of {context} tokens, the model's context: {} are needed, and {} may be taken",
+        byte_count(needs.bytes(sequences, context)),
+        byte_count(usable)
+    );
+    let mut would = Vec::new();
+    if fewer > 0 {
+        would.push(format!("--max-num-seqs {fewer}"));
+    }
+    if shorter > 0 {
+        would.push(format!("--max-num-seqs {sequences} --max-model-len {shorter}"));
+    }
+    let hint = match would.as_slice() {
+        [] => "take fewer requests at once, and shorter ones with --max-model-len".to_owned(),
+        would => format!("the largest that fit: {}", would.join(", or ")),
+    };
+    Failure::hinted(what, hint)
+}
+
 /// Answers at once where nothing is said: what keeps a device busy.
 const USUAL_ON_HOST: usize = 8;
 const USUAL_ON_GPU: usize = 128;
@@ -115,13 +147,27 @@ const SNAPSHOTS_ON_HOST: u64 = 8;
 const SNAPSHOTS_ON_GPU: u64 = 64;
 
 /// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
-fn swap_space(asked: &Sizes) -> u64 {
+///
+/// # Errors
+/// More was asked for than is free.
+fn swap_space(asked: &Sizes) -> anyhow::Result<u64> {
     const MOST: u64 = 16 << 30;
-    if let Some(gibibytes) = asked.swap_space {
-        return (gibibytes * f64::from(1 << 30)) as u64;
-    }
     let free = probe::memory(&Source::live()).available_bytes;
-    free.map_or(0, |free| (free.value / 8).min(MOST))
+    let Some(gibibytes) = asked.swap_space else {
+        return Ok(free.map_or(0, |free| (free.value / 8).min(MOST)));
+    };
+    let bytes = (gibibytes * f64::from(1 << 30)) as u64;
+    match free {
+        Some(free) if bytes > free.value => Err(Failure::hinted(
+            format!(
+                "--swap-space {gibibytes} is more than the RAM that is free: {} ({})",
+                byte_count(free.value),
+                free.source
+            ),
+            format!("at most --swap-space {} fits; 0 switches it off", free.value >> 30),
+        )),
+        _ => Ok(bytes),
+    }
 }
 
 /// What a model takes of a device.

@@ -62,7 +62,7 @@ fn named(numbers: &[u32], gpus: &[Gpu], visible: Option<&str>) -> anyhow::Result
     for number in numbers {
         let Some((_, uuid)) = here.iter().find(|(index, _)| index == number) else {
             let what = match here.as_slice() {
-                [] => "NVML lists no GPU here, so that --gpu can name none".to_owned(),
+                [] => format!("--gpu {number}: no NVIDIA GPU is visible here"),
                 [(one, _)] => format!("there is no GPU {number} here, NVML lists GPU {one} alone"),
                 some => {
                     let all: Vec<String> =
@@ -166,6 +166,6 @@ mod tests {
         check(&[1], 2, Some("MIG-77e"), Err(partition));
         check(&[5], 2, None, Err("there is no GPU 5 here, NVML lists 0, 1"));
         check(&[5], 1, None, Err("there is no GPU 5 here, NVML lists GPU 0 alone"));
-        check(&[0], 0, None, Err("NVML lists no GPU here, so that --gpu can name none"));
+        check(&[0], 0, None, Err("--gpu 0: no NVIDIA GPU is visible here"));
     }
 }

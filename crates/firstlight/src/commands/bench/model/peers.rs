@@ -4,7 +4,7 @@ use crate::cli::BenchModel;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::python::{self, Environment};
-use ::verify::{GenerationCase, Peer, Peers, Session, VerifiedGeneration, admit_generation};
+use ::verify::{GenerationCase, MODEL, Peer, Peers, Session, VerifiedGeneration, admit_generation};
 use facts::{BackendKind, DecodeLimit, ModelSpeed, ModelSpeedReport, ParityRow};
 use kernels::{DType, Tensor};
 use models::{
@@ -41,8 +41,8 @@ impl Contest {
     ) -> anyhow::Result<Option<Self>> {
         let backend = Some(backend);
         let named = &arguments.peers;
-        let Some(environment) = python::start(named.venv.as_deref(), &named.choice, backend)?
-        else {
+        let venv = named.venv.as_deref();
+        let Some(environment) = python::start(venv, &named.choice, &[MODEL], backend)? else {
             return Ok(None);
         };
         let (folder, written) = match source {
@@ -125,6 +125,8 @@ impl Contest {
                 }
             }
         }
+        let unmet = self.environment.unmet(python::seen(&report.checks));
+        report.not_timed.extend(unmet.into_iter().map(|(_, why)| why));
         Ok(())
     }
 }

@@ -1,0 +1,114 @@
+//! Kernels that were named and did not run: no command may end as if they had.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{expect, json, refuses};
+use tempfile::tempdir;
+
+/// A virtual environment whose interpreter starts, and its folder for packages.
+fn environment(folder: &Path) -> (PathBuf, PathBuf) {
+    let venv = folder.join("venv");
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
+    assert!(made.unwrap().success(), "these tests need python3 with its venv module");
+    let mut libraries = std::fs::read_dir(venv.join("lib")).unwrap();
+    let site = libraries.next().unwrap().unwrap().path().join("site-packages");
+    (venv, site)
+}
+
+fn plant(site: &Path, module: &str, line: &str) {
+    std::fs::create_dir_all(site.join(module)).unwrap();
+    std::fs::write(site.join(module).join("__init__.py"), format!("{line}\n")).unwrap();
+}
+
+const BROKEN: &str = "raise ImportError('libcudart.so.12: cannot open shared object file')";
+const MISSPELT: [&str; 2] = ["--peer", "rmsnorm=no_such_module:f"];
+
+#[test]
+fn verify_fails_for_what_was_named_and_could_not_be_loaded() {
+    let folder = tempdir().unwrap();
+    let (venv, site) = environment(folder.path());
+    plant(&site, "mine", "def f(tensors, settings): return tensors['x']");
+    let verify = |more: &[&str], status: i32, words: &[&str]| {
+        let base = ["verify", "rmsnorm", "--extent", "quick", "--venv", venv.to_str().unwrap()];
+        let (out, _) = expect(folder.path(), &[&base, more].concat(), status);
+        let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            assert!(out.contains(word), "{more:?}: no `{word}` in\n{out}");
+        }
+        out
+    };
+    verify(&MISSPELT, 1, &["FAIL", "ModuleNotFoundError: No module named 'no_such_module'"]);
+    verify(&["--peer", "rmsnorm=mine:g"], 1, &["FAIL", "module `mine` has no `g`"]);
+    verify(&["--peer", "rmsnorm=mine:f@my_kernel"], 1, &["FAIL"]);
+    verify(&["--only", "fla"], 1, &["FAIL", "fla is not installed in this environment"]);
+    verify(&[], 1, &["no kernel of it ran: ", " is not installed in this environment"]);
+    plant(&site, "torch", BROKEN);
+    plant(&site, "fla", "");
+    let out = verify(&[], 1, &["FAIL", "torch cannot be imported: ImportError: libcudart.so.12"]);
+    assert!(!out.contains("needs a GPU"), "the cause alone is told: {out}");
+    assert!(
+        out.matches("fla.rms_norm_gated").count() <= 3,
+        "one line for all of its checks: {out}"
+    );
+}
+
+#[test]
+fn names_without_a_kernel_of_the_ops_are_usage_errors() {
+    let folder = tempdir().unwrap();
+    let (venv, _) = environment(folder.path());
+    let venv = ["--venv", venv.to_str().unwrap()];
+    for command in ["verify", "bench"] {
+        let check = |more: &[&str], word: &str| {
+            refuses(folder.path(), &[&[command, "attention"], &venv[..], more].concat(), &[word]);
+        };
+        check(&["--only", "nobody", "--peer", "attention=mine:f"], "no peer is called `nobody`");
+        check(&["--only", "torch,nobody"], "no peer is called `nobody`");
+        check(&["--only", "fla.rms_norm_gated"], "has no kernel of attention");
+        refuses(
+            folder.path(),
+            &[&[command, "sampling"], &venv[..]].concat(),
+            &["no installed kernel of sampling is known"],
+        );
+        check(&MISSPELT, "is a kernel of rmsnorm, which is not run here");
+    }
+}
+
+#[test]
+fn bench_fails_for_what_was_named_and_could_not_be_loaded() {
+    let folder = tempdir().unwrap();
+    let (venv, site) = environment(folder.path());
+    plant(&site, "torch", BROKEN);
+    plant(&site, "fla", "");
+    let base = ["bench", "rmsnorm", "--quick", "--venv", venv.to_str().unwrap()];
+    let report = json(folder.path(), &[&base[..], &["--only", "fla"], &MISSPELT].concat(), 1);
+    let not_timed = report["not_timed"].to_string();
+    for word in [
+        "No module named 'no_such_module'",
+        "torch cannot be imported: ImportError: libcudart.so.12",
+    ] {
+        assert!(not_timed.contains(word), "no `{word}` in {report}");
+    }
+}
+
+#[test]
+fn check_and_gate_fail_for_what_was_named_and_could_not_be_loaded() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let (venv, site) = environment(here);
+    plant(&site, "torch", BROKEN);
+    let base =
+        ["check", "--quick", "--op", "rmsnorm", "--venv", venv.to_str().unwrap(), "-o", "run"];
+    expect(here, &[&base[..], &MISSPELT].concat(), 1);
+    let report = std::fs::read_to_string(here.join("run/report.md")).unwrap();
+    for words in ["No module named 'no_such_module'", "torch cannot be imported: ImportError"] {
+        assert!(report.contains(words), "no `{words}` in {report}");
+    }
+    // A baseline with the same gap does not excuse it.
+    let (out, _) = expect(here, &["compare", "run", "run", "--fail"], 1);
+    let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(out.contains("no_such_module:f never ran in run"), "{out}");
+}

@@ -1,0 +1,110 @@
+//! Command lines that are wrong, or of another program: one sentence, and a hint that helps.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod support;
+
+use support::{expect, json, refuses};
+use tempfile::tempdir;
+
+#[test]
+fn options_of_other_programs_are_answered_with_what_does_the_same_here() {
+    let folder = tempdir().unwrap();
+    for (line, sentence, hint) in [
+        ("run m -ngl 99", "'-ngl'", "--backend cpu"),
+        ("run m -n 8 -ngl 99", "'-ngl'", "--backend cpu"),
+        ("serve m --n-gpu-layers 99", "'--n-gpu-layers'", "--backend cpu"),
+        ("serve m --gpu-memory-utilization 0.9", "'--gpu-memory-utilization'", "90 %"),
+        ("serve --model m", "'--model'", "the model is an argument without an option"),
+        ("run m --device cpu", "'--device'", "--backend cpu"),
+        ("run m -t 4", "'-t'", "taskset"),
+        ("serve m --kv-cache-dtype fp8", "'--kv-cache-dtype'", "--dtype"),
+        ("serve m --quantization=fp8", "'--quantization'", "model quantize"),
+        ("serve m --enable-auto-tool-choice", "'--enable-auto-tool-choice'", "leave it out"),
+        ("pull m", "'pull'", "--download"),
+        ("list", "'list'", "Hugging Face cache"),
+        ("show m", "'show'", "firstlight fit"),
+        ("version", "'version'", "firstlight --version"),
+        ("install torch", "'install'", "firstlight apply"),
+        ("generate m", "'generate'", "firstlight run"),
+        ("chek", "'chek'", "did you mean 'check'"),
+        ("bogus", "'bogus'", "`firstlight --help`"),
+        ("check --quik", "'--quik'", "did you mean '--quick'"),
+        ("verify --zzz", "'--zzz'", "`firstlight verify --help`"),
+        (
+            "verify --backend metal",
+            "[possible values: auto, cpu, cuda]",
+            "`firstlight verify --help`",
+        ),
+        ("model synth --zzz", "'--zzz'", "`firstlight model synth --help`"),
+        ("serve", "<MODEL>", "usage: firstlight serve"),
+        ("check --quick --full", "cannot be used with", "`firstlight check --help`"),
+        ("fit m -b x", "wanted a whole number, 1 or more", "`firstlight fit --help`"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        refuses(folder.path(), &words, &[sentence]);
+        let (_, err) = expect(folder.path(), &words, 2);
+        assert!(err.lines().nth(1).unwrap().contains(hint), "{line}: no `{hint}` in {err}");
+        assert!(!err.contains("tip:") && !err.contains("Usage:"), "{line}: {err}");
+        let document = json(folder.path(), &words, 2);
+        assert!(document["error"].as_str().unwrap().contains(sentence), "{line}: {document}");
+        assert!(document["hint"].as_str().unwrap().contains(hint), "{line}: {document}");
+    }
+}
+
+#[test]
+fn names_of_other_programs_with_the_same_meaning_are_taken() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
+    let asked = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let memory = json(here, &words, 0)["model"]["memory"].take();
+        (memory["context_tokens"].as_u64().unwrap(), memory["sequences"].as_u64().unwrap())
+    };
+    for line in [
+        "fit m --max-model-len 512 --max-num-seqs 3",
+        "fit m --context 512 --batch 3",
+        "fit m -c 512 -np 3",
+        "fit m --ctx-size 512 --sequences 3",
+    ] {
+        assert_eq!(asked(line), (512, 3), "{line}");
+    }
+    for line in [
+        "run m -p x -n 2 --dtype bfloat16",
+        "run m -p x -n 2 --dtype float32 --temp 0 -s 1",
+        "run m -p x -n 2 --chunk 8 --tensor-parallel-size 1",
+        "run m -p x -n 2 -tp 1",
+        "verify rmsnorm --quick --backend cpu",
+        "verify rmsnorm --extent quick --backend cpu",
+        "plan torch --compute-capability 8.0",
+        "plan torch --gpu 8.0",
+        "doctor --wait 3",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let status = support::run(here, &words).status.code();
+        assert!(matches!(status, Some(0 | 1)), "{line}: {status:?}");
+    }
+    // Without a GPU it is refused as a GPU, and not as a word.
+    let (_, err) = expect(here, &["run", "m", "-p", "x", "--backend", "abacus"], 2);
+    assert!(err.contains("possible values"), "{err}");
+}
+
+#[test]
+fn former_names_work_with_a_notice() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let (_, told) = expect(here, &["synth", "granite-rope-mini", "m"], 0);
+    assert!(told.contains("notice: `firstlight synth` is now `firstlight model synth`"), "{told}");
+    let (_, told) = expect(here, &["model", "synth", "granite-rope-mini", "n"], 0);
+    assert!(!told.contains("notice"), "{told}");
+    let (_, told) = expect(here, &["matrix", "--gpu", "8.0"], 0);
+    assert!(told.contains("notice: --gpu is now --compute-capability"), "{told}");
+    let (help, _) = expect(here, &["--help"], 0);
+    for hidden in ["  gate ", "  synth ", "  op ", "  man "] {
+        assert!(!help.contains(hidden), "{hidden} in {help}");
+    }
+    for shown in ["model", "compare", "serve"] {
+        assert!(help.contains(&format!("  {shown} ")), "{shown}: {help}");
+    }
+}

@@ -1,0 +1,124 @@
+//! A report that can be acted on: commands for what is pending, doubts where the figures are, and no section without content.
+
+mod fixture;
+
+use facts::{BackendKind, CeilingKind, CeilingTwice, Conditions, Meanwhile, Moment, NotRun};
+use fixture::{Sample, small};
+use report::markdown;
+
+/// A sample whose ceilings of the processor moved while it was timed.
+fn moved(ceiling: CeilingKind) -> Sample {
+    let mut sample = small();
+    let backends: Vec<BackendKind> = sample.bench.rows.iter().map(|row| row.backend).collect();
+    sample.bench.conditions = backends
+        .into_iter()
+        .map(|backend| Conditions {
+            backend,
+            before: Moment::default(),
+            after: Moment::default(),
+            meanwhile: Meanwhile::default(),
+            ceilings: vec![CeilingTwice { ceiling, before: 227.0, after: 463.0 }],
+        })
+        .collect();
+    sample
+}
+
+/// The lines of a section, from its heading to the next one of its level.
+fn section<'a>(text: &'a str, title: &str) -> &'a str {
+    let start =
+        text.find(&format!("</a>{title}\n")).unwrap_or_else(|| panic!("no {title}: {text}"));
+    let rest = &text[start..];
+    &rest[..rest.find("\n## ").unwrap_or(rest.len())]
+}
+
+#[test]
+fn pending_entries_have_their_commands() {
+    let mut sample = small();
+    sample.manifest.command = [
+        "/usr/bin/firstlight",
+        "check",
+        "--quick",
+        "--op",
+        "kda",
+        "-o",
+        "run",
+        "--venv",
+        "my venv",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    sample.manifest.not_run = [
+        ("the standard matrix", "--quick was given"),
+        ("the kernels of packages", "no environment was named: `--venv DIR` or `--python EXE`"),
+        ("kernels on GPU 1", "this process does not see it: CUDA_VISIBLE_DEVICES chooses"),
+    ]
+    .map(|(what, why)| NotRun { what: what.to_owned(), why: why.to_owned() })
+    .to_vec();
+    let text = markdown(&sample.run());
+    let again = "firstlight check --venv 'my venv'";
+    for command in [again, &format!("env -u CUDA_VISIBLE_DEVICES {again}")] {
+        assert!(text.contains(&format!("`{command}`")), "no `{command}` in {text}");
+    }
+    let summary = section(&text, "Summary");
+    assert!(summary.contains(&format!("(#still-pending): `{again}`")), "{summary}");
+}
+
+#[test]
+fn doubtful_times_are_in_the_summary_and_their_shares_are_not_shown() {
+    let quiet = markdown(&small().run());
+    let quiet = section(&quiet, "Summary");
+    assert!(!quiet.contains("in doubt") && quiet.contains("of the ceiling"), "{quiet}");
+    for ceiling in [CeilingKind::Copy, CeilingKind::GemmBf16, CeilingKind::GemmF32] {
+        let sample = moved(ceiling);
+        let text = markdown(&sample.run());
+        let summary = section(&text, "Summary");
+        assert!(
+            summary.contains("[in doubt](#bench)") && summary.contains("moved by"),
+            "{summary}"
+        );
+        assert!(summary.contains("Time again on a quiet machine: `firstlight check"), "{summary}");
+        let of_ceiling = |row: &&facts::BenchRow| row.against == Some(ceiling);
+        let hidden = sample.bench.rows.iter().filter(of_ceiling).count();
+        let shown = section(&text, "Speed").matches("in doubt: its ceiling moved").count();
+        assert!(shown >= hidden, "{shown} of {hidden}");
+    }
+}
+
+#[test]
+fn shapes_have_a_legend() {
+    let page = report::html(&small().run());
+    for words in ["The letters of the shapes", "B sequences", "T tokens of each sequence"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[test]
+fn sections_without_content_are_left_out() {
+    let mut sample = small();
+    if let Some(matrix) = &mut sample.doctor.matrix {
+        matrix.here = None;
+    }
+    sample.doctor.machine.notes.clear();
+    let text = markdown(&sample.run());
+    for words in ["none of the platforms", "</a>What works where", "No limit of this machine"] {
+        assert!(!text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn run_compared_with_itself_has_each_doubt_once() {
+    let sample = moved(CeilingKind::Copy);
+    let recorded = || report::Recorded {
+        name: "a",
+        manifest: None,
+        doctor: None,
+        parity: None,
+        bench: Some(&sample.bench),
+        edited: &[],
+    };
+    let comparison = report::compare(&recorded(), &recorded(), 5.0);
+    let mut once = comparison.unclear.clone();
+    once.dedup();
+    assert_eq!(comparison.unclear, once);
+    assert!(!once.is_empty());
+}
