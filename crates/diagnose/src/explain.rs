@@ -1,17 +1,76 @@
-//! From pasted words to rules, and whether this machine's files agree.
+//! Explains a pasted text: the rules whose sentences it has, the entities that it names, and the doctor's findings about the
+//! packages among them. A rule is found by a sentence of its own or by an entity, such as an Xid number.
+
+mod entity;
+mod modules;
+mod similar;
 
 use crate::oom::{self, OutOfMemory};
 use crate::rules::{Context, RULES, Rule, Seen};
 use crate::text::{Pasted, Pattern, Text};
-use facts::{Evidence, Finding, Machine, PyEnv, Severity};
+use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+
+pub use entity::Entity;
+pub(crate) use modules::provider;
+
+/// All that is known about a text.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The rules that it shows.
+    pub matches: Vec<Match>,
+    /// The entities that it names, except those that a match explains; those with a meaning come first.
+    pub entities: Vec<Entity>,
+    /// The doctor's errors and warnings about packages that the text names, except those of a match.
+    pub findings: Vec<Finding>,
+    /// The most similar rules, where nothing else is known.
+    pub similar: Vec<&'static Rule>,
+}
+
+/// The answer to show first.
+#[derive(Debug, Clone, Copy)]
+pub enum Leader<'a> {
+    /// A rule.
+    Rule(&'a Match),
+    /// An entity.
+    Entity(&'a Entity),
+}
+
+impl Explanation {
+    /// The answer to show first: a rule for the cause that the files here confirm, then an entity that leaves no doubt, a rule that
+    /// they do not refute, an entity with a meaning, and any rule.
+    pub fn leader(&self) -> Option<Leader<'_>> {
+        let first = self.matches.first();
+        let cause = first.filter(|found| {
+            found.rule.role == crate::rules::Role::Cause && found.confirmed_here != Some(false)
+        });
+        let confirmed = cause.filter(|found| found.confirmed_here == Some(true));
+        let answers = || self.entities.iter().filter(|entity| entity.answers());
+        let specific = answers().find(|entity| entity.is_specific());
+        confirmed
+            .map(Leader::Rule)
+            .or(specific.map(Leader::Entity))
+            .or(cause.map(Leader::Rule))
+            .or(answers().next().map(Leader::Entity))
+            .or(first.map(Leader::Rule))
+    }
+
+    /// Whether the text is explained.
+    pub fn answers(&self) -> bool {
+        !self.matches.is_empty()
+            || !self.findings.is_empty()
+            || self.entities.iter().any(Entity::answers)
+    }
+}
 
 /// One rule that a pasted text shows.
 #[derive(Debug)]
 pub struct Match {
     /// The rule.
     pub rule: &'static Rule,
+    /// The case of the rule that an entity of the text is, such as the Xid with this number; `None` for the rule as a whole.
+    pub meaning: Option<String>,
     /// The pattern of the rule that fits best; empty when the rule was asked for by name.
     pub pattern: &'static str,
     /// What the rule finds here, worst first.
@@ -23,37 +82,143 @@ pub struct Match {
     pub confirmed_here: Option<bool>,
     /// Commands for this machine and environment.
     pub fix: Vec<String>,
+    /// The usual commands, for the machine that the text is from, where this machine's files refute it.
+    pub fix_elsewhere: Vec<String>,
 }
 
-/// Every rule that a text shows. What the files here refute comes last; before it causes, remarks and consequences, each
-/// in the order of the text; of rules with the same words those with more words, then those the files here agree with.
-/// Empty when no rule knows the text.
-pub fn explain(text: &str, machine: &Machine, envs: &[PyEnv]) -> Vec<Match> {
+/// Explains a text with the facts of this machine and its environments, and the doctor's findings about them.
+pub fn explain_text(
+    text: &str,
+    machine: &Machine,
+    envs: &[PyEnv],
+    findings: &[Finding],
+) -> Explanation {
     let pasted = Pasted::new(text);
+    let (matches, mut entities) = read(&pasted, machine, envs);
+    let named: Vec<&String> = entities.iter().flat_map(|entity| &entity.packages).collect();
+    let findings = about(findings, &named, &pasted.spaced(), envs)
+        .filter(|finding| !matches.iter().any(|found| found.rule.id == finding.rule))
+        .cloned()
+        .collect();
+    entities.retain(|entity| entity.rule.is_none());
+    let mut explanation = Explanation { matches, entities, findings, similar: Vec::new() };
+    if !explanation.answers() {
+        explanation.similar = similar::rules(&pasted.spaced());
+    }
+    explanation
+}
+
+/// Every rule that a text shows, by its sentences or by its entities. What the files here refute comes last; before it
+/// causes, remarks and consequences, each in the order of the text; of rules with the same words those with more words,
+/// then those the files here agree with. Empty when no rule knows the text.
+pub fn explain(text: &str, machine: &Machine, envs: &[PyEnv]) -> Vec<Match> {
+    read(&Pasted::new(text), machine, envs).0
+}
+
+fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<Entity>) {
+    let spaced = pasted.spaced();
+    let meant = environments_of(&spaced, envs);
+    let context = Context { machine, envs: &meant };
+    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    let entities = entity::entities(pasted, &seen);
     let mut hits: Vec<Hit> = known()
         .chunk_by(|one, next| one.0 == next.0)
-        .filter_map(|texts| Hit::best(&RULES[texts[0].0], texts, &pasted))
+        .filter_map(|texts| Hit::best(&RULES[texts[0].0], texts, pasted))
         .collect();
     // Words inside another rule's longer words are a part of that error, not another one.
     let inside = |hit: &Hit, other: &Hit| {
         other.weight > hit.weight && other.start <= hit.start && hit.end <= other.end
     };
-    let kept: Vec<bool> =
-        hits.iter().map(|hit| !hits.iter().any(|other| inside(hit, other))).collect();
+    let excluded = |hit: &Hit| entities.iter().any(|entity| entity.excludes.contains(&hit.rule.id));
+    let kept: Vec<bool> = hits
+        .iter()
+        .map(|hit| !excluded(hit) && !hits.iter().any(|other| inside(hit, other)))
+        .collect();
     let mut keep = kept.into_iter();
     hits.retain(|_| keep.next().unwrap_or(true));
-    let spaced = pasted.spaced();
-    let meant = environments_of(&spaced, envs);
-    let context = Context { machine, envs: &meant };
-    let mut matches: Vec<(usize, usize, Match)> =
-        hits.into_iter().map(|hit| (hit.first, hit.score, judge(hit, &context, &spaced))).collect();
+    for entity in &entities {
+        let Some(rule) = entity.rule.and_then(crate::rule) else { continue };
+        if !hits.iter().any(|hit| hit.rule.id == rule.id) {
+            hits.push(Hit::of_entity(rule, entity));
+        }
+    }
+    let mut matches: Vec<(usize, usize, Match)> = hits
+        .into_iter()
+        .map(|hit| (hit.first, hit.score, judge(hit, &context, &spaced)))
+        .map(|(first, score, mut found)| {
+            take_meaning(&mut found, &entities);
+            (first, score, found)
+        })
+        .collect();
     matches.sort_by_key(|(first, score, found)| {
         let refuted = found.confirmed_here == Some(false);
         let unconfirmed = found.confirmed_here != Some(true);
         (refuted, found.rule.role, *first, std::cmp::Reverse(*score), unconfirmed)
     });
-    matches.into_iter().map(|(.., found)| found).collect()
+    (matches.into_iter().map(|(.., found)| found).collect(), entities)
 }
+
+/// Gives a match what its entities say: their meaning, and the commands of the gravest one.
+fn take_meaning(found: &mut Match, entities: &[Entity]) {
+    let mut own: Vec<&Entity> =
+        entities.iter().filter(|entity| entity.rule == Some(found.rule.id)).collect();
+    own.sort_by_key(|entity| std::cmp::Reverse(entity.rank));
+    let Some(first) = own.first().filter(|entity| entity.answers()) else { return };
+    let meanings: Vec<&str> = own.iter().map(|entity| entity.meaning.as_str()).collect();
+    found.meaning = Some(meanings.join("\n\n"));
+    // A rule that looks for what its words mean knows better than the words.
+    if found.findings.is_empty() && found.rule.look.is_none() {
+        found.confirmed_here = first.confirmed_here;
+        found.evidence.clone_from(&first.evidence);
+        found.fix.clone_from(&first.fix);
+        found.fix_elsewhere.clear();
+    }
+}
+
+/// The doctor's errors and warnings about packages: those of the entities, and installed ones whose name is a word of the text.
+fn about<'a>(
+    findings: &'a [Finding],
+    named: &[&String],
+    text: &str,
+    envs: &[PyEnv],
+) -> impl Iterator<Item = &'a Finding> {
+    let words = names_in(text);
+    let installed = envs.iter().flat_map(|env| &env.dists).map(|dist| Dist::normalise(&dist.name));
+    let mut packages: Vec<String> = installed
+        .filter(|name| !PLAIN_WORDS.contains(&name.as_str()) && words.contains(name))
+        .collect();
+    packages.extend(named.iter().map(|name| (*name).clone()));
+    findings.iter().filter(move |finding| {
+        finding.severity != Severity::Info && {
+            let title = names_in(&finding.title);
+            packages.iter().any(|package| title.contains(package))
+        }
+    })
+}
+
+/// The words of a text that can be names of distributions, normalised.
+fn names_in(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    words.map(|word| Dist::normalise(word.trim_matches(['.', '-', '_']))).collect()
+}
+
+/// Distributions whose names are words of other texts as well.
+const PLAIN_WORDS: [&str; 14] = [
+    "accelerate",
+    "attrs",
+    "build",
+    "click",
+    "datasets",
+    "evaluate",
+    "fire",
+    "packaging",
+    "pip",
+    "regex",
+    "requests",
+    "rich",
+    "torch",
+    "wheel",
+];
 
 /// The environments a text is about. One that names files of some environment is about no other, unless the user named
 /// that one.
@@ -79,10 +244,16 @@ fn environments_of(text: &str, envs: &[PyEnv]) -> Vec<PyEnv> {
     }
 }
 
-/// Whether any rule knows a text.
+/// Whether a text has a rule's sentence or an entity that is more than a name.
 pub fn knows(text: &str) -> bool {
     let pasted = Pasted::new(text);
-    known().iter().any(|(.., pattern)| pasted.find(pattern).is_some())
+    if known().iter().any(|(.., pattern)| pasted.find(pattern).is_some()) {
+        return true;
+    }
+    let (machine, spaced) = (Machine::unknown(), pasted.spaced());
+    let context = Context { machine: &machine, envs: &[] };
+    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    entity::entities(&pasted, &seen).iter().any(|entity| entity.answers() || entity.rule.is_some())
 }
 
 /// Every pattern of every rule, read once: the rule's place in the list, the words, the pattern.
@@ -122,6 +293,22 @@ struct Hit {
 }
 
 impl Hit {
+    /// A rule that an entity leads to.
+    fn of_entity(rule: &'static Rule, entity: &Entity) -> Self {
+        let (start, end) = entity.span;
+        let weight = end - start;
+        Self {
+            rule,
+            pattern: entity.kind,
+            first: start,
+            start,
+            end,
+            weight,
+            score: weight,
+            words: Vec::new(),
+        }
+    }
+
     fn best(
         rule: &'static Rule,
         texts: &[(usize, &'static Text, Pattern)],
@@ -167,12 +354,33 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
         _ if found.is_empty() => (rule.remedy)(&seen),
         _ => found,
     };
+    let fix_elsewhere = match confirmed_here {
+        Some(false) if !hit.pattern.is_empty() => {
+            let unknown = Machine::unknown();
+            let elsewhere = Seen {
+                context: Context { machine: &unknown, envs: &[] },
+                text,
+                words: seen.words.clone(),
+            };
+            (rule.remedy)(&elsewhere)
+        }
+        _ => Vec::new(),
+    };
     let evidence = findings.iter().flat_map(|finding| finding.evidence.clone());
     let mut evidence: Vec<Evidence> = evidence.chain(look.map(|look| look.evidence)).collect();
     if confirmed_here == Some(false) && evidence.is_empty() {
         evidence.extend(rule.needs.iter().flat_map(|need| need.seen(context)));
     }
-    Match { rule, pattern: hit.pattern, findings, evidence, confirmed_here, fix }
+    Match {
+        rule,
+        meaning: None,
+        pattern: hit.pattern,
+        findings,
+        evidence,
+        confirmed_here,
+        fix,
+        fix_elsewhere,
+    }
 }
 
 #[cfg(test)]

@@ -74,12 +74,28 @@ impl Seen<'_> {
         EXTENSIONS.iter().find(|row| row.files.iter().any(|file| self.text.contains(file)))
     }
 
+    /// The package that owns the compiled file in the text: by RECORD where the file is here, else by its folder in site-packages.
+    fn owner_of_file(&self) -> Option<String> {
+        let word = self
+            .text
+            .split([' ', '\''])
+            .find(|word| word.contains("-packages/") && word.contains(".so"))?;
+        let (_, inside) = word.trim_end_matches([':', ',']).split_once("-packages/")?;
+        let files = self.context.envs.iter().flat_map(|env| &env.native_files);
+        let listed =
+            files.filter(|file| file.path.ends_with(inside)).find_map(|file| file.dist.clone());
+        let top = inside.split(['/', '.']).next().filter(|top| !top.is_empty())?;
+        Some(listed.unwrap_or_else(|| crate::explain::provider(top, self.context.envs)))
+    }
+
     /// Gets an extension that fits the torch here: the wheel's label where one is published, and the build.
     pub(crate) fn fitting_extension(&self) -> Vec<String> {
         let known = self.extension();
-        let package = known.map_or("flash-attn", |row| row.package);
+        let owner = self.owner_of_file();
+        let known = known.filter(|row| owner.as_deref().is_none_or(|owner| owner == row.package));
+        let package = known.map_or(owner.as_deref().unwrap_or("flash-attn"), |row| row.package);
         let mut lines = Vec::new();
-        if known.is_none() && !self.text.is_empty() {
+        if known.is_none() && owner.is_none() && !self.text.is_empty() {
             lines.push(format!("# name the package the .so file belongs to instead of {package}:"));
         }
         if let Some(label) = self.env().and_then(|env| wheel_label(self.machine(), env)) {

@@ -39,7 +39,10 @@ mod torch_choice;
 mod torch_code;
 mod wants;
 
-pub use explain::{Match, explain, explain_rule, knows, out_of_memory_in};
+pub use explain::{
+    Entity, Explanation, Leader, Match, explain, explain_rule, explain_text, knows,
+    out_of_memory_in,
+};
 pub use fabric::links;
 pub use fleet::{RankRows, fleet};
 pub use gpus::{GpuRows, gpus};

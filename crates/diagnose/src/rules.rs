@@ -54,9 +54,11 @@ mod forward_compatibility;
 mod gate_broadcast;
 mod gcc_too_new;
 mod glibc_too_old;
+mod gpu_bar;
 mod gpu_bits_differ;
 mod gpu_busy;
 mod gpu_check_ended;
+mod gpu_init_failed;
 mod gpu_kernels_fail;
 mod gpu_memory_errors;
 mod gpu_memory_test;
@@ -65,8 +67,10 @@ mod gpu_too_new;
 mod gpu_too_old;
 mod gpu_under_load;
 mod gpu_unlike_siblings;
+mod gsp_firmware;
 mod illegal_instruction;
 mod incomplete_python;
+mod iommu_breaks_peers;
 mod jetson_missing_library;
 mod jetson_server_wheel;
 mod kernel_hub_variant;
@@ -94,6 +98,7 @@ mod nvcc_architecture;
 mod nvlink_down;
 mod nvml_not_supported;
 mod old_python;
+mod open_kernel_modules;
 mod optional_type_drift;
 mod other_python;
 mod out_of_memory;
@@ -128,6 +133,7 @@ mod xid;
 pub use crate::seen::{Look, Need, Seen};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
+pub(crate) use missing_dependency::module_of;
 pub use missing_dependency::{Unmet, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
@@ -135,6 +141,10 @@ pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_silent::RULE,
     xid::RULE,
+    open_kernel_modules::RULE,
+    gsp_firmware::RULE,
+    gpu_bar::RULE,
+    gpu_init_failed::RULE,
     gpu_memory_errors::RULE,
     gpu_memory_test::RULE,
     gpu_bits_differ::RULE,
@@ -145,6 +155,7 @@ pub const RULES: &[Rule] = &[
     fabric_wrong::RULE,
     fabric_slow::RULE,
     peers_unreachable::RULE,
+    iommu_breaks_peers::RULE,
     rank_ended::RULE,
     stack_differs::RULE,
     processor_slower::RULE,

@@ -36,6 +36,8 @@ pub enum Need {
     GpuOnBus,
     /// The driver's device files.
     DeviceFiles,
+    /// The kernel's log.
+    KernelLog,
 }
 
 impl Need {
@@ -57,6 +59,7 @@ impl Need {
             Self::Container => host::container(context.machine).is_some_and(|name| name != "wsl"),
             Self::Wsl => host::container(context.machine) == Some("wsl"),
             Self::GpuOnBus => !access::gpus_on_bus(context.machine).is_empty(),
+            Self::KernelLog => context.machine.xids.is_some(),
             Self::DeviceFiles => !context.machine.access.nodes.is_empty(),
             Self::NvSwitches => {
                 let seen = context.driver().is_some_and(|driver| driver.nvswitches.is_some());
@@ -137,7 +140,7 @@ impl Need {
                     })
                     .collect()
             }
-            Self::NvSwitches => Vec::new(),
+            Self::NvSwitches | Self::KernelLog => Vec::new(),
         }
     }
 }

@@ -102,23 +102,95 @@ impl Pasted {
     pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
         let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
         let mut from = 0;
-        while let Some(start) = memmem::find(&self.squeezed[from..], first).map(|at| from + at) {
+        while let Some(start) = pattern.finder.find(&self.squeezed[from..]).map(|at| from + at) {
             from = start + 1;
-            let begins = !pattern.at_line || self.before[start] == Space::Line;
-            if !begins || !self.begins_word(start, first) {
+            if let Some(found) = self.fits_at(pattern, start, first) {
+                return Some(found);
+            }
+        }
+        self.cut_off(first)
+    }
+
+    /// Every place the pattern fits, at most so many, in the order of the text.
+    pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+        let Some(Piece::Words(first)) = pattern.pieces.first() else {
+            return self.find_by_second(pattern, most);
+        };
+        let mut all = Vec::new();
+        let mut from = 0;
+        while let Some(start) = pattern.finder.find(&self.squeezed[from..]).map(|at| from + at) {
+            from = start + 1;
+            if let Some(found) = self.fits_at(pattern, start, first) {
+                from = found.end.max(from);
+                all.push(found);
+            }
+            if all.len() == most {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Fits a pattern that begins with a `{name}`: the word that ends where the words after it begin.
+    fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+        let [Piece::Word(name), Piece::Words(words), rest @ ..] = pattern.pieces.as_slice() else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        let mut from = 0;
+        while let Some(at) = pattern.finder.find(&self.squeezed[from..]).map(|at| from + at) {
+            from = at + 1;
+            let start = self.word_start(at);
+            if start == at {
                 continue;
             }
-            let end = start + first.len();
-            let mut words = Vec::new();
-            let Some(end) = self.follow(&pattern.pieces[1..], end, &mut words) else { continue };
-            let ends = !pattern.to_line || self.before[end] == Space::Line;
-            if !ends || !pattern.open && !self.ends_word(end) {
+            let mut named = vec![(name.clone(), self.written(start, at))];
+            let end = at + words.len();
+            let Some(end) = self.follow(rest, end, &mut named) else { continue };
+            if !pattern.open && !self.ends_word(end) {
                 continue;
             }
             let weight = pattern.pieces.iter().map(Piece::weight).sum();
-            return Some(Found { start, end, weight, words });
+            all.push(Found { start, end, weight, words: named });
+            if all.len() == most {
+                break;
+            }
         }
-        self.cut_off(first)
+        all
+    }
+
+    /// Where the word begins that ends at a letter; a blank parts words, and a line's end where a terminal may have broken
+    /// the word does not.
+    fn word_start(&self, end: usize) -> usize {
+        let in_word = |index: usize| {
+            let letter = self.squeezed[index];
+            letter.is_ascii_alphanumeric() || b"_.+-/:~=<>!,".contains(&letter)
+        };
+        let mut start = end;
+        while start > 0 && end - start < LONGEST_WORD && in_word(start - 1) {
+            // A blank directly before the words that follow belongs to the pattern.
+            if start < end && self.before[start] != Space::None {
+                break;
+            }
+            start -= 1;
+        }
+        start
+    }
+
+    /// The pattern at one place.
+    fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<Found> {
+        let begins = !pattern.at_line || self.before[start] == Space::Line;
+        if !begins || !self.begins_word(start, first) {
+            return None;
+        }
+        let mut words = Vec::new();
+        let end = self.follow(&pattern.pieces[1..], start + first.len(), &mut words)?;
+        let ends = !pattern.to_line || self.before[end] == Space::Line;
+        if !ends || !pattern.open && !self.ends_word(end) {
+            return None;
+        }
+        let weight = pattern.pieces.iter().map(Piece::weight).sum();
+        Some(Found { start, end, weight, words })
     }
 
     /// The begin of a pattern at the end of the text, which was pasted or logged up to some length only. Of a mangled
@@ -235,6 +307,8 @@ pub(crate) struct Pattern {
     /// Its last word may go on: of a mangled name the begin is enough.
     open: bool,
     pieces: Vec<Piece>,
+    /// Searches for the first words.
+    finder: memmem::Finder<'static>,
 }
 
 impl Pattern {
@@ -242,12 +316,14 @@ impl Pattern {
         let unbound = pattern.strip_prefix('^').unwrap_or(pattern);
         let words = unbound.strip_suffix('$').unwrap_or(unbound);
         let closed = words.strip_suffix('*').unwrap_or(words);
-        Self {
-            at_line: unbound.len() < pattern.len(),
-            to_line: words.len() < unbound.len(),
-            open: closed.len() < words.len(),
-            pieces: pieces(closed),
-        }
+        let (to_line, open) = (words.len() < unbound.len(), closed.len() < words.len());
+        let pieces = pieces(closed);
+        let words = pieces.iter().find_map(|piece| match piece {
+            Piece::Words(words) => Some(words.as_slice()),
+            _ => None,
+        });
+        let finder = memmem::Finder::new(words.unwrap_or_default()).into_owned();
+        Self { at_line: unbound.len() < pattern.len(), to_line, open, pieces, finder }
     }
 }
 
@@ -325,98 +401,4 @@ fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(pattern: &str, text: &str, expect: Option<&[(&str, &str)]>) {
-        let found = Pasted::new(text).find(&Pattern::new(pattern));
-        let words = found.as_ref().map(|found| {
-            found
-                .words
-                .iter()
-                .map(|(name, word)| (name.as_str(), word.as_str()))
-                .collect::<Vec<_>>()
-        });
-        assert_eq!(words.as_deref(), expect, "{pattern:?} in {text:?}");
-    }
-
-    #[test]
-    fn words_are_found_whatever_a_terminal_did_to_them() {
-        let pattern = "Torch not compiled with CUDA enabled";
-        for text in [
-            "AssertionError: Torch not compiled with CUDA enabled",
-            "torch NOT compiled with cuda enabled.",
-            "Torch not compi\nled with CUDA enabled",
-            "\u{1b}[31mTorch\u{1b}[0m not \u{1b}[1;4mcompiled\u{1b}[m with CUDA enabled\r\n",
-            "│ Torch not compiled   │\n│ with CUDA enabled    │",
-            "\u{1b}]8;;https://x\u{7}Torch\u{1b}]8;;\u{1b}\\ not compiled with CUDA enabled",
-        ] {
-            check(pattern, text, Some(&[]));
-        }
-        for text in ["Torch not compiled", "xTorch not compiled with CUDA enabled", ""] {
-            check(pattern, text, None);
-        }
-    }
-
-    #[test]
-    fn names_take_one_word_and_gaps_a_short_stretch() {
-        check(
-            "{file}: cannot open shared object file",
-            "ImportError: libcudart.so.12: cannot open shared object file: No such file",
-            None,
-        );
-        check(
-            "lib{file}: cannot open shared object file",
-            "ImportError: libcudart.so.12: cannot open shared object file: No such file",
-            Some(&[("file", "cudart.so.12")]),
-        );
-        check(
-            "found version {v})",
-            "too old (found version 12020). Please",
-            Some(&[("v", "12020")]),
-        );
-        // A terminal breaks a word anywhere; where nothing follows, its end cannot be told from the line's.
-        check("version {v})", "too old (found version 1\n2020). Please", Some(&[("v", "12020")]));
-        check(
-            "version {v})",
-            "too old (found version │\n│ 12020). Please",
-            Some(&[("v", "12020")]),
-        );
-        check("version {v})", "too old (found version 1 2020). Please", None);
-        check("symbol: {s}", "undefined symbol: _ZN3c10Ea\nnext line", Some(&[("s", "_ZN3c10Ea")]));
-        check("one of * is None", "one of `(a, b, c)` is None", Some(&[]));
-        check("one of * is None", &format!("one of {} is None", "x".repeat(400)), None);
-        // The first place where a gap could begin is not the only one.
-        check("a: * b", &format!("a: {} a: x b", "x".repeat(400)), Some(&[]));
-        check("v {a} of {b}!", "v 1 of 2, v 3 of 4!", Some(&[("a", "3"), ("b", "4")]));
-    }
-
-    #[test]
-    fn lines_and_word_ends_hold() {
-        check("^Killed$", "nvcc ...\nKilled\nmake: error", Some(&[]));
-        for text in ["Skilled", "Killed it", "process Killed", "Killedx"] {
-            check("^Killed$", text, None);
-        }
-        check("SetDeviceEa", "_ZN3c104cuda9SetDeviceEab", None);
-        check("undefined symbol: _ZN3c10*", "undefined symbol: _ZN3c107Warning", Some(&[]));
-        check("undefined symbol: _ZN3c10", "undefined symbol: _ZN3c107Warning", None);
-        check("cuda9SetDeviceEa", "undefined symbol: _ZN3c10 4cuda9SetDeviceEa", None);
-        check(
-            "_ZN3c104cuda9SetDeviceEa",
-            "undefined symbol: _ZN3c104cuda9SetDeviceEa\n",
-            Some(&[]),
-        );
-    }
-
-    #[test]
-    fn unfinished_escapes_and_other_letters_do_no_harm() {
-        for text in ["\u{1b}", "\u{1b}[", "\u{1b}]", "\u{1b}[31", "é漢\u{0}", "{", "*", "^$"] {
-            assert_eq!(Pasted::new(text).find(&Pattern::new("no kernel image")), None);
-            assert_eq!(
-                Pasted::new("some text").find(&Pattern::new(text)).filter(|f| f.end > f.start),
-                None,
-                "{text}"
-            );
-        }
-    }
-}
+mod tests;

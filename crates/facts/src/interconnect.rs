@@ -14,6 +14,13 @@ pub struct Interconnect {
     /// Kernel modules that let network cards and programs reach GPU memory: `nvidia_peermem`, `gdrdrv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct_modules: Option<Fact<Vec<String>>>,
+    /// The domain types of the IOMMU groups that GPUs are in: `DMA`, `DMA-FQ`, `identity`; empty where no GPU is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iommu: Option<Fact<Vec<String>>>,
+    /// PCI bridges above GPUs whose Access Control Services redirect peer-to-peer requests to the root complex; `None` where their
+    /// configuration space cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acs_bridges: Option<Fact<Vec<String>>>,
 }
 
 impl Interconnect {
@@ -81,6 +88,35 @@ pub struct RdmaPort {
     pub numa_node: Option<u32>,
     /// Where it was read.
     pub source: String,
+}
+
+/// What a line of NVIDIA's driver without an Xid number reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverTrouble {
+    /// The GPU runs with the open kernel modules alone, and the proprietary ones are installed.
+    OpenModulesRequired,
+    /// A PCI BAR of the GPU has no or too little address space.
+    Bar,
+    /// The firmware of the GPU System Processor (GSP) is missing or does not start.
+    Firmware,
+    /// The driver's release does not support the GPU.
+    Unsupported,
+    /// The driver could not initialize the GPU, for a reason that the line does not state.
+    Initialization,
+}
+
+/// One such line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverLine {
+    /// What it reports.
+    pub trouble: DriverTrouble,
+    /// The GPU's PCI address, where the line has it.
+    pub pci_bus: Option<String>,
+    /// The first such line, without its time.
+    pub words: String,
+    /// How many there are.
+    pub count: u32,
 }
 
 /// One error that NVIDIA's driver wrote into the kernel's log.

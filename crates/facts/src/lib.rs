@@ -56,7 +56,7 @@ pub use gpus::{
     BitsDiffer, CeilingRatio, GpuKind, GpuPart, GpuSpeed, GpusReport, MemoryError, MemoryTest,
     RowRatio,
 };
-pub use interconnect::{GpuPath, Interconnect, PciePath, RdmaPort, Xid};
+pub use interconnect::{DriverLine, DriverTrouble, GpuPath, Interconnect, PciePath, RdmaPort, Xid};
 pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
     MachineKind, Memory, Os, Platform, Virtualisation,

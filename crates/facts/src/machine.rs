@@ -1,4 +1,4 @@
-use crate::{Fact, GpuAccess, GpuHealth, GpuProcess, Interconnect, Xid};
+use crate::{DriverLine, Fact, GpuAccess, GpuHealth, GpuProcess, Interconnect, Xid};
 use serde::{Deserialize, Serialize};
 
 /// One machine as its own files describe it. An absent fact is `None`, never a guess.
@@ -40,6 +40,9 @@ pub struct Machine {
     /// Errors of NVIDIA's driver in the kernel's log; `None` where the log cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xids: Option<Fact<Vec<Xid>>>,
+    /// Other trouble that the driver reports in the kernel's log; `None` where the log cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_lines: Option<Fact<Vec<DriverLine>>>,
     /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
     pub notes: Vec<String>,
 }
@@ -64,6 +67,7 @@ impl Machine {
             access: GpuAccess::default(),
             interconnect: Interconnect::default(),
             xids: None,
+            driver_lines: None,
             notes: Vec::new(),
         }
     }

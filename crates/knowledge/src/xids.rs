@@ -15,10 +15,61 @@ pub enum Origin {
     Cleanup,
     /// The GPU's memory.
     Memory,
-    /// A link between GPUs.
+    /// NVLink or C2C, a link between GPUs or between a GPU and its CPU.
     Link,
-    /// The GPU or its firmware, which no longer answers.
+    /// The driver or the GPU's firmware, which continue.
+    Driver,
+    /// The GPU or its firmware, which stopped responding.
     Lost,
+}
+
+/// NVIDIA's immediate action for an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// None is needed.
+    Ignore,
+    /// Restart the program.
+    RestartApp,
+    /// Reset the GPU when no program uses it.
+    ResetGpu,
+    /// Reboot the machine.
+    RestartHost,
+    /// Restart the virtual machine.
+    RestartVm,
+    /// Follow the NVLink workflow: the error's own bits, and Xid 154, decide between none, a reset and a reboot.
+    CheckLink,
+    /// Check power cables and the seat of the board.
+    CheckHardware,
+    /// Update the driver or firmware.
+    UpdateSoftware,
+    /// Follow the action of the other errors in the log.
+    FollowOther,
+    /// Report it to the vendor.
+    ContactSupport,
+    /// The catalog states none.
+    Unstated,
+}
+
+impl Action {
+    /// What to do, as an imperative sentence without its full stop.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "nothing, unless it repeats",
+            Self::RestartApp => "restart the program",
+            Self::ResetGpu => "reset the GPU when no program uses it; reboot where the reset fails",
+            Self::RestartHost => "reboot the machine",
+            Self::RestartVm => "restart the virtual machine",
+            Self::CheckLink => {
+                "check the NVLink error counters; reset the GPU where Xid 154 or a fatal link error asks for it"
+            }
+            Self::CheckHardware => "check the power cables and the seat of the board",
+            Self::UpdateSoftware => "update the driver and its firmware",
+            Self::FollowOther => "follow the action of the other Xid in the log",
+            Self::ContactSupport => "report it to the vendor",
+            Self::Unstated => "the catalog states no action; follow the other Xids in the log",
+        }
+    }
 }
 
 /// What an error means for the GPU.
@@ -45,6 +96,8 @@ pub struct Xid {
     pub of: Origin,
     /// What it means for the GPU.
     pub weight: Weight,
+    /// NVIDIA's immediate action.
+    pub action: Action,
     /// Where it was read.
     pub source: Source,
 }
@@ -70,5 +123,15 @@ mod tests {
         assert!(xids().windows(2).all(|pair| pair[0].number < pair[1].number));
         assert_eq!(xid(79).map(|xid| xid.of), Some(Origin::Lost));
         assert!(xid(0).is_none());
+        assert_eq!(
+            xid(145).map(|xid| (xid.of, xid.action)),
+            Some((Origin::Link, Action::CheckLink))
+        );
+        assert_eq!(
+            xid(140).map(|xid| (xid.of, xid.action)),
+            Some((Origin::Memory, Action::ResetGpu))
+        );
+        // A number that the catalog lists as unused.
+        assert!(xid(7).is_none());
     }
 }

@@ -46,7 +46,7 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "nvml", reads: "NVML, loaded at run time", run: nvml::run },
     Probe { name: "nvidia_smi", reads: "nvidia-smi, only where there is no NVML", run: nvidia_smi::run },
     Probe { name: "gpu_nodes", reads: "/proc/driver/nvidia/gpus, where nothing above listed a GPU", run: gpu_nodes::run },
-    Probe { name: "interconnect", reads: "/sys/bus/pci/devices of the GPUs (NUMA node, nearest cores), /sys/devices/system/node, /sys/class/infiniband, /sys/module", run: interconnect::run },
+    Probe { name: "interconnect", reads: "/sys/bus/pci/devices of the GPUs (NUMA node, nearest cores), /sys/devices/system/node, /sys/class/infiniband, /sys/module, /sys/kernel/iommu_groups", run: interconnect::run },
     Probe { name: "kernel_log", reads: "dmesg, only where an NVIDIA driver is", run: kernel_log::run },
     Probe { name: "tegra", reads: "/proc/device-tree and /etc/nv_tegra_release (Jetson)", run: tegra::run },
     Probe { name: "apple_gpu", reads: "system_profiler SPDisplaysDataType on macOS", run: apple_gpu::run },

@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod corpus;
+mod samples;
 
 use super::*;
 use crate::test_support::{env, machines};
@@ -137,6 +138,66 @@ fn other_errors_find_no_rule() {
     assert!(texts.len() >= 40, "{}", texts.len());
     for (dress, pasted) in texts.into_iter().flat_map(dressed) {
         assert_eq!(rules_for(&pasted), [""; 0], "{dress}: {pasted}");
+        let found = explain_text(&pasted, &machines::x86(), &[], &[]);
+        let named: Vec<&str> = found.entities.iter().map(|entity| entity.name.as_str()).collect();
+        assert!(!found.answers(), "{dress}: {named:?}\n{pasted}");
+    }
+}
+
+/// What is shown first for a text: a rule that is no mere remark, else an entity, else a rule.
+fn first_answer(text: &str, machine: &Machine, envs: &[PyEnv]) -> String {
+    let found = explain_text(text, machine, envs, &[]);
+    let of_match = |found: &Match| {
+        let meaning = found.meaning.clone().unwrap_or_else(|| found.rule.about.to_owned());
+        let fix = if found.fix.is_empty() { &found.fix_elsewhere } else { &found.fix };
+        format!("{}\n{meaning}\n{}", found.rule.id, fix.join("\n"))
+    };
+    let of_entity =
+        |entity: &Entity| format!("{}\n{}\n{}", entity.name, entity.meaning, entity.fix.join("\n"));
+    match found.leader() {
+        Some(Leader::Rule(found)) => of_match(found),
+        Some(Leader::Entity(entity)) => of_entity(entity),
+        None => String::new(),
+    }
+}
+
+#[test]
+fn samples_of_every_kind_are_explained_first() {
+    let mut failed = Vec::new();
+    for (row, samples) in samples::SAMPLES {
+        for sample in *samples {
+            let answer = first_answer(sample.text, &machines::x86(), &[]);
+            let flat = answer.to_lowercase();
+            let lacks = sample
+                .says
+                .iter()
+                .find(|words| !words.split('|').any(|words| flat.contains(&words.to_lowercase())));
+            if let Some(words) = lacks {
+                failed.push(format!("{row}: {:?}\n  lacks {words:?} in\n{answer}\n", sample.text));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Wrapped, coloured and logged texts name the same entities.
+#[test]
+fn entities_are_read_in_any_dress() {
+    let texts = [
+        ("NVRM: Xid (PCI:0019:01:00): 145, RLW_RXPIPE Nonfatal XC1 i0 Link 00", "xid"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "compute-sanitizer"),
+        ("OSError: [Errno 28] No space left on device", "ENOSPC"),
+        ("error: class \"cudaDeviceProp\" has no member \"clockRate\"", "CUDA 13 removed"),
+        (
+            "ImportError: cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)",
+            "flash_attn.cute",
+        ),
+    ];
+    for (text, expect) in texts {
+        for (dress, pasted) in dressed(text) {
+            let answer = first_answer(&pasted, &machines::x86(), &[]);
+            assert!(answer.contains(expect), "{dress}: {expect} is not in\n{answer}\nof\n{pasted}");
+        }
     }
 }
 

@@ -30,18 +30,10 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
             sample: "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost. Reboot the system to recover this GPU",
         },
         Text {
-            pattern: "79, * GPU has fallen off the bus",
-            sample: "[ 5122.118] NVRM: Xid (PCI:0000:44:00): 79, pid=1346198, GPU has fallen off the bus.",
-        },
-        Text {
             pattern: "NVRM: fallen off the bus and is not responding to commands",
             sample: "[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0
                NVRM: (PCI ID: 10de:26b5) installed in this system has
                NVRM: fallen off the bus and is not responding to commands.",
-        },
-        Text {
-            pattern: "119, * Timeout waiting for RPC from GSP",
-            sample: "[Fri Mar  3 04:27:08 2023] NVRM: Xid (PCI:0000:61:00): 119, pid=1346198, name=nvidia-smi, Timeout waiting for RPC from GSP! Expected function 103 (GSP_RM_ALLOC) (0x80 0x38).",
         },
         Text {
             pattern: "Unable to determine the device handle for GPU*Unknown Error",

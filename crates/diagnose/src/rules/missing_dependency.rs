@@ -80,6 +80,11 @@ const MODULES: [(&str, &str); 34] = [
     ("z3-solver", "z3"),
 ];
 
+/// The distribution that a module of this name comes from, where its name does not say it.
+pub(crate) fn module_of(module: &str) -> Option<&'static str> {
+    MODULES.iter().find(|(_, name)| *name == module).map(|(package, _)| *package)
+}
+
 /// A requirement that is not installed, and the modules that it would bring.
 #[derive(Debug)]
 pub struct Unmet {

@@ -24,10 +24,6 @@ the wheel.",
             pattern: "Precompiled wheel not found. Building from source",
             sample: "Precompiled wheel not found. Building from source...",
         },
-        Text {
-            pattern: "Guessing wheel URL: {url}",
-            sample: "Guessing wheel URL:  https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3+cu12torch2.11cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
-        },
     ],
     role: super::Role::Notice,
     remedy: |seen| {
@@ -46,7 +42,9 @@ fn look(seen: &Seen) -> Option<Look> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
-    let guessed = seen.word("url").filter(|url| url.contains("cxx11abi"))?;
+    // Setups print the address that they try, whether or not a wheel is there.
+    let (_, address) = seen.text.split_once("Guessing wheel URL: ")?;
+    let guessed = address.split_whitespace().next().filter(|url| url.contains("cxx11abi"))?;
     Some(Look::new(
         guessed.contains(&label),
         format!("a wheel for the torch here has {label} in its name"),
@@ -62,7 +60,9 @@ mod tests {
     fn the_guessed_wheel_is_held_against_the_torch_here() {
         let envs = [env("/v").torch("2.11.0+cu128", Some("12.8")).build()];
         let explain = |label: &str| {
-            let text = format!("Guessing wheel URL:  https://x/flash_attn-2.8.3+{label}.whl");
+            let text = format!(
+                "Guessing wheel URL:  https://x/flash_attn-2.8.3+{label}.whl\nPrecompiled wheel not found. Building from source..."
+            );
             crate::explain(&text, &machines::a10(), &envs).remove(0)
         };
         let fits = explain("cu12torch2.11cxx11abiTRUE-cp312-cp312-linux_x86_64");

@@ -1,4 +1,4 @@
-use super::{Context, Rule, Text};
+use super::{Context, Need, Rule, Text};
 use crate::host;
 use facts::{Confidence, Finding, Machine, Severity, Xid};
 use knowledge::xids::{self, Origin, Weight};
@@ -8,9 +8,10 @@ pub(super) const RULE: Rule = Rule {
     title: "the driver wrote a numbered error (Xid) into the kernel's log",
     about: "\
 NVIDIA's driver numbers what goes wrong on a GPU. 13, 31 and 43 come from the program that ran (an address or an
-instruction that is wrong) and only seldom from the GPU; 45 follows another error. 48, 63, 64, 92, 94 and 95 are
-errors of the GPU's memory, 74 of an NVLink, 79 is a GPU that fell off the bus, and 119 and 120 are its firmware,
-which stopped answering. The process that is named saw a CUDA error at the same time.
+instruction that is wrong) and only seldom from the GPU; 45 follows another error. 48, 63, 64, 92, 94, 95 and 140 are
+errors of the GPU's memory, 74 and 144 to 150 of an NVLink, 79 is a GPU that fell off the bus, and 119 and 120 are its
+firmware, which stopped answering. 154 is no error: it states the recovery that the others require. The process that
+is named saw a CUDA error at the same time. The number decides; the words after it differ between drivers.
 
 It shows as
   NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e
@@ -20,39 +21,18 @@ Seen in the kernel's log by dmesg, where that may be read: since the last boot, 
 Run a program that caused 13 or 31 under compute-sanitizer; on another GPU as well, since one that fails on a single
 GPU alone points to the hardware. Memory errors: reset the GPU when it is idle. A lost GPU needs a reboot.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
-    texts: &[
+    texts: &[Text {
+        pattern: "NVRM: Xid (PCI:*): {number}",
         // https://github.com/vllm-project/vllm/issues/5901
-        Text {
-            pattern: "NVRM: Xid (*): 13, *Graphics*Exception",
-            sample: "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174",
-        },
-        // https://github.com/NVIDIA/open-gpu-kernel-modules/issues/363
-        Text {
-            pattern: "NVRM: Xid (*): 31, *MMU Fault: ENGINE",
-            sample: "NVRM: Xid (PCI:0000:08:00): 31, pid=169800, name=chrome, Ch 00000023, intr 00000000. MMU Fault: ENGINE CE0 HUBCLIENT_HSCE0 faulted @ 0x0_0abe0000. Fault is of type FAULT_PTE ACCESS_TYPE_VIRT_READ",
-        },
-        // https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1150
-        Text {
-            pattern: "NVRM: Xid (*): 45, *caused by previous Xid",
-            sample: "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
-        },
-        // https://github.com/stas00/ml-engineering, compute/accelerator/nvidia/debug.md
-        Text {
-            pattern: "NVRM: Xid (*): 63, *Row Remapper: New row marked for remapping",
-            sample: "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping, reset gpu to activate.",
-        },
-        // https://github.com/leptonai/gpud/pull/1174
-        Text {
-            pattern: "NVRM: Xid (*): 94, *Contained ECC error",
-            sample: "NVRM: Xid (PCI:0000:9b:00): 94, pid=1234, name=python3, Contained ECC error",
-        },
-    ],
+        sample: "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174",
+    }],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
         lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
         lines.push("firstlight doctor".into());
         lines
     },
+    needs: &[Need::KernelLog],
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
@@ -121,6 +101,9 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
              slot, riser, power cable or board.",
             vec![inspect, "sudo reboot".to_owned()],
         ),
+        Some(Origin::Driver) => {
+            ("The driver or the GPU's firmware reports an error of its own.", vec![inspect])
+        }
         None => ("NVIDIA's catalogue of Xid errors says what this number means.", vec![inspect]),
     };
     let here = host::where_the_driver_is(machine).into_iter();

@@ -22,6 +22,8 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         gpu.health.nearest_cores = source.word(&cores).map(|list| Fact::new(list, cores));
     }
     machine.interconnect.ports = ports(source);
+    machine.interconnect.iommu = iommu(source, machine);
+    machine.interconnect.acs_bridges = acs_bridges(source, machine);
     // Without a driver there is no GPU memory to reach.
     if machine.driver.is_some() {
         let loaded = |name: &&str| source.is_dir(format!("/sys/module/{name}"));
@@ -29,6 +31,70 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         machine.interconnect.direct_modules =
             source.is_dir("/sys/module").then(|| Fact::new(modules.collect(), "/sys/module"));
     }
+}
+
+/// The types of the IOMMU domains that the GPUs are in.
+fn iommu(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> {
+    const GROUPS: &str = "/sys/kernel/iommu_groups";
+    if !source.is_dir(GROUPS) {
+        return None;
+    }
+    let devices = machine.gpus.iter().filter_map(|gpu| gpu.pci_bus.as_deref().and_then(device));
+    let mut types: Vec<String> =
+        devices.filter_map(|device| source.word(format!("{device}/iommu_group/type"))).collect();
+    types.sort_unstable();
+    types.dedup();
+    Some(Fact::new(types, GROUPS))
+}
+
+/// Bridges whose ACS control register redirects requests between devices below them. Root alone reads the configuration space past
+/// its first 64 bytes, so that for others nothing is known.
+fn acs_bridges(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> {
+    let gpus = machine.gpus.iter().filter_map(|gpu| gpu.pci_bus.as_deref().and_then(device));
+    let mut above: Vec<String> = Vec::new();
+    for gpu in gpus {
+        // The kernel's own path of a device names every bridge above it.
+        let Some(path) = source.canonical(&gpu) else { continue };
+        let names = path
+            .iter()
+            .filter_map(|part| part.to_str())
+            .filter(|part| part.contains(':') && part.contains('.'));
+        let own = gpu.rsplit('/').next().unwrap_or(&gpu);
+        above.extend(names.filter(|name| *name != own).map(str::to_owned));
+    }
+    above.sort_unstable();
+    above.dedup();
+    let configs = above.into_iter().filter_map(|bridge| {
+        let bytes = source.read(format!("{BUS}/{bridge}/config")).ok()?;
+        (bytes.len() >= 4096).then_some((bridge, bytes))
+    });
+    let configs: Vec<(String, Vec<u8>)> = configs.collect();
+    let redirecting = configs.iter().filter(|(_, bytes)| acs_redirects(bytes));
+    let redirecting: Vec<String> = redirecting.map(|(bridge, _)| bridge.clone()).collect();
+    (!configs.is_empty()).then(|| Fact::new(redirecting, format!("{BUS}/*/config")))
+}
+
+/// Whether the ACS extended capability (id 0x000d) enables P2P request or completion redirect: bits 2 and 3 of its control register.
+fn acs_redirects(config: &[u8]) -> bool {
+    let word = |at: usize| {
+        let bytes = config.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let mut at = 0x100;
+    // A list of extended capabilities has at most 960 entries; a loop in it ends here.
+    for _ in 0..960 {
+        let Some(head) = word(at).filter(|head| *head != 0 && *head != u32::MAX) else {
+            return false;
+        };
+        if head & 0xffff == 0x000d {
+            return word(at + 4).is_some_and(|registers| (registers >> 16) & 0b1100 != 0);
+        }
+        at = (head >> 20) as usize;
+        if at < 0x100 {
+            return false;
+        }
+    }
+    false
 }
 
 /// The kernel's folder of a device: NVML writes the domain with eight digits and in capitals, the kernel with four.
@@ -66,7 +132,7 @@ fn ports(source: &Source) -> Vec<RdmaPort> {
 
 #[cfg(test)]
 mod tests {
-    use super::{device, ports, run};
+    use super::{acs_redirects, device, ports, run};
     use crate::Source;
     use facts::{Fact, Machine, RdmaPort};
 
@@ -90,6 +156,26 @@ mod tests {
         check("-1\n", "0\n", Some((0, "/sys/devices/system/node/online")));
         check("-1\n", "0-1\n", None);
         check("-1\n", "", None);
+    }
+
+    #[test]
+    fn acs_control_bits_are_read_from_the_extended_capabilities() {
+        let config = |control: u16| {
+            let mut bytes = vec![0_u8; 4096];
+            // Advanced error reporting at 0x100, ACS at 0x148.
+            bytes[0x100..0x104].copy_from_slice(&(0x1480_0000_u32 | 0x2_0001).to_le_bytes());
+            bytes[0x148..0x14c].copy_from_slice(&0x0001_000d_u32.to_le_bytes());
+            bytes[0x14e..0x150].copy_from_slice(&control.to_le_bytes());
+            bytes
+        };
+        assert!(acs_redirects(&config(0x001d)));
+        assert!(acs_redirects(&config(0x0004)));
+        assert!(!acs_redirects(&config(0x0000)));
+        assert!(
+            !acs_redirects(&config(0x0011)),
+            "validation and forwarding alone redirect nothing"
+        );
+        assert!(!acs_redirects(&[0; 64]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::Source;
 use crate::source::Command;
-use facts::{Fact, Machine, Xid};
+use facts::{DriverLine, DriverTrouble, Fact, Machine, Xid};
 
 /// The log is a ring in memory: reading it takes thousandths of a second.
 const PROGRAM: &str = "dmesg";
@@ -16,6 +16,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     // On most systems the log is root's alone, and a container may not have the program: then nothing is known.
     if let Ok(text) = source.run(&command) {
         machine.xids = Some(Fact::new(parse(&text), PROGRAM));
+        machine.driver_lines = Some(Fact::new(driver_lines(&text), PROGRAM));
     }
 }
 
@@ -38,6 +39,48 @@ pub(crate) fn parse(text: &str) -> Vec<Xid> {
     found
 }
 
+/// Words of the driver's lines without a number, and what they report; the first that fits counts.
+const TROUBLE: [(&str, DriverTrouble); 10] = [
+    ("requires use of the NVIDIA open kernel modules", DriverTrouble::OpenModulesRequired),
+    ("I/O region assigned to your NVIDIA device is invalid", DriverTrouble::Bar),
+    ("NVRM: BAR0 is 0M", DriverTrouble::Bar),
+    ("NVRM: BAR1 is 0M", DriverTrouble::Bar),
+    ("failed to load firmware image", DriverTrouble::Firmware),
+    ("Failed to bootstrap GSP", DriverTrouble::Firmware),
+    ("Direct firmware load for nvidia/", DriverTrouble::Firmware),
+    ("is not supported by the NVIDIA", DriverTrouble::Unsupported),
+    ("RmInitAdapter failed", DriverTrouble::Initialization),
+    ("None of the NVIDIA devices were initialized", DriverTrouble::Initialization),
+];
+
+/// Lines of trouble without an Xid, each kind once for each GPU, in the order of their first lines.
+pub(crate) fn driver_lines(text: &str) -> Vec<DriverLine> {
+    let mut found: Vec<DriverLine> = Vec::new();
+    for line in text.lines() {
+        let of_driver = line.contains("NVRM") || line.contains("nvidia") || line.contains("NVIDIA");
+        let Some((_, trouble)) =
+            TROUBLE.iter().find(|(words, _)| of_driver && line.contains(words))
+        else {
+            continue;
+        };
+        let words =
+            line.find("NVRM").or_else(|| line.find("nvidia")).map_or(line, |at| &line[at..]);
+        let bus = line.split_once("GPU ").and_then(|(_, rest)| rest.split(' ').next());
+        let bus =
+            bus.map(|bus| bus.trim_end_matches(':').to_owned()).filter(|bus| bus.contains(':'));
+        match found.iter_mut().find(|known| known.trouble == *trouble && known.pci_bus == bus) {
+            Some(known) => known.count = known.count.saturating_add(1),
+            None => found.push(DriverLine {
+                trouble: *trouble,
+                pci_bus: bus,
+                words: words.trim_end().to_owned(),
+                count: 1,
+            }),
+        }
+    }
+    found
+}
+
 fn xid(line: &str) -> Option<(&str, u32, &str)> {
     let (_, rest) = line.split_once("NVRM: Xid (")?;
     let (place, rest) = rest.split_once("):")?;
@@ -50,8 +93,8 @@ fn xid(line: &str) -> Option<(&str, u32, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
-    use facts::Xid;
+    use super::{driver_lines, parse};
+    use facts::{DriverTrouble, Xid};
 
     #[test]
     fn lines_that_machines_wrote() {
@@ -79,6 +122,28 @@ Nov 22 18:29:55 hostname kernel: [ 966.503025] NVRM: Xid (0000:01:00): 31, Ch 00
             xid("0000:01:00", 31, "Ch 0000000b, engmask 00000120, intr 10000000", 1),
         ];
         assert_eq!(parse(text), expect);
+    }
+
+    #[test]
+    fn trouble_without_a_number() {
+        let text = "\
+[    5.120000] NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2b85)
+[    5.120001] NVRM: installed in this system requires use of the NVIDIA open kernel modules.
+[    5.120100] NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)
+[    9.120100] NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)
+[   11.000000] usb 1-1: device descriptor read/64, error -71
+";
+        let lines = driver_lines(text);
+        let shown: Vec<_> =
+            lines.iter().map(|line| (line.trouble, line.pci_bus.as_deref(), line.count)).collect();
+        assert_eq!(
+            shown,
+            [
+                (DriverTrouble::OpenModulesRequired, None, 1),
+                (DriverTrouble::Initialization, Some("0000:01:00.0"), 2),
+            ]
+        );
+        assert!(lines[0].words.starts_with("NVRM: installed in this system"), "{:?}", lines[0]);
     }
 
     #[test]

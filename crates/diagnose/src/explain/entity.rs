@@ -1,0 +1,232 @@
+//! Entities of a text: modules, symbols, libraries, error codes and the like, each resolved with the facts of this
+//! machine and its environments. One module per kind, one table of kinds.
+//!
+//! A kind lists the forms in which programs print it. Each form is a [`Pattern`], so that wrapped, coloured and logged
+//! texts are read as well, and a function that resolves one mention.
+
+mod capability;
+mod command;
+mod compiler;
+mod driver_log;
+mod errno;
+mod gpu_error;
+mod installed_path;
+mod memory;
+mod model_support;
+mod network;
+mod other_vendor;
+mod package_versions;
+mod python_call;
+mod python_name;
+mod resolver;
+mod shared_library;
+mod symbol;
+mod xid;
+
+use crate::rules::Seen;
+use crate::text::{Found, Pasted, Pattern};
+use facts::Evidence;
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+/// One thing that a text names, and what is known about it.
+#[derive(Debug, Clone)]
+pub struct Entity {
+    /// Its kind: `python-name`, `xid`, `cuda-error`.
+    pub kind: &'static str,
+    /// The thing itself: `flash_attn.flash_attn_func`, `Xid 145`.
+    pub name: String,
+    /// Meaning and cause in sentences; empty where the text only names it.
+    pub meaning: String,
+    /// Facts of this machine and its environments about it.
+    pub evidence: Vec<Evidence>,
+    /// Commands.
+    pub fix: Vec<String>,
+    /// Distributions it belongs to.
+    pub packages: Vec<String>,
+    /// The rule that is about it, where one is.
+    pub rule: Option<&'static str>,
+    /// Rules whose words are in the text for another reason.
+    pub(super) excludes: &'static [&'static str],
+    /// Whether the facts here agree with the text; `None` where they cannot tell.
+    pub confirmed_here: Option<bool>,
+    /// Higher for the one to show first among entities of one rule.
+    pub(super) rank: u32,
+    /// First letter in the squeezed text, and one past the last.
+    pub(super) span: (usize, usize),
+}
+
+impl Entity {
+    /// An entity that is only named.
+    fn new(kind: &'static str, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            meaning: String::new(),
+            evidence: Vec::new(),
+            fix: Vec::new(),
+            packages: Vec::new(),
+            rule: None,
+            excludes: &[],
+            confirmed_here: None,
+            rank: 0,
+            span: (0, 0),
+        }
+    }
+
+    fn meaning(mut self, words: impl Into<String>) -> Self {
+        self.meaning = words.into();
+        self
+    }
+
+    fn evidence(mut self, what: impl Into<String>, source: impl Into<String>) -> Self {
+        self.evidence.push(Evidence { what: what.into(), source: source.into() });
+        self
+    }
+
+    fn fix<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
+        self.fix.extend(lines.into_iter().map(Into::into));
+        self
+    }
+
+    fn package(mut self, name: impl Into<String>) -> Self {
+        let name = facts::Dist::normalise(&name.into());
+        if !name.is_empty() && !self.packages.contains(&name) {
+            self.packages.push(name);
+        }
+        self
+    }
+
+    fn rule(mut self, id: &'static str) -> Self {
+        self.rule = Some(id);
+        self
+    }
+
+    fn excludes(mut self, rules: &'static [&'static str]) -> Self {
+        self.excludes = rules;
+        self
+    }
+
+    fn rank(mut self, rank: u32) -> Self {
+        self.rank = rank;
+        self
+    }
+
+    fn confirmed(mut self, here: Option<bool>) -> Self {
+        self.confirmed_here = here;
+        self
+    }
+
+    /// Whether its words have one meaning only, so that it is shown before rules that merely may be meant.
+    pub fn is_specific(&self) -> bool {
+        self.rank >= SPECIFIC
+    }
+
+    /// Whether it explains the text, and does not only appear in it.
+    pub fn answers(&self) -> bool {
+        !self.meaning.is_empty()
+    }
+}
+
+/// The least rank of an entity whose words have one meaning only.
+const SPECIFIC: u32 = 4;
+
+/// One form in which an entity is printed.
+struct Form {
+    pattern: Cow<'static, str>,
+    /// A row of the kind's own table, for kinds that have one.
+    key: &'static str,
+    /// Resolves one mention; `None` where the mention turns out to be something else.
+    read: fn(&Seen, &'static str) -> Option<Entity>,
+}
+
+/// A form with words of its own.
+fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) -> Form {
+    Form { pattern: Cow::Borrowed(pattern), key: "", read }
+}
+
+/// A form of one row of a table.
+fn keyed(
+    pattern: impl Into<Cow<'static, str>>,
+    key: &'static str,
+    read: fn(&Seen, &'static str) -> Option<Entity>,
+) -> Form {
+    Form { pattern: pattern.into(), key, read }
+}
+
+/// The kinds; within one kind, forms that say more come first.
+const KINDS: [fn() -> Vec<Form>; 18] = [
+    driver_log::forms,
+    xid::forms,
+    memory::forms,
+    other_vendor::forms,
+    gpu_error::forms,
+    capability::forms,
+    compiler::forms,
+    package_versions::forms,
+    python_name::forms,
+    python_call::forms,
+    symbol::forms,
+    shared_library::forms,
+    resolver::forms,
+    network::forms,
+    errno::forms,
+    command::forms,
+    model_support::forms,
+    installed_path::forms,
+];
+
+/// One text has at most this many mentions of one form; a log repeats itself.
+const MOST: usize = 24;
+
+fn known() -> &'static [Vec<(Form, Pattern)>] {
+    static KNOWN: OnceLock<Vec<Vec<(Form, Pattern)>>> = OnceLock::new();
+    KNOWN.get_or_init(|| {
+        let compiled = |form: Form| {
+            let pattern = Pattern::new(&form.pattern);
+            (form, pattern)
+        };
+        KINDS.iter().map(|forms| forms().into_iter().map(compiled).collect()).collect()
+    })
+}
+
+/// Every entity of a text, in its order, each once. `spaced` is the same text with single spaces.
+pub(super) fn entities(pasted: &Pasted, seen: &Seen) -> Vec<Entity> {
+    let mut all: Vec<Entity> = Vec::new();
+    for kind in known() {
+        let mut taken: Vec<(usize, usize)> = Vec::new();
+        let mut own: Vec<Entity> = Vec::new();
+        for (form, pattern) in kind {
+            for found in pasted.find_all(pattern, MOST) {
+                let Found { start, end, words, .. } = found;
+                if taken.iter().any(|(from, to)| start < *to && *from < end) {
+                    continue;
+                }
+                let mention = Seen { context: seen.context, text: seen.text, words };
+                let Some(mut entity) = (form.read)(&mention, form.key) else { continue };
+                taken.push((start, end));
+                entity.span = (start, end);
+                if !own.iter().any(|known| known.name == entity.name) {
+                    own.push(entity);
+                }
+            }
+        }
+        all.append(&mut own);
+    }
+    all.sort_by_key(|entity| (!entity.answers(), entity.span.0));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KINDS, Pattern};
+
+    #[test]
+    fn forms_are_specific() {
+        for form in KINDS.iter().flat_map(|forms| forms()) {
+            let letters = form.pattern.chars().filter(|c| c.is_alphanumeric()).count();
+            assert!(letters >= 7, "{:?}", form.pattern);
+            let _ = Pattern::new(&form.pattern);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Compute capabilities and architecture flags that a text demands or lacks.
+
+use super::{Entity, Form, form};
+use crate::gpu;
+use crate::rules::Seen;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("No supported CUDA architectures found for major versions [*]", majors),
+        form("Unknown CUDA arch ({arch})", unknown_arch),
+        form("Unknown CUDA Architecture Name {arch}", unknown_arch),
+        form("Minimum capability: {least}. Current capability: {here}", minimum),
+        form("requires compute capability {least}", least),
+        form("compute capability >= {least}", least),
+        form("compute capability of at least {least}", least),
+        form("only supported on devices with compute capability {least}", least),
+        form("type fp8e4nv not supported in this architecture", float8),
+        form("fp8e4nv data type is not supported on CUDA arch", float8),
+        form("torch._scaled_mm is only supported on CUDA devices with compute capability", float8),
+        form("FlashAttention-3 only supports {what}", hopper),
+        form("FlashAttention only supports Hopper GPUs or newer", hopper),
+        form("FA3 is only supported on devices with compute capability", hopper),
+        form("Feature '{feature}' requires .target {target}", target),
+        form("Instruction '{feature}' not supported on .target '{target}'", target),
+        form("not supported on .target '{target}'", target),
+    ]
+}
+
+/// The GPUs here as evidence, and the lowest capability among them.
+fn with_gpus(mut entity: Entity, seen: &Seen) -> (Entity, Option<(u32, u32)>) {
+    let mut lowest = None;
+    for (gpu, sm) in gpu::capabilities(seen.machine()) {
+        entity = entity.evidence(gpu::describe(gpu), gpu.name.source.clone());
+        lowest = Some(lowest.map_or(sm, |known: (u32, u32)| known.min(sm)));
+    }
+    (entity, lowest)
+}
+
+const ASK: &str = "nvidia-smi --query-gpu=name,compute_cap --format=csv";
+
+fn majors(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (_, rest) = seen.text.split_once("major versions [")?;
+    let majors = rest.split(']').next()?;
+    let flashinfer = ["TORCH_CUDA_ARCH_LIST", "FLASHINFER_CUDA_ARCH_LIST"];
+    let entity = Entity::new("compute-capability", format!("major versions [{majors}]"))
+        .meaning(format!(
+            "The kernel exists for GPUs of compute capability major {majors} alone, and none of the GPUs here is one: the backend (often an \
+             attention or MoE backend of FlashInfer) has no code for this GPU. Choose another backend; where the GPU is of that major version, \
+             {} names others.",
+            flashinfer.join(" or ")
+        ))
+        .fix([
+            "vllm serve MODEL --attention-backend FLASH_ATTN  # or TRITON_ATTN; before 0.12: VLLM_ATTENTION_BACKEND=TRITON_ATTN",
+            "python -m sglang.launch_server --attention-backend triton ...",
+            "env | grep CUDA_ARCH_LIST",
+            ASK,
+        ])
+        .package("flashinfer-python")
+        .rank(4);
+    let (entity, here) = with_gpus(entity, seen);
+    let confirmed =
+        here.map(|(major, _)| !majors.split(',').any(|word| word.trim() == major.to_string()));
+    Some(entity.confirmed(confirmed))
+}
+
+fn unknown_arch(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let arch = seen.word("arch")?.trim_end_matches(['.', ',']).to_owned();
+    let entity = Entity::new("compute-capability", format!("architecture {arch}"))
+        .meaning(format!(
+            "PyTorch's build helper (torch.utils.cpp_extension) does not know the architecture {arch} that TORCH_CUDA_ARCH_LIST or the GPU asks \
+             for: this torch is older than the GPU, or the list has a name that is not of its form (`8.6`, `9.0a`, `12.0+PTX`)."
+        ))
+        .fix([
+            "echo \"$TORCH_CUDA_ARCH_LIST\"",
+            "export TORCH_CUDA_ARCH_LIST='9.0'  # the newest that this torch knows and the GPU runs, +PTX for newer GPUs",
+            ASK,
+        ])
+        .package("torch")
+        .rank(3);
+    Some(with_gpus(entity, seen).0)
+}
+
+/// `80`, `8.0` and `sm_80` as major and minor number.
+fn capability(word: &str) -> Option<(u32, u32)> {
+    let digits = word.trim_start_matches("sm_").trim_matches(|c: char| !c.is_ascii_digit());
+    match digits.split_once('.') {
+        Some((major, minor)) => {
+            let minor: String = minor.chars().take_while(char::is_ascii_digit).collect();
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        }
+        None => {
+            let number: u32 = digits.parse().ok()?;
+            Some(if number >= 20 { (number / 10, number % 10) } else { (number, 0) })
+        }
+    }
+}
+
+fn minimum(seen: &Seen, _: &'static str) -> Option<Entity> {
+    needs(seen, seen.word("least")?)
+}
+
+fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
+    needs(seen, seen.word("least")?)
+}
+
+fn needs(seen: &Seen, word: &str) -> Option<Entity> {
+    let wanted = capability(word)?;
+    let shown = format!("{}.{}", wanted.0, wanted.1);
+    let entity = Entity::new("compute-capability", format!("compute capability {shown}"))
+        .meaning(format!(
+            "The kernel needs a GPU of compute capability {shown} or newer. On an older GPU choose another backend, another quantization or a \
+             data type that the GPU has."
+        ))
+        .fix([ASK])
+        .rank(3);
+    let (entity, here) = with_gpus(entity, seen);
+    Some(entity.confirmed(here.map(|here| here < wanted)))
+}
+
+fn float8(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let entity = Entity::new("compute-capability", "float8 (e4m3)")
+        .meaning(
+            "The GPU has no float8 e4m3 instructions: they begin with compute capability 8.9 (Ada) and 9.0 (Hopper). On Ampere and older GPUs \
+             use weights of another type (bf16, int8, or int4 with AWQ or GPTQ), or an engine that multiplies float8 weights as bf16 (Marlin).",
+        )
+        .fix([ASK])
+        .rank(4);
+    let (entity, here) = with_gpus(entity, seen);
+    Some(entity.confirmed(here.map(|here| here < (8, 9))))
+}
+
+fn hopper(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let entity = Entity::new("compute-capability", "FlashAttention 3")
+        .meaning(
+            "FlashAttention 3 has kernels for Hopper (compute capability 9.0), and in part for 8.x. On another GPU use FlashAttention 2, FlashInfer, \
+             Triton's attention or PyTorch's SDPA.",
+        )
+        .fix([
+            "vllm serve MODEL --attention-backend FLASH_ATTN  # with VLLM_FLASH_ATTN_VERSION=2",
+            "python -m sglang.launch_server --attention-backend flashinfer ...",
+            ASK,
+        ])
+        .rank(3);
+    let (entity, here) = with_gpus(entity, seen);
+    Some(entity.confirmed(here.map(|here| here.0 != 9)))
+}
+
+fn target(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let target = seen.word("target")?;
+    let feature = seen.word("feature").unwrap_or("an instruction");
+    Some(
+        Entity::new("compute-capability", target)
+            .meaning(format!(
+                "ptxas compiles for {target}, which lacks {feature}. Architecture-specific instructions (wgmma, tcgen05, setmaxnreg) need the \
+                 architecture with its letter, such as sm_90a or sm_100a, and exist on that generation alone."
+            ))
+            .fix(["echo \"$TORCH_CUDA_ARCH_LIST\"  # 9.0a instead of 9.0, 10.0a instead of 10.0", ASK])
+            .rank(3),
+    )
+}

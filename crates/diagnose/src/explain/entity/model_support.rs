@@ -1,0 +1,158 @@
+//! Models that the installed library does not know, and devices that an engine does not find.
+
+use super::{Entity, Form, form};
+use crate::explain::modules::installed;
+use crate::gpu;
+use crate::rules::Seen;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form(
+            "has model type '{model}' but Transformers does not recognize this architecture",
+            transformers,
+        ),
+        form("model type '{model}' but Transformers does not recognize", transformers),
+        form("The checkpoint you are trying to load has model type '{model}'", transformers),
+        form("Unrecognized configuration class <class '{model}'>", transformers),
+        form("Unrecognized model in {model}. Should have a 'model_type' key", no_model_type),
+        form("Model architectures ['{model}'] are not supported for now", engine),
+        form("Model architectures ['{model}'", engine),
+        form("Unsupported architectures: {model}", engine),
+        form("has no SGLang implementation", engine),
+        form("requires you to execute the configuration file in that repo", trust),
+        form("please pass the argument 'trust_remote_code=True'", trust),
+        form("Failed to infer device type", device),
+        form("Device string must not be empty", device),
+        form("No accelerator (CUDA, XPU, HPU, NPU, MUSA) is available", device),
+        form("unknown model architecture: '{model}'", gguf),
+        form("unknown pre-tokenizer type: '{model}'", gguf),
+    ]
+}
+
+fn upgrade(seen: &Seen, package: &str, entity: Entity) -> Entity {
+    let entity = match installed(seen, package) {
+        Some((_, dist)) => {
+            entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone())
+        }
+        None => entity,
+    };
+    entity
+        .package(package)
+        .fix([format!("{} --upgrade", seen.installer().install(&[package.to_owned()], None))])
+}
+
+fn transformers(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let model = seen.word("model")?;
+    let entity = Entity::new("model", model)
+        .meaning(format!(
+            "The installed transformers has no model type {model}: the model is newer than the library, or its code is in the model's own repository (trust_remote_code). A newer \
+             transformers knows it; engines that pin transformers (vllm, sglang) have to be upgraded themselves."
+        ))
+        .rank(4);
+    Some(
+        upgrade(seen, "transformers", entity).fix([
+            "# not released yet: pip install git+https://github.com/huggingface/transformers",
+        ]),
+    )
+}
+
+fn no_model_type(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let model = seen.word("model")?;
+    Some(
+        Entity::new("model", model)
+            .meaning("The folder's config.json has no model_type that transformers knows: it is no transformers checkpoint (a GGUF file, an adapter, a diffusers pipeline), or an incomplete download.")
+            .fix(["ls -l MODEL; head -c 400 MODEL/config.json"])
+            .rank(3),
+    )
+}
+
+fn engine(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let model = seen.word("model").unwrap_or("this model");
+    let package = if seen.text.contains("SGLang") || seen.text.contains("sglang") {
+        "sglang"
+    } else {
+        "vllm"
+    };
+    let entity = Entity::new("model", model)
+        .meaning(format!(
+            "The installed {package} has no implementation of {model}: the model is newer than the engine, or the engine does not support it. The engine's page of supported models \
+             names the first release."
+        ))
+        .rank(3);
+    Some(upgrade(seen, package, entity))
+}
+
+fn trust(_: &Seen, _: &'static str) -> Option<Entity> {
+    Some(
+        Entity::new("model", "trust_remote_code")
+            .meaning("The model's code is in its repository and is not run unless you say so. Read it first: it runs with your rights.")
+            .fix(["vllm serve MODEL --trust-remote-code  # transformers: trust_remote_code=True"])
+            .rank(3),
+    )
+}
+
+fn gguf(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let model = seen.word("model")?;
+    Some(
+        Entity::new("model", model)
+            .meaning(format!("The GGUF file is of the architecture {model}, which this llama.cpp (or the program around it) is too old to know."))
+            .fix(["# update llama.cpp, ollama or llama-cpp-python"])
+            .rank(3),
+    )
+}
+
+/// vLLM found no platform: no GPU that NVML lists, a torch without CUDA, or a vllm of another platform.
+fn device(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let machine = seen.machine();
+    let torch = seen.env().and_then(|env| env.torch.as_ref());
+    let gpus = gpu::nvidia(machine).count();
+    let nvml = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
+    let cpu = torch.is_some_and(|torch| torch.cuda.is_none());
+    let (here, confirmed) = if let Some(error) = nvml {
+        (format!(" Here NVML answers: {}.", error.value), Some(true))
+    } else if cpu {
+        (" Here torch is a CPU build.".to_owned(), Some(true))
+    } else if gpus == 0 {
+        (" On this machine no NVIDIA GPU is visible.".to_owned(), Some(true))
+    } else {
+        (
+            format!(
+                " On this machine {gpus} NVIDIA GPUs are visible and torch has CUDA: the cause is elsewhere, or the text is of another machine."
+            ),
+            Some(false),
+        )
+    };
+    let mut entity = Entity::new("device", "device type of the engine")
+        .meaning(format!(
+            "vLLM asks NVML for GPUs when it starts and found none: no GPU is visible (a container without GPUs, CUDA_VISIBLE_DEVICES, no driver), NVML fails (a driver that was \
+             updated without a reboot), the installed torch is a CPU build, or the package pynvml hides nvidia-ml-py.{here}"
+        ))
+        .fix([
+            "nvidia-smi -L".to_owned(),
+            format!("{} -c 'import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())'", seen.installer().python()),
+            "VLLM_LOGGING_LEVEL=DEBUG vllm serve MODEL 2>&1 | grep -i platform".to_owned(),
+            "firstlight doctor".to_owned(),
+        ])
+        .confirmed(confirmed)
+        .package("vllm")
+        .rank(4);
+    if let Some(torch) = torch {
+        entity = entity
+            .evidence(
+                format!(
+                    "torch {} with {}",
+                    torch.version,
+                    torch.cuda.as_deref().map_or("no CUDA".into(), |cuda| format!("CUDA {cuda}"))
+                ),
+                torch.source.clone(),
+            )
+            .package("torch");
+    }
+    for gpu in gpu::nvidia(machine) {
+        entity = entity.evidence(gpu::describe(gpu), gpu.name.source.clone());
+    }
+    if let Some(error) = nvml {
+        entity = entity.evidence(error.value.clone(), error.source.clone());
+    }
+    Some(entity)
+}

@@ -1,0 +1,206 @@
+//! Releases of two packages that a text says do not fit.
+
+use super::{Entity, Form, form};
+use crate::explain::modules::{installed, provider};
+use crate::rules::Seen;
+use facts::Dist;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("{one} version ({a}) does not match {other} version ({b})", siblings),
+        form("{one} version {a} does not match {other} version {b}", siblings),
+        form("{one} version mismatch: {a} vs {b}", siblings),
+        form(
+            "{wanted} is required for a normal functioning of this module, but found {found}",
+            wanted,
+        ),
+        form("{one} requires {other}>={least}, but {other2}=={b} is installed", least),
+        form("{one} needs NumPy {most} or less. Got NumPy {b}", most),
+        form("{one} requires {other} version >= {least}", least),
+        form("{other}>={least} is required", least),
+        form("incompatible torch version {b} for {one} version {a}", pair),
+        form("{one} was built for: PyTorch {a} with CUDA", built_for),
+        form("{one} was built for: PyTorch {a}", built_for),
+        form("{one} can't load C++/CUDA extensions", cannot_load),
+        form("Using a `{kind}` quantization requires the latest version of {one}", latest),
+        form("requires the latest version of {one}", latest),
+    ]
+}
+
+/// The distribution that words such as `flashinfer` or `xFormers` mean.
+fn dist_of(seen: &Seen, word: &str) -> String {
+    let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    match installed(seen, word) {
+        Some((_, dist)) => Dist::normalise(&dist.name),
+        None => match Dist::normalise(word).as_str() {
+            "pytorch" => "torch".into(),
+            _ => provider(&word.replace('-', "_").to_ascii_lowercase(), seen.context.envs),
+        },
+    }
+}
+
+fn with_installed(mut entity: Entity, seen: &Seen, names: &[&str]) -> Entity {
+    for name in names {
+        if let Some((_, dist)) = installed(seen, name) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+        entity = entity.package(*name);
+    }
+    entity
+}
+
+/// Two packages of one project that have to be of one release.
+fn siblings(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let one = seen.word("one")?;
+    let other = seen.word("other").unwrap_or(one);
+    let (a, b) = (seen.word("a")?, seen.word("b")?);
+    [a, b].iter().all(|word| word.starts_with(|c: char| c.is_ascii_digit())).then_some(())?;
+    let (one, other) = (dist_of(seen, one), dist_of(seen, other));
+    let installer = seen.installer();
+    let version = b.trim_end_matches(['.', ',']);
+    let entity = Entity::new("package-versions", format!("{one} {a}, {other} {version}"))
+        .meaning(format!(
+            "{one} and {other} belong to one project and have to be of one release; {one} is of {a} and {other} of {version}. An upgrade took one of them alone. Install \
+             both at one version, or remove {one} if nothing requires it."
+        ))
+        .fix([
+            installer.install(&[format!("{one}=={version}"), format!("{other}=={version}")], None),
+            "# or, where it is an optional part such as precompiled kernels:".into(),
+            installer.uninstall(&[&one]),
+        ])
+        .rank(4);
+    let differ = [&one, &other]
+        .iter()
+        .filter_map(|name| installed(seen, name))
+        .map(|(_, dist)| &dist.version)
+        .collect::<Vec<_>>();
+    let confirmed = (differ.len() == 2).then(|| differ[0] != differ[1]);
+    Some(with_installed(entity, seen, &[&one, &other]).confirmed(confirmed))
+}
+
+/// transformers' check of its requirements: `tokenizers>=0.22,<0.23 is required ..., but found tokenizers==0.19.1`.
+fn wanted(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (wanted, found) = (seen.word("wanted")?, seen.word("found")?);
+    let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| !name.is_empty())?;
+    let entity = Entity::new("package-versions", wanted)
+        .meaning(format!("A package checks its requirements when it is imported: it needs {wanted}, and {found} is installed."))
+        .fix([seen.installer().install(&[wanted.to_owned()], None)])
+        .rank(4);
+    Some(with_installed(entity, seen, &[&Dist::normalise(name)]))
+}
+
+/// `Numba needs NumPy 2.2 or less. Got NumPy 2.3.`
+fn most(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (one, other) = (dist_of(seen, seen.word("one")?), "numpy");
+    let (most, got) = (seen.word("most")?, seen.word("b")?.trim_end_matches('.'));
+    let above = next(most);
+    let installer = seen.installer();
+    let entity = Entity::new("package-versions", format!("{one}, {other} {got}"))
+        .meaning(format!(
+            "The installed {one} supports {other} up to {most}, and {other} {got} is installed. Take an older {other}, or a newer {one} that supports it."
+        ))
+        .fix([
+            installer.install(&[format!("{other}<{above}")], None),
+            "# or:".into(),
+            format!("{} --upgrade", installer.install(std::slice::from_ref(&one), None)),
+        ])
+        .rank(4);
+    Some(with_installed(entity, seen, &[&one, other]))
+}
+
+/// The first minor release after `2.2`: `2.3`.
+fn next(version: &str) -> String {
+    match knowledge::minor_of(version) {
+        Some((major, minor)) => format!("{major}.{}", minor + 1),
+        None => version.to_owned(),
+    }
+}
+
+fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let other = dist_of(seen, seen.word("other")?);
+    let least = seen.word("least")?.trim_end_matches(['.', ',']);
+    least.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+    let entity = Entity::new("package-versions", format!("{other}>={least}"))
+        .meaning(format!(
+            "A package needs {other} {least} or newer, and an older one or none is installed."
+        ))
+        .fix([seen.installer().install(&[format!("{other}>={least}")], None)])
+        .rank(3);
+    Some(with_installed(entity, seen, &[&other]))
+}
+
+/// `Skipping import of cpp extensions due to incompatible torch version 2.15.0 for torchao version 0.14.0`.
+fn pair(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let one = dist_of(seen, seen.word("one")?);
+    let (a, b) = (seen.word("a")?, seen.word("b")?);
+    let entity = Entity::new("package-versions", format!("{one} {a}, torch {b}"))
+        .meaning(format!(
+            "{one} {a} was compiled for other releases of torch than {b}, notices it and leaves its compiled functions out. It is a notice: {one} works, its functions in \
+             Python do, and what needs the compiled ones fails or is slower. The release of {one} that names this torch has them."
+        ))
+        .fix([
+            format!("{} --upgrade", seen.installer().install(std::slice::from_ref(&one), None)),
+        ])
+        .rank(4);
+    Some(with_installed(entity, seen, &[&one, "torch"]))
+}
+
+fn built_for(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let one = dist_of(seen, seen.word("one")?);
+    let built = seen.word("a")?;
+    let have = seen.text.find("you have ").map(|at| &seen.text[at + 9..]);
+    let have = have.and_then(|rest| rest.split([')', ' ', ',']).next()).unwrap_or("another");
+    let entity = Entity::new("package-versions", format!("{one} built for torch {built}"))
+        .meaning(format!(
+            "{one} was compiled for torch {built}, and torch {have} is installed: its compiled functions cannot be loaded. Each release of {one} goes with one torch; install \
+             the one that requires the installed torch, or leave {one} out."
+        ))
+        .fix([
+            format!("{} --upgrade  # takes the torch that it requires along", seen.installer().install(std::slice::from_ref(&one), None)),
+            format!("# {one} is optional for most programs:"),
+            seen.installer().uninstall(&[&one]),
+        ])
+        .rank(5);
+    Some(with_installed(entity, seen, &[&one, "torch"]))
+}
+
+fn cannot_load(seen: &Seen, _: &'static str) -> Option<Entity> {
+    // The line that says for which torch it was built says more.
+    if seen.text.contains("was built for: PyTorch") {
+        return built_for(
+            &Seen {
+                context: seen.context,
+                text: seen.text,
+                words: vec![
+                    ("one".into(), seen.word("one")?.to_owned()),
+                    ("a".into(), super::python_name::version_in(seen.text, "for: pytorch")?),
+                ],
+            },
+            "",
+        );
+    }
+    let one = dist_of(seen, seen.word("one")?);
+    let entity = Entity::new("package-versions", one.clone())
+        .meaning(format!(
+            "The compiled files of {one} were built for another torch or another CUDA release than those installed. Install the release of {one} that goes with the \
+             installed torch."
+        ))
+        .fix([format!("{} --upgrade", seen.installer().install(std::slice::from_ref(&one), None)), "firstlight doctor".into()])
+        .rank(4);
+    Some(with_installed(entity, seen, &[&one, "torch"]))
+}
+
+fn latest(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let one = dist_of(seen, seen.word("one")?);
+    let entity = Entity::new("package-versions", one.clone())
+        .meaning(format!(
+            "transformers did not find a usable {one}: it is not installed, too old, or its import fails (its CUDA library is missing). A version that is new enough and still \
+             refused fails to import."
+        ))
+        .fix([
+            format!("{} --upgrade", seen.installer().install(std::slice::from_ref(&one), None)),
+            format!("{} -c 'import {}'", seen.installer().python(), one.replace('-', "_")),
+        ])
+        .rank(3);
+    Some(with_installed(entity, seen, &[&one]))
+}

@@ -1,0 +1,122 @@
+//! Calls of compiled functions with arguments that the compiled code does not take.
+
+use super::{Entity, Form, form};
+use crate::explain::modules::{frames, installed, provider};
+use crate::rules::Seen;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("{function}(): incompatible function arguments", read),
+        form(
+            "{function}() expected at most {most} argument(s) but received {given} argument(s)",
+            read,
+        ),
+        form("{function}() Expected a value of type", read),
+        form("{function}() is missing value for argument", read),
+        form("Unknown keyword argument '{argument}' for operator '{function}'", read),
+        form("{function}() got an unexpected keyword argument '{argument}'", keyword),
+        form("{function}() takes {most} positional arguments but {given} were given", keyword),
+        form("{function}() missing {n} required positional argument", keyword),
+    ]
+}
+
+/// The package of a compiled function by the begin of its name, and the package whose Python code calls it.
+const COMPILED: [(&str, &str, &str); 15] = [
+    ("causal_conv1d", "causal-conv1d", "mamba-ssm"),
+    ("selective_scan", "mamba-ssm", "mamba-ssm"),
+    ("_vllm_", "vllm", "vllm"),
+    ("_C_cache_ops", "vllm", "vllm"),
+    ("_moe_C", "vllm", "vllm"),
+    ("_C::", "vllm", "vllm"),
+    ("sgl_kernel", "sgl-kernel", "sglang"),
+    ("flash_attn", "flash-attn", "transformers"),
+    ("varlen_fwd", "flash-attn", "flash-attn"),
+    ("mha_", "flash-attn", "flash-attn"),
+    ("torchvision::", "torchvision", "torchvision"),
+    ("torchao::", "torchao", "torchao"),
+    ("xformers", "xformers", "xformers"),
+    ("bitsandbytes", "bitsandbytes", "bitsandbytes"),
+    ("fused_", "apex", "apex"),
+];
+
+fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let function =
+        seen.word("function")?.trim_start_matches("TypeError:").trim_start_matches("RuntimeError:");
+    let name = function.rsplit('.').next().unwrap_or(function);
+    let row = COMPILED
+        .iter()
+        .find(|(prefix, ..)| name.starts_with(prefix) || function.starts_with(prefix));
+    let framed = frames(seen.text).last().map(|top| provider(top, seen.context.envs));
+    let (package, caller) = match row {
+        Some((_, package, caller)) => {
+            ((*package).to_owned(), framed.unwrap_or((*caller).to_owned()))
+        }
+        None => {
+            let framed = framed?;
+            (framed.clone(), framed)
+        }
+    };
+    let both: Vec<String> = if package == caller {
+        vec![package.clone()]
+    } else {
+        vec![package.clone(), caller.clone()]
+    };
+    let installer = seen.installer();
+    let mut entity = Entity::new("compiled-function", name)
+        .meaning(format!(
+            "The Python code of {caller} calls the compiled function {name} of {package} with arguments that the installed build does not take: the two are of \
+             different releases. An upgrade changed one of them, or a compiled file of an older release was left behind."
+        ))
+        .fix([
+            format!("{} -m pip show {}", installer.python(), both.join(" ")),
+            format!("{} --upgrade --no-build-isolation", installer.install(&both, None)),
+        ])
+        .rank(3);
+    for name in both {
+        if let Some((_, dist)) = installed(seen, &name) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+        entity = entity.package(name);
+    }
+    Some(entity)
+}
+
+/// Python functions: between installed packages it is a mismatch, in the user's own code a mistake of the user's.
+fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let tops = frames(seen.text);
+    let packages: Vec<String> = tops.iter().map(|top| provider(top, seen.context.envs)).collect();
+    let last = packages.last()?;
+    let caller = packages.iter().rev().find(|name| *name != last).unwrap_or(last);
+    let function = seen.word("function")?;
+    let argument =
+        seen.word("argument").map_or(String::new(), |word| format!(" without an argument {word}"));
+    let installer = seen.installer();
+    let mut entity = Entity::new("python-function", function)
+        .meaning(format!(
+            "{caller} calls {function}, which in the installed releases is{argument} not the function it expects: packages of different ages. The frames of the traceback \
+             run through {}.",
+            distinct(&packages).join(", ")
+        ))
+        .fix([
+            format!("{} -m pip check", installer.python()),
+            format!("{} --upgrade", installer.install(&distinct(&packages), None)),
+        ])
+        .rank(2);
+    for name in distinct(&packages) {
+        if let Some((_, dist)) = installed(seen, &name) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+        entity = entity.package(name);
+    }
+    Some(entity)
+}
+
+fn distinct(names: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for name in names {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}

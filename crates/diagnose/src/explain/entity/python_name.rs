@@ -1,0 +1,320 @@
+//! Modules and names that an import or an attribute access does not find.
+
+use super::{Entity, Form, form};
+use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement};
+use crate::rules::Seen;
+use facts::Dist;
+use knowledge::{Version, torch_series};
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("cannot import name '{name}' from partially initialized module '{module}'", circular),
+        form("partially initialized module '{module}' has no attribute '{name}'", circular),
+        form("cannot import name '{name}' from '{module}' (unknown location)", namespace),
+        form("cannot import name '{name}' from '{module}'", name),
+        form("No module named '{module}'", module),
+        form("No module named {module}", module),
+        form("module '{module}' has no attribute '{name}'", attribute),
+        form("Failed to import {module} because of the following error", failed),
+        form("Could not import module '{name}'", could_not),
+    ]
+}
+
+/// The installed package that imports, by the last frame of the traceback that is not of the package itself.
+fn importer(seen: &Seen, package: &str) -> Option<String> {
+    let envs = seen.context.envs;
+    let of = |module: &&str| provider(module, envs);
+    frames(seen.text).iter().rev().map(of).find(|dist| *dist != package)
+}
+
+/// The release of a package that goes with the torch here or in the text, by the table of torch's series.
+fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
+    let here = seen.env().and_then(|env| env.torch.as_ref()).map(|torch| torch.version.clone());
+    let version = here.or_else(|| version_in(seen.text, "torch"))?;
+    let row = torch_series::series(Version::parse(&version)?.minor())?;
+    let constraint = match package {
+        "triton" => format!("=={}.{}.*", row.triton.0, row.triton.1),
+        "torchvision" => row.torchvision.constraint(),
+        "torchaudio" => row.torchaudio.constraint(),
+        _ => return None,
+    };
+    Some((format!("torch {version}"), constraint))
+}
+
+/// The version that a text gives a package: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
+pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    for (at, _) in lower.match_indices(package) {
+        let rest =
+            lower[at + package.len()..].trim_start_matches(['=', ' ', '-', 'v', ':', '(', '\'']);
+        let version: String =
+            rest.chars().take_while(|c| c.is_ascii_alphanumeric() || ".+".contains(*c)).collect();
+        let whole = at == 0
+            || !lower.as_bytes()[at - 1].is_ascii_alphanumeric()
+            || lower[..at].ends_with("py");
+        if whole && version.contains('.') && Version::parse(&version).is_some() {
+            return Some(version.trim_end_matches('.').to_owned());
+        }
+    }
+    None
+}
+
+fn circular(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let module = seen.word("module")?;
+    let top = module.split('.').next()?;
+    Some(
+        Entity::new("python-name", module)
+            .meaning(format!(
+                "Python imports {module} while it is still being imported. Most often a file or folder of yours has the name of the package ({top}.py or \
+                 {top}/) and is imported in its place; the path in brackets is the file that Python took."
+            ))
+            .fix([format!("ls -d {top}.py {top} __pycache__ 2>/dev/null  # in the folder the program starts in; rename it")])
+            .package(provider(module, seen.context.envs))
+            .rank(2),
+    )
+}
+
+/// Python found a folder of that name without an `__init__.py`.
+fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, module) = (seen.word("name")?, seen.word("module")?);
+    let top = module.split('.').next()?;
+    let package = provider(module, seen.context.envs);
+    let mut entity =
+        Entity::new("python-name", format!("{module}.{name}")).package(package.clone()).rank(4);
+    let mut words = format!(
+        "`(unknown location)` means that Python found a folder {module} without an __init__.py, a namespace package: {package}, which has {module}'s own \
+         files, is not installed or lost them, and another package or a folder in the working directory has the name."
+    );
+    for (part, of, what) in PARTS {
+        let of_this = of == top;
+        if let Some((_, dist)) = installed(seen, part).filter(|_| of_this) {
+            entity = entity.evidence(
+                format!("{} {} is installed, which has {what} alone", dist.name, dist.version),
+                dist.path.clone(),
+            );
+            entity = entity.package(part).confirmed(Some(installed(seen, &package).is_none()));
+        }
+        if of_this {
+            words.push_str(&format!(
+                " {part} is another package that installs {what} alone: it does not replace {package}. Either install {package}, or have the program import \
+                 from {what}."
+            ));
+        }
+    }
+    if let Some((_, dist)) = installed(seen, &package) {
+        entity = entity
+            .evidence(format!("{} {} is installed", dist.name, dist.version), dist.path.clone());
+        entity = entity.fix([seen.installer().again(&[&package])]);
+    } else {
+        entity = entity.fix([seen.installer().install(std::slice::from_ref(&package), None)]);
+    }
+    let entity = entity.fix([format!(
+        "ls -d {top}  # a folder of this name where the program starts hides the package"
+    )]);
+    Some(entity.meaning(words))
+}
+
+fn name(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, module) = (seen.word("name")?, seen.word("module")?);
+    mismatch(seen, name, module, "a name that an import asks for")
+}
+
+fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, module) = (seen.word("name")?, seen.word("module")?);
+    // In the user's own code it is a mistake of the user's; between packages it is a mismatch.
+    let package = provider(module, seen.context.envs);
+    importer(seen, &package)?;
+    modules::is_known(module).then_some(())?;
+    mismatch(seen, name, module, "an attribute that another package uses")
+}
+
+/// A name that a module does not have: two releases that do not fit.
+fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity> {
+    let package = provider(module, seen.context.envs);
+    let known = modules::is_known(module) || installed(seen, &package).is_some();
+    let in_packages = frames(seen.text).iter().any(|frame| module.starts_with(frame));
+    (known || in_packages).then_some(())?;
+    let importer = importer(seen, &package);
+    let mut entity =
+        Entity::new("python-name", format!("{module}.{name}")).package(package.clone()).rank(3);
+    let who = importer.as_deref().unwrap_or("the program that imports it");
+    let mut words = format!(
+        "The installed {package} has no {name} in {module}, {what}: {package} and {who} are of different ages. A later {package} moved or removed the name, or an \
+         earlier one does not have it yet."
+    );
+    let here = installed(seen, &package);
+    if let Some((_, dist)) = here {
+        entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+    }
+    if let Some((_, dist)) = importer.as_deref().and_then(|name| installed(seen, name)) {
+        entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+    }
+    let installer = seen.installer();
+    let required = requirement(seen, &package);
+    let fits = required.or_else(|| with_torch(seen, &package));
+    match fits {
+        Some((by, constraint)) => {
+            words.push_str(&format!(" {by} goes with {package}{constraint}."));
+            let evidence = format!("{by} requires {package}{constraint}");
+            entity = entity
+                .evidence(
+                    evidence,
+                    "requirements of the installed packages, and the table of torch's series",
+                )
+                .confirmed(here.and(Some(true)))
+                .fix([installer.install(&[format!("{package}{constraint}")], None)]);
+        }
+        None if package == "triton" => {
+            words.push_str(" Each torch release is built for one Triton release and pins it.");
+            entity = entity.fix([
+                format!("{} -m pip show torch triton", installer.python()),
+                "# install the Triton that this torch requires: torch 2.8 goes with triton 3.4, 2.9 with 3.5, 2.10 and 2.11 with 3.6".into(),
+                installer.install(&["torch".into(), "triton".into()], None),
+            ]);
+        }
+        None => {
+            let newer: Vec<String> = importer.iter().cloned().collect();
+            if newer.is_empty() {
+                words.push_str(" The traceback's last lines name the file that imports it.");
+            } else {
+                entity = entity
+                    .package(newer[0].clone())
+                    .fix([format!("{} --upgrade", installer.install(&newer, None))]);
+            }
+            let version = here.map_or("VERSION".to_owned(), |(_, dist)| dist.version.clone());
+            entity = entity.fix([
+                format!("# or a {package} of the time of {who}, older or newer than {version}:"),
+                format!("{} -m pip index versions {package}", installer.python()),
+                format!("{} -m pip check", installer.python()),
+            ]);
+        }
+    }
+    Some(entity.meaning(words))
+}
+
+/// Modules of Python's own library that a release removed, and what takes their place.
+const REMOVED: [(&str, &str, &str); 4] = [
+    ("distutils", "3.12", "setuptools"),
+    ("imp", "3.12", ""),
+    ("asyncore", "3.12", ""),
+    ("pipes", "3.13", ""),
+];
+
+/// Modules of Python's own library that need a system library when Python is built: another rule's.
+const OWN: [&str; 8] =
+    ["_ctypes", "_lzma", "_bz2", "_sqlite3", "_ssl", "_tkinter", "tkinter", "readline"];
+
+fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let module = seen.word("module")?.trim_end_matches(['.', ',', ':', ';']);
+    let top = module.split('.').next().filter(|top| !top.is_empty())?;
+    if OWN.contains(&top) || !top.chars().next()?.is_ascii_alphabetic() && !top.starts_with('_') {
+        return None;
+    }
+    let installer = seen.installer();
+    let entity = Entity::new("python-module", module);
+    if let Some((_, release, instead)) = REMOVED.iter().find(|(name, ..)| *name == top) {
+        let mut entity = entity
+            .meaning(format!(
+                "Python {release} removed {top} from its own library, and a package still imports it: take a newer release of that package, or an older Python."
+            ))
+            .rank(3);
+        if !instead.is_empty() {
+            entity = entity.fix([installer.install(&[(*instead).to_owned()], None)]);
+        }
+        return Some(entity.fix(["uv venv --python 3.11"]));
+    }
+    let package = provider(module, seen.context.envs);
+    let entity = entity.package(package.clone());
+    match installed(seen, &package) {
+        Some((env, dist)) if module.contains('.') => Some(
+            entity
+                .evidence(format!("{} {}", dist.name, dist.version), dist.path.clone())
+                .meaning(format!(
+                    "{package} {} is installed, and has no module {module}: another release has it, files of the package are missing, or a folder named {top} \
+                     where the program starts hides it.",
+                    dist.version
+                ))
+                .fix([
+                    format!("{} --upgrade", installer.install(std::slice::from_ref(&package), None)),
+                    format!("ls -d {top}"),
+                    format!("firstlight doctor --venv {}", crate::remedy::quote(&env.root)),
+                ])
+                .confirmed(Some(true))
+                .rank(3),
+        ),
+        Some((env, dist)) => Some(
+            entity
+                .evidence(format!("{} {} in {}", dist.name, dist.version, env.root), dist.path.clone())
+                .meaning(format!(
+                    "{package} {} is installed in {}: the Python that ran is another one, or the package's compiled module is missing.",
+                    dist.version, env.root
+                ))
+                .fix([format!("{} -c 'import {top}'", installer.python()), "which -a python python3".into()])
+                .confirmed(Some(false))
+                .rank(3),
+        ),
+        None => {
+            let known = modules::is_known(module);
+            let asked = seen.context.envs.iter().any(|env| env.found_by == "--venv");
+            let mut words = format!("The Python that ran has no package with the module {top}");
+            words.push_str(&match Dist::normalise(top) == package {
+                true => ".".to_owned(),
+                false => format!("; {package} provides it."),
+            });
+            if !known {
+                words.push_str(" If it is a file of your own, start the program from its folder; if it is a package, its name on PyPI may differ from the module's.");
+            }
+            words.push_str(" Where it is installed after all, another environment's Python ran: `python -m pip` installs into the one that runs.");
+            let roots: Vec<String> = seen.context.envs.iter().map(|env| env.root.clone()).collect();
+            let entity = roots.into_iter().fold(entity, |entity, root| entity.evidence(format!("no {package}"), root));
+            Some(
+                entity
+                    .meaning(words)
+                    .fix([installer.install(&[package], None), "which -a python python3".into()])
+                    .confirmed(asked.then_some(true))
+                    .rank(2),
+            )
+        }
+    }
+}
+
+/// transformers wraps the import error of one of its modules.
+fn failed(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let module = seen.word("module")?;
+    let package = provider(module, seen.context.envs);
+    Some(Entity::new("python-module", module).package(package))
+}
+
+/// transformers' lazy imports: the module that holds the class could not be imported.
+fn could_not(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let name = seen.word("name")?;
+    Some(
+        Entity::new("python-name", name)
+            .meaning(format!(
+                "transformers found the class {name} and could not import the module that holds it: a package that this module imports fails. The first exception of \
+                 the traceback names it; packages of another build of torch (torchvision, torchaudio, flash-attn) are the usual ones."
+            ))
+            .fix([format!("{} -c 'import torch, torchvision; import transformers'", seen.installer().python()), "firstlight doctor".into()])
+            .package("transformers")
+            .package("torchvision")
+            .rank(2),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in;
+
+    #[test]
+    fn versions_stand_after_names() {
+        for (text, package, expect) in [
+            ("torch 2.8.0 with triton 3.5.0", "triton", Some("3.5.0")),
+            ("torch==2.8.0+cu128", "torch", Some("2.8.0+cu128")),
+            ("(PyTorch 2.5.1)", "torch", Some("2.5.1")),
+            ("torchvision 0.24.0", "torch", None),
+            ("triton.compiler.compiler", "triton", None),
+        ] {
+            assert_eq!(version_in(text, package).as_deref(), expect, "{text}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Messages of pip and uv: no wheel for this platform, metadata that disagrees, an environment that refuses installs.
+
+use super::{Entity, Form, form};
+use crate::explain::modules::installed;
+use crate::extension::has_source;
+use crate::rules::Seen;
+use facts::Dist;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form(
+            "Distribution '{package} @ *' can't be installed because it doesn't have a source distribution or wheel for the current platform",
+            platform,
+        ),
+        form(
+            "Distribution '{package}*' can't be installed because it doesn't have a source distribution or wheel for the current platform",
+            platform,
+        ),
+        form("doesn't have a source distribution or wheel for the current platform", platform),
+        form("{package} has no wheels with a matching * tag", platform),
+        form("no wheels are available for {package} with a matching", platform),
+        form("{wheel} is not a supported wheel on this platform", wheel),
+        form(
+            "has inconsistent version: expected '{expected}', but metadata has '{metadata}'",
+            inconsistent,
+        ),
+        form(
+            "has inconsistent version: filename has '{expected}', but metadata has '{metadata}'",
+            inconsistent,
+        ),
+        form("inconsistent version: expected '{expected}'", inconsistent),
+        form("has inconsistent name: ", inconsistent),
+        form("Invalid cross-device link", cross_device),
+        form("externally-managed-environment", managed),
+        form("This environment is externally managed", managed),
+        form("The interpreter at * is externally managed", managed),
+        form("No matching distribution found for {package}", none),
+        form(
+            "Could not find a version that satisfies the requirement {package} (from versions: none)",
+            none,
+        ),
+        form("Could not find a version that satisfies the requirement {package}", none),
+        form("Because there is no version of {package} and you require", none),
+        form("Because {package} was not found in the package registry", none),
+        form("Could not build wheels for {package}, which is required", build),
+        form("Could not build wheels for {package}", build),
+        form("Failed building wheel for {package}", build),
+        form("Failed to build '{package}'", build),
+        form(
+            "Failed to build installable wheels for some pyproject.toml based projects ({package})",
+            build,
+        ),
+        form("Hash mismatch for '{package}'", hash),
+        form("THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", hash),
+        form("requires a different Python: {here} not in '{wanted}'", python),
+        form("requires-python value of {wanted}", python),
+        form("ResolutionImpossible: for help visit", conflict),
+        form("we can conclude that your requirements are unsatisfiable", conflict),
+        form("No virtual environment found; run 'uv venv'", no_environment),
+    ]
+}
+
+/// The name and the version of `torch==2.10.0`.
+fn named(word: &str) -> (String, String) {
+    let name = word.split(['=', '<', '>', '!', '~', '[', ';', '@']).next().unwrap_or(word);
+    let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    let version = word[word.find("==").map_or(word.len(), |at| at + 2)..]
+        .trim_end_matches(['.', ',', ':', ')']);
+    (Dist::normalise(name), version.to_owned())
+}
+
+/// Python, processor and C library of the environment that installs here.
+fn here(mut entity: Entity, seen: &Seen) -> Entity {
+    if let Some(env) = seen.env() {
+        if let Some(version) = &env.interpreter.version {
+            entity = entity.evidence(format!("Python {}", version.value), version.source.clone());
+        }
+    }
+    let machine = seen.machine();
+    entity = entity.evidence(machine.platform.to_string(), "uname");
+    if let Some(libc) = &machine.os.libc {
+        entity = entity.evidence(libc.value.clone(), libc.source.clone());
+    }
+    entity
+}
+
+/// `2.27` of `manylinux_2_27_x86_64`, after a mark.
+fn glibc_after(text: &str, mark: &str) -> Vec<(u32, u32)> {
+    text.match_indices(mark)
+        .filter_map(|(at, _)| {
+            let mut parts = text[at + mark.len()..].split('_');
+            let major = parts.next()?.parse().ok()?;
+            let minor: String = parts.next()?.chars().take_while(char::is_ascii_digit).collect();
+            Some((major, minor.parse().ok()?))
+        })
+        .collect()
+}
+
+fn platform(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, version) = named(seen.word("package").unwrap_or("the package"));
+    let text = seen.text;
+    // uv's hint names the platform that it installs for first, and then those of the wheels.
+    let tags = glibc_after(text, "manylinux_");
+    let (own, wheels) =
+        tags.split_first().map_or((None, &[][..]), |(first, rest)| (Some(*first), rest));
+    let told_platform = text.contains("You're on ");
+    let least = wheels.iter().min().copied();
+    let python = text.contains("You're using CPython")
+        || text.contains("ABI tag")
+        || text.contains("matching Python");
+    let mut reason =
+        "the release has no wheel for this Python, this processor or this C library".to_owned();
+    if let (true, Some(own), Some(least)) = (told_platform, own, least) {
+        if own < least {
+            reason = format!(
+                "the C library is too old: this system has glibc {}.{} (or the resolver was told so), and the oldest wheel needs {}.{}",
+                own.0, own.1, least.0, least.1
+            );
+        }
+    } else if python {
+        reason = "no wheel is for this Python: it is newer or older than the release's wheels"
+            .to_owned();
+    }
+    let musl = text.contains("musllinux") && told_platform;
+    if musl {
+        reason.push_str("; Alpine's musl has no wheels of GPU packages, which are built for glibc");
+    }
+    let sdist = match has_source(&name) {
+        true => "",
+        false => " It has no source distribution either.",
+    };
+    let shown = if version.is_empty() { name.clone() } else { format!("{name} {version}") };
+    let entity = Entity::new("resolver", format!("no wheel of {shown}"))
+        .meaning(format!(
+            "{shown} cannot be installed here: {reason}.{sdist} A release that has such a wheel (older for an old glibc, newer for a new Python), another Python, or \
+             a newer system or container image resolves it; for a lock that is made for another machine, name the platform (`uv pip compile \
+             --python-platform`, `tool.uv.required-environments`)."
+        ))
+        .fix([
+            "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned(),
+            format!("python -m pip index versions {name}"),
+            "uv venv --python 3.12".to_owned(),
+            format!("firstlight plan {name}"),
+        ])
+        .package(name)
+        .rank(4);
+    Some(here(entity, seen))
+}
+
+fn wheel(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let file = seen.word("wheel")?.rsplit('/').next()?.to_owned();
+    let stem = file.trim_end_matches(".whl");
+    let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
+    let [platform, abi, python, _] = parts.as_slice() else { return None };
+    let entity = Entity::new("resolver", file.clone())
+        .meaning(format!(
+            "The wheel is for Python {python} with ABI {abi} on {platform}, and the Python that runs pip is another one in one of the three. Take the wheel whose name \
+             has this Python's tag, or make an environment with that Python; an old pip also refuses newer manylinux names."
+        ))
+        .fix([
+            format!("{} -m pip debug --verbose | grep -m5 -A3 'Compatible tags'", seen.installer().python()),
+            format!("{} -m pip install --upgrade pip", seen.installer().python()),
+        ])
+        .package(stem.split('-').next().unwrap_or(stem))
+        .rank(4);
+    Some(here(entity, seen))
+}
+
+fn inconsistent(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let expected = seen.word("expected").unwrap_or("another version");
+    let metadata = seen.word("metadata").unwrap_or("its own");
+    Some(
+        Entity::new("resolver", format!("inconsistent version {expected}"))
+            .meaning(format!(
+                "The file's name says {expected}, and the metadata inside says {metadata}: the publisher renamed the wheel or built it with another version. Nothing on this \
+                 machine is wrong. Take another build of the package (from PyPI or the project's index); pip accepts such a file in some cases, and uv does with \
+                 UV_SKIP_WHEEL_FILENAME_CHECK=1, or with a `dependency-metadata` entry that states the version."
+            ))
+            .fix(["UV_SKIP_WHEEL_FILENAME_CHECK=1 uv pip install ...", "# or another build of the package; report it to the publisher"])
+            .rank(4),
+    )
+}
+
+fn cross_device(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let wheel = seen.text.contains("Guessing wheel URL") || seen.text.contains(".whl");
+    let found = match wheel {
+        true => {
+            " The prebuilt wheel was found and downloaded; only its move failed (`Guessing wheel URL` is printed whether or not there is a wheel)."
+        }
+        false => "",
+    };
+    Some(
+        Entity::new("errno", "EXDEV (18): invalid cross-device link")
+            .meaning(format!(
+                "A file was to be moved by renaming or hard-linked between two file systems, which the kernel refuses: the temporary folder and the cache (or the \
+                 environment) are on different ones.{found} Put both on one file system."
+            ))
+            .fix([
+                "mkdir -p ~/.cache/tmp && export TMPDIR=~/.cache/tmp  # on the cache's file system; then install again",
+                "df -h /tmp ~/.cache  # two file systems",
+                "export UV_LINK_MODE=copy  # for uv's links from its cache into an environment",
+            ])
+            .rank(5),
+    )
+}
+
+fn managed(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let mut entity = Entity::new("resolver", "externally managed environment")
+        .meaning(
+            "The system's package manager owns this Python (PEP 668), and pip refuses to change it. Install into a virtual environment; --break-system-packages can break \
+             tools of the system.",
+        )
+        .fix(["uv venv  # or: python3 -m venv .venv", "source .venv/bin/activate", "uv pip install PACKAGE  # or: python -m pip install PACKAGE"])
+        .rank(4);
+    if let Some(env) = seen.env() {
+        entity =
+            entity.evidence(format!("an environment is at {}", env.root), env.found_by.clone());
+    }
+    Some(entity)
+}
+
+fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, mut version) = named(seen.word("package")?);
+    let text = seen.text;
+    // A word at the end of a pattern ends before its version.
+    if version.is_empty() {
+        let rest = text.split_once(&format!("{name}==")).map_or("", |(_, rest)| rest);
+        version = rest
+            .split(|c: char| !(c.is_ascii_alphanumeric() || ".+".contains(c)))
+            .next()
+            .unwrap_or("")
+            .to_owned();
+    }
+    (!name.is_empty()).then_some(())?;
+    let known = super::super::modules::is_known(&name.replace('-', "_"))
+        || installed(seen, &name).is_some();
+    let local = version.contains('+');
+    let nothing = text.contains("from versions: none)");
+    let mut words = format!(
+        "The index that was asked has no file of {name}{} for this Python, processor and C library.",
+        if version.is_empty() { String::new() } else { format!(" {version}") }
+    );
+    if local {
+        words.push_str(
+            " A version with a label such as +cu128 lies on the project's own index, not on PyPI.",
+        );
+    } else if nothing && !known {
+        words.push_str(" It has no release there at all: the name is misspelt, the package is on another index, or the index cannot be reached.");
+    } else if nothing {
+        words.push_str(" None of its releases fits: the Python is newer than the package's last wheels or older than its first, it is a 32-bit Python, or --index-url names an index without the package.");
+    } else {
+        words.push_str(" The releases in the brackets do fit; the one that is asked for has no wheel for this Python (too new for an old release), or was never published.");
+    }
+    let label = version.split_once('+').map(|(_, label)| label.to_owned());
+    let index = label.filter(|label| label.starts_with("cu") || label == "cpu").map(|label| {
+        format!(
+            "{} --index-url https://download.pytorch.org/whl/{label}",
+            seen.installer().install(&[format!("{name}=={version}")], None)
+        )
+    });
+    let entity = Entity::new("resolver", format!("no distribution of {name}"))
+        .meaning(words)
+        .fix(index)
+        .fix([
+            "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned(),
+            format!("python -m pip index versions {name}"),
+            "uv venv --python 3.12  # a Python that has wheels".to_owned(),
+            format!("firstlight plan {name}"),
+        ])
+        .package(name)
+        .rank(3);
+    Some(here(entity, seen))
+}
+
+fn build(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (name, _) = named(seen.word("package")?);
+    (!name.is_empty()).then_some(())?;
+    let entity = Entity::new("resolver", format!("build of {name}"))
+        .meaning(format!(
+            "No prebuilt wheel of {name} was taken, and compiling it failed. This line is the end of it: the compiler's or setup's own error stands above it in the log, \
+             which `--verbose` shows. A wheel for this torch, CUDA and Python spares the build."
+        ))
+        .fix([
+            format!("{} --verbose 2>&1 | tee build.log", seen.installer().install(std::slice::from_ref(&name), None)),
+            "firstlight explain build.log".to_owned(),
+            format!("firstlight plan {name}  # a combination that has a wheel"),
+        ])
+        .package(name)
+        .rank(1);
+    Some(entity)
+}
+
+fn hash(_: &Seen, _: &'static str) -> Option<Entity> {
+    Some(
+        Entity::new("resolver", "hash mismatch")
+            .meaning(
+                "The downloaded file is not the one whose hash the lock or the requirements file has: the file was replaced at its address (PyTorch's indexes have re-uploaded \
+                 wheels), a mirror or proxy changed it, or the cache is damaged. Lock again only if you trust the new file.",
+            )
+            .fix(["uv cache clean PACKAGE  # pip cache remove PACKAGE", "uv lock --upgrade-package PACKAGE"])
+            .rank(3),
+    )
+}
+
+fn python(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let wanted = seen.word("wanted")?;
+    let entity = Entity::new("resolver", format!("Python {wanted}"))
+        .meaning(format!("The package states that it needs Python {wanted}, and this environment's Python is another. Make an environment with a Python that fits, or take a release that supports this one."))
+        .fix(["uv venv --python 3.12"])
+        .rank(3);
+    Some(here(entity, seen))
+}
+
+fn conflict(_: &Seen, _: &'static str) -> Option<Entity> {
+    Some(
+        Entity::new("resolver", "requirements conflict")
+            .meaning(
+                "The resolver found no set of releases that satisfies every requirement: the lines above name the pair that excludes each other. Loosen a pin, or leave one of \
+                 the two packages out; vllm, sglang and others pin one torch each and need environments of their own.",
+            )
+            .fix(["firstlight plan PACKAGE ...  # names the requirements that cannot all hold"])
+            .rank(1),
+    )
+}
+
+fn no_environment(_: &Seen, _: &'static str) -> Option<Entity> {
+    Some(
+        Entity::new("resolver", "no virtual environment")
+            .meaning("uv installs into a virtual environment, and there is none in this folder or active.")
+            .fix(["uv venv", "source .venv/bin/activate"])
+            .rank(3),
+    )
+}

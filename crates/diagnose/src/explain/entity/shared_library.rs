@@ -1,0 +1,84 @@
+//! Shared libraries that the loader does not find: who needs them here, and which package has them.
+
+use super::{Entity, Form, form};
+use crate::cuda_library;
+use crate::host;
+use crate::rules::Seen;
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("{library}: cannot open shared object file", read),
+        form("Could not load library {library}", read),
+        form("Could not load dynamic library '{library}'", read),
+        form("Library not loaded: {library}", read),
+        form("{library} => not found", read),
+    ]
+}
+
+/// Libraries of the system by the begin of their soname, with the packages of Debian and Red Hat that have them.
+const SYSTEM: [(&str, &str, &str); 20] = [
+    ("libGL.so", "libgl1", "mesa-libGL"),
+    ("libglib-2.0", "libglib2.0-0", "glib2"),
+    ("libgomp", "libgomp1", "libgomp"),
+    ("libnuma", "libnuma1", "numactl-libs"),
+    ("libibverbs", "libibverbs1", "libibverbs"),
+    ("librdmacm", "librdmacm1", "librdmacm"),
+    ("libmlx5", "ibverbs-providers", "libibverbs"),
+    ("libsndfile", "libsndfile1", "libsndfile"),
+    ("libsox", "libsox3", "sox"),
+    ("libavutil", "ffmpeg", "ffmpeg"),
+    ("libavcodec", "ffmpeg", "ffmpeg"),
+    ("libavformat", "ffmpeg", "ffmpeg"),
+    ("libopenblas", "libopenblas0", "openblas"),
+    ("libmpi", "libopenmpi3", "openmpi"),
+    ("libaio", "libaio1", "libaio"),
+    ("libtbb", "libtbb12", "tbb"),
+    ("libxcb", "libxcb1", "libxcb"),
+    ("libSM", "libsm6", "libSM"),
+    ("libXext", "libxext6", "libXext"),
+    ("libpython3", "libpython3-dev", "python3-libs"),
+];
+
+fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let word = seen.word("library")?;
+    let name = word.rsplit(['/', ':']).next().unwrap_or(word).trim_end_matches(['.', ',']);
+    name.contains(".so").then_some(())?;
+    // Libraries of CUDA have rules of their own.
+    if cuda_library::known(name).is_some() || name.starts_with("libcuda.so") {
+        return None;
+    }
+    let mut entity = Entity::new("shared-library", name).rank(2);
+    let mut wanted = false;
+    for env in seen.context.envs {
+        for file in &env.native_files {
+            let Some(elf) = &file.elf else { continue };
+            for needed in elf.needed.iter().filter(|needed| needed.name == name) {
+                wanted = true;
+                let owner = file.dist.clone().unwrap_or_default();
+                let found = needed
+                    .path
+                    .as_ref()
+                    .map_or("the loader finds none".to_owned(), |path| format!("found as {path}"));
+                if entity.evidence.len() < 4 {
+                    entity = entity
+                        .evidence(format!("{} needs it; {found}", file.name()), file.path.clone())
+                        .package(owner);
+                }
+                entity.confirmed_here = Some(needed.path.is_none());
+            }
+        }
+    }
+    let system = SYSTEM.iter().find(|(begin, ..)| name.starts_with(begin));
+    if let Some((_, debian, red_hat)) = system {
+        return Some(
+            entity
+                .meaning(format!("{name} is a library of the system, which no Python package brings: install {debian} (its name on Debian and Ubuntu)."))
+                .fix([host::install_package(seen.machine(), debian, red_hat)]),
+        );
+    }
+    wanted.then(|| {
+        entity.meaning(format!(
+            "The loader finds no {name} in the folders that the file searches, in LD_LIBRARY_PATH or in the system's."
+        )).fix([format!("find / -name '{name}*' 2>/dev/null"), "firstlight doctor".to_owned()])
+    })
+}

@@ -1,0 +1,100 @@
+//! Undefined symbols: the file that lacks one, the package that owns the file, and the library that has it.
+
+use super::{Entity, Form, form};
+use crate::abi::{is_torch_symbol, words};
+use crate::explain::modules::{installed, provider};
+use crate::extension::has_source;
+use crate::rules::Seen;
+use facts::{MissingSymbol, NativeFile};
+
+pub(super) fn forms() -> Vec<Form> {
+    vec![
+        form("{file}: undefined symbol: {symbol}", read),
+        form("undefined symbol: {symbol}", read),
+        form("{file}: cannot open shared object file: undefined symbol", read),
+        form("Symbol not found: {symbol}", read),
+    ]
+}
+
+fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let symbol = seen.word("symbol")?.trim_end_matches(['.', ',', ')']);
+    let path = seen
+        .word("file")
+        .map(|file| file.trim_start_matches("ImportError:").trim_start_matches("OSError:"));
+    let files = || {
+        seen.context
+            .envs
+            .iter()
+            .flat_map(|env| env.native_files.iter().map(move |file| (env, file)))
+    };
+    let lacks = |file: &NativeFile| -> Option<MissingSymbol> {
+        file.elf.as_ref()?.missing_symbols.iter().find(|missing| missing.symbol == symbol).cloned()
+    };
+    let same = |file: &NativeFile| {
+        path.is_some_and(|path| file.path == path || ends_alike(&file.path, path))
+    };
+    let here = files()
+        .find(|(_, file)| same(file))
+        .or_else(|| files().find(|(_, file)| lacks(file).is_some()));
+    let missing = here.and_then(|(_, file)| lacks(file));
+    let in_packages = path
+        .and_then(|path| path.split_once("-packages/"))
+        .map(|(_, rest)| rest.split(['/', '.']).next().unwrap_or(rest));
+    let by_path = in_packages.map(|top| provider(top, seen.context.envs));
+    let owner = here.and_then(|(_, file)| file.dist.clone()).or(by_path)?;
+    let shown = words(symbol, missing.as_ref().and_then(|missing| missing.demangled.as_deref()));
+    let of_torch = is_torch_symbol(symbol);
+    let mut entity = Entity::new("symbol", symbol).package(owner.clone()).rank(2);
+    if let Some((_, file)) = here {
+        entity = entity.evidence(format!("{} belongs to {owner}", file.name()), file.path.clone());
+    }
+    if let Some(missing) = &missing {
+        entity = entity.evidence(
+            format!("no library here exports {shown}"),
+            here.map_or(String::new(), |(_, file)| file.path.clone()),
+        );
+        for instead in &missing.instead {
+            entity = entity.evidence(format!("there is {}", instead.symbol), instead.path.clone());
+        }
+        entity = entity.confirmed(Some(true));
+    } else if here.is_some() {
+        entity = entity.confirmed(Some(false));
+    }
+    for name in [owner.as_str(), "torch"] {
+        if let Some((_, dist)) = installed(seen, name).filter(|_| name == owner || of_torch) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+    }
+    let installer = seen.installer();
+    let why = match of_torch {
+        true => format!(
+            "{owner} was compiled for another release of torch than the one that is installed: {shown} is a function of torch."
+        ),
+        false => format!(
+            "A file of {owner} calls {shown}, and no library that the process loaded has it: it was built for another release of that library."
+        ),
+    };
+    let fix = match (of_torch, has_source(&owner)) {
+        (true, true) => vec![
+            format!(
+                "# the release of {owner} that is built for the installed torch; where none is published, build it here:"
+            ),
+            installer.build(&[&owner]),
+        ],
+        (true, false) => vec![
+            format!(
+                "# {owner} has no source distribution: take its release for this torch, or the torch that its release names"
+            ),
+            format!("{} -m pip index versions {owner}", installer.python()),
+            format!("{} -m pip show {owner} torch", installer.python()),
+        ],
+        (false, _) => vec![installer.again(&[&owner])],
+    };
+    Some(entity.meaning(why).fix(fix))
+}
+
+/// Whether two paths name one file of site-packages, whatever folder the environment is in.
+fn ends_alike(one: &str, other: &str) -> bool {
+    let tail = |path: &str| path.split_once("-packages/").map(|(_, rest)| rest.to_owned());
+    matches!((tail(one), tail(other)), (Some(one), Some(other)) if one == other)
+}

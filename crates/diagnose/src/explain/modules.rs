@@ -1,0 +1,178 @@
+//! Import names and the distributions that provide them.
+
+use crate::rules::{Seen, module_of};
+use crate::torch_build::live_dist;
+use facts::{Dist, PyEnv};
+
+/// Import names whose distribution has another name. Source: top-level names in the RECORD of each wheel, 2026-11-28.
+const PROVIDERS: [(&str, &str); 34] = [
+    ("amp_C", "apex"),
+    ("apex_C", "apex"),
+    ("causal_conv1d_cuda", "causal-conv1d"),
+    ("cuda", "cuda-python"),
+    ("cv2", "opencv-python"),
+    ("cupy", "cupy-cuda12x"),
+    ("dotenv", "python-dotenv"),
+    ("faiss", "faiss-cpu"),
+    ("fla", "flash-linear-attention"),
+    ("flash_attn_2_cuda", "flash-attn"),
+    ("flash_attn_3_cuda", "flash-attn-3"),
+    ("flash_attn_interface", "flash-attn-3"),
+    ("flashinfer", "flashinfer-python"),
+    ("fused_layer_norm_cuda", "apex"),
+    ("google", "protobuf"),
+    ("hydra", "hydra-core"),
+    ("llama_cpp", "llama-cpp-python"),
+    ("modelopt", "nvidia-modelopt"),
+    ("nvidia_smi", "nvidia-ml-py"),
+    ("onnxruntime", "onnxruntime-gpu"),
+    ("OpenGL", "PyOpenGL"),
+    ("pytorch_lightning", "pytorch-lightning"),
+    ("selective_scan_cuda", "mamba-ssm"),
+    ("serial", "pyserial"),
+    ("sgl_kernel", "sgl-kernel"),
+    ("tensorrt_llm", "tensorrt-llm"),
+    ("torch_geometric", "torch-geometric"),
+    ("transformer_engine", "transformer-engine"),
+    ("transformer_engine_torch", "transformer-engine"),
+    ("tvm_ffi", "apache-tvm-ffi"),
+    ("vllm_flash_attn", "vllm"),
+    ("_vllm_fa2_C", "vllm"),
+    ("_vllm_fa3_C", "vllm"),
+    ("whisper", "openai-whisper"),
+];
+
+/// Distributions that install one part of another distribution's import package, and that part.
+pub(super) const PARTS: [(&str, &str, &str); 1] =
+    [("flash-attn-4", "flash_attn", "flash_attn.cute")];
+
+/// The distribution that provides an import name, as PEP 503 normalises names: the installed one, else by the table, else
+/// by its own name.
+pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
+    let top = module.split('.').next().unwrap_or(module);
+    if envs.iter().any(|env| live_dist(env, top).is_some()) {
+        return Dist::normalise(top);
+    }
+    let known = PROVIDERS.iter().find(|(name, _)| *name == top).map(|(_, dist)| *dist);
+    Dist::normalise(known.or_else(|| module_of(top)).unwrap_or(top))
+}
+
+/// Whether a name is one that the tables know as an import name or a distribution of GPU stacks.
+pub(super) fn is_known(module: &str) -> bool {
+    let top = module.split('.').next().unwrap_or(module);
+    let dist = Dist::normalise(top);
+    PROVIDERS.iter().any(|(name, provider)| *name == top || *provider == dist)
+        || module_of(top).is_some()
+        || knowledge::packages::package(&dist).is_some()
+        || STACK.contains(&dist.as_str())
+}
+
+/// Packages of GPU stacks that have no table row of their own.
+const STACK: [&str; 34] = [
+    "accelerate",
+    "auto-gptq",
+    "autoawq",
+    "bitsandbytes",
+    "datasets",
+    "deepspeed",
+    "diffusers",
+    "einops",
+    "gptqmodel",
+    "huggingface-hub",
+    "jax",
+    "lightning",
+    "lmdeploy",
+    "mamba-ssm",
+    "megatron-core",
+    "numba",
+    "numpy",
+    "pandas",
+    "peft",
+    "ray",
+    "safetensors",
+    "scipy",
+    "sentencepiece",
+    "sglang",
+    "tensorflow",
+    "timm",
+    "tokenizers",
+    "torch",
+    "torchao",
+    "torchcodec",
+    "transformers",
+    "triton",
+    "trl",
+    "unsloth",
+];
+
+/// An installed distribution and its environment.
+pub(super) fn installed<'a>(seen: &Seen<'a>, name: &str) -> Option<(&'a PyEnv, &'a Dist)> {
+    seen.context.envs.iter().find_map(|env| Some((env, live_dist(env, name)?)))
+}
+
+/// Packages whose installed files a text names, in its order: the frames of a traceback.
+pub(super) fn frames(text: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for mark in ["site-packages/", "dist-packages/"] {
+        for (at, _) in text.match_indices(mark) {
+            let rest = &text[at + mark.len()..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+            let top = &rest[..end.unwrap_or(rest.len())];
+            let folder = rest[top.len()..].starts_with('/');
+            let module = rest[top.len()..].starts_with('.');
+            let info =
+                rest.split(['/', ' ']).next().is_some_and(|part| part.contains(".dist-info"));
+            if !top.is_empty() && (folder || module) && !info {
+                found.push(top);
+            }
+        }
+    }
+    found
+}
+
+/// The requirement that an installed package puts on another one, in words, with the version it allows.
+pub(super) fn requirement(seen: &Seen, name: &str) -> Option<(String, String)> {
+    let name = Dist::normalise(name);
+    for env in seen.context.envs {
+        let wants = crate::wants::wants(seen.machine(), env);
+        let installed =
+            live_dist(env, &name).and_then(|dist| knowledge::Version::parse(&dist.version));
+        for want in wants.into_iter().filter(|want| want.wanted.name == name) {
+            let unmet =
+                installed.as_ref().is_none_or(|version| want.wanted.allows(version) == Some(false));
+            if unmet {
+                let constraint = want.wanted.constraint();
+                return Some((format!("{} {}", want.dist.name, want.dist.version), constraint));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{frames, provider};
+
+    #[test]
+    fn import_names_lead_to_distributions() {
+        for (module, dist) in [
+            ("flash_attn_2_cuda", "flash-attn"),
+            ("flashinfer.decode", "flashinfer-python"),
+            ("cv2", "opencv-python"),
+            ("PIL.Image", "pillow"),
+            ("yaml", "pyyaml"),
+            ("torch_geometric", "torch-geometric"),
+            ("triton.compiler.compiler", "triton"),
+        ] {
+            assert_eq!(provider(module, &[]), dist, "{module}");
+        }
+    }
+
+    #[test]
+    fn frames_are_the_packages_of_installed_files() {
+        let text = "File \"/v/lib/python3.12/site-packages/mamba_ssm/ops/x.py\", line 3 \
+                    /v/lib/python3.12/site-packages/causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so \
+                    /v/lib/python3.12/site-packages/torch-2.9.0.dist-info/METADATA";
+        assert_eq!(frames(text), ["mamba_ssm", "causal_conv1d_cuda"]);
+    }
+}

@@ -1,0 +1,718 @@
+//! Texts of public reports and other samples of each kind: the first of what is shown has to be the cause.
+
+/// A text and words of the first answer to it: of the rule's id or the entity's name, its meaning and its commands.
+pub(super) struct Sample {
+    pub(super) text: &'static str,
+    pub(super) says: &'static [&'static str],
+}
+
+const fn sample(text: &'static str, says: &'static [&'static str]) -> Sample {
+    Sample { text, says }
+}
+
+/// By row of the third visit's cases and of D9; several samples a row.
+pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
+    (
+        "T01",
+        &[
+            sample(
+                "RuntimeError: flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14). Please install the same version",
+                &["flashinfer-cubin", "one release", "flashinfer-cubin==0.6.14", "uninstall"],
+            ),
+            sample(
+                "flashinfer-jit-cache version (0.5.3+cu129) does not match flashinfer version (0.5.2).",
+                &["flashinfer-jit-cache==0.5.2", "flashinfer-python==0.5.2"],
+            ),
+            sample(
+                "ImportError: vllm-flash-attn version (2.6.1) does not match vllm version (0.7.0)",
+                &["one release", "0.7.0"],
+            ),
+            sample(
+                "sgl-kernel version 0.3.9 does not match sglang version 0.4.1",
+                &["one release", "sgl-kernel"],
+            ),
+            sample(
+                "RuntimeError: nvidia-cutlass-dsl-libs-base version (4.3.0) does not match nvidia-cutlass-dsl version (4.4.1)",
+                &["4.4.1", "one release"],
+            ),
+        ],
+    ),
+    (
+        "T02",
+        &[
+            sample(
+                "ImportError: cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)",
+                &["namespace package", "flash-attn-4", "flash_attn.cute", "install flash-attn"],
+            ),
+            sample(
+                "ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)",
+                &["flash_attn.cute", "install flash-attn"],
+            ),
+            sample(
+                "ImportError: cannot import name 'load_file' from 'safetensors' (unknown location)",
+                &["without an __init__.py", "safetensors"],
+            ),
+            sample(
+                "ImportError: cannot import name 'LLM' from 'vllm' (unknown location)",
+                &["namespace package", "ls -d vllm"],
+            ),
+            sample(
+                "ImportError: cannot import name 'Tensor' from 'torch' (unknown location)",
+                &["namespace package", "torch"],
+            ),
+        ],
+    ),
+    (
+        "T03",
+        &[
+            sample(
+                "torch 2.8.0 with triton 3.5.0\nImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/v/lib/python3.12/site-packages/triton/compiler/compiler.py)",
+                &["triton==3.4", "torch 2.8.0"],
+            ),
+            sample(
+                "ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler'",
+                &["triton", "pins it", "2.8 goes with triton 3.4"],
+            ),
+            sample(
+                "ImportError: cannot import name 'AttrsDescriptor' from 'triton.backends.compiler' (/x/lib/python3.11/site-packages/triton/backends/compiler.py)",
+                &["triton", "each torch release"],
+            ),
+            sample(
+                "ImportError: cannot import name 'AttrsDescriptor' from 'triton.compiler.compiler' while torch==2.5.1 is installed",
+                &["triton==3.1"],
+            ),
+            sample(
+                "ImportError: cannot import name 'JITCallable' from 'triton.runtime.jit'",
+                &["triton"],
+            ),
+        ],
+    ),
+    (
+        "T04",
+        &[
+            sample(
+                "/usr/include/bits/mathcalls.h(79): error: exception specification is incompatible with that of previous function \"cospi\" (declared at line 2601 of /usr/local/cuda/include/crt/math_functions.h)",
+                &["glibc 2.41", "CUDA before 13", "image"],
+            ),
+            sample(
+                "/usr/include/x86_64-linux-gnu/bits/mathcalls.h(83): error: exception specification is incompatible with that of previous function \"sinpif\" (declared at line 1265)",
+                &["glibc 2.41", "container image"],
+            ),
+            sample(
+                "/usr/include/bits/mathcalls.h(206): error: exception specification is incompatible with that of previous function \"rsqrtf\" (declared at line 653 of /usr/local/cuda/include/crt/math_functions.h)",
+                &["glibc 2.42", "CUDA 13.2"],
+            ),
+            sample(
+                "bits/mathcalls.h(206): error: exception specification is incompatible with that of previous function 'rsqrt'",
+                &["glibc 2.42"],
+            ),
+            sample(
+                "/usr/include/bits/mathcalls.h:83:1: error: exception specification in declaration does not match previous declaration\n   83 | __MATHCALL_VEC (cospi,, (_Mdouble_ __x));",
+                &["glibc 2.41"],
+            ),
+        ],
+    ),
+    (
+        "T05",
+        &[
+            sample(
+                "deviceQuery.cpp(139): error: class \"cudaDeviceProp\" has no member \"clockRate\"",
+                &["cudaDeviceProp.clockRate", "CUDA 13 removed", "CUDA 12"],
+            ),
+            sample(
+                "error: 'struct cudaDeviceProp' has no member named 'memoryClockRate'",
+                &["CUDA 13 removed"],
+            ),
+            sample(
+                "x.cu:12:8: error: no member named 'computeMode' in 'cudaDeviceProp'",
+                &["CUDA 13 removed"],
+            ),
+            sample(
+                "error: class \"cudaDeviceProp\" has no member \"kernelExecTimeoutEnabled\"",
+                &["CUDA 13 removed", "cudaDeviceGetAttribute"],
+            ),
+            sample("error: namespace \"cub\" has no member \"Max\"", &["CCCL", "CUDA 13"]),
+            sample(
+                "error: no suitable constructor exists to convert from \"int\" to \"cudaMemLocation\"",
+                &["CUDA 13 changed cudaMemPrefetchAsync"],
+            ),
+            sample("fatal error: nvToolsExt.h: No such file or directory", &["nvtx3/nvToolsExt.h"]),
+            sample(
+                "fatal error: texture_fetch_functions.h: No such file or directory",
+                &["CUDA 12 removed texture"],
+            ),
+            sample("fatal error: cub/cub.cuh: No such file or directory", &["include/cccl"]),
+        ],
+    ),
+    (
+        "T06",
+        &[
+            sample(
+                "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2b85)\nNVRM: installed in this system requires use of the NVIDIA open kernel modules.\nNVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)",
+                &["open-kernel-modules", "-open"],
+            ),
+            sample(
+                "[  12.1] NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
+                &["open-kernel-modules"],
+            ),
+            sample(
+                "[   10.5] NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0xffff:2351)",
+                &["gpu-init-failed"],
+            ),
+            sample("No devices were found", &["gpu-init-failed"]),
+            sample(
+                "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\nNVRM: BAR1 is 0M @ 0x0 (PCI:0000:04:00.0)",
+                &["gpu-bar", "Above 4G"],
+            ),
+            sample(
+                "nvidia 0000:01:00.0: Direct firmware load for nvidia/570.86.10/gsp_tu10x.bin failed with error -2\nNVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x61:0x40:2100)",
+                &["gsp-firmware"],
+            ),
+        ],
+    ),
+    (
+        "T07",
+        &[
+            sample(
+                "NVRM: Xid (PCI:0000:18:00): 74, pid=1234, name=python, NVLink: fatal error detected on link 5(0x10000, 0x0, 0x0)",
+                &["xid", "NVLINK Error", "nvlink --errorcounters"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:9b:00): 95, pid=17, Uncontained: FBHUB. RST: Yes, D-RST: No",
+                &["xid", "Uncontained memory error", "reset the GPU"],
+            ),
+            sample(
+                "[Sun Nov 23 10:11:12 2025] NVRM: Xid (PCI:0000:61:00): 119, pid=1346198, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802702 0x8).",
+                &["xid", "GSP RPC Timeout", "gpu-reset"],
+            ),
+            sample(
+                "kernel: NVRM: Xid (PCI:0000:3b:00): 120, GSP task exception: page fault",
+                &["GSP Error"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:c1:00): 140, pid='<unknown>', name=<unknown>, An uncorrectable ECC error detected (possible firmware handling failure) DRAM:1",
+                &["ECC Unrecovered Error", "gpu-reset"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0019:01:00): 145, RLW_RXPIPE Nonfatal XC1 i0 Link 00 (0x00000004 0x80000000)",
+                &["NVLINK: RLW Error", "NVLink workflow|error counters"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:41:00): 62, 32260(2d58) 00000000 00000000",
+                &["Internal micro-controller halt"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08",
+                &["NVLINK: NETIR"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+                &["states what the errors", "reboot the node", "sudo reboot"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+                &["reset the GPU"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
+                &["drain|take no new work", "gpu-reset"],
+            ),
+            sample(
+                "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)",
+                &["peer-to-peer"],
+            ),
+            sample(
+                "Xid 79: GPU has fallen off the bus",
+                &["xid", "fallen off the bus", "sudo reboot"],
+            ),
+            sample("my server logs Xid 109 CTX SWITCH TIMEOUT", &["Context Switch Timeout"]),
+        ],
+    ),
+    (
+        "T08",
+        &[
+            sample(
+                "NvMapMemAllocInternalTagged: 1075072515 error 12\nNvMapMemHandleAlloc: error 0\nRuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"/opt/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1131, please report a bug to PyTorch.",
+                &["Jetson", "ran out", "swap"],
+            ),
+            sample(
+                "NvMapMemAllocInternalTagged: 1075072515 error 12\nNvMapMemHandleAlloc: error 0",
+                &["Jetson", "ENOMEM"],
+            ),
+            sample("NvMapMemAlloc: error 12\nSegmentation fault", &["Jetson"]),
+            sample(
+                "NvRmMemInitNvmap failed error 12 Cannot allocate memory",
+                &["Jetson|host memory"],
+            ),
+            sample(
+                "ggml_cuda: cudaMalloc failed: out of memory\nNvMapMemAllocInternalTagged: 1075072515 error 12",
+                &["Jetson|memory"],
+            ),
+        ],
+    ),
+    (
+        "T09",
+        &[
+            sample(
+                "RuntimeError: HIP error: invalid device function\nHIP kernel errors might be asynchronously reported",
+                &["AMD", "does not diagnose ROCm"],
+            ),
+            sample(
+                "Configured ROCm binary not found at /v/lib/python3.12/site-packages/bitsandbytes/libbitsandbytes_rocm84.so",
+                &["AMD", "does not diagnose ROCm", "rocm.docs.amd.com"],
+            ),
+            sample(
+                "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.98 GiB",
+                &["AMD"],
+            ),
+            sample(
+                "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: Illegal seek for GPU arch : gfx1036",
+                &["AMD"],
+            ),
+            sample(
+                "Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f. Reason: Page not present or supervisor privilege.\nhipErrorIllegalAddress",
+                &["AMD"],
+            ),
+            sample(
+                "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)",
+                &["Intel"],
+            ),
+            sample("AssertionError: Torch not compiled with XPU enabled", &["Intel"]),
+        ],
+    ),
+    (
+        "T10",
+        &[
+            sample(
+                "error: Distribution `torch==2.10.0 @ registry+https://pypi.org/simple` can't be installed because it doesn't have a source distribution or wheel for the current platform\n\nhint: You're on Linux (`manylinux_2_27_x86_64`), but `torch` (v2.10.0) only has wheels for the following platforms: `manylinux_2_28_aarch64`, `manylinux_2_28_x86_64`",
+                &["torch 2.10.0", "glibc 2.27", "2.28"],
+            ),
+            sample(
+                "error: Distribution `nvidia-cudnn-cu12==9.10.2.21 @ registry+https://pypi.org/simple` can't be installed because it doesn't have a source distribution or wheel for the current platform\n\nhint: You're on macOS (`macosx_15_0_arm64`), but `nvidia-cudnn-cu12` (v9.10.2.21) only has wheels for the following platforms: `manylinux_2_27_x86_64`",
+                &["nvidia-cudnn-cu12", "cannot be installed here"],
+            ),
+            sample(
+                "error: Distribution `vllm==0.11.0 @ registry+https://pypi.org/simple` can't be installed because it doesn't have a source distribution or wheel for the current platform\nhint: You're using CPython 3.14 (`cp314`), but `vllm` (v0.11.0) only has wheels with the following Python ABI tag: `cp38`",
+                &["vllm 0.11.0", "no wheel is for this Python"],
+            ),
+            sample(
+                "ERROR: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl is not a supported wheel on this platform.",
+                &["cp312", "linux_x86_64"],
+            ),
+            sample(
+                "Because xformers==0.0.30 has no wheels with a matching platform tag (e.g., `manylinux_2_39_aarch64`) and you require xformers==0.0.30, we can conclude that your requirements are unsatisfiable.",
+                &["xformers"],
+            ),
+        ],
+    ),
+    (
+        "T11",
+        &[
+            sample(
+                "error: Failed to install: x.whl\n  Caused by: Package metadata version `1.0` has inconsistent version: expected \"1.0+cu130\", but metadata has \"1.0\"",
+                &["publisher", "another build", "UV_SKIP_WHEEL_FILENAME_CHECK|dependency-metadata"],
+            ),
+            sample(
+                "Requested flash-attn from https://x/flash_attn-2.8.3+cu12.whl has inconsistent version: expected '2.8.3+cu12', but metadata has '2.8.3'",
+                &["publisher", "2.8.3+cu12"],
+            ),
+            sample(
+                "Discarding https://x/y.whl: Requested y has inconsistent version: filename has '0.3.0', but metadata has '0.3.0+pt28cu128'",
+                &["publisher"],
+            ),
+            sample(
+                "sgl_kernel has inconsistent version: expected \"0.3.21+cu130\", but metadata has \"0.3.21\"",
+                &["publisher"],
+            ),
+        ],
+    ),
+    (
+        "T12",
+        &[
+            sample(
+                "Guessing wheel URL:  https://github.com/x/flash_attn-2.8.3+cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64.whl\nerror: [Errno 18] Invalid cross-device link: 'flash_attn.whl' -> '/root/.cache/pip/wheels/x'",
+                &["file systems", "wheel was found", "TMPDIR"],
+            ),
+            sample(
+                "OSError: [Errno 18] Invalid cross-device link: '/tmp/a' -> '/data/b'",
+                &["file systems", "TMPDIR"],
+            ),
+            sample(
+                "error: failed to hardlink file: Invalid cross-device link (os error 18)",
+                &["UV_LINK_MODE"],
+            ),
+            sample(
+                "mamba_ssm: Guessing wheel URL:  https://x/mamba_ssm-2.2.6.whl\nInvalid cross-device link",
+                &["file systems"],
+            ),
+            sample("os.rename: [Errno 18] Invalid cross-device link", &["file systems"]),
+        ],
+    ),
+    (
+        "T13",
+        &[
+            sample(
+                "host:1:2 [0] init.cc:426 NCCL WARN Cuda failure 'operation not supported'",
+                &["cudaErrorNotSupported", "vGPU", "hypervisor"],
+            ),
+            sample(
+                "[0] transport/p2p.cc:275 NCCL WARN Cuda failure 801 'operation not supported'",
+                &["vGPU"],
+            ),
+            sample(
+                "misc/cudawrap.cc NCCL WARN Cuda failure 'operation not supported' in function ncclCuMemAlloc",
+                &["vGPU"],
+            ),
+            sample("RuntimeError: CUDA error: operation not supported", &["cudaErrorNotSupported"]),
+            sample(
+                "alloc.h:228 NCCL WARN Cuda failure 'invalid argument'",
+                &["cudaErrorInvalidValue"],
+            ),
+        ],
+    ),
+    (
+        "T14",
+        &[
+            sample(
+                "ImportError: /v/lib/python3.12/site-packages/sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_ib",
+                &["extension-other-torch", "sgl-kernel"],
+            ),
+            sample(
+                "ImportError: /opt/venv/lib/python3.11/site-packages/torchvision/_C.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev",
+                &["torchvision"],
+            ),
+            sample(
+                "ImportError: /v/lib/python3.12/site-packages/deep_ep_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb",
+                &["deep-ep-cpp|deep-ep"],
+            ),
+            sample(
+                "OSError: /v/lib/python3.10/site-packages/fbgemm_gpu/fbgemm_gpu_py.so: undefined symbol: _ZNK3c105Error4whatEv",
+                &["fbgemm-gpu"],
+            ),
+            sample(
+                "ImportError: /v/lib/python3.12/site-packages/cv2.abi3.so: undefined symbol: _ZN2cv3MatC1Ev",
+                &["opencv", "_ZN2cv3MatC1Ev"],
+            ),
+        ],
+    ),
+    (
+        "T15",
+        &[
+            sample(
+                "RuntimeError: No supported CUDA architectures found for major versions [10].",
+                &["no code for this GPU|none of the GPUs", "--attention-backend"],
+            ),
+            sample(
+                "RuntimeError: No supported CUDA architectures found for major versions [9, 10].",
+                &["9, 10", "backend"],
+            ),
+            sample(
+                "ValueError: Unknown CUDA arch (12.1) or GPU not supported",
+                &["12.1", "TORCH_CUDA_ARCH_LIST"],
+            ),
+            sample(
+                "ValueError: The quantization method modelopt_fp4 is not supported for the current GPU. Minimum capability: 100. Current capability: 90.",
+                &["compute capability 10.0"],
+            ),
+            sample(
+                "ValueError(\"type fp8e4nv not supported in this architecture. The supported fp8 dtypes are ('fp8e4b15', 'fp8e5')\")",
+                &["8.9"],
+            ),
+            sample(
+                "ptxas fatal: Instruction 'wgmma.fence' not supported on .target 'sm_90'",
+                &["sm_90a"],
+            ),
+        ],
+    ),
+    (
+        "T16",
+        &[
+            sample(
+                "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging",
+                &["NVML", "CPU build", "no NVIDIA GPU is visible"],
+            ),
+            sample(
+                "  File \"/v/lib/python3.12/site-packages/vllm/config/device.py\", line 60\nRuntimeError: Failed to infer device type",
+                &["NVML", "no NVIDIA GPU is visible"],
+            ),
+            sample("RuntimeError: Device string must not be empty", &["NVML"]),
+            sample(
+                "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA) is available.",
+                &["no NVIDIA GPU is visible"],
+            ),
+        ],
+    ),
+    (
+        "T17",
+        &[
+            sample(
+                "TypeError: causal_conv1d_fwd(): incompatible function arguments. The following argument types are supported:\n    1. (arg0: torch.Tensor)",
+                &["causal-conv1d", "mamba-ssm", "different releases"],
+            ),
+            sample(
+                "ImportError: cannot import name 'GreedySearchDecoderOnlyOutput' from 'transformers.generation' (/v/lib/python3.12/site-packages/transformers/generation/__init__.py)",
+                &["transformers", "different ages"],
+            ),
+            sample(
+                "TypeError: selective_scan_cuda.fwd(): incompatible function arguments.",
+                &["mamba-ssm"],
+            ),
+            sample(
+                "ImportError: cannot import name 'AutoModelForVision2Seq' from 'transformers' (/v/lib/python3.12/site-packages/transformers/__init__.py)",
+                &["transformers", "different ages"],
+            ),
+            sample(
+                "ImportError: cannot import name 'cached_download' from 'huggingface_hub' (/v/lib/python3.10/site-packages/huggingface_hub/__init__.py)",
+                &["huggingface-hub"],
+            ),
+            sample(
+                "  File \"/v/lib/python3.12/site-packages/peft/tuners/x.py\", line 3, in <module>\n  File \"/v/lib/python3.12/site-packages/transformers/y.py\"\nImportError: cannot import name 'EncoderDecoderCache' from 'transformers' (/v/lib/python3.12/site-packages/transformers/__init__.py)",
+                &["peft", "transformers"],
+            ),
+            sample(
+                "RuntimeError: _vllm_fa2_C::varlen_fwd() expected at most 21 argument(s) but received 22 argument(s).",
+                &["vllm", "different releases"],
+            ),
+        ],
+    ),
+    (
+        "T18",
+        &[
+            sample(
+                "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n    PyTorch 2.5.1+cu121 with CUDA 1201 (you have 2.9.0+cu128)",
+                &["xformers", "2.5.1+cu121", "2.9.0+cu128"],
+            ),
+            sample(
+                "ImportError: Numba needs NumPy 2.2 or less. Got NumPy 2.3.",
+                &["numpy<2.3", "numba"],
+            ),
+            sample(
+                "Skipping import of cpp extensions due to incompatible torch version 2.15.0+cu130 for torchao version 0.14.0",
+                &["torchao", "notice"],
+            ),
+            sample(
+                "ImportError: tokenizers>=0.22.0,<=0.23.0 is required for a normal functioning of this module, but found tokenizers==0.19.1.",
+                &["tokenizers>=0.22.0,<=0.23.0"],
+            ),
+            sample(
+                "ImportError: Using `bitsandbytes` 4-bit quantization requires the latest version of bitsandbytes: `pip install -U bitsandbytes`",
+                &["bitsandbytes"],
+            ),
+            sample("ImportError: Numba needs NumPy 2.0 or less. Got NumPy 2.1.", &["numpy<2.1"]),
+        ],
+    ),
+    (
+        "D9 memory",
+        &[
+            sample("CUDA out of memory", &["out-of-memory", "firstlight ps"]),
+            sample("cudaErrorMemoryAllocation", &["out-of-memory"]),
+            sample(
+                "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
+                &["out-of-memory"],
+            ),
+            sample(
+                "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.68 GiB). Based on the available memory, the estimated maximum model length is 54736.",
+                &["KV cache", "--max-model-len"],
+            ),
+            sample(
+                "ValueError: The model's max seq len (40960) is larger than the maximum number of tokens that can be stored in KV cache (17232). Try increasing `gpu_memory_utilization` or decreasing `max_model_len`",
+                &["KV cache", "--gpu-memory-utilization"],
+            ),
+            sample(
+                "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+                &["KV cache"],
+            ),
+            sample(
+                "ValueError: Free memory on device (3.2/23.6 GiB) on startup is less than desired GPU memory utilization (0.9, 21.3 GiB).",
+                &["another process"],
+            ),
+            sample(
+                "[ 1234.5] Out of memory: Killed process 4711 (python3) total-vm:123456kB",
+                &["host memory"],
+            ),
+            sample(
+                "RuntimeError: DataLoader worker (pid(s) 4711, 4712) is killed by signal: Killed.",
+                &["host memory"],
+            ),
+        ],
+    ),
+    (
+        "D9 kernels",
+        &[
+            sample(
+                "RuntimeError: CUDA error: an illegal memory access was encountered",
+                &["cudaErrorIllegalAddress", "compute-sanitizer"],
+            ),
+            sample(
+                "RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call",
+                &["cudaErrorAssert", "CUDA_LAUNCH_BLOCKING"],
+            ),
+            sample("CUDA error: misaligned address", &["cudaErrorMisalignedAddress"]),
+            sample(
+                "RuntimeError: CUDA error: unspecified launch failure",
+                &["cudaErrorLaunchFailure"],
+            ),
+            sample("CUDA_ERROR_ILLEGAL_ADDRESS", &["cudaErrorIllegalAddress"]),
+            sample(
+                "RuntimeError: CUDA error: too many resources requested for launch",
+                &["registers or shared memory"],
+            ),
+            sample("CUDA error 700 at foo.cu:12", &["cudaErrorIllegalAddress"]),
+            sample("RuntimeError: CUDA error: uncorrectable ECC error encountered", &["hardware"]),
+        ],
+    ),
+    (
+        "D9 libraries",
+        &[
+            sample(
+                "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2",
+                &["NCCL", "NCCL_DEBUG=INFO"],
+            ),
+            sample(
+                "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.3",
+                &["CUDA call failed inside NCCL"],
+            ),
+            sample("ncclInternalError: Internal check failed.", &["NCCL"]),
+            sample("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", &["cuDNN"]),
+            sample("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", &["cuDNN"]),
+            sample(
+                "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+                &["LD_LIBRARY_PATH"],
+            ),
+            sample(
+                "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+                &["cuBLAS"],
+            ),
+            sample(
+                "RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling cublasGemmStridedBatchedEx",
+                &["LD_LIBRARY_PATH"],
+            ),
+        ],
+    ),
+    (
+        "D9 modules and commands",
+        &[
+            sample("ModuleNotFoundError: No module named 'torch'", &["install torch"]),
+            sample("ModuleNotFoundError: No module named 'flash_attn_2_cuda'", &["flash-attn"]),
+            sample("ModuleNotFoundError: No module named 'sgl_kernel'", &["sgl-kernel"]),
+            sample("/usr/bin/python3: No module named vllm", &["install vllm"]),
+            sample("ModuleNotFoundError: No module named 'distutils'", &["3.12", "setuptools"]),
+            sample("ModuleNotFoundError: No module named 'cv2'", &["opencv-python"]),
+            sample("bash: nvcc: command not found", &["CUDA toolkit"]),
+            sample("zsh: command not found: uv", &["uv"]),
+            sample("/bin/sh: 1: ninja: not found", &["ninja"]),
+            sample("bash: vllm: command not found", &["vllm"]),
+        ],
+    ),
+    (
+        "D9 installers",
+        &[
+            sample(
+                "error: externally-managed-environment\n\n× This environment is externally managed",
+                &["PEP 668", "venv"],
+            ),
+            sample(
+                "error: The interpreter at /usr is externally managed, and indicates the following:",
+                &["PEP 668"],
+            ),
+            sample(
+                "ERROR: Could not build wheels for flash-attn, which is required to install pyproject.toml-based projects",
+                &["flash-attn", "firstlight plan flash-attn"],
+            ),
+            sample("  ERROR: Failed building wheel for causal-conv1d", &["causal-conv1d"]),
+            sample("ERROR: No matching distribution found for torch==2.1.0", &["torch", "Python"]),
+            sample("ERROR: No matching distribution found for xformers==0.0.22", &["xformers"]),
+            sample(
+                "ERROR: Could not find a version that satisfies the requirement torhc (from versions: none)",
+                &["misspelt"],
+            ),
+            sample(
+                "ERROR: No matching distribution found for torch==2.9.0+cu128",
+                &["download.pytorch.org/whl/cu128"],
+            ),
+        ],
+    ),
+    (
+        "D9 network",
+        &[
+            sample(
+                "OSError: You are trying to access a gated repo.\nMake sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n401 Client Error. (Request ID: Root=1-abc)",
+                &["gated", "hf auth login"],
+            ),
+            sample(
+                "huggingface_hub.errors.HfHubHTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/api/models/x/y",
+                &["401", "token"],
+            ),
+            sample(
+                "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://huggingface.co/google/gemma-2b/resolve/main/config.json",
+                &["403", "access"],
+            ),
+            sample("urllib.error.HTTPError: HTTP Error 404: Not Found", &["404"]),
+            sample(
+                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+                &["cache", "HF_HUB_OFFLINE"],
+            ),
+            sample("socket.gaierror: [Errno -2] Name or service not known", &["DNS"]),
+            sample("curl: (6) Could not resolve host: pypi.org", &["pypi.org", "DNS"]),
+            sample(
+                "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate chain')))",
+                &["certificate"],
+            ),
+            sample(
+                "requests.exceptions.ProxyError: HTTPSConnectionPool: Cannot connect to proxy.",
+                &["proxy"],
+            ),
+            sample(
+                "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out. (read timeout=15)",
+                &["pypi.org", "in time"],
+            ),
+            sample(
+                "429 Client Error: Too Many Requests for url: https://huggingface.co/x",
+                &["429"],
+            ),
+        ],
+    ),
+    (
+        "D9 system",
+        &[
+            sample("OSError: [Errno 28] No space left on device", &["ENOSPC", "df -h"]),
+            sample("tee: /root/log: No space left on device", &["ENOSPC"]),
+            sample(
+                "PermissionError: [Errno 13] Permission denied: '/usr/lib/python3/dist-packages/numpy'",
+                &["EACCES", "venv"],
+            ),
+            sample("OSError: [Errno 24] Too many open files", &["EMFILE", "ulimit"]),
+            sample("OSError: [Errno 122] Disk quota exceeded", &["quota"]),
+            sample("OSError: [Errno 98] Address already in use", &["EADDRINUSE", "port"]),
+        ],
+    ),
+    (
+        "D9 models",
+        &[
+            sample(
+                "ValueError: The checkpoint you are trying to load has model type `qwen3_next` but Transformers does not recognize this architecture. This could be because of an issue with the checkpoint, or because your version of Transformers is out of date.",
+                &["qwen3_next", "transformers --upgrade"],
+            ),
+            sample(
+                "ValueError: The checkpoint you are trying to load has model type `gpt_oss` but Transformers does not recognize this architecture.",
+                &["gpt_oss"],
+            ),
+            sample(
+                "ValueError: Model architectures ['Qwen3NextForCausalLM'] are not supported for now. Supported architectures: dict_keys(['AquilaModel'])",
+                &["Qwen3NextForCausalLM", "vllm"],
+            ),
+            sample(
+                "llama_model_load: error loading model: unknown model architecture: 'gemma3n'",
+                &["gemma3n"],
+            ),
+            sample(
+                "ImportError: libsndfile.so.1: cannot open shared object file: No such file or directory",
+                &["libsndfile1"],
+            ),
+            sample(
+                "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+                &["libgl1"],
+            ),
+        ],
+    ),
+];
