@@ -74,6 +74,13 @@ fn weather() -> tempfile::TempDir {
 }
 
 #[test]
+fn openais_client_calls_tools() {
+    let folder = weather();
+    let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
+    run_python("tools_client.py", &client::Server::start(folder.path(), &arguments));
+}
+
+#[test]
 fn responses_are_what_openais_client_reads() {
     let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();

@@ -118,7 +118,15 @@ fn calls_in_every_format_are_parsed_and_can_be_required() {
         ),
         (
             "openai",
-            &["<|call|>", "<|return|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"],
+            &[
+                "<|call|>",
+                "<|return|>",
+                "<|channel|>",
+                "<|message|>",
+                "<|constrain|>",
+                "<|start|>",
+                "<|end|>",
+            ],
             format!(
                 "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{arguments}"
             ),
