@@ -21,6 +21,7 @@ mod parity;
 mod plan;
 mod processes;
 mod summary;
+mod table;
 mod together;
 
 pub use apply::apply;

@@ -76,7 +76,9 @@ fn doubtful_times_are_in_the_summary_and_their_shares_are_not_shown() {
             summary.contains("[in doubt](#bench)") && summary.contains("moved by"),
             "{summary}"
         );
-        assert!(summary.contains("Time again on a quiet machine: `firstlight check"), "{summary}");
+        let page = report::html(&sample.run());
+        let step = "Time again on a quiet machine: <code>firstlight check";
+        assert!(page.contains(step), "{page}");
         let of_ceiling = |row: &&facts::BenchRow| row.against == Some(ceiling);
         let hidden = sample.bench.rows.iter().filter(of_ceiling).count();
         let shown = section(&text, "Speed").matches("in doubt: its ceiling moved").count();

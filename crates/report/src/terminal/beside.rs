@@ -1,11 +1,10 @@
 //! Native and Python kernels side by side: a line for each call, a column for each kernel.
 
 use super::Style;
-use super::layout::{Column, cell, paragraph, plain, render, table};
+use super::layout::{Cell, Column, cell, paragraph, plain, render, table};
 use crate::counts::status;
 use crate::format;
 use crate::installed::installed;
-use comfy_table::Cell;
 use facts::{ParityRow, Status};
 
 /// Heads of the columns: names would not fit, so a legend has them.

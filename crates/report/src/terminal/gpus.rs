@@ -17,7 +17,7 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     }
     let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
     for some in gpus.chunks(beside) {
-        let mut columns = vec![Column::wrapped("gpus side by side")];
+        let mut columns = vec![Column::word("gpus side by side")];
         columns.extend(some.iter().map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));
         let mut table = table(style, &columns);
         for row in rows(some) {

@@ -3,16 +3,12 @@
 use super::Style;
 use crate::document::Tone;
 use crate::escape;
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table,
-    TableComponent, Width, presets,
-};
+use comfy_table::{ColumnConstraint, ContentArrangement, Width, presets};
+
+pub(super) use super::table::{Cell, Column, cell, plain, render, table};
 
 /// The narrowest line that still reads as a table.
-const NARROWEST: usize = 40;
-
-/// The width that every table is made for.
-const USUAL: usize = 80;
+pub(super) const NARROWEST: usize = 40;
 
 /// Words in the colour of their meaning.
 pub(super) fn paint(style: Style, tone: Tone, words: &str) -> String {
@@ -26,75 +22,15 @@ pub(super) fn paint(style: Style, tone: Tone, words: &str) -> String {
     if style.color { format!("\u{1b}[{code}m{words}\u{1b}[0m") } else { words }
 }
 
-/// A cell in the colour of its meaning.
-pub(super) fn cell(tone: Tone, words: &str) -> Cell {
-    let cell = Cell::new(escape::terminal(words));
-    match tone {
-        Tone::Good => cell.fg(Color::Green),
-        Tone::Bad => cell.fg(Color::Red).add_attribute(Attribute::Bold),
-        Tone::Warn => cell.fg(Color::Yellow),
-        Tone::Plain => cell,
-    }
-}
-
-/// A cell without a colour.
-pub(super) fn plain(words: impl AsRef<str>) -> Cell {
-    Cell::new(escape::terminal(words.as_ref()))
-}
-
-/// A column of a table.
-pub(super) struct Column {
-    head: String,
-    right: bool,
-    wraps: bool,
-}
-
-impl Column {
-    /// A column of words that keeps its width.
-    pub(super) fn word(head: impl Into<String>) -> Self {
-        Self { head: head.into(), right: false, wraps: false }
-    }
-
-    /// A column of words that gives way when the line is too long.
-    pub(super) fn wrapped(head: impl Into<String>) -> Self {
-        Self { head: head.into(), right: false, wraps: true }
-    }
-
-    /// A column of numbers, which are never broken.
-    pub(super) fn number(head: impl Into<String>) -> Self {
-        Self { head: head.into(), right: true, wraps: false }
-    }
-}
-
-/// A table with a rule under its heads.
-pub(super) fn table(style: Style, columns: &[Column]) -> Table {
-    let mut table = bare(style);
-    table
-        .set_style(TableComponent::HeaderLines, '─')
-        .set_style(TableComponent::MiddleHeaderIntersections, ' ');
-    table.set_header(
-        columns.iter().map(|column| Cell::new(&column.head).add_attribute(Attribute::Bold)),
-    );
-    for (i, wanted) in columns.iter().enumerate() {
-        if let Some(column) = table.column_mut(i) {
-            column.set_padding((0, 1));
-            if wanted.right {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            // Numbers stay whole on any usual terminal; a narrower one has to break them.
-            if !wanted.wraps && style.width >= USUAL {
-                column.set_constraint(ColumnConstraint::ContentWidth);
-            }
-        }
-    }
-    table
+fn bare_cell(words: &str) -> comfy_table::Cell {
+    comfy_table::Cell::new(escape::terminal(words))
 }
 
 /// Sentences behind a status word each.
 pub(super) fn tagged(style: Style, items: Vec<(Cell, String)>) -> String {
     let mut table = bare(style);
     for (tag, words) in items {
-        table.add_row(vec![tag, plain(words)]);
+        table.add_row(vec![tag.coloured(), bare_cell(&words)]);
     }
     for (i, padding) in [(0, 2), (0, 0)].into_iter().enumerate() {
         if let Some(column) = table.column_mut(i) {
@@ -104,11 +40,11 @@ pub(super) fn tagged(style: Style, items: Vec<(Cell, String)>) -> String {
     if let Some(column) = table.column_mut(0) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
-    render(&table)
+    lines(&table)
 }
 
-fn bare(style: Style) -> Table {
-    let mut table = Table::new();
+fn bare(style: Style) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
     let width = u16::try_from(style.width.max(NARROWEST)).unwrap_or(u16::MAX);
     table
         .load_preset(presets::NOTHING)
@@ -124,7 +60,7 @@ fn bare(style: Style) -> Table {
 }
 
 /// A table as text whose lines end where their words do.
-pub(super) fn render(table: &Table) -> String {
+fn lines(table: &comfy_table::Table) -> String {
     let mut out = String::new();
     for line in table.to_string().lines() {
         out.push_str(line.trim_end());
@@ -140,7 +76,7 @@ pub(super) fn fields(style: Style, rows: &[(String, String)]) -> String {
     }
     let mut table = bare(style);
     for (name, value) in rows {
-        table.add_row(vec![plain(name), plain(value)]);
+        table.add_row(vec![bare_cell(name), bare_cell(value)]);
     }
     let longest = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(10);
     if let Some(column) = table.column_mut(0) {
@@ -150,15 +86,15 @@ pub(super) fn fields(style: Style, rows: &[(String, String)]) -> String {
     if let Some(column) = table.column_mut(1) {
         column.set_padding((0, 0));
     }
-    render(&table)
+    lines(&table)
 }
 
 /// A sentence wrapped to the width.
 pub fn paragraph(style: Style, words: &str) -> String {
     let mut table = bare(style);
-    table.add_row(vec![plain(words)]);
+    table.add_row(vec![bare_cell(words)]);
     if let Some(column) = table.column_mut(0) {
         column.set_padding((0, 0));
     }
-    render(&table)
+    lines(&table)
 }

@@ -1,8 +1,7 @@
 use super::Style;
-use super::layout::{Column, cell, fields, paragraph, plain, render, table};
+use super::layout::{Cell, Column, cell, fields, paragraph, plain, render, table};
 use crate::format;
 use crate::sections::kernel_status;
-use comfy_table::Cell;
 use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
 
 /// A model's layers, the kernels they need with what is missing, and its memory.

@@ -1,13 +1,12 @@
 use super::Style;
 use super::beside::beside;
-use super::layout::{Column, cell, paragraph, plain, render, table, tagged};
+use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
 use crate::counts::{
     Counts, Group, LeftOut, by_reason, count_columns, groups, left_out, not_passed, ops, status,
 };
 use crate::document::Tone;
 use crate::format;
 use crate::installed::{Installed, installed, own, sentence};
-use comfy_table::Cell;
 use facts::{BackendKind, ParityReport, ParityRow, Status};
 
 /// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row that ran, by op and kernel.
