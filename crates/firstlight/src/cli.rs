@@ -4,6 +4,7 @@ mod bench_fabric;
 mod bench_model;
 mod check;
 mod help;
+mod mcp;
 mod model;
 mod number;
 mod ops;
@@ -16,6 +17,7 @@ mod states;
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
+pub(crate) use mcp::Mcp;
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Stages, Synth,
     WeightType,
@@ -85,6 +87,10 @@ pub(crate) enum Command {
     Op(Op),
     /// Time the kernels that pass, against this machine's own ceilings.
     Bench(Box<Bench>),
+    /// Serve doctor, explain, plan, fit, verify and report to an agent, by the Model Context Protocol.
+    ///
+    /// Speaks over standard input and output; an agent's client starts it. Every tool only reads, unless --allow-changes is given.
+    Mcp(Mcp),
     /// Say whether a model fits in memory here, in bytes.
     Fit(Fit),
     /// Write a model with random weights, for tests and benchmarks.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// The commands by what people want of them. Every command that is shown stands here once.
 const GROUPS: &[(&str, &[&str])] = &[
     ("First contact", &["check", "doctor"]),
-    ("Understand and mend", &["explain", "matrix", "ps"]),
+    ("Understand and mend", &["explain", "matrix", "ps", "mcp"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench", "op"]),
     ("Models", &["run", "chat", "serve", "fit", "logits", "synth", "convert", "quantize"]),
@@ -44,6 +44,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "matrix",
         &["firstlight matrix", "firstlight matrix --machine v100", "firstlight matrix --gpu 8.0"],
     ),
+    ("mcp", &["firstlight mcp", "firstlight mcp --allow-changes"]),
     ("ps", &["firstlight ps", "firstlight ps --stop 4711"]),
     (
         "plan",
