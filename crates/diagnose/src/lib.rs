@@ -29,6 +29,8 @@ mod oom;
 mod remedy;
 mod requirement;
 mod rules;
+#[cfg(test)]
+mod rules_tests;
 mod seen;
 mod suggest;
 #[cfg(test)]

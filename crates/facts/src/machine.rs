@@ -24,6 +24,9 @@ pub struct Machine {
     pub driver: Option<Driver>,
     /// Every CUDA toolkit found.
     pub toolkits: Vec<CudaToolkit>,
+    /// Host compilers on PATH, by name: `gcc`, `g++`, `cc`, `c++`, `clang`, `clang++`; `None` where PATH is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compilers: Option<Fact<Vec<String>>>,
     /// NVRTC, cuBLASLt, cuDNN and NCCL libraries found on the system and in environments.
     pub libraries: Vec<AcceleratorLibrary>,
     /// Container or virtual machine; `None` when neither was recognised.
@@ -61,6 +64,7 @@ impl Machine {
             gpus: Vec::new(),
             driver: None,
             toolkits: Vec::new(),
+            compilers: None,
             libraries: Vec::new(),
             virtualisation: None,
             gpu_processes: Vec::new(),

@@ -5,6 +5,7 @@ mod bench_model;
 mod check;
 mod foreign;
 mod help;
+mod mcp;
 mod model;
 mod number;
 mod ops;
@@ -18,6 +19,7 @@ pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
 pub(crate) use foreign::as_typed;
+pub(crate) use mcp::Mcp;
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, ModelCommand, ModelFiles, Named, NarrowWeights, Quantize, Run,
     Split, Stages, Synth, WeightType,
@@ -88,6 +90,10 @@ pub(crate) enum Command {
     Op(Op),
     /// Time the kernels that pass, against this machine's own ceilings.
     Bench(Box<Bench>),
+    /// Serve doctor, explain, plan, fit, verify and report to an agent, by the Model Context Protocol.
+    ///
+    /// Speaks over standard input and output; an agent's client starts it. Every tool only reads, unless --allow-changes is given.
+    Mcp(Mcp),
     /// Say whether a model fits in memory here, in bytes.
     Fit(Fit),
     /// Write a checkpoint: quantize, convert or synth; or its logits.

@@ -16,6 +16,7 @@ mod fit;
 mod logits;
 mod man;
 mod matrix;
+mod mcp;
 mod op;
 mod plan;
 mod ps;
@@ -68,6 +69,7 @@ fn dispatch(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
         Command::Check(arguments) => check::run(arguments, output),
         Command::Doctor(arguments) => doctor::run(arguments, output),
         Command::Explain(arguments) => explain::run(arguments, output),
+        Command::Mcp(arguments) => mcp::run_server(arguments),
         Command::Matrix(arguments) => matrix::run(arguments, output),
         Command::Plan(arguments) => plan::run(arguments, output),
         Command::Ps(arguments) => ps::run(arguments, output),

@@ -66,6 +66,13 @@ fn unknown_text_is_an_empty_list_and_shows_the_nearest() {
     assert_eq!(unknown["matches"].as_array().unwrap().len(), 0, "{unknown}");
     let (shown, _) = expect(folder.path(), &["explain", text], 1);
     assert!(shown.starts_with("No rule knows this text"), "{shown}");
+    // A miss names the rules that share rare words with it.
+    let text =
+        "torchvision: the operators of torchvision were not registered by any operator library";
+    let missed = json(folder.path(), &["explain", text], 1);
+    assert_eq!(missed["similar"][0]["rule"], "torch-pairs", "{missed}");
+    let (shown, _) = expect(folder.path(), &["explain", text], 1);
+    assert!(shown.contains("most similar") && shown.contains("torch-pairs"), "{shown}");
     // An empty file is a text that no rule knows.
     std::fs::write(folder.path().join("empty"), "").unwrap();
     assert_eq!(
@@ -91,11 +98,60 @@ fn a_healthy_environment_gets_no_remedy_for_somebody_elses_error() {
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("This machine does not have this problem"), "{shown}");
     assert!(words.contains("Your files do not show this: torch 2.9.0+cpu"), "{shown}");
-    assert!(!shown.contains("pip install"), "{shown}");
+    // The person who looks at another machine's log wants the usual commands, which name no environment of this one.
+    assert!(words.contains("The usual commands on the machine that printed it"), "{shown}");
+    assert!(!shown.contains(&format!("{}/bin/python -m pip install", venv.display())), "{shown}");
+    assert!(!found["fix_elsewhere"].as_array().unwrap().is_empty(), "{explained}");
     // Asked for by its name, the rule says what it would do.
     let by_name = ["explain", "torch-pairs", "--venv", venv.to_str().unwrap()];
     let (shown, _) = expect(folder.path(), &by_name, 0);
     assert!(shown.contains("Where it is found:"), "{shown}");
+}
+
+#[test]
+fn entities_are_resolved_in_the_named_environment() {
+    let folder = tempdir().unwrap();
+    let venv = environment(
+        folder.path(),
+        &[
+            ("flash_attn_4", "4.0.0"),
+            ("flashinfer_python", "0.6.14"),
+            ("flashinfer_cubin", "0.6.13"),
+        ],
+    );
+    let venv = venv.to_str().unwrap();
+    let text =
+        "ImportError: cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)";
+    let explained = json(folder.path(), &["explain", text, "--venv", venv], 0);
+    let entity = &explained["entities"][0];
+    assert_eq!(entity["confirmed_here"], true, "{explained}");
+    assert!(entity["evidence"].to_string().contains("flash_attn_4 4.0.0"), "{explained}");
+    assert!(entity["fix"].to_string().contains("flash-attn"), "{explained}");
+    let text = "flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14)";
+    let explained = json(folder.path(), &["explain", text, "--venv", venv], 0);
+    let entity = &explained["entities"][0];
+    assert_eq!(entity["confirmed_here"], true, "{explained}");
+    assert!(entity["fix"].to_string().contains("flashinfer-cubin==0.6.14"), "{explained}");
+    let (shown, _) = expect(folder.path(), &["explain", text, "--venv", venv], 0);
+    assert!(shown.contains("The files here agree"), "{shown}");
+}
+
+#[test]
+fn text_is_wrapped_to_the_width() {
+    let folder = tempdir().unwrap();
+    for width in [60, 80] {
+        let mut run = command(
+            folder.path(),
+            &["explain", "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus"],
+        );
+        let output = run.env("COLUMNS", width.to_string()).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        // Commands are indented and stay whole; links have no blanks.
+        let prose = shown.lines().filter(|line| !line.starts_with("  ") && line.contains(' '));
+        let widest = prose.map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{widest:?} of {width}:\n{shown}");
+        assert!(shown.contains("fallen off the bus"), "{shown}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "kernel_log", reads: "dmesg, only where an NVIDIA driver is", run: kernel_log::run },
     Probe { name: "tegra", reads: "/proc/device-tree and /etc/nv_tegra_release (Jetson)", run: tegra::run },
     Probe { name: "apple_gpu", reads: "system_profiler SPDisplaysDataType on macOS", run: apple_gpu::run },
-    Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h", run: toolkits::run },
+    Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h; host compilers on PATH, CC, CXX", run: toolkits::run },
     Probe { name: "libraries", reads: "NVRTC, cuBLASLt, cuDNN and NCCL files where the loader and toolkits have them", run: libraries::run },
     Probe { name: "virtualisation", reads: "container marks, control groups, DMI, the hypervisor flag, WSL", run: virtualisation::run },
     Probe { name: "access", reads: "/sys/bus/pci, /dev/nvidia*, /lib/modules, Secure Boot's variable, the mount of /dev/shm, MIG partitions (by nvidia-smi -L where one is named), CUDA_VISIBLE_DEVICES", run: access::run },

@@ -397,3 +397,64 @@ fn words_of_a_container_are_not_refuted_outside_of_it() {
     let fix = &explain(podman, &machines::a10(), &[])[0].fix;
     assert!(fix.iter().any(|line| line.contains("nvidia-ctk cdi generate")), "{fix:?}");
 }
+
+/// The packages of a text lead to what the doctor found about them, and no other findings are added.
+#[test]
+fn findings_about_named_packages_are_added() {
+    let envs = [env("/v")
+        .dist("numba", "0.61.0")
+        .installer("numba", "pip")
+        .requires("numba", "numpy<2.3,>=1.24")
+        .dist("numpy", "2.3.1")
+        .installer("numpy", "pip")
+        .build()];
+    let machine = machines::x86();
+    let findings = crate::run(&machine, &envs);
+    let about_numba = |finding: &&Finding| finding.title.contains("numba");
+    assert!(findings.iter().any(|finding| about_numba(&finding)), "{findings:#?}");
+    let text = "ImportError: Numba needs NumPy 2.2 or less. Got NumPy 2.3.";
+    let found = explain_text(text, &machine, &envs, &findings);
+    assert!(found.findings.iter().any(|finding| about_numba(&finding)), "{found:#?}");
+    let other = explain_text("KeyError: 'lm_head.weight'", &machine, &envs, &findings);
+    assert!(!other.answers(), "{other:#?}");
+}
+
+/// The named environment says which release is required and which package owns a file.
+#[test]
+fn entities_are_resolved_with_the_environment() {
+    let machine = machines::a10();
+    let triton = [env("/v")
+        .torch("2.8.0+cu128", Some("12.8"))
+        .requires("torch", "triton==3.4.0; platform_system == \"Linux\"")
+        .dist("triton", "3.5.0")
+        .build()];
+    let text = "ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler'";
+    let found = explain_text(text, &machine, &triton, &[]);
+    let entity = &found.entities[0];
+    assert_eq!(entity.confirmed_here, Some(true), "{entity:#?}");
+    assert!(entity.fix[0].contains("triton==3.4.0"), "{entity:#?}");
+    assert!(entity.evidence.iter().any(|seen| seen.what == "triton 3.5.0"), "{entity:#?}");
+
+    let symbol = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_ib";
+    let kernel = [env("/v")
+        .torch("2.9.1+cu128", Some("12.8"))
+        .dist("sgl-kernel", "0.3.20")
+        .misses(
+            "sgl-kernel",
+            "sgl_kernel/common_ops.abi3.so",
+            symbol,
+            "torch/lib/libc10_cuda.so",
+            "",
+        )
+        .build()];
+    let text = format!(
+        "ImportError: /v/lib/python3.12/site-packages/sgl_kernel/common_ops.abi3.so: undefined symbol: {symbol}"
+    );
+    let found = explain_text(&text, &machine, &kernel, &[]);
+    let fix: Vec<&String> = found.matches.iter().flat_map(|found| &found.fix).collect();
+    assert!(fix.iter().any(|line| line.contains("sgl-kernel")), "{fix:?}");
+    assert!(
+        fix.iter().all(|line| !line.contains("flash-attn") && !line.contains("--no-binary")),
+        "{fix:?}"
+    );
+}

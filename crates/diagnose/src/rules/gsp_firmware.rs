@@ -22,8 +22,8 @@ Install the driver's firmware package of the same release, make the initial file
     ],
     texts: &[
         Text {
-            pattern: "Direct firmware load for nvidia/",
-            sample: "nvidia 0000:01:00.0: Direct firmware load for nvidia/580.65.06/gsp_ga10x.bin failed with error -2",
+            pattern: "RmFetchGspRmImages: No firmware image found",
+            sample: "NVRM: GPU 0000:01:00.0: RmFetchGspRmImages: No firmware image found",
         },
     ],
     remedy: |seen| commands(seen.machine()),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// The commands by what people want of them. Every command that is shown stands here once.
 const GROUPS: &[(&str, &[&str])] = &[
     ("First contact", &["check", "doctor"]),
-    ("Diagnose", &["explain", "matrix", "ps"]),
+    ("Diagnose", &["explain", "matrix", "ps", "mcp"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench"]),
     ("Models", &["run", "chat", "serve", "fit", "model"]),
@@ -49,6 +49,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight matrix --compute-capability 8.0",
         ],
     ),
+    ("mcp", &["firstlight mcp", "firstlight mcp --allow-changes"]),
     ("ps", &["firstlight ps", "firstlight ps --stop 4711"]),
     (
         "plan",

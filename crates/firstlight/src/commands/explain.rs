@@ -1,4 +1,5 @@
-//! `firstlight explain [TEXT|FILE|-|RULE]`: which rules a pasted error shows, and whether this machine's files agree.
+//! `firstlight explain [TEXT|FILE|-|RULE]`: which rules a pasted error shows, what the things that it names are here, and
+//! whether this machine's files agree.
 
 mod pasted;
 mod text;
@@ -8,8 +9,8 @@ use crate::Outcome;
 use crate::cli::Explain;
 use crate::failure::Failure;
 use crate::output::Output;
-use diagnose::{Match, RULES};
-use facts::{DoctorReport, Evidence, SCHEMA};
+use diagnose::{Entity, Match, RULES};
+use facts::{DoctorReport, Evidence, Finding, SCHEMA};
 use pasted::Asked;
 use report::terminal;
 use serde::Serialize;
@@ -19,6 +20,12 @@ struct Explanation<'a> {
     schema: u32,
     /// Empty for a text that no rule knows.
     matches: Vec<Matched<'a>>,
+    /// What the text names and no rule above explains; those with a meaning come first.
+    entities: Vec<Named<'a>>,
+    /// The doctor's errors and warnings about packages that the text names.
+    findings: &'a [Finding],
+    /// The most similar rules, where nothing else is known.
+    similar: Vec<Listed>,
     /// Which memory ran out, where the text says so (row R1-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<&'static str>,
@@ -30,10 +37,24 @@ struct Matched<'a> {
     title: &'a str,
     cause: &'a str,
     fix: Vec<&'a str>,
+    /// The usual commands for the machine that the text is from, where this machine's files refute it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fix_elsewhere: Vec<&'a str>,
     /// `null` where no file can tell, or where what the rule looks at is not here.
     confirmed_here: Option<bool>,
     evidence: Vec<&'a Evidence>,
     links: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    kind: &'a str,
+    name: &'a str,
+    meaning: &'a str,
+    fix: &'a [String],
+    confirmed_here: Option<bool>,
+    evidence: &'a [Evidence],
+    packages: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -54,9 +75,15 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
         Asked::Rule(rule) => {
             let report = examine(&arguments.environment)?;
             let found = diagnose::explain_rule(rule, &report.machine, &report.envs);
-            output.either(&explanation(std::slice::from_ref(&found), None), |style| {
-                text::by_name(&found, style)
-            })?;
+            let document = Explanation {
+                schema: SCHEMA,
+                matches: vec![matched(&found)],
+                entities: Vec::new(),
+                findings: &[],
+                similar: Vec::new(),
+                out_of_memory: None,
+            };
+            output.either(&document, |style| text::by_name(&found, style))?;
         }
         Asked::Text(pasted) => {
             let report = examine(&arguments.environment)?;
@@ -67,21 +94,38 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
     Ok(Outcome::Good)
 }
 
-/// A text that no rule knows is a bad outcome: a script that asks has to see that it was not answered.
+/// A text that nothing explains is a bad outcome: a script that asks has to see that it was not answered.
 fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<Outcome> {
-    let matches = diagnose::explain(pasted, &report.machine, &report.envs);
+    let found = diagnose::explain_text(pasted, &report.machine, &report.envs, &report.findings);
     let memory = diagnose::out_of_memory_in(pasted);
-    output
-        .either(&explanation(&matches, memory), |style| text::by_text(&matches, memory, style))?;
-    let known = !matches.is_empty() || memory.is_some();
+    output.either(&document(&found, memory), |style| text::by_text(&found, memory, style))?;
+    let known = found.answers() || memory.is_some();
     Ok(if known { Outcome::Good } else { Outcome::Bad })
 }
 
-fn explanation<'a>(matches: &'a [Match], memory: Option<diagnose::OutOfMemory>) -> Explanation<'a> {
+fn document(
+    found: &diagnose::Explanation,
+    memory: Option<diagnose::OutOfMemory>,
+) -> Explanation<'_> {
     Explanation {
         schema: SCHEMA,
-        matches: matches.iter().map(matched).collect(),
+        matches: found.matches.iter().map(matched).collect(),
+        entities: found.entities.iter().map(named).collect(),
+        findings: &found.findings,
+        similar: found.similar.iter().copied().map(listed).collect(),
         out_of_memory: memory.map(diagnose::OutOfMemory::as_str),
+    }
+}
+
+fn named(entity: &Entity) -> Named<'_> {
+    Named {
+        kind: entity.kind,
+        name: &entity.name,
+        meaning: &entity.meaning,
+        fix: &entity.fix,
+        confirmed_here: entity.confirmed_here,
+        evidence: &entity.evidence,
+        packages: &entity.packages,
     }
 }
 
@@ -89,8 +133,9 @@ fn matched(found: &Match) -> Matched<'_> {
     Matched {
         rule: found.rule.id,
         title: found.rule.title,
-        cause: found.rule.about,
+        cause: found.meaning.as_deref().unwrap_or(found.rule.about),
         fix: found.fix.iter().map(String::as_str).collect(),
+        fix_elsewhere: found.fix_elsewhere.iter().map(String::as_str).collect(),
         confirmed_here: found.confirmed_here,
         evidence: found.evidence.iter().collect(),
         links: found.rule.links,

@@ -57,6 +57,10 @@ const TROUBLE: [(&str, DriverTrouble); 10] = [
 pub(crate) fn driver_lines(text: &str) -> Vec<DriverLine> {
     let mut found: Vec<DriverLine> = Vec::new();
     for line in text.lines() {
+        // The driver tries for log buffers that it does not ship, and continues without them.
+        if line.contains("gsp_log_") {
+            continue;
+        }
         let of_driver = line.contains("NVRM") || line.contains("nvidia") || line.contains("NVIDIA");
         let Some((_, trouble)) =
             TROUBLE.iter().find(|(words, _)| of_driver && line.contains(words))
@@ -132,6 +136,7 @@ Nov 22 18:29:55 hostname kernel: [ 966.503025] NVRM: Xid (0000:01:00): 31, Ch 00
 [    5.120100] NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)
 [    9.120100] NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)
 [   11.000000] usb 1-1: device descriptor read/64, error -71
+[   12.000000] nvidia 0000:01:00.0: Direct firmware load for nvidia/610.57.04/gsp_log_ga10x.bin failed, error -2
 ";
         let lines = driver_lines(text);
         let shown: Vec<_> =

@@ -7,7 +7,25 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Host compilers that Triton, torch.compile and builds of extensions call.
+const COMPILERS: [&str; 6] = ["gcc", "g++", "cc", "c++", "clang", "clang++"];
+
+/// The compilers on PATH. A recorded machine has no programs, so that nothing is known of its compilers.
+fn compilers(source: &Source) -> Option<Fact<Vec<String>>> {
+    if !source.is_live() {
+        return None;
+    }
+    let path = source.var("PATH")?;
+    let named = ["CC", "CXX"].into_iter().filter_map(|name| source.var(name)).map(str::to_owned);
+    let found = COMPILERS.iter().filter(|name| source.which(name).is_some());
+    Some(Fact::new(
+        found.map(|name| (*name).to_owned()).chain(named).collect(),
+        format!("PATH={path}"),
+    ))
+}
+
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    machine.compilers = compilers(source);
     let mut seen = BTreeSet::new();
     for (root, found_by) in candidates(source) {
         let Some(real) = source.canonical(&root) else {

@@ -225,7 +225,7 @@ fn timeout(seen: &Seen, _: &'static str) -> Option<Entity> {
     let shown = if host.is_empty() { "the server".to_owned() } else { host };
     Some(
         Entity::new("network", format!("timeout of {shown}"))
-            .meaning(format!("{shown} did not answer in time: a slow or blocked connection, a proxy that is not set, or large files with a short time limit."))
+            .meaning(format!("{shown} could not be reached or did not answer in time: a slow or blocked connection, a proxy that is not set, or large files with a short time limit."))
             .fix([
                 format!("curl -sI https://{shown} | head -1"),
                 "env | grep -i _proxy".into(),

@@ -25,7 +25,6 @@ pub(super) fn forms() -> Vec<Form> {
         "libamdhip64.so*",
         "RCCL WARN",
         "Memory access fault by GPU node",
-        "amdgpu: {message}",
         "gpu arch gfx{name}",
         "offload-arch=gfx{name}",
     ];

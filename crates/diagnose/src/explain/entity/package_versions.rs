@@ -119,7 +119,8 @@ fn next(version: &str) -> String {
 fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
     let other = dist_of(seen, seen.word("other")?);
     let least = seen.word("least")?.trim_end_matches(['.', ',']);
-    least.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+    let python = other == "python" || other == "python3";
+    (least.starts_with(|c: char| c.is_ascii_digit()) && !python).then_some(())?;
     let entity = Entity::new("package-versions", format!("{other}>={least}"))
         .meaning(format!(
             "A package needs {other} {least} or newer, and an older one or none is installed."

@@ -267,10 +267,16 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
             words.push_str(" Where it is installed after all, another environment's Python ran: `python -m pip` installs into the one that runs.");
             let roots: Vec<String> = seen.context.envs.iter().map(|env| env.root.clone()).collect();
             let entity = roots.into_iter().fold(entity, |entity, root| entity.evidence(format!("no {package}"), root));
+            let install = installer.install(&[package], None);
+            // The name of a file of the user's may be that of anybody's package.
+            let install = match known {
+                true => install,
+                false => format!("# if it is no file of yours: {install}"),
+            };
             Some(
                 entity
                     .meaning(words)
-                    .fix([installer.install(&[package], None), "which -a python python3".into()])
+                    .fix([install, "which -a python python3".into()])
                     .confirmed(asked.then_some(true))
                     .rank(2),
             )

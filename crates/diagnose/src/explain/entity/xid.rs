@@ -27,6 +27,8 @@ fn digits(word: &str) -> Option<u32> {
 }
 
 fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
+    // Databases count transactions by an xid in lower case.
+    (seen.text.contains("Xid") || seen.text.contains("XID")).then_some(())?;
     let number = digits(seen.word("number")?)?;
     // The driver's own line says how to recover, whatever follows.
     if number == 154 {

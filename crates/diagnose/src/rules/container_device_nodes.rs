@@ -1,0 +1,112 @@
+use super::{Context, Need, Rule, Text};
+use crate::{gpu, host};
+use facts::{Confidence, Finding, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "container-device-nodes",
+    title: "a container has some of the driver's device files and lacks others",
+    about: "\
+CUDA opens three kinds of device files: /dev/nvidiactl, one /dev/nvidiaN for each GPU, and /dev/nvidia-uvm. A
+container that was given the first two by hand (--device) shows its GPUs in nvidia-smi, and CUDA fails in it, because
+nvidia-uvm is missing. On the host the file is made when a program first needs it, which a container cannot do.
+
+It shows as one of
+  RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment
+  CUDA error 999: unknown error
+while nvidia-smi works.
+
+Seen by the device files inside the container.
+
+Load the module on the host (nvidia-modprobe -u -c=0), and let the container toolkit pass the GPUs, or name every
+file.",
+    links: &["https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"],
+    texts: &[Text {
+        pattern: "error gathering device information while adding custom device '/dev/nvidia",
+        sample: "docker: Error response from daemon: error gathering device information while adding custom device \"/dev/nvidia-uvm\": no such file or directory.",
+    }],
+    remedy: |_| commands(),
+    needs: &[Need::Container, Need::DeviceFiles],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn commands() -> Vec<String> {
+    [
+        "# on the host:",
+        "sudo nvidia-modprobe -u -c=0  # makes /dev/nvidia-uvm",
+        "docker run --gpus all ...  # or --device for each of /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-uvm-tools, /dev/nvidia0",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    let machine = context.machine;
+    let Some(name) = host::container(machine).filter(|name| *name != "wsl") else {
+        return Vec::new();
+    };
+    let nodes = &machine.access.nodes;
+    let has = |path: &str| nodes.iter().any(|node| node.path == path);
+    // Without nvidiactl the container was given nothing, which is another rule's; a Jetson has other files.
+    if !has("/dev/nvidiactl") || has("/dev/nvidia-uvm") || gpu::nvidia(machine).next().is_none() {
+        return Vec::new();
+    }
+    let listed: Vec<&str> = nodes.iter().map(|node| node.path.as_str()).collect();
+    vec![
+        RULE.finding(
+            Severity::Error,
+            Confidence::Likely,
+            format!("this {name} container lacks /dev/nvidia-uvm, without which CUDA does not start"),
+        )
+        .evidence(format!("device files: {}", listed.join(", ")), "/dev")
+        .cause("The container was given some of the driver's device files by name, and not nvidia-uvm.")
+        .fix(commands())
+        .done(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, machines};
+    use facts::{Confidence::*, DeviceNode, Machine, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let with = |mut machine: Machine, paths: &[&str]| {
+            let node = |path: &&str| DeviceNode {
+                path: (*path).to_owned(),
+                mode: 0o666,
+                group: "root".into(),
+                opens: true,
+            };
+            machine.access.nodes = paths.iter().map(node).collect();
+            machine
+        };
+        let some = ["/dev/nvidiactl", "/dev/nvidia0"];
+        let all = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"];
+        vec![
+            Case::new(
+                "no nvidia-uvm",
+                with(machines::in_container(machines::a10()), &some),
+                Vec::new(),
+            )
+            .finds(
+                Error,
+                Likely,
+                &[
+                    "lacks /dev/nvidia-uvm",
+                    "/dev/nvidiactl, /dev/nvidia0 [/dev]",
+                    "nvidia-modprobe",
+                ],
+            ),
+            Case::new(
+                "every file",
+                with(machines::in_container(machines::a10()), &all),
+                Vec::new(),
+            ),
+            Case::new("a host", with(machines::a10(), &some), Vec::new()),
+            Case::new("no files at all", machines::in_container(machines::a10()), Vec::new()),
+        ]
+    }
+}
