@@ -147,7 +147,8 @@ impl Tokenizer {
         }
         let beginning = most.saturating_mul(BYTES_PER_TOKEN).saturating_add(1 << 12);
         if text.len() > beginning {
-            let beginning = &text[..text.floor_char_boundary(beginning)];
+            let boundary = (0..=beginning).rev().find(|at| text.is_char_boundary(*at));
+            let beginning = &text[..boundary.unwrap_or(0)];
             // The last word may be cut, and its tokens others.
             let words =
                 beginning.rfind(char::is_whitespace).map_or(beginning, |at| &beginning[..at]);
