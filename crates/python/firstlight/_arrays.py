@@ -171,7 +171,10 @@ class Torch:
 
     def negated(self, tensors):
         """Whether a tensor is lazily negated."""
-        return any(map(self.module.Tensor.is_neg, [tensor for tensor in tensors.values() if tensor is not None]))
+        for tensor in tensors.values():
+            if tensor is not None and tensor.is_neg():
+                return True
+        return False
 
     def check_written(self, name, tensor):
         """Refuses an output that must not be written by address."""

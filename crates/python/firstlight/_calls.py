@@ -93,10 +93,11 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     thread = getattr(_LOCAL, "thread", None) or _thread()
     room = thread.rooms.get(name) or thread.room(op)
     run = kind.run if device >= 0 and kind.lay is not None and not kind.gradients() else None
+    targets = None
     if out is not None:
-        for tensor, array in out.items():
-            if array is not None:
-                library_of(array).check_written(tensor, array)
+        targets = {tensor: array for tensor, array in out.items() if array is not None}
+        for tensor, array in targets.items():
+            library_of(array).check_written(tensor, array)
     if run is not None:
         given = inputs
         if kind.negated(inputs) or kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
@@ -113,10 +114,10 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             array = kind.empty(shape[0], shape[1], first)
         outputs[tensor] = array
     written = outputs
-    if out is not None:
-        written = {**outputs, **{tensor: array for tensor, array in out.items() if array is not None}}
+    if targets:
+        written = {**outputs, **targets}
     asked = written
-    if device < 0 or written is not outputs:
+    if device < 0:
         written = _apart(kind, given, asked, device)
     if run is not None:
         for tensor, place in op.outputs.items():
@@ -126,15 +127,19 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             run = None
     if run is None:
         _lay_outputs(op, room, kind, written, insert)
-    _run(run or _library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
+    try:
+        _run(run or _library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
+    except _PartialOverlap:
+        written = _apart(kind, given, asked, device)
+        _lay_outputs(op, room, kind, written, insert)
+        _run(_library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
     if written is not asked:
         for tensor, array in written.items():
             if array is not asked[tensor]:
                 kind.copy(asked[tensor], array)
-    if out is not None:
-        for array in out.values():
-            if array is not None:
-                kind.written(array)
+    if targets:
+        for array in targets.values():
+            kind.written(array)
     op.calls += 1
     if len(want) == 1:
         return outputs[want[0]]
@@ -216,6 +221,10 @@ def _shape(op, handle, room, tensor, device):
     return RECORDS[rank].unpack_from(room.buffer, offset)[3 : 3 + rank], code
 
 
+class _PartialOverlap(Exception):
+    """An output on a GPU shares a part of an input's memory, but not all of it. Nothing has run."""
+
+
 def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
     stream = kind.stream(device) if device >= 0 else 0
     if thread.device != device or thread.stream != stream:
@@ -224,6 +233,8 @@ def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
     try:
         code = run(handle, room.address, op.count, thread.address)
         while code:
+            if code == -1:
+                raise _PartialOverlap
             if code == 1:
                 failed, thread.failed = thread.failed, None
                 thread.forget()

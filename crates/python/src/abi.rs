@@ -1,6 +1,7 @@
 //! What crosses the border: plain records, the same on both sides. `_library.py` packs them by hand.
 
 use kernels::DType;
+use std::ops::Range;
 
 /// Most dimensions of a tensor.
 pub const RANK: usize = 6;
@@ -25,6 +26,29 @@ pub struct RawTensor {
     pub total: i64,
     /// Of int32 on a GPU, the same values in host memory, where the caller has them; else 0.
     pub host: u64,
+}
+
+impl RawTensor {
+    /// The addresses of its elements; none without elements.
+    pub(crate) fn extent(&self) -> Option<Range<i64>> {
+        let bytes = match self.dtype {
+            1 => 8,
+            2 | 5 => 4,
+            3 | 4 => 2,
+            6 => 1,
+            _ => return None,
+        };
+        let (mut low, mut high) = (0, 1);
+        let rank = usize::try_from(self.rank).ok()?.min(RANK);
+        for (size, stride) in self.sizes[..rank].iter().zip(&self.strides[..rank]) {
+            let last = size.checked_sub(1).filter(|last| *last >= 0)?.saturating_mul(*stride);
+            low = i64::saturating_add(low, last.min(0));
+            high = i64::saturating_add(high, last.max(0));
+        }
+        let start = self.data as i64;
+        let at = |elements: i64| start.saturating_add(elements.saturating_mul(bytes));
+        Some(at(low)..at(high))
+    }
 }
 
 /// Memory of the caller on a GPU; none where it has no bytes.

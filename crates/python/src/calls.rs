@@ -96,6 +96,19 @@ unsafe fn tensors(
 /// What a call gives: 0, or from [`COPY`] on the place of an input of which a copy, whose elements lie side by side, would do.
 const COPY: i32 = 2;
 
+/// The result of a call that did not run because an output shares a part of an input's memory, but not all of it.
+const SHARED: i32 = -1;
+
+/// Whether an output overlaps an input without being the same memory.
+fn overlap_in_part(inputs: &[RawTensor], outputs: &[RawTensor]) -> bool {
+    outputs.iter().filter_map(RawTensor::extent).any(|output| {
+        let mut inputs = inputs.iter().filter_map(RawTensor::extent);
+        inputs.any(|input| {
+            input != output && input.start < output.end && output.start < input.end
+        })
+    })
+}
+
 /// Runs a call. `raw` has a record for each input of the op's table, then one for each output.
 ///
 /// # Safety
@@ -105,6 +118,7 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     let device = device_of(place.device)?;
     let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
     match device.cuda() {
+        Some(_) if overlap_in_part(inputs, outputs) => Ok(SHARED),
         // SAFETY: the caller's promise, here and below.
         Some(_) => unsafe { on_stream((handle, &*op), [inputs, outputs], device, place) },
         None => unsafe { on_processor(&*op, inputs, outputs, device) }.map(|()| 0),

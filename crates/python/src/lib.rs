@@ -121,7 +121,8 @@ pub extern "C" fn fl_close(handle: i64) {
 }
 
 /// Runs a call: `tensors` has a record for each input of the op's table, then one for each output. On a GPU it returns once the work
-/// is in the stream. Gives 0; 1 where it fails; from 2 on the place of an input of which a copy, whose elements lie side by side, would do.
+/// is in the stream. Gives 0; 1 where it fails; from 2 on the place of an input of which a copy, whose elements lie side by side, would do;
+/// -1 where an output on a GPU shares a part of an input's memory, but not all of it: nothing has run then.
 ///
 /// # Safety
 /// The records are true: what they describe is there and stays until the stream has passed the call, and outputs are nobody else's.

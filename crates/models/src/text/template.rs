@@ -53,6 +53,7 @@ impl Conversation {
 #[derive(Debug)]
 pub struct ChatTemplate {
     path: PathBuf,
+    sources: Vec<String>,
     renderer: Renderer,
 }
 
@@ -95,8 +96,9 @@ impl ChatTemplate {
     /// [`ModelError::File`] when there is none.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let Sources { path, templates, tokens } = Sources::read(folder)?;
+        let sources = templates.iter().map(|(_, source)| source.clone()).collect();
         let renderer = Renderer::Here(Box::new(Templates::parse(templates, tokens)));
-        Ok(Self { path, renderer })
+        Ok(Self { path, sources, renderer })
     }
 
     /// The same, rendered in processes with limits of time and memory: for templates and conversations of unknown origin.
@@ -104,10 +106,16 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::read`].
     pub fn read_apart(folder: &Path, process: TemplateProcess) -> Result<Self, ModelError> {
-        let Sources { path, .. } = Sources::read(folder)?;
+        let Sources { path, templates, .. } = Sources::read(folder)?;
+        let sources = templates.into_iter().map(|(_, source)| source).collect();
         let folder =
             std::path::absolute(folder).map_err(|error| ModelError::file(folder, error))?;
-        Ok(Self { path, renderer: Renderer::Apart(Pool::new(process, &folder)) })
+        Ok(Self { path, sources, renderer: Renderer::Apart(Pool::new(process, &folder)) })
+    }
+
+    /// Whether the source of one of the templates contains a text.
+    pub fn contains(&self, text: &str) -> bool {
+        self.sources.iter().any(|source| source.contains(text))
     }
 
     /// A conversation as text.
