@@ -75,7 +75,7 @@ impl Engine for Guarded {
         self.inner.pages()
     }
 
-    fn prepare(&mut self, _: usize, _: usize, _: bool) -> Result<bool, ModelError> {
+    fn prepare(&mut self, _: usize, _: usize) -> Result<bool, ModelError> {
         Ok(self.ready.as_ref().is_some_and(|ready| ready.lock().unwrap().recv().is_ok()))
     }
 
