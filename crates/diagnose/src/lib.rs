@@ -29,12 +29,12 @@ mod oom;
 mod remedy;
 mod requirement;
 mod rules;
-#[cfg(test)]
-mod rules_tests;
 mod seen;
 mod suggest;
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
+mod tests;
 mod text;
 mod torch_build;
 mod torch_choice;

@@ -96,9 +96,13 @@ fn messages_are_what_anthropics_client_reads() {
 
 /// Codex reads what the model calls, runs it, and sends the result back.
 #[test]
-#[ignore = "needs Codex: `npm install @openai/codex`, and its program in FIRSTLIGHT_CODEX"]
 fn codex_runs_the_commands_of_the_model() {
-    let codex = std::env::var_os("FIRSTLIGHT_CODEX").expect("FIRSTLIGHT_CODEX is not set");
+    let Some(codex) = std::env::var_os("FIRSTLIGHT_CODEX") else {
+        eprintln!(
+            "SKIP, which is no pass: `npm install @openai/codex`, and name its program in FIRSTLIGHT_CODEX"
+        );
+        return;
+    };
     let folder = agent("exec_command", r#"{"cmd": "echo it works > made.txt"}"#);
     // Codex sends some 20,000 characters of instructions.
     let template = folder.path().join("m/chat_template.jinja");

@@ -3,9 +3,7 @@
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::gguf::{self, is_gguf};
 use crate::pages::{BLOCK, Pages};
-use crate::{
-    Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda, read_text,
-};
+use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
 use architectures::{Footprint, Holding, Keeps, LargestStep, Place, StateType};
 use device::{Device, Isa};
@@ -101,7 +99,7 @@ pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
         return gguf::config(folder);
     }
     let path = folder.join("config.json");
-    let text = read_text(&path)?;
+    let text = crate::read_text(&path)?;
     Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 

@@ -103,9 +103,7 @@ const SHARED: i32 = -1;
 fn overlap_in_part(inputs: &[RawTensor], outputs: &[RawTensor]) -> bool {
     outputs.iter().filter_map(RawTensor::extent).any(|output| {
         let mut inputs = inputs.iter().filter_map(RawTensor::extent);
-        inputs.any(|input| {
-            input != output && input.start < output.end && output.start < input.end
-        })
+        inputs.any(|input| input != output && input.start < output.end && output.start < input.end)
     })
 }
 

@@ -109,10 +109,10 @@ const OUTSIDE: &[Outside] = &[
         without: "weights in integers and blocks were not held against their formats' libraries; that needs torch, as above",
     },
     Outside {
-        name: "OpenAI's client",
+        name: "OpenAI's and Anthropic's clients",
         get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
-        tests: &["--test", "openai_client", "openais"],
-        without: "OpenAI's client did not ask a server; it needs the Python registry",
+        tests: &["--test", "openai_client", "--", "--skip", "npms"],
+        without: "OpenAI's and Anthropic's clients did not ask a server; they need the Python registry",
     },
     Outside {
         name: "files of Kubernetes",

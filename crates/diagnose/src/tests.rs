@@ -139,7 +139,7 @@ fn no_file_of_this_room_does_io() {
                 folders.push(path);
                 continue;
             }
-            if path.ends_with("rules_tests.rs") {
+            if path.ends_with("tests.rs") {
                 continue;
             }
             let text = std::fs::read_to_string(&path).expect("a source file");
