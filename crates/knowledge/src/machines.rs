@@ -25,11 +25,10 @@ pub struct Machine {
     /// Compute capability of its NVIDIA GPUs.
     #[serde(default, deserialize_with = "optional_minor")]
     pub gpu: Option<Sm>,
-    /// Memory of one GPU in GiB, by its data sheet; none where it shares the machine's, and where names do not tell.
-    pub gpu_gib: Option<u64>,
-    /// Whether error correction takes a sixteenth of that.
-    #[serde(default)]
-    pub ecc: bool,
+    /// Memory of one GPU in MiB, as the driver reports it; none where it shares the machine's, and where the name does not tell.
+    pub gpu_mib: Option<u64>,
+    /// Where that was read.
+    pub gpu_mib_source: Option<Source>,
     /// Whether it is a Tegra (Jetson).
     #[serde(default)]
     pub tegra: bool,
@@ -46,12 +45,16 @@ impl Machine {
     /// Bytes that a program can have of one GPU: of its own memory, or of the machine's where they share it.
     pub fn gpu_bytes(&self) -> Option<u64> {
         self.gpu?;
-        let own = self.gpu_gib.map(|gib| gib << 30);
-        let own = own.map(|bytes| if self.ecc { bytes / 16 * 15 } else { bytes });
+        let own = self.gpu_mib.map(|mib| mib << 20);
         // Jetsons and the DGX Spark have one memory for both; servers with Arm processors have two.
         own.or_else(|| {
             Some(self.memory_gb.filter(|_| self.shares_memory())?.saturating_mul(1_000_000_000))
         })
+    }
+
+    /// Where `gpu_bytes` was read: with the GPU's own memory, or with the machine.
+    pub fn gpu_bytes_source(&self) -> &Source {
+        self.gpu_mib_source.as_ref().unwrap_or(&self.source)
     }
 
     fn shares_memory(&self) -> bool {
@@ -84,15 +87,27 @@ mod tests {
     #[test]
     fn memory_of_a_gpu_is_its_own_or_the_machines() {
         for (name, bytes) in [
-            ("rtx4090", Some(24 << 30)),
-            ("l4", Some((24 << 30) / 16 * 15)),
-            ("h100", Some(80 << 30)),
+            ("rtx4090", Some(24564 << 20)),
+            ("l4", Some(23034 << 20)),
+            ("h100", Some(81559 << 20)),
             ("gb10", Some(128_000_000_000)),
             ("gb200", None),
             ("m-series", None),
             ("cpu-x86_64", None),
         ] {
             assert_eq!(machine(name).unwrap().gpu_bytes(), bytes, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_memory_size_names_its_source() {
+        for machine in machines() {
+            assert_eq!(
+                machine.gpu_mib.is_some(),
+                machine.gpu_mib_source.is_some(),
+                "{}",
+                machine.name
+            );
         }
     }
 

@@ -28,21 +28,27 @@ fn try_rows<Row: DeserializeOwned>(text: &str, key: &str) -> Result<Vec<Row>, St
     rows.into_iter().map(|row| cited(row, &sources)).collect()
 }
 
-/// One row, its source's name replaced by the source.
+/// Keys of a row that name a source. Each row has the first.
+const SOURCES: [&str; 2] = ["source", "gpu_mib_source"];
+
+/// One row, the names of its sources replaced by the sources.
 fn cited<Row: DeserializeOwned>(mut row: Value, sources: &Table) -> Result<Row, String> {
     let shown = format!("{row:?}");
-    let source = row.get("source").and_then(Value::as_str).map(|name| (name, sources.get(name)));
-    let source = match source {
-        Some((_, Some(source))) => source.clone(),
-        Some((name, None)) => return Err(format!("no [source.{name}], which {shown} names")),
-        None => return Err(format!("no source in {shown}")),
-    };
-    if let Value::Table(row) = &mut row {
-        row.insert("source".to_owned(), source);
+    if row.get(SOURCES[0]).and_then(Value::as_str).is_none() {
+        return Err(format!("no source in {shown}"));
     }
-    let source: Source =
-        row["source"].clone().try_into().map_err(|wrong| format!("{wrong}: {shown}"))?;
-    source.check().map_err(|wrong| format!("{wrong}: {shown}"))?;
+    for key in SOURCES {
+        let Some(name) = row.get(key).and_then(Value::as_str) else { continue };
+        let Some(source) = sources.get(name).cloned() else {
+            return Err(format!("no [source.{name}], which {shown} names"));
+        };
+        let parsed: Source =
+            source.clone().try_into().map_err(|wrong| format!("{wrong}: {shown}"))?;
+        parsed.check().map_err(|wrong| format!("{wrong}: {shown}"))?;
+        if let Value::Table(row) = &mut row {
+            row.insert(key.to_owned(), source);
+        }
+    }
     row.try_into().map_err(|wrong| format!("{wrong}: {shown}"))
 }
 

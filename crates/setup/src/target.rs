@@ -17,7 +17,7 @@ pub fn machine(name: &str) -> Option<PlanTarget> {
 pub fn gpu_memory(name: &str) -> Option<Fact<u64>> {
     let machine = machines::machine(name)?;
     let bytes = machine.gpu_bytes()?;
-    Some(Fact::new(bytes, format!("one GPU of {}, by its data sheet", machine.name)))
+    Some(Fact::new(bytes, format!("one GPU of {}; {}", machine.name, machine.gpu_bytes_source())))
 }
 
 /// Any Linux machine with GPUs of this compute capability, with the C library of the oldest Ubuntu that is maintained.

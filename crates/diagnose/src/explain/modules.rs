@@ -4,8 +4,14 @@ use crate::rules::{Seen, module_of};
 use crate::torch_build::live_dist;
 use facts::{Dist, PyEnv};
 
-/// Import names whose distribution has another name. Source: top-level names in the RECORD of each wheel, 2026-11-28.
-const PROVIDERS: [(&str, &str); 34] = [
+/// Import names whose distribution has another name. Read on 2026-11-28: the top-level names of PyPI's wheels of apache-tvm-ffi,
+/// cupy-cuda12x, faiss-cpu, flash-linear-attention, flashinfer-python, hydra-core, nvidia-modelopt, onnxruntime-gpu, opencv-python,
+/// protobuf, PyOpenGL, pyserial, python-dotenv, pytorch-lightning, sgl-kernel, torch-geometric, transformer-engine and vllm, and
+/// of the source distribution of nvidia-ml-py3; the extensions and packages that setup.py names in NVIDIA/apex, Dao-AILab/causal-conv1d,
+/// Dao-AILab/flash-attention (hopper; a copy of the main one), openai/whisper, state-spaces/mamba and NVIDIA/TransformerEngine (pytorch),
+/// and pyproject.toml in abetlen/llama-cpp-python. cuda-python's wheel is empty and requires the distributions that have `cuda`.
+/// tensorrt_llm was not read: the name is the distribution's own.
+const PROVIDERS: [(&str, &str); 33] = [
     ("amp_C", "apex"),
     ("apex_C", "apex"),
     ("causal_conv1d_cuda", "causal-conv1d"),
@@ -24,7 +30,7 @@ const PROVIDERS: [(&str, &str); 34] = [
     ("hydra", "hydra-core"),
     ("llama_cpp", "llama-cpp-python"),
     ("modelopt", "nvidia-modelopt"),
-    ("nvidia_smi", "nvidia-ml-py"),
+    ("nvidia_smi", "nvidia-ml-py3"),
     ("onnxruntime", "onnxruntime-gpu"),
     ("OpenGL", "PyOpenGL"),
     ("pytorch_lightning", "pytorch-lightning"),
@@ -34,13 +40,31 @@ const PROVIDERS: [(&str, &str); 34] = [
     ("tensorrt_llm", "tensorrt-llm"),
     ("torch_geometric", "torch-geometric"),
     ("transformer_engine", "transformer-engine"),
-    ("transformer_engine_torch", "transformer-engine"),
+    ("transformer_engine_torch", "transformer-engine-torch"),
     ("tvm_ffi", "apache-tvm-ffi"),
-    ("vllm_flash_attn", "vllm"),
     ("_vllm_fa2_C", "vllm"),
     ("_vllm_fa3_C", "vllm"),
     ("whisper", "openai-whisper"),
 ];
+
+/// Distributions that PyPI does not have, or has as another project's, and the command that installs them in the active environment.
+/// Read on 2026-11-28: PyPI has no flash-attn-3, and its apex is a toolkit for Pyramid; hopper/setup.py of Dao-AILab/flash-attention
+/// (PACKAGE_NAME is flash_attn_3) and README.md of NVIDIA/apex.
+const ELSEWHERE: [(&str, &str); 2] = [
+    (
+        "apex",
+        "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install --no-build-isolation .",
+    ),
+    (
+        "flash-attn-3",
+        "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention/hopper && python setup.py install",
+    ),
+];
+
+/// The command that installs a distribution that PyPI does not have under its name.
+pub(super) fn elsewhere(dist: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(name, _)| *name == dist).map(|(_, command)| *command)
+}
 
 /// Distributions that install one part of another distribution's import package, and that part.
 pub(super) const PARTS: [(&str, &str, &str); 1] =
@@ -151,7 +175,7 @@ pub(super) fn requirement(seen: &Seen, name: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{frames, provider};
+    use super::{elsewhere, frames, provider};
 
     #[test]
     fn import_names_lead_to_distributions() {
@@ -162,10 +186,26 @@ mod tests {
             ("PIL.Image", "pillow"),
             ("yaml", "pyyaml"),
             ("torch_geometric", "torch-geometric"),
+            ("nvidia_smi", "nvidia-ml-py3"),
+            ("transformer_engine_torch", "transformer-engine-torch"),
             ("triton.compiler.compiler", "triton"),
         ] {
             assert_eq!(provider(module, &[]), dist, "{module}");
         }
+    }
+
+    #[test]
+    fn distributions_that_pypi_lacks_have_a_command() {
+        for (module, words) in
+            [("flash_attn_3_cuda", "flash-attention/hopper"), ("amp_C", "NVIDIA/apex")]
+        {
+            let command = elsewhere(&provider(module, &[]));
+            assert!(
+                command.is_some_and(|command| command.contains(words)),
+                "{module}: {command:?}"
+            );
+        }
+        assert_eq!(elsewhere(&provider("flash_attn_2_cuda", &[])), None);
     }
 
     #[test]

@@ -19,7 +19,10 @@ Seen by the device files inside the container.
 
 Load the module on the host (nvidia-modprobe -u -c=0), and let the container toolkit pass the GPUs, or name every
 file.",
-    links: &["https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html"],
+    links: &[
+        "https://github.com/NVIDIA/nvidia-docker/issues/145",
+        "https://github.com/cBio/cbio-cluster/issues/389",
+    ],
     texts: &[Text {
         pattern: "error gathering device information while adding custom device '/dev/nvidia",
         sample: "docker: Error response from daemon: error gathering device information while adding custom device \"/dev/nvidia-uvm\": no such file or directory.",

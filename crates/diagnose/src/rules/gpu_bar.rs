@@ -20,7 +20,8 @@ Turn on Above 4G Decoding (and Resizable BAR) in the firmware's setup, and boot 
 the MMIO window (QEMU: -fw_cfg opt/ovmf/X-PciMmio64Mb). The kernel's pci=realloc helps where the firmware cannot be
 changed.",
     links: &[
-        "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/344",
+        "https://github.com/Dunedan/mbp-2016-linux/issues/60",
     ],
     texts: &[
         Text {

@@ -22,6 +22,7 @@ Read the lines around it. Power the machine off and on (a reboot does not reset 
 with open modules, and try the GPU in another slot or machine.",
     links: &[
         "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html",
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/862",
     ],
     texts: &[
         Text {

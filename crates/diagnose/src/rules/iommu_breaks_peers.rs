@@ -21,8 +21,8 @@ control registers of the bridges above them. `firstlight check` proves it by wri
 Turn ACS off on the bridges and pass the IOMMU through (iommu=pt, or off); until then NCCL_P2P_DISABLE=1 keeps NCCL
 correct.",
     links: &[
-        "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#iommu-on-linux",
+        "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/gpu_troubleshooting.html",
+        "https://docs.nvidia.com/maxine/triton/latest/Appendicies/PCIeMultiGPUSystems.html",
     ],
     texts: &[Text {
         pattern: "PCI Access Control Services (ACS) may cause P2P",

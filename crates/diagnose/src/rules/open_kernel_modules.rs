@@ -20,6 +20,7 @@ Install the same driver release with open modules: the packages whose name ends 
 --kernel-module-type=open. Then reboot.",
     links: &[
         "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html",
+        "https://download.nvidia.com/XFree86/Linux-x86_64/560.35.03/README/kernel_open.html",
     ],
     texts: &[Text {
         pattern: "requires use of the NVIDIA open kernel modules",

@@ -40,8 +40,9 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// Math functions that glibc declares `noexcept` and CUDA's headers declare without, the glibc release that added them,
-/// and the first CUDA release whose headers agree. Sources: glibc's NEWS of 2.41 and 2.42; github.com/opencv/opencv/issues/27111,
-/// github.com/llvm/llvm-project/pull/185701, 2026-11-28.
+/// and the first CUDA release whose headers agree. Read on 2026-11-28: crt/math_functions.h of CUDA 12.9, 13.0, 13.1 and 13.2 in PyPI's
+/// wheels of nvidia-cuda-nvcc-cu12 and nvidia-cuda-crt; for glibc's releases github.com/opencv/opencv/issues/27111 (2.41) and
+/// github.com/llvm/llvm-project/pull/185701 (2.42).
 const MATH: [(&str, Minor, Minor); 3] =
     [("cospi", (2, 41), (13, 0)), ("sinpi", (2, 41), (13, 0)), ("rsqrt", (2, 42), (13, 2))];
 
@@ -91,8 +92,9 @@ fn exception(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// Members of cudaDeviceProp that CUDA 13 removed; each is an attribute of cudaDeviceGetAttribute still. Source: CUDA 13.0 release notes,
-/// deprecated and removed features, 2026-11-28.
+/// Members of cudaDeviceProp that CUDA 13 removed: those that driver_types.h of CUDA 12.4 has and that of 13.0 lacks, in PyPI's
+/// wheels of nvidia-cuda-runtime, read on 2026-11-28. cudaDeviceGetAttribute of 13.0 still has each but cooperativeMultiDeviceLaunch,
+/// whose function was removed as well. That CUDA 11 removed members of cudaPointerAttributes: github.com/ROCm/hip/issues/2145.
 const REMOVED: [&str; 8] = [
     "clockRate",
     "computeMode",
@@ -124,8 +126,13 @@ fn member(seen: &Seen, _: &'static str) -> Option<Entity> {
         Entity::new("compiler", format!("{known}.{member}"))
             .meaning(format!(
                 "The source reads {known}.{member}, and {certainty}: it was written for an older CUDA release. Take a newer release of the source, or build \
-                 with CUDA {}. In your own source, cudaDeviceGetAttribute has the same value.",
-                if pointer { "10" } else { "12" }
+                 with CUDA {}.{}",
+                if pointer { "10" } else { "12" },
+                if removed && member != "cooperativeMultiDeviceLaunch" {
+                    " In your own source, cudaDeviceGetAttribute has the same value."
+                } else {
+                    ""
+                }
             ))
             .fix(["# a newer release of the source; or a toolkit of CUDA 12:"])
             .fix(host::use_toolkit(seen.machine(), (12, 8)))
@@ -228,7 +235,11 @@ fn location(seen: &Seen, _: &'static str) -> Option<Entity> {
     ))
 }
 
-/// Headers by folder or name, and what has them: a system package on Debian and Red Hat, or words.
+/// Headers by folder or name, and what has them: a system package on Debian and Red Hat, or words. Read on 2026-11-28: Debian 12's
+/// package contents (apt-file) for MPI, RDMA, libnuma and libaio; NVIDIA's CCCL 3.0 migration guide for include/cccl; the headers of
+/// CUDA 12.4 and 13.0 in PyPI's wheels of nvidia-cuda-runtime for the texture headers. NVIDIA's packages
+/// of cuDNN, NCCL and TensorRT and Red Hat's rdma-core-devel and numactl-devel are in install commands of public files; openmpi-devel and
+/// libaio-devel, and which toolkit has the other headers, were not read.
 const HEADERS: [(&str, &str, &str, &str); 22] = [
     ("cudnn", "cuDNN", "libcudnn9-dev-cuda-13", "libcudnn9-devel-cuda-13"),
     ("nccl", "NCCL", "libnccl-dev", "libnccl-devel"),
@@ -244,8 +255,8 @@ const HEADERS: [(&str, &str, &str, &str); 22] = [
     ("thrust", "the CUDA toolkit (in CUDA 13 under include/cccl)", "", ""),
     ("cub", "the CUDA toolkit (in CUDA 13 under include/cccl)", "", ""),
     ("nv/target", "the CUDA toolkit (in CUDA 13 under include/cccl)", "", ""),
-    ("texture_fetch_functions.h", "CUDA 11 (CUDA 12 removed texture references)", "", ""),
-    ("cuda_texture_types.h", "CUDA 11 (CUDA 12 removed texture references)", "", ""),
+    ("texture_fetch_functions.h", "CUDA 12 (CUDA 13 removed it)", "", ""),
+    ("cuda_texture_types.h", "CUDA 12 (CUDA 13 removed it)", "", ""),
     ("mpi.h", "MPI", "libopenmpi-dev", "openmpi-devel"),
     ("infiniband", "the RDMA libraries", "libibverbs-dev", "rdma-core-devel"),
     ("numa.h", "libnuma", "libnuma-dev", "numactl-devel"),

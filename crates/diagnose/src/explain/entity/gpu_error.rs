@@ -5,14 +5,15 @@ use crate::host;
 use crate::rules::Seen;
 use std::borrow::Cow;
 
-/// One error of the CUDA runtime or driver API. Source: the CUDA runtime and driver API references, 2026-11-28.
+/// One error of the CUDA runtime or driver API. Read on 2026-11-28 in PyPI's wheels of nvidia-cuda-runtime 12.4 and 13.0: codes and
+/// names in driver_types.h and cuda.h, words by cudaGetErrorString of libcudart.
 struct Cuda {
     code: u32,
     runtime: &'static str,
     driver: &'static str,
     /// The words of cudaGetErrorString.
     words: &'static str,
-    /// Whether the words occur in no other error, so that they need no prefix.
+    /// Whether the words need no prefix, since other programs do not print them.
     distinct: bool,
     advice: Advice,
 }
@@ -92,14 +93,7 @@ const CUDA: [Cuda; 28] = [
         true,
         Advice::Device,
     ),
-    row(
-        98,
-        "cudaErrorInvalidDeviceFunction",
-        "CUDA_ERROR_INVALID_DEVICE_FUNCTION",
-        "invalid device function",
-        false,
-        Advice::Code,
-    ),
+    row(98, "cudaErrorInvalidDeviceFunction", "", "invalid device function", false, Advice::Code),
     row(
         100,
         "cudaErrorNoDevice",
@@ -271,7 +265,10 @@ const CUDA: [Cuda; 28] = [
     row(999, "cudaErrorUnknown", "CUDA_ERROR_UNKNOWN", "unknown error", false, Advice::Driver),
 ];
 
-/// Status names of cuDNN and cuBLAS, and results of NCCL. An allocation that failed is another kind's.
+/// Status names of cuDNN and cuBLAS, and results of NCCL. An allocation that failed is another kind's. Names read on 2026-11-28:
+/// cudnn_graph.h of PyPI's nvidia-cudnn-cu12 9.28 (cuDNN 9), the documentation of cudarc 0.9.9 (MAPPING_ERROR, ARCH_MISMATCH,
+/// VERSION_MISMATCH and RUNTIME_PREREQUISITE_MISSING of cuDNN 8), nvmath-python's list of cublasStatus_t, and nccl.h of
+/// nvidia-nccl-cu12 2.32. No vendor's text was read for what the sentences advise.
 const STATUS: [(&str, &str, &str); 24] = [
     ("CUDNN_STATUS_NOT_INITIALIZED", "cuDNN", CUDNN_LOAD),
     ("CUDNN_STATUS_INTERNAL_ERROR", "cuDNN", CUDNN_LOAD),

@@ -20,8 +20,10 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// The package of a compiled function by the begin of its name, and the package whose Python code calls it.
-const COMPILED: [(&str, &str, &str); 15] = [
+/// The package of a compiled function by the begin of its name, and the package whose Python code calls it. Read on 2026-11-28: the
+/// names after `torch.ops.` in the wheels of vllm 0.33.0 and sgl-kernel 0.3.21; copies of flash-attention's flash_api.cpp, which bind
+/// `varlen_fwd` to mha_varlen_fwd. The other rows are the packages' own names.
+const COMPILED: [(&str, &str, &str); 14] = [
     ("causal_conv1d", "causal-conv1d", "mamba-ssm"),
     ("selective_scan", "mamba-ssm", "mamba-ssm"),
     ("_vllm_", "vllm", "vllm"),
@@ -36,7 +38,6 @@ const COMPILED: [(&str, &str, &str); 15] = [
     ("torchao::", "torchao", "torchao"),
     ("xformers", "xformers", "xformers"),
     ("bitsandbytes", "bitsandbytes", "bitsandbytes"),
-    ("fused_", "apex", "apex"),
 ];
 
 fn read(seen: &Seen, _: &'static str) -> Option<Entity> {

@@ -267,7 +267,11 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
             words.push_str(" Where it is installed after all, another environment's Python ran: `python -m pip` installs into the one that runs.");
             let roots: Vec<String> = seen.context.envs.iter().map(|env| env.root.clone()).collect();
             let entity = roots.into_iter().fold(entity, |entity, root| entity.evidence(format!("no {package}"), root));
-            let install = installer.install(&[package], None);
+            let source = modules::elsewhere(&package);
+            if source.is_some() {
+                words.push_str(&format!(" PyPI does not have this {package}: build it from its repository."));
+            }
+            let install = source.map_or_else(|| installer.install(&[package], None), str::to_owned);
             // The name of a file of the user's may be that of anybody's package.
             let install = match known {
                 true => install,

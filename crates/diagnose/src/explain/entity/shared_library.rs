@@ -15,7 +15,10 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// Libraries of the system by the begin of their soname, with the packages of Debian and Red Hat that have them.
+/// Libraries of the system by the begin of their soname, with the packages of Debian and Red Hat that have them. Read on 2026-11-28:
+/// Debian 12's package contents (apt-file) and the dependencies of its ffmpeg. In Debian 13 libaio1 is libaio1t64, whose file is
+/// libaio.so.1t64. Red Hat's names: dnf and yum commands in public files have mesa-libGL, glib2, numactl-libs, libibverbs, librdmacm,
+/// libaio, libSM and libXext; the others were not read.
 const SYSTEM: [(&str, &str, &str); 20] = [
     ("libGL.so", "libgl1", "mesa-libGL"),
     ("libglib-2.0", "libglib2.0-0", "glib2"),

@@ -37,7 +37,7 @@ fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
     let entity = Entity::new("xid", format!("Xid {number}")).rule("xid");
     let Some(known) = xids::xid(number) else {
         return Some(entity.rank(1).meaning(format!(
-            "Xid {number} is not in NVIDIA's catalog of 2026-11-28, or is listed there as unused."
+            "Xid {number} is not in the copy of NVIDIA's catalog that firstlight has (of 2025-10-29), or is listed there as unused."
         )).fix(log_commands(seen.machine())));
     };
     let rank = match (known.weight, known.of) {

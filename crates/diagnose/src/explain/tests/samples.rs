@@ -139,7 +139,7 @@ pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
             sample("fatal error: nvToolsExt.h: No such file or directory", &["nvtx3/nvToolsExt.h"]),
             sample(
                 "fatal error: texture_fetch_functions.h: No such file or directory",
-                &["CUDA 12 removed texture"],
+                &["CUDA 13 removed it"],
             ),
             sample("fatal error: cub/cub.cuh: No such file or directory", &["include/cccl"]),
         ],
