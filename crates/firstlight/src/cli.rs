@@ -90,9 +90,9 @@ pub(crate) enum Command {
     Op(Op),
     /// Time the kernels that pass, against this machine's own ceilings.
     Bench(Box<Bench>),
-    /// Serve doctor, explain, plan, fit, verify and report to an agent, by the Model Context Protocol.
+    /// Serve firstlight's tools to an agent (Model Context Protocol).
     ///
-    /// Speaks over standard input and output; an agent's client starts it. Every tool only reads, unless --allow-changes is given.
+    /// The tools are doctor, explain, plan, fit, verify and report. It speaks over standard input and output; an agent's client starts it. Every tool only reads, unless --allow-changes is given.
     Mcp(Mcp),
     /// Say whether a model fits in memory here, in bytes.
     Fit(Fit),

@@ -13,8 +13,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Ops with their settings, by handle. Handles are not used twice: plans are known by them.
-static OPENED: RwLock<(i64, BTreeMap<i64, Arc<dyn Opened>>)> = RwLock::new((0, BTreeMap::new()));
+/// The latest handle, and ops with their settings by handle.
+type Handles = (i64, BTreeMap<i64, Arc<dyn Opened>>);
+
+/// Handles are not used twice: plans are known by them.
+static OPENED: RwLock<Handles> = RwLock::new((0, BTreeMap::new()));
 
 thread_local! {
     /// What is kept by the number of the GPU. A thread has its own: no call waits for another thread's.

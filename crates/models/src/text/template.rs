@@ -275,11 +275,6 @@ impl Templates {
         }
     }
 
-    /// Whether the source of one of the templates has a text in it.
-    pub fn contains(&self, text: &str) -> bool {
-        self.environment.templates().any(|(_, template)| template.source().contains(text))
-    }
-
     /// The name of the template for a conversation, as transformers' `get_chat_template` chooses it.
     fn choose<'a>(&'a self, conversation: &'a Conversation) -> Result<&'a str, String> {
         let name = match &conversation.template {

@@ -1,4 +1,5 @@
 //! Packages that are missing or cannot be loaded: N/A where nobody asked for them, failures otherwise.
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
 use super::{Limits, Peer, Peers, Python, Session, case};
 use facts::{BackendKind, ParityRow, Status};

@@ -59,11 +59,9 @@ fn jetson(seen: &Seen, _: &'static str) -> Option<Entity> {
         ])
         .excludes(&["mig-device"])
         .rank(5);
-    if here {
-        if let Some(free) = &seen.machine().memory.available_bytes {
-            entity =
-                entity.evidence(format!("{} MiB available", free.value >> 20), free.source.clone());
-        }
+    if here && let Some(free) = &seen.machine().memory.available_bytes {
+        entity =
+            entity.evidence(format!("{} MiB available", free.value >> 20), free.source.clone());
     }
     Some(entity)
 }

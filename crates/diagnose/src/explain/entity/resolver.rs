@@ -71,10 +71,10 @@ fn named(word: &str) -> (String, String) {
 
 /// Python, processor and C library of the environment that installs here.
 fn here(mut entity: Entity, seen: &Seen) -> Entity {
-    if let Some(env) = seen.env() {
-        if let Some(version) = &env.interpreter.version {
-            entity = entity.evidence(format!("Python {}", version.value), version.source.clone());
-        }
+    if let Some(env) = seen.env()
+        && let Some(version) = &env.interpreter.version
+    {
+        entity = entity.evidence(format!("Python {}", version.value), version.source.clone());
     }
     let machine = seen.machine();
     entity = entity.evidence(machine.platform.to_string(), "uname");
