@@ -23,7 +23,7 @@ use crate::render::{self, Renderer};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Request};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use std::pin::Pin;

@@ -63,7 +63,8 @@ fn parts_add_up_to_what_is_needed() {
     let memory = &fits["model"]["memory"];
     assert_eq!(memory["needed_bytes"], engine["peak_bytes"]);
     let of = |part: &str| engine[format!("{part}_bytes")].as_u64().unwrap();
-    let parts = ["weights", "states", "caches", "workspace"].map(of).iter().sum::<u64>();
+    let parts =
+        ["weights", "states", "caches", "workspace", "recorded_steps"].map(of).iter().sum::<u64>();
     assert_eq!(parts, of("peak"));
     let left = (24564_i64 << 20) - engine["peak_bytes"].as_i64().unwrap();
     assert_eq!(memory["left_bytes"], left);

@@ -1,5 +1,7 @@
 //! `mcp`: the SDK's own client starts the server as a child process, lists its tools and calls them.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 mod support;
 
 use rmcp::ServiceExt;

@@ -243,7 +243,7 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
     assert!(old.cuda.as_deref().is_some_and(|cuda| cuda.starts_with("12.")), "{:?}", old.cuda);
     for (arguments, words) in [
         (&["--gpu", "8.0", "--machine", "a100"][..], "cannot be used with"),
-        (&["--arch", "aarch64"], "--gpu"),
+        (&["--arch", "aarch64"], "--compute-capability"),
         (&["--gpu", "ampere"], "wanted a compute capability"),
         (&["--driver", "550.54.14"], "--driver is for a machine named"),
         (&["--gpu", "8.0", "--driver", "new"], "wanted a driver version"),

@@ -119,7 +119,7 @@ fn a_quiet_gpu_is_good_and_no_driver_is_one_sentence() {
         &["lists no processes", "Driver Not Loaded"],
     );
     std::fs::remove_file(folder.path().join("nvml")).unwrap();
-    refuses(folder.path(), &["ps", "--recorded", "."], &["no NVIDIA driver"]);
+    refuses(folder.path(), &["ps", "--recorded", "."], &["no NVIDIA GPU is visible here"]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn layers_are_shared_out_over_processes() {
 fn logits_and_speeds_come_of_all_ranks() {
     let folder = model("granite-hybrid-mini");
     let logits = |name: &str, tp: &str| {
-        let arguments = ["logits", "model", "--ids", "5,9,260,17", "-o", name, "--tp", tp];
+        let arguments = ["model", "logits", "model", "--ids", "5,9,260,17", "-o", name, "--tp", tp];
         expect(folder.path(), &[&arguments[..], &["--backend", "cpu"]].concat(), 0);
         let bytes = std::fs::read(folder.path().join(name)).unwrap();
         let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -169,7 +169,7 @@ fn a_rank_that_is_killed_ends_all_and_is_named() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{err}");
     let words = "error: rank 2 has ended: signal: 9 (SIGKILL)\nhint: ";
-    assert!(err.starts_with(words), "{err}");
+    assert!(err.contains(words), "{err}");
     assert!(gone(&ranks) < Duration::from_secs(10));
 
     let (mut child, ranks) = long(folder.path());
@@ -182,7 +182,7 @@ fn a_rank_that_is_killed_ends_all_and_is_named() {
 /// `logits` of a model over two GPUs that compute nothing, where the environment has these settings; what is said of values is left
 /// out.
 fn on_gpus(folder: &Path, behaviour: &[(&str, &str)]) -> String {
-    let arguments = ["logits", "model", "--ids", "5,9", "-o", "out", "--backend", "cuda"];
+    let arguments = ["model", "logits", "model", "--ids", "5,9", "-o", "out", "--backend", "cuda"];
     let rest = ["--dtype", "bf16", "--tp", "2"];
     let mut command = with_gpu(folder, &[&arguments[..], &rest].concat(), behaviour);
     // No NCCL of this machine.

@@ -20,7 +20,6 @@ fn options_of_other_programs_are_answered_with_what_does_the_same_here() {
         ("run m -t 4", "'-t'", "taskset"),
         ("serve m --kv-cache-dtype fp8", "'--kv-cache-dtype'", "--dtype"),
         ("serve m --quantization=fp8", "'--quantization'", "model quantize"),
-        ("serve m --enable-auto-tool-choice", "'--enable-auto-tool-choice'", "leave it out"),
         ("pull m", "'pull'", "--download"),
         ("list", "'list'", "Hugging Face cache"),
         ("show m", "'show'", "firstlight fit"),

@@ -329,7 +329,9 @@ mod tests {
         }
         for peer in PEERS {
             let text = FILES.iter().find(|(name, _)| *name == peer.adapter).unwrap().1;
-            assert!(text.contains(&format!("package(\"{}", peer.module)), "{}", peer.name);
+            let imports = ["package(\"", "import ", "from "];
+            let imports = imports.map(|before| text.contains(&format!("{before}{}", peer.module)));
+            assert!(imports.contains(&true), "{}", peer.name);
         }
         for (name, text) in FILES {
             assert!(

@@ -60,10 +60,10 @@ impl Input {
     pub(super) fn until(&mut self, marks: &[&str]) -> Before {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
-            let matches = |mark: &&str| {
+            let matches = |mark: &str| {
                 mark.as_bytes()[0] == byte && rest.as_bytes()[at..].starts_with(mark.as_bytes())
             };
-            if let Some(mark) = marks.iter().position(|mark| matches(&mark)) {
+            if let Some(mark) = marks.iter().position(|mark| matches(mark)) {
                 let text = self.take(at);
                 self.at += marks[mark].len();
                 return Before { text, mark: Some(mark) };

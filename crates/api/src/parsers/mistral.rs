@@ -15,6 +15,8 @@ pub(super) struct Mistral {
     state: State,
 }
 
+// One for each answer: boxes would save no memory.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Default)]
 enum State {
     #[default]

@@ -182,7 +182,8 @@ impl Reader for Tagged {
                 out.content(&(before + &call.into_raw()));
             }
             State::Element { before, mut call } => {
-                if !call.finish(out, cut) {
+                let is_call = call.finish(out, cut);
+                if !is_call {
                     out.content(&(before + &call.take_raw()));
                 }
             }

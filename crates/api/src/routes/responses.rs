@@ -121,7 +121,7 @@ fn absent(id: &str) -> ApiError {
 }
 
 fn get(app: &App, id: &str) -> Result<Response, ApiError> {
-    Ok(reply::good(&*find(app, id)?.response))
+    Ok(reply::good(&find(app, id)?.response))
 }
 
 fn delete(app: &App, id: &str) -> Result<Response, ApiError> {

@@ -50,10 +50,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["--quantization", "--load-format", "--quant"],
         "weights run as they are stored; `firstlight model quantize MODEL OUT --to fp8` writes quantized ones",
     ),
-    (
-        &["--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser", "--jinja"],
-        "leave it out: tool calls and reasoning are read by the model's chat template",
-    ),
+    (&["--jinja"], "leave it out: the model's chat template is always rendered"),
     (&["--chat-template"], "the chat template is the model folder's chat_template.jinja"),
     (&["--trust-remote-code"], "leave it out: firstlight never runs code of a checkpoint"),
     (

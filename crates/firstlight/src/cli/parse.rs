@@ -68,8 +68,8 @@ fn sentence(error: &Error) -> String {
     let mut lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> = lines.collect();
-    let of_values = |line: &&str| line.starts_with('[');
-    match rest.iter().all(|line| of_values(&line)) {
+    let of_values = |line: &str| line.starts_with('[');
+    match rest.iter().all(|line| of_values(line)) {
         true => std::iter::once(first.as_str()).chain(rest).collect::<Vec<_>>().join(" "),
         false => format!("{first} {}", rest.join(", ")),
     }

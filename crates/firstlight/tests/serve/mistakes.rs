@@ -297,7 +297,11 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
     );
     // As many as fit, but none of them as long as the model's context: nothing is shortened without a word.
     let line = ["serve", "m", "--port", "0", "--backend", "cpu", "--max-num-seqs", "1000000"];
-    hints(&line, "asked for were 1000000 requests at once", "--max-model-len");
+    hints(
+        &line,
+        "which leaves no room for one of 4096 tokens, the model's context",
+        "--max-num-seqs ",
+    );
     hints(
         &["serve", "m", "--port", "0", "--swap-space", "100000"],
         "--swap-space 100000 is more than the RAM that is free",

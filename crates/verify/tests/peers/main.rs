@@ -161,7 +161,7 @@ fn r4_10_a_path_that_falls_back_below_a_length_passes_above_it_alone() {
 }
 
 #[test]
-fn a_named_function_that_cannot_be_loaded_fails_and_one_that_skips_is_skipped() {
+fn r4_12_a_named_function_that_cannot_be_loaded_fails_and_one_that_skips_is_skipped() {
     let mut session = session(Duration::from_secs(60));
     let missing = "ModuleNotFoundError: No module named 'not_installed'";
     let no_function = "module `cheats` has no `not_there`";

@@ -1,6 +1,6 @@
 //! JSON as templates see it, and messages, which are JSON objects.
 
-use super::objects::{dictionary, list};
+use super::objects::{Digits, dictionary, list};
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -48,6 +48,11 @@ impl Json {
     pub(super) fn as_float(&self) -> Option<f64> {
         let is_float = self.0.kind() == ValueKind::Number && !self.0.is_integer();
         is_float.then(|| f64::try_from(self.0.clone()).ok()).flatten()
+    }
+
+    /// The digits of a number that neither 64 bits nor a float hold.
+    pub(super) fn as_digits(&self) -> Option<String> {
+        self.0.downcast_object_ref::<Digits>().map(|digits| digits.0.clone())
     }
 
     /// The values of an array.

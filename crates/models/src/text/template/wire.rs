@@ -1,10 +1,13 @@
 //! Conversations between processes, a line of JSON each. Floats travel as bits: JSON's decimals need not come back the same.
 
+use super::objects::number;
 use super::{Conversation, Json, Message};
 use serde::{Deserialize, Serialize};
 
 /// The key of an object that is a float.
 const FLOAT: &str = "\u{0}float";
+/// The key of an object that is a number with more digits than 64 bits or a float hold.
+const DIGITS: &str = "\u{0}digits";
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -66,11 +69,18 @@ pub(super) fn read(line: &str) -> Result<Conversation, String> {
 }
 
 fn hidden(json: &Json) -> Option<Json> {
+    if let Some(digits) = json.as_digits() {
+        return Some(Json::object([(DIGITS, Json::from(digits))]));
+    }
     let bits = json.as_float()?.to_bits();
     Some(Json::object([(FLOAT, Json::from(bits.to_string()))]))
 }
 
 fn shown(json: &Json) -> Option<Json> {
+    if let Some(digits) = json.get(DIGITS) {
+        let digits = digits.as_str()?;
+        return Some(Json::from_value(number(digits, digits.parse().unwrap_or(f64::INFINITY))));
+    }
     let bits = json.get(FLOAT)?.as_str()?.parse().ok()?;
     Some(Json::from(f64::from_bits(bits)))
 }
