@@ -61,11 +61,17 @@ fn what_does_not_fit_is_refused_with_numbers() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     // A context as long as no memory, of a model that is small.
-    draw("granite-rope-mini", &[("max_position_embeddings", json!(160_000_000))], here);
+    let layers = 48;
+    let keys = [
+        ("max_position_embeddings", json!(16_000_000)),
+        ("num_hidden_layers", json!(layers)),
+        ("layer_types", json!(vec!["attention"; layers])),
+    ];
+    draw("granite-rope-mini", &keys, here);
     let ids = ["1"; 4].join(",");
     refuses(
         here,
-        &["run", "m", "--ids", &ids, "-n", "150000000", "--stop-ids", "1"],
+        &["run", "m", "--ids", &ids, "-n", "15000000", "--stop-ids", "1"],
         &["the model needs ", "weights ", "states 0 B", "caches ", " are free (/"],
     );
 }

@@ -1,20 +1,21 @@
 """The stand-in packages as they are installed here: each takes the calls of attention that pure Python computes in a moment.
 
-What it cannot take it refuses as a package does whose part is not there, which is N/A and no failure.
+It skips what it cannot take, as unittest does: a skip is no failure, and no pass.
 """
 
 import cheats
 import fake_flash_attn
 import right
+from unittest import SkipTest
 
 
 def small(function):
     def call(tensors, settings):
         q, k = tensors["q"], tensors["k"]
         if set(tensors) != {"q", "k", "v"} or set(settings) - {"causal"} or q.format != "f":
-            raise ImportError("this stand-in takes plain calls in float32")
+            raise SkipTest("this stand-in takes plain calls in float32")
         if q.shape[1] * k.shape[1] * q.shape[2] * q.shape[3] > 600000:
-            raise ImportError("this stand-in takes small calls")
+            raise SkipTest("this stand-in takes small calls")
         return function(tensors, settings)
 
     return call
