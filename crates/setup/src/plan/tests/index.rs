@@ -1,4 +1,4 @@
-//! Plans with an index: rows P02, P04 and P05, with the answers of PyPI as they were recorded.
+//! Plans with an index: rows P02, P04 and P05, with answers in the form of PyPI's: in part recorded, in part shortened or made up.
 
 use super::{machine, packages, request};
 use crate::index::{IndexError, PublishedRelease, Source};
@@ -107,7 +107,7 @@ fn version<'a>(plan: &'a Plan, name: &str) -> &'a str {
     &package.unwrap_or_else(|| panic!("{name}: {:?}", packages(plan))).version
 }
 
-/// sglang's METADATA of these releases, the lines about CUDA.
+/// METADATA as sglang's releases have it, reduced to the lines about CUDA.
 fn sglang() -> Recorded {
     Recorded::new(&[
         (
