@@ -78,7 +78,6 @@ fn hostile_templates_are_refused_within_a_budget() {
 
 /// Streams and small requests together with hostile templates and prompts far beyond the context. The bound on waiting is loose, for machines
 /// that do other work; what was measured is printed.
-#[cfg(target_os = "linux")]
 #[test]
 fn small_requests_do_not_wait_for_large_ones() {
     let folder = model();

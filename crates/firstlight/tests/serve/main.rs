@@ -4,6 +4,7 @@
 
 mod answers;
 mod browsers;
+#[cfg(target_os = "linux")]
 mod budgets;
 mod client;
 mod ends;
