@@ -110,9 +110,11 @@ fn codex_runs_the_commands_of_the_model() {
     std::fs::write(&template, short).unwrap();
     let server = client::Server::start(folder.path(), &["--served-model-name", "mini"]);
     let (home, work) = (folder.path().join("home"), folder.path().join("work"));
-    [&home, &work].map(|folder| std::fs::create_dir(folder).unwrap());
+    for folder in [&home, &work] {
+        std::fs::create_dir(folder).unwrap();
+    }
     let config = format!(
-        "model = \"mini\"\nmodel_provider = \"firstlight\"\n[model_providers.firstlight]\nname = \"firstlight\"\n\
+        "model = \"mini\"\nmodel_provider = \"firstlight\"\nweb_search = \"disabled\"\n[model_providers.firstlight]\nname = \"firstlight\"\n\
          base_url = \"http://{}/v1\"\nwire_api = \"responses\"\n",
         server.address
     );
