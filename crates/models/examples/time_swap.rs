@@ -145,8 +145,7 @@ fn main() {
     let longest = words.get(3).map_or(usize::MAX, |most| most.parse().unwrap());
     let mut engine = open_for(3, 34_000.min(longest.saturating_add(1000)));
     engine.reserve(2 << 30).unwrap();
-    // What is pinned meanwhile is not to be waited for.
-    std::thread::sleep(Duration::from_secs(2));
+    while engine.reserve_more() {}
     for length in LENGTHS.into_iter().filter(|length| *length <= longest) {
         moved(&mut *engine, length);
     }

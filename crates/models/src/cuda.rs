@@ -447,6 +447,10 @@ impl Engine for CudaEngine {
         self.saves.reserve(&self.device, bytes).map_err(failed)
     }
 
+    fn reserve_more(&mut self) -> bool {
+        self.saves.pin_more()
+    }
+
     fn can_save(&self, sequence: usize) -> bool {
         self.saves.is_ready_for(self.bytes_of(self.pages.len(sequence)))
     }

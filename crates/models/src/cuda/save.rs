@@ -79,6 +79,11 @@ impl Saves {
         self.swap.as_ref().is_some_and(|swap| swap.is_ready_for(bytes).unwrap_or(false))
     }
 
+    /// Pins more of the host's memory; whether there may be more to pin.
+    pub(super) fn pin_more(&self) -> bool {
+        self.swap.as_ref().is_some_and(Swap::pin_more)
+    }
+
     /// Whether what is on its way to a slot is there.
     pub(super) fn has_arrived(&mut self, slot: usize) -> bool {
         let Some(swap) = &mut self.swap else { return true };

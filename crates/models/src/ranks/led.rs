@@ -143,6 +143,12 @@ impl Engine for Led {
         self.engine.reserve(each)
     }
 
+    fn reserve_more(&mut self) -> bool {
+        // As in `reset`.
+        let _ = self.ranks.order(&Order::ReserveMore);
+        self.engine.reserve_more()
+    }
+
     /// Of this rank's device; the others, whose parts are as large, wait where theirs is slower.
     fn can_save(&self, sequence: usize) -> bool {
         self.engine.can_save(sequence)
@@ -248,6 +254,10 @@ pub fn follow<E: From<ModelError>>(
             (Order::Reserve(bytes), Some(engine)) => {
                 // Without memory nothing can be saved, which is said then.
                 let _ = engine.reserve(bytes);
+                Ok(())
+            }
+            (Order::ReserveMore, Some(engine)) => {
+                engine.reserve_more();
                 Ok(())
             }
             (Order::Save { sequence, copy }, Some(engine)) => {

@@ -42,6 +42,7 @@ pub(super) enum Order {
         tokens: usize,
     },
     Reserve(u64),
+    ReserveMore,
     /// Copies a sequence to the host, under a number.
     Save {
         sequence: usize,

@@ -8,8 +8,8 @@ use crate::ModelError;
 const LONGEST: [usize; 2] = [1 << 10, 1 << 11];
 
 impl Scheduler<'_> {
-    /// Makes a step ready, in a time when there is nothing to do; whether there may be more. Each is made once: what the engine gave
-    /// up for others since then is made when it is wanted.
+    /// Prepares a step, or memory for copies on the host, while there is nothing to do; whether there may be more to prepare. Each step
+    /// is prepared once: one that the engine evicted since then is prepared when it is wanted.
     ///
     /// A device that fails here fails at the next step as well, which says so.
     pub fn prepare(&mut self) -> bool {
@@ -21,7 +21,7 @@ impl Scheduler<'_> {
                 Err(_) => self.prepared = steps.len(),
             }
         }
-        false
+        self.engine.reserve_more()
     }
 
     /// Sequences, and tokens of the longest, of the steps that most requests take part in.
