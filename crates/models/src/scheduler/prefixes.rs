@@ -212,6 +212,11 @@ impl Prefixes {
         }
     }
 
+    /// Tokens that the next request to use a snapshot need not read, compared with what it would begin with otherwise.
+    pub(super) fn saves(&self, end: u64) -> usize {
+        self.held.get(&end).map_or(0, |snapshot| snapshot.saves)
+    }
+
     /// The copy of a snapshot on the host.
     pub(super) fn copy(&self, end: u64) -> Option<&Saved> {
         self.held.get(&end)?.saved.as_ref()

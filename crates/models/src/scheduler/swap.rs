@@ -91,7 +91,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Takes the slot of a snapshot. The host has it from then on where that is likely to pay and nothing waits for the copy.
+    /// Evicts a snapshot from its slot. It is copied to the host if no work waits for that, if the link brings it back sooner than its
+    /// tokens are read again, and if copies have paid lately.
     pub(super) fn evict(&mut self, end: u64) {
         if let Some(slot) = self.prefixes.slot(end)
             && self.prefixes.copy(end).is_none()
@@ -101,6 +102,7 @@ impl Scheduler<'_> {
             if self.swap.most >= bytes
                 && self.swap.has_time(bytes)
                 && self.engine.can_save(slot)
+                && pays_to_bring(bytes, rate, self.prefixes.saves(end), self.pace.reading())
                 && self.swap.cost.pays_to_save(rate)
                 && let Some(saved) = self.save(slot, self.prefixes.worth_on_host(end))
             {
