@@ -93,12 +93,12 @@ pub(crate) struct Sizes {
     /// Tokens of prompts in one step. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
     #[arg(long, aliases = ["chunk", "ubatch-size"], value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) max_num_batched_tokens: Option<u32>,
-    /// Beginnings of prompts whose states are kept for requests that begin alike; 0 for none. Default: 64 on a GPU, 8 on the CPU,
+    /// Beginnings of prompts whose states are kept for requests that begin alike; 0 for none. Default: 256 on a GPU, 8 on the CPU,
     /// or what an eighth of the memory holds.
     #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) prefix_cache_states: Option<u64>,
     /// RAM for requests that gave their pages to older ones, which then read nothing again, and for states of the prefix cache that
-    /// make place for others; 0 for none. For a GPU it is pinned beside the first requests, a piece at a time. Default: an eighth of
+    /// make place for others; 0 for none. For a GPU it is pinned while no request runs, else as copies need it. Default: an eighth of
     /// what is free, 16 at most.
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     pub(crate) swap_space: Option<f64>,

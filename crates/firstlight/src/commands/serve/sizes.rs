@@ -142,9 +142,10 @@ fn too_many(
 /// Answers at once where nothing is said: what keeps a device busy.
 const USUAL_ON_HOST: usize = 8;
 const USUAL_ON_GPU: usize = 128;
-/// States for beginnings of prompts where nothing is said: a server has a few system messages and some conversations.
+/// Default numbers of states for beginnings of prompts. More of them on the device cost memory alone: 12 texts of up to 4,000 tokens that
+/// prompts share up to a random length have some 350, of which 64 hit for 72 % of the tokens and 192 for 82 %.
 const SNAPSHOTS_ON_HOST: u64 = 8;
-const SNAPSHOTS_ON_GPU: u64 = 64;
+const SNAPSHOTS_ON_GPU: u64 = 256;
 
 /// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
 ///
@@ -192,7 +193,8 @@ impl Needs<'_> {
             snapshots: self.snapshots,
             swap_space: self.swap_space,
             tokens,
-            step: LargestStep { tokens: self.step_tokens.max(sequences), logits: sequences },
+            // An engine reserves logits for a step of all its slots.
+            step: LargestStep { tokens: self.step_tokens.max(sequences), logits: slots },
         }
     }
 
