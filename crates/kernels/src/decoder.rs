@@ -10,6 +10,7 @@ mod next;
 mod own;
 mod ranks;
 mod sinks;
+mod states;
 mod take;
 
 pub use cache::{Append, Turns, append};
@@ -20,6 +21,7 @@ pub use next::{Next, next};
 pub use own::{JoinOwn, Made, Mark, join_own, meet, narrow};
 pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
 pub use sinks::{Sinks, sinks};
+pub use states::StatePools;
 pub use take::take;
 
 use crate::cuda::{Plan, Planned};
@@ -60,6 +62,7 @@ pub fn bundled() -> Vec<KernelSource> {
             own::join_source(arch.clone()),
             own::meet_source(arch.clone()),
             own::narrow_source(arch.clone()),
+            states::source(arch.clone()),
             ranks::gather_source(arch),
         ]
     };

@@ -77,6 +77,8 @@ impl Backend for Cuda {
 pub(crate) struct Memory {
     states: Vec<StatePool>,
     caches: Vec<Cache>,
+    /// All states, for copies between slots; none in a model without recurrent layers.
+    copies: Option<decoder::StatePools>,
 }
 
 struct CudaEngine {
@@ -146,7 +148,9 @@ impl CudaEngine {
             let program = Program::new(&architecture, &mut weights)?;
             Ok::<_, ModelError>((weights.embedding, program, weights.memory))
         })?;
-        let (embedding, program, memory) = loaded;
+        let (embedding, program, mut memory) = loaded;
+        let pools = memory.states.iter().map(StatePool::pool);
+        memory.copies = decoder::StatePools::new(&device, &stream, pools).map_err(failed)?;
         reserve(&stream, &architecture, capacity).map_err(|error| failed(device_error(error)))?;
         if let Some(ranks) = &ranks {
             share::warm_up(&ranks.communicator, &stream)?;
@@ -321,8 +325,8 @@ impl CudaEngine {
     fn clear_stale(&mut self, batch: &Batch) -> Result<(), ModelError> {
         for slot in batch.slots().filter(|slot| self.pages.is_empty(*slot)) {
             if std::mem::take(&mut self.stale[slot]) {
-                let mut pools = self.memory.states.iter();
-                pools.try_for_each(|pool| pool.reset(&self.stream, slot)).map_err(failed)?;
+                let copies = self.memory.copies.as_ref();
+                copies.map_or(Ok(()), |pools| pools.clear(&self.stream, slot)).map_err(failed)?;
             }
         }
         Ok(())
@@ -424,8 +428,8 @@ impl Engine for CudaEngine {
         let copied = self.pages.fork(from, to, keep)?;
         self.stale[to] = false;
         // The pages decide what is read of the caches.
-        let mut pools = self.memory.states.iter();
-        pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)?;
+        let copies = self.memory.copies.as_ref();
+        copies.map_or(Ok(()), |pools| pools.copy(&self.stream, from, to)).map_err(failed)?;
         let copied = copied.map(|blocks| self.memory.copy_block(blocks, &self.stream));
         copied.unwrap_or(Ok(())).map_err(failed)
     }

@@ -176,14 +176,4 @@ impl StatePool {
     pub(super) fn pool(&self) -> &Tensor {
         &self.pool
     }
-
-    /// The state of one slot for another one too.
-    pub(super) fn fork(&self, stream: &Stream, from: usize, to: usize) -> Result<(), OpError> {
-        self.pool.rows(to, 1)?.copy_from(&self.pool.rows(from, 1)?, stream)
-    }
-
-    /// A zero state for one slot.
-    pub(super) fn reset(&self, stream: &Stream, slot: usize) -> Result<(), OpError> {
-        self.pool.rows(slot, 1)?.clear(stream)
-    }
 }
