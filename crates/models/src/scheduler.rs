@@ -322,7 +322,6 @@ impl<'e> Scheduler<'e> {
         }
         self.make_room(events);
         self.admit(events)?;
-        self.evict_ahead();
         self.advance_all(events)?;
         self.arrive()
     }

@@ -176,11 +176,6 @@ impl Live {
         self.ends.get(self.read / BLOCK - 1).copied()
     }
 
-    /// Whether its state is to be kept for others, now or later.
-    pub(super) fn leaves_states(&self) -> bool {
-        !self.marks.is_empty()
-    }
-
     /// The tokens that it has read.
     pub(super) fn known(&self) -> impl Iterator<Item = u32> {
         self.all().take(self.read)

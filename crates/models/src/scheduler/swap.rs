@@ -119,17 +119,6 @@ impl Scheduler<'_> {
         pays_to_bring(bytes, self.engine.bytes_per_second(), saves, self.pace.reading())
     }
 
-    /// Makes place for the next state that will be kept, ahead of a step's passes: prompts are read by less where that takes a copy.
-    pub(super) fn evict_ahead(&mut self) {
-        if self.swap.most > 0
-            && self.prefixes.is_full()
-            && self.running.iter().any(Live::leaves_states)
-            && let Some(least) = self.prefixes.least(self.engine.pages(), false)
-        {
-            self.evict(least);
-        }
-    }
-
     /// Brings a request's own sequence back to its slot, which is empty; whether that succeeded.
     pub(super) fn restore_request(&mut self, live: &mut Live) -> bool {
         let Some(saved) = live.saved.take() else { return false };
