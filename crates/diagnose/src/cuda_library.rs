@@ -32,6 +32,17 @@ pub(crate) fn library(text: &str) -> &'static str {
     named.map_or("cuda-runtime", |(_, package)| package)
 }
 
+/// The distribution that brings a library for a CUDA release: from CUDA 13 on only those with versions of their own have its
+/// number in their names.
+pub(crate) fn distribution(package: &str, cuda: u32) -> String {
+    match (package, cuda) {
+        ("cudnn" | "nccl" | "cusparselt" | "nvshmem", _) | (_, ..=12) => {
+            format!("nvidia-{package}-cu{cuda}")
+        }
+        _ => format!("nvidia-{package}"),
+    }
+}
+
 /// The major version in a library's name: 12 of `libcudart.so.12`, 11 of `libcudart.so.11.0`.
 pub(crate) fn major(name: &str) -> Option<u32> {
     name.split_once(".so.")?.1.split('.').next()?.parse().ok()

@@ -12,6 +12,7 @@ mod access;
 mod cuda_library;
 mod data;
 mod draft;
+mod driver_trouble;
 mod explain;
 mod extension;
 mod fabric;

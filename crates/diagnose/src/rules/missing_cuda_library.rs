@@ -1,5 +1,5 @@
 use super::{Context, Need, Rule, Text};
-use crate::cuda_library::{cuda_of_library, known, library, major};
+use crate::cuda_library::{cuda_of_library, distribution, known, library, major};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote};
 use crate::requirement;
@@ -103,14 +103,7 @@ fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
 }
 
 fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
-    // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
-    let package = match (name, cuda) {
-        ("cudnn" | "nccl" | "cusparselt" | "nvshmem", _) | (_, ..=12) => {
-            format!("nvidia-{name}-cu{cuda}")
-        }
-        _ => format!("nvidia-{name}"),
-    };
-    vec![installer.install(&[package], None)]
+    vec![installer.install(&[distribution(name, cuda)], None)]
 }
 
 /// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
@@ -225,12 +218,17 @@ fn is_preloaded(path: &str) -> bool {
 }
 
 fn judge(group: &[Native<'_>]) -> Option<Finding> {
-    let first = group.first()?;
+    let required = group.iter().find(|native| !native.is_optional());
+    let first = required.or(group.first())?;
     let env = first.env;
     let needed = missing(first)?;
     let package = known(&needed.name)?;
     let loaded = group.iter().find(|native| is_loaded(native));
-    let severity = if loaded.is_some() { Severity::Error } else { Severity::Warning };
+    let severity = match (loaded, required) {
+        (Some(_), _) => Severity::Error,
+        (None, Some(_)) => Severity::Warning,
+        (None, None) => Severity::Info,
+    };
     let shown = loaded.unwrap_or(first);
     let gone = match needed.other {
         Some(_) => "which is not where the loader looks",
@@ -251,6 +249,12 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     if let Some(other) = &needed.other {
         draft = draft.evidence("a copy lies where nothing looks for it", other.clone());
+    }
+    if let (Severity::Info, Some(by)) = (severity, &first.elf.optional_in) {
+        let cause = "The package tries to load this file, handles the failure and works without it; what the file does is not \
+                     available until the library is installed.";
+        let draft = draft.evidence("loads it and handles the failure", by.clone());
+        return Some(draft.cause(cause).done());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -381,6 +385,14 @@ mod tests {
                 vec![env.requires("vllm", "torch==2.11.0").compiled("vllm", "vllm/_C.abi3.so", elf).build()]
             })
             .finds(Error, Certain, &["vllm 0.12 in /v needs libcudart.so.12"]),
+            Case::new("S05: CuPy's NCCL, which its package handles the absence of", machines::a10(), {
+                let optional_in = Some("/v/lib/python3.12/site-packages/cupy/cuda/nccl.py".into());
+                let elf = Elf { module: Some(true), optional_in, ..lacking("libnccl.so.2") };
+                let env = crate::test_support::env("/v").dist("cupy-cuda12x", "14.2.0");
+                vec![env.compiled("cupy-cuda12x", "cupy_backends/cuda/libs/nccl.so", elf).build()]
+            })
+            .finds(Info, Certain, &["needs libnccl.so.2", "cupy/cuda/nccl.py", "works without it"])
+            .without(&["pip install", "export"]),
             Case::new(
                 "a library the package may never load",
                 machines::a10(),

@@ -3,6 +3,9 @@ use crate::abi::build_for;
 use crate::gpu::{self, Sm};
 use crate::gpu_code::{Coverage, Target, architectures, counts};
 use crate::native::{Native, by_owner};
+use crate::remedy::Installer;
+use crate::torch_build::{by_conda, installed};
+use crate::torch_choice::choose_without;
 use facts::{Confidence, Finding, Gpu, Machine, Severity};
 use knowledge::dotted;
 
@@ -95,9 +98,42 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let list = dotted(sm);
     let fix = match severity {
         Severity::Info => Vec::new(),
-        _ => build_for(&group[0], &list),
+        _ => match torch_family(machine, &group[0]) {
+            Some(lines) => lines,
+            None => build_for(&group[0], &list),
+        },
     };
     Some(draft.cause(cause).fix(fix).done())
+}
+
+/// A build of torch and of the packages that are released with it, for a package of these that has no code for a GPU here: another
+/// CUDA release than that of the wheel which is installed, since the same wheel has the same code.
+fn torch_family(machine: &Machine, native: &Native<'_>) -> Option<Vec<String>> {
+    let dist = native.owner()?;
+    let name = native.owner_name()?;
+    if !matches!(name.as_str(), "torchvision" | "torchaudio") || by_conda(dist) {
+        return None;
+    }
+    let torch = installed(native.env)?;
+    let label = dist.version.split_once('+').map(|(_, label)| label);
+    let label = label.or(torch.version.local.as_deref());
+    let choice = choose_without(machine, native.env, Some(&torch.version), label);
+    Some(match choice {
+        Some(choice) => {
+            let what = format!(
+                "# {name} is published for each CUDA release of torch, and has no sources: the build for CUDA {}:",
+                dotted(choice.cuda)
+            );
+            let replace = Installer::of(native.env).replace_torch(&choice);
+            std::iter::once(what).chain(replace).collect()
+        }
+        None => vec![
+            format!(
+                "# no published build of {name} has code for this GPU; its Python parts run without:"
+            ),
+            Installer::of(native.env).uninstall(&[&name]),
+        ],
+    })
 }
 
 fn rule_words(target: &Target) -> &'static str {
@@ -186,6 +222,18 @@ mod tests {
                         .build(),
                 ],
             ),
+            Case::new("S08: torchvision has no sources, and the same wheel the same code", {
+                machines::x86_with("Tesla V100-SXM2-32GB", (7, 0), "570.148.08", (12, 8))
+            }, {
+                let env = env("/v").uv().torch("2.9.1+cu128", Some("12.8")).dist("torchvision", "0.24.1+cu128");
+                vec![env.compiled("torchvision", "torchvision/_C.so", with_code(9, &["sm_75", "sm_80"])).build()]
+            })
+            .finds(
+                Error,
+                Certain,
+                &["torch==2.9.1 'torchvision==0.24.*' --index-url https://download.pytorch.org/whl/cu126"],
+            )
+            .without(&["--reinstall", "whl/cu128"]),
             Case::new("no GPU", machines::x86(), ffpa(&[("a.so", &["sm_80"])])),
         ]
     }

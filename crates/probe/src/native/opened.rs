@@ -81,7 +81,7 @@ fn opened_in(
     opened
 }
 
-fn in_trouble(elf: &Elf) -> bool {
+pub(super) fn in_trouble(elf: &Elf) -> bool {
     elf.missing_symbols_total > 0
         || elf.executable_stack
         || !elf.missing_versions.is_empty()
@@ -161,9 +161,13 @@ fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
     })
 }
 
+/// How far a line is indented.
+pub(super) fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
 /// The function that a place in a Python file lies in, by indentation.
 fn function_around(text: &str, at: usize) -> Option<&str> {
-    let indent = |line: &str| line.len() - line.trim_start().len();
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
     for line in text[..begin].lines().rev().filter(|line| !line.trim().is_empty()) {
@@ -187,7 +191,6 @@ fn function_around(text: &str, at: usize) -> Option<&str> {
 /// Whether a place lies in a `try` whose `except` catches everything and raises nothing: what fails there is done without. One that
 /// catches errors of the package's own keeps them for whoever uses what is missing (xformers).
 fn is_caught(text: &str, at: usize) -> bool {
-    let indent = |line: &str| line.len() - line.trim_start().len();
     let filled = |line: &&str| !line.trim().is_empty();
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
