@@ -33,7 +33,7 @@ pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
             what.write(file.path.as_bytes());
             what.word(file.elf.as_ref().and_then(|elf| elf.module).map_or(2, u64::from));
         }
-        let question = format!("who opens {:016x} of {}", what.0, site.join(package).display());
+        let question = format!("which files an import opens, {:016x} of {}", what.0, site.join(package).display());
         opened.extend(answers.answer(source, site, &question, |trace| {
             opened_in(source, site, package, files, trace)
         }));
@@ -214,6 +214,41 @@ fn is_caught(text: &str, at: usize) -> bool {
     false
 }
 
+/// Whether a place assigns to a variable (`path = find_library()`) that the lines after it first pass to a function within a `try`
+/// that catches everything (onnxruntime registers its CUDA provider so): the function found a library, and opening it may fail.
+fn is_used_with_care(text: &str, at: usize) -> bool {
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let Some(variable) = text[begin..at].trim().strip_suffix('=').map(str::trim_end) else {
+        return false;
+    };
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    if variable.is_empty() || !variable.chars().all(word) {
+        return false;
+    }
+    let depth = indent(text[begin..].lines().next().unwrap_or_default());
+    let mut place = begin;
+    for line in text[begin..].split_inclusive('\n') {
+        let start = place;
+        place += line.len();
+        if start == begin || line.trim().is_empty() {
+            continue;
+        }
+        if indent(line) < depth {
+            return false;
+        }
+        let mut uses = line.match_indices(variable).map(|(at, _)| at);
+        let passed = uses.any(|at| {
+            let (before, after) = (&line[..at], &line[at + variable.len()..]);
+            let whole = !before.ends_with(word) && !after.starts_with(word);
+            whole && before.rfind('(').is_some_and(|open| before[..open].ends_with(word))
+        });
+        if passed {
+            return is_caught(text, start + indent(line));
+        }
+    }
+    false
+}
+
 /// Whether it is the line of an `except` for whatever is raised.
 fn catches_everything(line: &str) -> bool {
     let caught = line.strip_prefix("except").and_then(|rest| rest.split(':').next());
@@ -235,6 +270,7 @@ fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a
                 && !defines
                 && text[at + function.len()..].starts_with('(')
                 && !is_caught(text, *at)
+                && !is_used_with_care(text, *at)
         });
         let outer: Vec<Option<&str>> = calls.map(|at| function_around(text, at)).collect();
         outer.into_iter().any(|outer| outer.is_none_or(|outer| is_called(texts, outer, seen)))

@@ -384,6 +384,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "own/libtried.so",
         "own/libagain.so",
         "own/libkept.so",
+        "own/libregistered.so",
     ];
     for name in libraries.into_iter().chain(functions) {
         world.library(name, broken, &[]);
@@ -412,7 +413,9 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "def one():\n    load('libtried')\ndef two():\n    load('libagain')\ndef three():\n    load('libkept')\n\n\
          try:\n    with folder():\n        path = one()\n    there = True\nexcept Exception:\n    there = False\n\n\
          try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n\n\
-         try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n",
+         try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n\n\
+         def path_of():\n    return join('libregistered')\ndef register():\n    path = path_of()\n    if not path:\n        return\n    try:\n        \
+         add('CUDA', path)\n    except Exception as e:\n        warn(f'failed: {path}')\nregister()\n",
     );
     let env = world.env();
     let opened_by = |name: &str| of(&env, &world.site(name)).opened_by;
@@ -429,6 +432,8 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     // torchcodec does without FFmpeg's libraries since 0.17: it catches what its function raises.
     assert_eq!(opened_by("own/libtried.so"), None);
     assert_eq!(opened_by("own/libagain.so"), path("own/tries.py"));
+    // onnxruntime looks for its CUDA provider, and does without where it cannot be registered.
+    assert_eq!(opened_by("own/libregistered.so"), None);
     // xformers keeps what its own error says for whoever calls what is missing.
     assert_eq!(opened_by("own/libkept.so"), path("own/tries.py"));
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
