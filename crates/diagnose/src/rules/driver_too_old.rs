@@ -1,11 +1,11 @@
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::cuda_of_library;
 use crate::native::{Native, by_owner};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
-use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
 use knowledge::cuda_drivers::{self, Reach};
 use knowledge::dotted;
 
@@ -46,7 +46,7 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
     remedy: |seen| {
         let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));
         match choice {
-            Some(choice) => seen.installer().replace_torch(&choice),
+            Some(choice) => text(seen.installer().replace_torch(&choice)),
             None => host::update_driver(seen.machine(), 580),
         }
     },
@@ -179,21 +179,25 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
     };
     // Tegra's driver comes with JetPack and has a numbering of its own.
     let jetson = machine.kind == MachineKind::Jetson;
-    let mut fix = Vec::new();
+    let mut fix: Vec<RemedyStep> = Vec::new();
+    let driver_steps =
+        || host::update_driver(machine, floor.branch).into_iter().map(RemedyStep::from);
     // Another torch alone would leave the driver with libraries that it does not run.
     let others: Vec<String> = newer.iter().filter_map(|it| it.native.owner_name()).collect();
     if !others.is_empty() && !jetson {
-        fix.extend(host::update_driver(machine, floor.branch));
-        fix.extend(other_release(
-            &std::iter::once("torch".to_owned()).chain(others).collect::<Vec<_>>(),
-        ));
+        fix.extend(driver_steps());
+        let all: Vec<String> = std::iter::once("torch".to_owned()).chain(others).collect();
+        fix.extend(other_release(&all).into_iter().map(RemedyStep::from));
     } else if let Some(choice) = choose(machine, env, Some(&torch.version)) {
-        fix.push(format!("# a build of torch for CUDA {}, which this driver runs:", choice.cuda.0));
+        fix.push(
+            format!("# a build of torch for CUDA {}, which this driver runs:", choice.cuda.0)
+                .into(),
+        );
         fix.extend(Installer::of(env).replace_torch(&choice));
-        fix.push(format!(
-            "# or keep this torch and bring the driver to {} or newer:",
-            floor.branch
-        ));
+        fix.push(
+            format!("# or keep this torch and bring the driver to {} or newer:", floor.branch)
+                .into(),
+        );
     }
     if jetson {
         fix.push(Installer::of(env).uninstall(&["torch"]));
@@ -202,7 +206,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
                 .into(),
         );
     } else if newer.is_empty() {
-        fix.extend(host::update_driver(machine, floor.branch));
+        fix.extend(driver_steps());
     }
     let mut draft =
         RULE.finding(Severity::Error, confidence(machine), title).fact("driver", driver.version());

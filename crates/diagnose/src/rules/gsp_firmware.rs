@@ -25,6 +25,14 @@ Install the driver's firmware package of the same release, make the initial file
             pattern: "RmFetchGspRmImages: No firmware image found",
             sample: "NVRM: GPU 0000:01:00.0: RmFetchGspRmImages: No firmware image found",
         },
+        Text {
+            pattern: "Cannot initialize GSP firmware RM",
+            sample: "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+        },
+        Text {
+            pattern: "attempting to boot GSP",
+            sample: "NVRM: kgspBootstrap_GH100: GSP-FMC reported an error while attempting to boot GSP: 0xb",
+        },
     ],
     remedy: |seen| driver_trouble::commands(seen.machine(), DriverTrouble::Firmware),
     needs: &[Need::KernelLog],
