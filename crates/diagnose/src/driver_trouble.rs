@@ -1,10 +1,10 @@
-//! What the driver's own lines in the kernel's log mean: one check over one table, for the rules of the single troubles.
+//! The meaning of the driver's own lines in the kernel's log: one check over one table, for the rules of the single troubles.
 
 use crate::host;
 use crate::rules::{Context, Rule};
 use facts::{Confidence, DriverTrouble, Finding, Machine, Severity};
 
-/// What is known of one kind of line.
+/// One kind of line: its finding and its remedy.
 pub(crate) struct Trouble {
     pub(crate) trouble: DriverTrouble,
     pub(crate) confidence: Confidence,
@@ -105,7 +105,7 @@ fn of(trouble: DriverTrouble) -> Option<&'static Trouble> {
     TROUBLES.iter().find(|row| row.trouble == trouble)
 }
 
-/// What to do about a kind of line, on this machine.
+/// The commands for a kind of line, on this machine.
 pub(crate) fn commands(machine: &Machine, trouble: DriverTrouble) -> Vec<String> {
     let steps = of(trouble).map(|row| (row.steps)(machine)).unwrap_or_default();
     host::where_the_driver_is(machine).into_iter().chain(steps).collect()

@@ -48,7 +48,7 @@ fn every_finding_can_be_acted_on() {
             let texts: Vec<String> = finding.remedy.iter().map(ToString::to_string).collect();
             assert_eq!(texts, finding.fix, "{at}");
             for step in &finding.remedy {
-                // What `--fix` runs is read from the data, so that a package change may not be a text.
+                // `--fix` runs the steps that are data, so that a package change may not be a text.
                 if let facts::RemedyStep::Command { command } = step {
                     let words: Vec<&str> = command.split_whitespace().collect();
                     let installs = words

@@ -74,7 +74,7 @@ pub enum PackageTool {
     Pip,
 }
 
-/// What is installed, and how.
+/// Packages to install, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Install {
     /// Requirements: `torch==2.9.0`.

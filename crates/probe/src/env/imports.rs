@@ -64,7 +64,7 @@ pub(crate) fn walk(
     }
 }
 
-/// What the import statement of one line may lead to, whatever its indentation and in any package, as paths without an ending.
+/// The modules that the import statement of one line may lead to, whatever its indentation and in any package, as paths without an ending.
 pub(crate) fn targets_of_statement(statement: &str, site: &Path, own: &Path) -> Vec<PathBuf> {
     let mut imports = Vec::new();
     statements(statement.trim(), 0, &mut imports);

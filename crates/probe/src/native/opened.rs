@@ -33,7 +33,11 @@ pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
             what.write(file.path.as_bytes());
             what.word(file.elf.as_ref().and_then(|elf| elf.module).map_or(2, u64::from));
         }
-        let question = format!("which files an import opens, {:016x} of {}", what.0, site.join(package).display());
+        let question = format!(
+            "which files an import opens, {:016x} of {}",
+            what.0,
+            site.join(package).display()
+        );
         opened.extend(answers.answer(source, site, &question, |trace| {
             opened_in(source, site, package, files, trace)
         }));

@@ -6,7 +6,7 @@ use crate::wheel::WheelName;
 use knowledge::{Minor, minor_of};
 use pep440_rs::VersionSpecifiers;
 
-/// What is to be installed.
+/// A package to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The package, as PEP 503 normalises names.
@@ -28,7 +28,7 @@ pub struct Host<'a> {
     pub glibc: Option<Minor>,
 }
 
-/// What the index has for one requirement.
+/// The index's answer to one requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Offer {
     /// A file that can be installed, of this release.
@@ -43,10 +43,10 @@ pub enum Offer {
 }
 
 impl Index<'_> {
-    /// What the index has for each of these.
+    /// The index's answer to each of these.
     ///
     /// # Errors
-    /// Where it does not answer, or does not have one of the packages at all.
+    /// If it does not answer, or does not have one of the packages at all.
     pub fn offers(&self, wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, IndexError> {
         let names: Vec<&str> = wanted.iter().map(|one| one.package.as_str()).collect();
         let pages = self.pages(&names)?;

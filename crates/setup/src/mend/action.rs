@@ -2,7 +2,7 @@
 
 use facts::{Install, RemedyStep};
 
-/// What one step changes.
+/// The change that one step makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Packages are installed.
@@ -17,7 +17,7 @@ pub(super) fn name_of(spec: &str) -> String {
     facts::Dist::normalise(&spec[..end.unwrap_or(spec.len())])
 }
 
-/// What steps change, up to the first alternative.
+/// The changes that steps make, up to the first alternative.
 ///
 /// # Errors
 /// Why they are not run, in a few words: a step is a person's, needs root, or is no package change.

@@ -6,7 +6,7 @@ use facts::{
 };
 use knowledge::{Requirement, minor_of};
 
-/// What came of it.
+/// The outcome of asking an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
     /// No remedy installs anything from the default index.

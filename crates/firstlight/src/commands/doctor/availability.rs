@@ -22,7 +22,8 @@ pub(super) fn check(report: &mut DoctorReport) -> Availability {
 
 fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if std::env::var("UV_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false")) {
+    if std::env::var("UV_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+    {
         return Err("UV_OFFLINE is set".to_owned());
     }
     if let Some(other) = OTHER_INDEX.into_iter().find(|name| set(name)) {

@@ -128,7 +128,7 @@ struct Mending<'a> {
     /// What is known of the environment now.
     env: PyEnv,
     findings: Vec<Finding>,
-    /// What was found when it began.
+    /// The findings when it began.
     found: Vec<Finding>,
     packages: Packages,
     /// What was installed when it began.
