@@ -7,7 +7,7 @@ use crate::remedy::{Installer, quote};
 use crate::requirement;
 use crate::rules::{Context, Rule};
 use crate::torch_build::{by_conda, installed};
-use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, Severity};
+use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, RemedyStep, Severity};
 
 /// In what an extension and torch differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,12 +194,12 @@ pub(crate) fn words(symbol: &str, demangled: Option<&str>) -> String {
 
 /// Commands that bring a package built for the installed torch: another release where each is bound to one torch by
 /// its metadata, else the wheel whose name fits, else the build.
-pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String> {
+pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let (Some(dist), Some(torch)) = (native.owner(), installed(native.env)) else {
         return vec![
             "# it belongs to no installed package: build it anew against the torch here, or remove it:".into(),
-            format!("rm {}", quote(&native.file.path)),
+            format!("rm {}", quote(&native.file.path)).into(),
         ];
     };
     let name = Dist::normalise(&dist.name);
@@ -215,7 +215,8 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
         return vec![
             format!(
                 "# each release of {name} is built for one torch; this takes the one for {torch}:"
-            ),
+            )
+            .into(),
             installer.uninstall(&[&name]),
             installer.install(&[name, torch], None),
         ];
@@ -225,39 +226,43 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
     }
     let known = EXTENSIONS.iter().any(|row| row.package == name);
     let label = wheel_label(machine, native.env).filter(|_| known);
-    let mut lines: Vec<String> = label
+    let mut lines: Vec<RemedyStep> = label
         .map(|label| {
             format!("# a published wheel fits only when its name has {label}; else build it here:")
+                .into()
         })
         .into_iter()
         .collect();
-    lines.extend(installer.stand_in(&name));
+    lines.extend(installer.stand_in(&name).map(RemedyStep::from));
     lines.extend(build_here(native));
     lines
 }
 
 /// The command that builds a file's package from source against what is installed; none for a file of no package.
-pub(crate) fn build_here(native: &Native<'_>) -> Option<String> {
-    build(native, "")
+pub(crate) fn build_here(native: &Native<'_>) -> Option<RemedyStep> {
+    build(native)
 }
 
 /// The commands that build a file's package for one architecture, written as TORCH_CUDA_ARCH_LIST wants it.
-pub(crate) fn build_for(native: &Native<'_>, architecture: &str) -> Vec<String> {
+pub(crate) fn build_for(native: &Native<'_>, architecture: &str) -> Vec<RemedyStep> {
     // Switches of packages that leave code out unless told otherwise.
     let hopper = native.owner_name().as_deref() == Some("ffpa-attn") && architecture == "9.0";
-    let switch = if hopper { "ENABLE_FFPA_HOPPER=1 " } else { "" };
-    match build(native, &format!("{switch}TORCH_CUDA_ARCH_LIST={architecture} ")) {
-        Some(line) => vec![line],
+    match build(native) {
+        Some(step) => {
+            let step = if hopper { step.with_variable("ENABLE_FFPA_HOPPER", "1") } else { step };
+            vec![step.with_variable("TORCH_CUDA_ARCH_LIST", architecture)]
+        }
         None => vec![
             format!(
                 "# it belongs to no installed package: build it anew for {architecture}, or remove it:"
-            ),
-            format!("rm {}", quote(&native.file.path)),
+            )
+            .into(),
+            format!("rm {}", quote(&native.file.path)).into(),
         ],
     }
 }
 
-fn build(native: &Native<'_>, variables: &str) -> Option<String> {
+fn build(native: &Native<'_>) -> Option<RemedyStep> {
     let dist = native.owner()?;
     let name = Dist::normalise(&dist.name);
     let installer = Installer::of(native.env);
@@ -265,11 +270,10 @@ fn build(native: &Native<'_>, variables: &str) -> Option<String> {
         return Some(installer.conda(&[name]));
     }
     let known = EXTENSIONS.iter().find(|row| row.package == name);
-    let force = known.and_then(|row| row.force).map(|word| format!("{word}=TRUE "));
     let public = dist.version.split('+').next().unwrap_or(&dist.version);
-    Some(format!(
-        "{}{variables}{}",
-        force.unwrap_or_default(),
-        installer.build(&[&format!("{name}=={public}")])
-    ))
+    let step = installer.build(&[&format!("{name}=={public}")]);
+    Some(match known.and_then(|row| row.force) {
+        Some(force) => step.with_variable(force, "TRUE"),
+        None => step,
+    })
 }

@@ -1,5 +1,5 @@
 use crate::rules::Rule;
-use facts::{Confidence, Evidence, Fact, Finding, Severity};
+use facts::{Confidence, Evidence, Fact, Finding, RemedyStep, Severity};
 
 /// A finding being written: evidence first, then why, then what to do.
 pub(crate) struct Draft(Finding);
@@ -19,6 +19,7 @@ impl Rule {
             evidence: Vec::new(),
             cause: String::new(),
             fix: Vec::new(),
+            remedy: Vec::new(),
             confidence,
             links: self.links.iter().map(|&link| link.to_owned()).collect(),
         })
@@ -46,9 +47,13 @@ impl Draft {
         self
     }
 
-    /// Adds commands, in the order they are to be run. A line that begins with `#` is a remark a shell skips.
-    pub(crate) fn fix<S: Into<String>>(mut self, commands: impl IntoIterator<Item = S>) -> Self {
-        self.0.fix.extend(commands.into_iter().map(Into::into));
+    /// Adds steps, in the order in which they are taken.
+    pub(crate) fn fix<S: Into<RemedyStep>>(mut self, steps: impl IntoIterator<Item = S>) -> Self {
+        for step in steps {
+            let step = step.into();
+            self.0.fix.push(step.to_string());
+            self.0.remedy.push(step);
+        }
         self
     }
 

@@ -4,7 +4,7 @@ use crate::gpu;
 use crate::remedy::Installer;
 use crate::seen::Seen;
 use crate::torch_build::installed;
-use facts::{Machine, Platform, PyEnv};
+use facts::{Machine, Platform, PyEnv, RemedyStep};
 use knowledge::{dotted, torch_series};
 
 /// A package whose setup first looks for a prebuilt wheel, and what makes it compile.
@@ -89,23 +89,28 @@ impl Seen<'_> {
     }
 
     /// Gets an extension that fits the torch here: the wheel's label where one is published, and the build.
-    pub(crate) fn fitting_extension(&self) -> Vec<String> {
+    pub(crate) fn fitting_extension(&self) -> Vec<RemedyStep> {
         let known = self.extension();
         let owner = self.owner_of_file();
         let known = known.filter(|row| owner.as_deref().is_none_or(|owner| owner == row.package));
         let package = known.map_or(owner.as_deref().unwrap_or("flash-attn"), |row| row.package);
         let mut lines = Vec::new();
         if known.is_none() && owner.is_none() && !self.text.is_empty() {
-            lines.push(format!("# name the package the .so file belongs to instead of {package}:"));
+            lines.push(
+                format!("# name the package the .so file belongs to instead of {package}:").into(),
+            );
         }
         if let Some(label) = self.env().and_then(|env| wheel_label(self.machine(), env)) {
-            lines.push(format!(
-                "# a published wheel fits only when its name has {label}; else build it here:"
-            ));
+            lines.push(
+                format!(
+                    "# a published wheel fits only when its name has {label}; else build it here:"
+                )
+                .into(),
+            );
         }
         match has_source(package) {
             true => {
-                lines.extend(self.installer().stand_in(package));
+                lines.extend(self.installer().stand_in(package).map(RemedyStep::from));
                 lines.push(self.build_extension(package, known.and_then(|row| row.force)));
             }
             false => lines.extend(wheel_for_torch(&self.installer(), self.env(), package)),
@@ -113,7 +118,7 @@ impl Seen<'_> {
         lines
     }
 
-    fn build_extension(&self, package: &str, force: Option<&str>) -> String {
+    fn build_extension(&self, package: &str, force: Option<&str>) -> RemedyStep {
         build_command(self.machine(), &self.installer(), package, force)
     }
 }
@@ -128,7 +133,7 @@ pub(crate) fn wheel_for_torch(
     installer: &Installer<'_>,
     env: Option<&PyEnv>,
     package: &str,
-) -> Vec<String> {
+) -> Vec<RemedyStep> {
     let torch = env.and_then(installed);
     let row = torch.as_ref().and_then(|torch| torch_series::series(torch.version.minor()));
     let fits = row.and_then(|row| match package {
@@ -145,17 +150,21 @@ pub(crate) fn wheel_for_torch(
             vec![installer.install(&specs, None)]
         }
         _ => vec![
-            format!("{} -m pip index versions {package}", installer.python()),
-            format!(
-                "# {package} has no source distribution, and each of its releases is built for one torch: install the \
-                 release whose notes name yours"
-            ),
+            RemedyStep::Inspect {
+                command: format!("{} -m pip index versions {package}", installer.python()),
+            },
+            RemedyStep::Manual {
+                text: format!(
+                    "{package} has no source distribution, and each of its releases is built for one torch: install the \
+                     release whose notes name yours"
+                ),
+            },
         ],
     }
 }
 
 /// The command that compiles one of the [`EXTENSIONS`] against an environment's torch.
-pub(crate) fn build_here(machine: &Machine, env: &PyEnv, package: &str) -> String {
+pub(crate) fn build_here(machine: &Machine, env: &PyEnv, package: &str) -> RemedyStep {
     let force = EXTENSIONS.iter().find(|row| row.package == package).and_then(|row| row.force);
     build_command(machine, &Installer::of(env), package, force)
 }
@@ -166,15 +175,15 @@ fn build_command(
     installer: &Installer,
     package: &str,
     force: Option<&str>,
-) -> String {
-    let arch = arch_list(machine).map(|list| format!("TORCH_CUDA_ARCH_LIST='{list}' "));
-    let force = force.map(|name| format!("{name}=TRUE "));
-    format!(
-        "{}{}{}",
-        force.unwrap_or_default(),
-        arch.unwrap_or_default(),
-        installer.build(&[package])
-    )
+) -> RemedyStep {
+    let mut step = installer.build(&[package]);
+    if let Some(force) = force {
+        step = step.with_variable(force, "TRUE");
+    }
+    match arch_list(machine) {
+        Some(list) => step.with_variable("TORCH_CUDA_ARCH_LIST", &list),
+        None => step,
+    }
 }
 
 /// The architectures of the GPUs here as TORCH_CUDA_ARCH_LIST wants them: `8.6;9.0`.
@@ -262,18 +271,16 @@ mod tests {
             text,
             words: Vec::new(),
         };
-        let lines =
-            seen("/v/lib/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: x")
-                .fitting_extension();
+        let fitting = |said| crate::remedy::text(seen(said).fitting_extension());
+        let lines = fitting(
+            "/v/lib/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: x",
+        );
         assert_eq!(
             lines[2],
-            "MAMBA_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST='8.6' uv pip install --python /v/bin/python --reinstall \
+            "MAMBA_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python /v/bin/python --reinstall \
              --no-deps --no-build-isolation --no-binary mamba-ssm mamba-ssm"
         );
         assert!(lines[0].contains("cu12torch2.6cxx11abiFALSE"), "{lines:?}");
-        assert!(
-            seen("/v/lib/own.so: undefined symbol: x").fitting_extension()[0]
-                .contains("name the package")
-        );
+        assert!(fitting("/v/lib/own.so: undefined symbol: x")[0].contains("name the package"));
     }
 }

@@ -110,6 +110,21 @@ impl Coverage {
     }
 }
 
+/// Whether a package's files are each for other GPU generations than the others: special kernels, of which the package opens those
+/// of the GPU, if there are any (torchao).
+pub(crate) fn are_special(group: &[Native<'_>]) -> bool {
+    let generations: Vec<BTreeSet<u32>> = group
+        .iter()
+        .map(|native| {
+            let images = native.elf.gpu_code.iter().flat_map(|code| &code.images);
+            images.filter(|image| image.kind != GpuImageKind::Other).map(|it| it.sm.0).collect()
+        })
+        .collect();
+    generations.len() > 1
+        && (0..generations.len())
+            .all(|at| generations[..at].iter().all(|other| other.is_disjoint(&generations[at])))
+}
+
 /// Every architecture in a file, as torch lists them: `sm_80 sm_90a compute_90 (PTX 8.7)`.
 pub(crate) fn architectures(code: &[GpuCode]) -> String {
     let images: BTreeSet<(GpuImageKind, Sm, GpuReach, Option<Minor>)> = code

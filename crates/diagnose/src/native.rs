@@ -90,7 +90,14 @@ impl<'a> Native<'a> {
     /// Whether an import of its package opens it: Python takes it as a module, or something that an import runs names it.
     pub(crate) fn is_opened(&self) -> bool {
         let by_name = || !self.file.name().starts_with("lib");
-        self.is_torch() || self.elf.opened_by.is_some() || self.elf.module.unwrap_or_else(by_name)
+        self.is_torch()
+            || self.elf.opened_by.is_some()
+            || self.elf.module.unwrap_or_else(by_name) && !self.is_optional()
+    }
+
+    /// Whether its package tries to load it and works without it where that fails.
+    pub(crate) fn is_optional(&self) -> bool {
+        self.elf.optional_in.is_some() && self.elf.opened_by.is_none()
     }
 
     /// Whether it is one of several builds of which nothing shows that an import opens this one.

@@ -3,7 +3,8 @@ use crate::requirement;
 use crate::seen::Seen;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
-use facts::{Dist, EnvKind, EnvManager, PyEnv};
+pub(crate) use facts::quote;
+use facts::{Dist, EnvKind, EnvManager, Install, PackageTarget, PackageTool, PyEnv, RemedyStep};
 use knowledge::Minor;
 use knowledge::torch_series;
 
@@ -53,42 +54,31 @@ impl<'a> Installer<'a> {
     }
 
     /// Installs from the default index, or from PyTorch's index of a CUDA release.
-    pub(crate) fn install(&self, specs: &[String], cuda: Option<Minor>) -> String {
-        let specs: Vec<String> = specs.iter().map(|spec| quote(&self.pinned(spec))).collect();
-        let index = cuda.map_or(String::new(), |cuda| format!(" --index-url {}", index_url(cuda)));
-        format!("{} {}{index}", self.command("install"), specs.join(" "))
+    pub(crate) fn install(&self, specs: &[String], cuda: Option<Minor>) -> RemedyStep {
+        let specs = specs.iter().map(|spec| self.pinned(spec)).collect();
+        self.step(Install { specs, index: cuda.map(index_url), ..Install::default() })
+    }
+
+    /// Installs from an index.
+    pub(crate) fn install_from(&self, specs: &[String], index: &str) -> RemedyStep {
+        let index = Some(index.to_owned());
+        self.step(Install { specs: specs.to_vec(), index, ..Install::default() })
     }
 
     /// Builds packages from source against what is installed, never taking a prebuilt wheel. Where one of them has no source
     /// distribution, the wheels of the same versions are fetched again: what lies there may not be theirs.
-    pub(crate) fn build(&self, specs: &[&str]) -> String {
+    pub(crate) fn build(&self, specs: &[&str]) -> RemedyStep {
         if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
             return self.again(specs);
         }
-        let quoted: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
-        let command = self.command("install");
-        match self.uv {
-            // uv names the packages; pip's switch would take the dependencies from source as well.
-            true => {
-                let names: Vec<String> = specs
-                    .iter()
-                    .map(|spec| format!("--no-binary {}", requirement_name(spec)))
-                    .collect();
-                format!(
-                    "{command} --reinstall --no-deps --no-build-isolation {} {}",
-                    names.join(" "),
-                    quoted.join(" ")
-                )
-            }
-            false => {
-                let names: Vec<&str> = specs.iter().map(|spec| requirement_name(spec)).collect();
-                format!(
-                    "{command} --force-reinstall --no-deps --no-cache-dir --no-build-isolation --no-binary {} {}",
-                    names.join(","),
-                    quoted.join(" ")
-                )
-            }
-        }
+        self.step(Install {
+            specs: specs.iter().map(|spec| (*spec).to_owned()).collect(),
+            // The packages by name: a switch for all would take the dependencies from source as well.
+            from_source: specs.iter().map(|spec| requirement_name(spec).to_owned()).collect(),
+            reinstall: true,
+            no_deps: true,
+            ..Install::default()
+        })
     }
 
     /// A line before the command that builds a package: what runs a program without, where firstlight's own wheel has its functions.
@@ -109,7 +99,7 @@ impl<'a> Installer<'a> {
     }
 
     /// Brings the builds of packages for this Python and this processor: the wheel of the same version where one is published.
-    pub(crate) fn build_for_this_python(&self, names: &[&str]) -> Vec<String> {
+    pub(crate) fn build_for_this_python(&self, names: &[&str]) -> Vec<RemedyStep> {
         let (here, wheels): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| is_compiled_here(name));
         let mut lines = Vec::new();
@@ -123,21 +113,24 @@ impl<'a> Installer<'a> {
     }
 
     /// Installs packages again in the versions that they have, whatever lies there, and nothing that they require.
-    pub(crate) fn again(&self, specs: &[&str]) -> String {
-        let again = if self.uv { "--reinstall" } else { "--force-reinstall" };
+    pub(crate) fn again(&self, specs: &[&str]) -> RemedyStep {
         let version = |spec: &str| {
             let dist = self.env.and_then(|env| live_dist(env, spec))?;
             Some(format!("{spec}=={}", dist.version.split('+').next()?))
         };
-        let specs: Vec<String> =
-            specs.iter().map(|spec| quote(&version(spec).unwrap_or((*spec).to_owned()))).collect();
-        format!("{} {again} --no-deps {}", self.command("install"), specs.join(" "))
+        let specs = specs.iter().map(|spec| version(spec).unwrap_or((*spec).to_owned())).collect();
+        self.step(Install { specs, ..Install::default() }).reinstalled().without_deps()
     }
 
     /// Removes packages.
-    pub(crate) fn uninstall(&self, names: &[&str]) -> String {
-        let yes = if self.uv { "" } else { " --yes" };
-        format!("{}{yes} {}", self.command("uninstall"), names.join(" "))
+    pub(crate) fn uninstall(&self, names: &[&str]) -> RemedyStep {
+        let packages = names.iter().map(|name| (*name).to_owned()).collect();
+        RemedyStep::Uninstall { target: self.target(), packages }
+    }
+
+    /// Looks whether the requirements of all packages are met.
+    pub(crate) fn check(&self) -> RemedyStep {
+        RemedyStep::Inspect { command: self.target().command("check") }
     }
 
     /// A bare name with the one version that an installed package wants of it: an installer that may choose takes whatever
@@ -154,23 +147,25 @@ impl<'a> Installer<'a> {
         format!("{spec}{}", pin.unwrap_or_default())
     }
 
-    fn command(&self, verb: &str) -> String {
-        match self.uv {
-            true => format!("uv pip {verb} --python {}", self.python()),
-            false => format!("{} -m pip {verb}", self.python()),
+    fn step(&self, install: Install) -> RemedyStep {
+        RemedyStep::Install { target: self.target(), install }
+    }
+
+    fn target(&self) -> PackageTarget {
+        PackageTarget {
+            python: self.env.map_or("python".to_owned(), python_path),
+            tool: if self.uv { PackageTool::Uv } else { PackageTool::Pip },
         }
     }
 
     /// Installs into the environment with conda.
-    pub(crate) fn conda(&self, specs: &[String]) -> String {
-        let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
-        let prefix =
-            self.env.map_or(String::new(), |env| format!(" --prefix {}", quote(&env.root)));
-        format!("conda install{prefix} -c conda-forge {}", specs.join(" "))
+    pub(crate) fn conda(&self, specs: &[String]) -> RemedyStep {
+        let prefix = self.env.map(|env| env.root.clone());
+        RemedyStep::Conda { prefix, specs: specs.to_vec(), reinstall: false }
     }
 
     /// Replaces torch, and those of torchvision and torchaudio that are installed, by a chosen build.
-    pub(crate) fn replace_torch(&self, choice: &Choice) -> Vec<String> {
+    pub(crate) fn replace_torch(&self, choice: &Choice) -> Vec<RemedyStep> {
         let has = |name: &str| self.env.and_then(|env| live_dist(env, name));
         let conda = self.env.is_some_and(|env| env.kind == EnvKind::Conda);
         if conda && has("torch").is_some_and(by_conda) {
@@ -196,7 +191,7 @@ pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
         choose(seen.machine(), env, version.as_ref())
     });
     match choice {
-        Some(choice) => seen.installer().replace_torch(&choice),
+        Some(choice) => text(seen.installer().replace_torch(&choice)),
         None => vec![
             "# what torch was built for, and what the GPU is:".into(),
             format!(
@@ -237,13 +232,9 @@ pub(crate) fn index_url(cuda: Minor) -> String {
     format!("https://download.pytorch.org/whl/cu{}{}", cuda.0, cuda.1)
 }
 
-/// One word of a POSIX shell command, quoted when it has a letter the shell would read otherwise.
-pub fn quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=+,@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+/// Steps as people read them.
+pub(crate) fn text(steps: Vec<RemedyStep>) -> Vec<String> {
+    steps.into_iter().map(String::from).collect()
 }
 
 #[cfg(test)]
@@ -260,7 +251,7 @@ mod tests {
         let uv =
             env("/p/.venv").uv().torch("2.9.0+cpu", None).dist("torchvision", "0.24.0").build();
         assert_eq!(
-            Installer::of(&uv).replace_torch(&choice()),
+            text(Installer::of(&uv).replace_torch(&choice())),
             [
                 "uv pip uninstall --python /p/.venv/bin/python torch torchvision",
                 "uv pip install --python /p/.venv/bin/python torch==2.9.0 'torchvision==0.24.*' --index-url https://download.pytorch.org/whl/cu128",
@@ -268,7 +259,7 @@ mod tests {
         );
         let pip = env("/home/a b/v").torch("2.9.0+cpu", None).build();
         assert_eq!(
-            Installer::of(&pip).replace_torch(&choice()),
+            text(Installer::of(&pip).replace_torch(&choice())),
             [
                 "'/home/a b/v/bin/python' -m pip uninstall --yes torch",
                 "'/home/a b/v/bin/python' -m pip install torch==2.9.0 --index-url https://download.pytorch.org/whl/cu128",
@@ -276,27 +267,14 @@ mod tests {
         );
         let conda = env("/opt/c").conda().torch("2.9.0", None).installer("torch", "conda").build();
         assert_eq!(
-            Installer::of(&conda).replace_torch(&choice()),
+            text(Installer::of(&conda).replace_torch(&choice())),
             ["conda install --prefix /opt/c -c conda-forge pytorch-gpu=2.9.0 cuda-version=12"]
         );
         // A torch that pip put into a conda environment is pip's to replace.
         let mixed = env("/opt/c").conda().torch("2.9.0", None).installer("torch", "pip").build();
         assert!(
-            Installer::of(&mixed).replace_torch(&choice())[0]
+            text(Installer::of(&mixed).replace_torch(&choice()))[0]
                 .starts_with("/opt/c/bin/python -m pip")
         );
-    }
-
-    #[test]
-    fn words_are_quoted_when_a_shell_would_read_them() {
-        for (word, expect) in [
-            ("torch==2.9.0", "torch==2.9.0"),
-            ("torch==2.9.*", "'torch==2.9.*'"),
-            ("torchvision>=0.29", "'torchvision>=0.29'"),
-            ("it's", r"'it'\''s'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quote(word), expect);
-        }
     }
 }

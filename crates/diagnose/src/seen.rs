@@ -228,11 +228,11 @@ mod tests {
             words: Vec::new(),
         };
         assert_eq!(
-            seen(&envs).installer().install(&["ninja".into()], None),
+            seen(&envs).installer().install(&["ninja".into()], None).to_string(),
             "uv pip install --python /v/bin/python ninja"
         );
         assert_eq!(
-            seen(&[]).installer().install(&["ninja".into()], None),
+            seen(&[]).installer().install(&["ninja".into()], None).to_string(),
             "python -m pip install ninja"
         );
     }

@@ -45,6 +45,18 @@ fn every_finding_can_be_acted_on() {
             assert!(finding.severity == Severity::Info || !finding.fix.is_empty(), "{at}: no fix");
             let runs = |line: &String| !line.trim_start().starts_with('#');
             assert!(finding.fix.is_empty() || finding.fix.iter().any(runs), "{at}: remarks only");
+            let texts: Vec<String> = finding.remedy.iter().map(ToString::to_string).collect();
+            assert_eq!(texts, finding.fix, "{at}");
+            for step in &finding.remedy {
+                // `--fix` runs the steps that are data, so that a package change may not be a text.
+                if let facts::RemedyStep::Command { command } = step {
+                    let words: Vec<&str> = command.split_whitespace().collect();
+                    let installs = words
+                        .windows(2)
+                        .any(|pair| pair[0] == "pip" && matches!(pair[1], "install" | "uninstall"));
+                    assert!(!installs, "{at}: {command}");
+                }
+            }
             for line in &finding.fix {
                 let host = line.split("https://").nth(1);
                 assert!(

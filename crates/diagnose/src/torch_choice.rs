@@ -32,6 +32,17 @@ pub(crate) fn choose(
     env: &PyEnv,
     installed: Option<&Version>,
 ) -> Option<Choice> {
+    choose_without(machine, env, installed, None)
+}
+
+/// The same, from the builds that have another label than this one: `cu128`.
+pub(crate) fn choose_without(
+    machine: &Machine,
+    env: &PyEnv,
+    installed: Option<&Version>,
+    label: Option<&str>,
+) -> Option<Choice> {
+    let excluded = label.and_then(knowledge::cuda_of_label);
     let arch = linux_arch(machine)?;
     let gpus = gpu::capabilities(machine);
     let reach = machine.driver.as_ref().and_then(|driver| reach(machine, driver));
@@ -39,6 +50,7 @@ pub(crate) fn choose(
     let fits = |build: &Build| {
         build.offered
             && build.arch == arch
+            && excluded != Some((build.cuda.0, Some(build.cuda.1)))
             && reach.is_none_or(|reach| build.cuda.0 <= reach.major)
             && gpus.iter().all(|(_, sm)| match machine.kind {
                 MachineKind::Jetson => build.sm.contains(sm),

@@ -1,4 +1,4 @@
-use crate::{Machine, ModelReport, PyEnv, SCHEMA, SupportMatrix};
+use crate::{Machine, ModelReport, PyEnv, RemedyStep, SCHEMA, SupportMatrix};
 use serde::{Deserialize, Serialize};
 
 /// What `firstlight doctor --json` prints.
@@ -76,6 +76,9 @@ pub struct Finding {
     pub cause: String,
     /// Commands for this machine and environment, in order.
     pub fix: Vec<String>,
+    /// The same as data.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedy: Vec<RemedyStep>,
     /// How sure the rule is.
     pub confidence: Confidence,
     /// Public issue threads or documents.

@@ -26,6 +26,7 @@ mod parity;
 mod plan;
 mod process;
 mod pyenv;
+mod remedy;
 mod run;
 mod sustained;
 mod units;
@@ -78,6 +79,7 @@ pub use pyenv::{
     Alteration, AlteredFile, Companion, Dist, EnvKind, EnvManager, Interpreter, PathFolder,
     PathModule, PyEnv, Torch, UnmetImport,
 };
+pub use remedy::{Install, PackageTarget, PackageTool, RemedyStep, quote};
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
 pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;

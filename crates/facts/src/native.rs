@@ -57,6 +57,10 @@ pub struct Elf {
     /// or the Python file that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_by: Option<String>,
+    /// The Python file that tries to load it and handles the failure, where every attempt in its distribution does so: the
+    /// distribution works without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional_in: Option<String>,
     /// The NumPy C API it was compiled against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numpy: Option<NumpyApi>,

@@ -200,6 +200,7 @@ mod tests {
             evidence: vec![Evidence { what: "no CUDA".to_owned(), source: source.to_owned() }],
             cause: "PyPI's wheel has none.".to_owned(),
             fix: vec!["uv pip install torch".to_owned()],
+            remedy: Vec::new(),
             confidence: Confidence::Certain,
             links: vec!["https://example.org/1".to_owned()],
         }

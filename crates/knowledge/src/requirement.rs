@@ -1,7 +1,7 @@
 //! Requirement lines, as METADATA and users write them.
 
 use crate::Version;
-use std::cmp::Ordering;
+use pep440_rs::VersionSpecifiers;
 
 /// What one `Requires-Dist:` line asks of another package.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,40 +81,11 @@ impl Requirement {
         clauses.join(",")
     }
 
-    /// Whether a release satisfies every clause; `None` when a clause cannot be judged.
+    /// Whether a release satisfies every clause by PEP 440; `None` where a clause or the version is none of PEP 440's.
     pub fn allows(&self, version: &Version) -> Option<bool> {
-        let mut allowed = true;
-        for (operator, wanted) in &self.clauses {
-            allowed &= holds(operator, wanted, version)?;
-        }
-        Some(allowed)
+        let specifiers: VersionSpecifiers = self.constraint().parse().ok()?;
+        Some(specifiers.contains(&version.pep440()?))
     }
-}
-
-fn holds(operator: &str, wanted: &str, version: &Version) -> Option<bool> {
-    let prefix = wanted.strip_suffix(".*");
-    let wanted = Version::parse(prefix.unwrap_or(wanted))?;
-    let starts = |numbers: &[u32]| {
-        (0..numbers.len()).all(|i| version.release.get(i).copied().unwrap_or(0) == numbers[i])
-    };
-    let same_label = wanted.local.is_none() || wanted.local == version.local;
-    let order = version.compare(&wanted);
-    Some(match (operator, prefix.is_some()) {
-        ("==" | "===", true) => starts(&wanted.release),
-        ("!=", true) => !starts(&wanted.release),
-        ("==" | "===", false) => {
-            order == Ordering::Equal && wanted.suffix == version.suffix && same_label
-        }
-        ("!=", false) => order != Ordering::Equal,
-        ("~=", false) => {
-            order != Ordering::Less && starts(&wanted.release[..wanted.release.len() - 1])
-        }
-        (">=", false) => order != Ordering::Less,
-        ("<=", false) => order != Ordering::Greater,
-        (">", false) => order == Ordering::Greater,
-        ("<", false) => order == Ordering::Less,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -145,6 +116,16 @@ mod tests {
         check("cuda-bindings<14,>=13.0.3", "14.0", false, Some(false));
         check("optree>=0.13.0; extra == \"optree\"", "0.1", false, None);
         check("numpy!=1.*", "1.26.4", false, Some(false));
+        // A candidate is older than its release, an epoch newer than any release without one, `===` compares texts.
+        check("torch>=2.14", "2.14.0rc1", false, Some(false));
+        check("torch>=2.14", "2.14.0.post1", false, Some(true));
+        check("torch<2.14", "2.14.0.dev20260101", false, Some(false));
+        check("torch!=2.14.0", "2.14.0rc1", false, Some(true));
+        check("x>=3", "1!2", false, Some(true));
+        check("x===1.0", "1.0.0", false, Some(false));
+        check("x>1.0", "1.0.post1", false, Some(false));
+        check("torch>=2.6", "2.6.0a0+ecf3bae40a.nv25.01", false, Some(true));
+        check("torch==2.14.0rc1", "2.14.0rc1", false, Some(true));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Versions, as far as tables and rules compare them; PEP 440 in full is for whoever resolves requirements.
+//! Versions of packages, drivers, toolkits and libraries. Whether a version satisfies a requirement is PEP 440's matter
+//! ([`crate::Requirement::allows`]); the numbers here are what tables are looked up by.
 
 use std::cmp::Ordering;
 
@@ -14,6 +15,8 @@ pub struct Version {
     pub suffix: String,
     /// `cu130` of `2.11.0+cu130`.
     pub local: Option<String>,
+    /// As PEP 440 reads it; `None` for versions of drivers and system packages that it does not read.
+    pep440: Option<pep440_rs::Version>,
 }
 
 impl Version {
@@ -39,7 +42,19 @@ impl Version {
                 _ => break,
             }
         }
-        (!release.is_empty()).then(|| Self { release, suffix: rest.to_owned(), local })
+        let pep440 = text.parse().ok();
+        (!release.is_empty()).then(|| Self { release, suffix: rest.to_owned(), local, pep440 })
+    }
+
+    /// As PEP 440 reads it. A vendor's build from a snapshot (NVIDIA's `2.6.0a0+ecf3bae40a.nv25.01`) counts as the release that it
+    /// is named after: its container is tested with packages that require that release.
+    pub(crate) fn pep440(&self) -> Option<pep440_rs::Version> {
+        let version = self.pep440.clone()?;
+        let vendor = self.local.as_deref().is_some_and(|local| local.contains(".nv"));
+        Some(match vendor {
+            true => pep440_rs::Version::new(version.release()).with_epoch(version.epoch()),
+            false => version,
+        })
     }
 
     /// Major and minor number.

@@ -15,6 +15,7 @@ mod hwcaps;
 mod link;
 mod numpy;
 mod opened;
+mod optional;
 mod process;
 mod search;
 mod store;
@@ -67,6 +68,7 @@ pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv])
         env.ptxas = ptxas(source, &store, env);
         linked.extend(inspect_env(&store, &search, &known, env));
         opened::fill(source, &mut answers, env);
+        optional::fill(source, &mut answers, env);
     }
     answers.keep();
     let Some(cache) = cache else { return };

@@ -309,6 +309,7 @@ mod tests {
                 evidence: Vec::new(),
                 cause: "it was changed".into(),
                 fix: vec!["sha256sum /usr/lib/libnccl.so.2".into()],
+                remedy: Vec::new(),
                 confidence: Confidence::Certain,
                 links: Vec::new(),
             }],

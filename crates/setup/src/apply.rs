@@ -340,6 +340,7 @@ fn moved(findings: Vec<Finding>, places: &Places) -> Vec<Finding> {
         evidence: it.evidence.into_iter().map(evidence).collect(),
         cause: text(it.cause),
         fix: it.fix.into_iter().map(text).collect(),
+        remedy: it.remedy.into_iter().map(|step| step.map_text(&text)).collect(),
         ..it
     };
     findings.into_iter().map(finding).collect()

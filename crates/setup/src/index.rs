@@ -4,6 +4,7 @@
 
 mod code;
 mod metadata;
+mod offer;
 mod page;
 mod published;
 mod read;
@@ -11,6 +12,7 @@ mod read;
 mod tests;
 
 pub use code::code_of;
+pub use offer::{Host, Offer, Wanted};
 pub use published::{Published, PublishedRelease};
 
 use crate::uv::{is_script, programs};
@@ -27,6 +29,12 @@ use std::time::Duration;
 
 /// How long a page of an index is taken from the cache.
 const FRESH: Duration = Duration::from_secs(600);
+
+/// The file of what was read of a wheel's libraries; its number is that of the rules by which they are summed up.
+const CODE: &str = "code-2.json";
+
+/// The usual [`Index::timeout`].
+pub const TIMEOUT: u32 = 10;
 
 /// The address of PyPI's simple API.
 pub const PYPI: &str = "https://pypi.org/simple";
@@ -107,6 +115,8 @@ pub struct Index<'a> {
     pub python: PathBuf,
     /// Reads the libraries of a wheel.
     pub libraries: &'a ReadLibraries<'a>,
+    /// Seconds without a byte after which a connection counts as dropped.
+    pub timeout: u32,
 }
 
 impl Source for Index<'_> {
@@ -158,7 +168,7 @@ impl Index<'_> {
         let jobs = stale
             .iter()
             .map(|name| PageJob { url: format!("{}/{name}/", self.url), path: path(name) });
-        let job = Job::pages(jobs.collect());
+        let job = Job::pages(jobs.collect(), self.timeout);
         let answers = read::run(&self.python, &job).map_err(|reason| self.unreadable(&reason))?;
         for (name, answer) in stale.iter().zip(answers) {
             let Err(reason) = answer else { continue };
@@ -182,7 +192,7 @@ impl Index<'_> {
         let folder = |file: &PlannedFile| {
             self.cache.join("wheels").join(file.sha256.as_deref().unwrap_or(&file.name))
         };
-        let wanted = if libraries { "code.json" } else { "METADATA" };
+        let wanted = if libraries { CODE } else { "METADATA" };
         let unread: Vec<&PlannedFile> =
             wheels.iter().filter(|file| !folder(file).join(wanted).exists()).collect();
         let job = |file: &&PlannedFile| {
@@ -191,7 +201,7 @@ impl Index<'_> {
         };
         let jobs: Option<Vec<WheelJob>> = unread.iter().map(job).collect();
         let jobs = jobs.ok_or_else(|| self.unreadable("it does not tell the sizes of files"))?;
-        let job = Job::wheels(jobs);
+        let job = Job::wheels(jobs, self.timeout);
         let answers = read::run(&self.python, &job).map_err(|reason| self.unreadable(&reason))?;
         for (job, answer) in job.wheels.iter().zip(answers) {
             let what = job.url.clone();
@@ -203,7 +213,7 @@ impl Index<'_> {
     /// What was read of a wheel's libraries; they are read and removed where it was not.
     fn code_of(&self, file: &PlannedFile, folder: &Path) -> Result<WheelCode, IndexError> {
         let wrong = |reason: String| IndexError::Unreadable { what: file.name.clone(), reason };
-        let kept = folder.join("code.json");
+        let kept = folder.join(CODE);
         if let Ok(text) = fs::read_to_string(&kept)
             && let Some(code) = parse_code(&text)
         {

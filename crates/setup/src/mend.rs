@@ -5,16 +5,18 @@
 //! mended or its files are what they were: at once, or by [`Snapshot::left`] in the next run.
 
 mod action;
+mod availability;
 mod imports;
 mod packages;
 mod remedy;
 mod resolve;
 mod snapshot;
 
-pub use action::{Action, Install, actions};
+pub use action::{Action, actions};
+pub use availability::{Availability, check_availability};
 pub use imports::{Import, Imports, Limits, Worse};
 pub use packages::Packages;
-pub use remedy::{Remedy, Set};
+pub use remedy::{Remedy, Set, is_for};
 pub use resolve::{Change, Resolved, Tool, Unresolved};
 pub use snapshot::{PutBack, Snapshot};
 

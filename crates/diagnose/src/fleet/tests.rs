@@ -142,6 +142,7 @@ fn a_rank_that_ended_is_named_and_what_ranks_found_is_gathered() {
         evidence: Vec::new(),
         cause: String::new(),
         fix: Vec::new(),
+        remedy: Vec::new(),
         confidence: facts::Confidence::Certain,
         links: Vec::new(),
     };

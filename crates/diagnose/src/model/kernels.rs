@@ -4,7 +4,7 @@ use crate::extension::{build_here, wheel_label};
 use crate::gpu;
 use crate::remedy::{Installer, quote};
 use crate::torch_build::live_dist;
-use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, Severity};
+use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, RemedyStep, Severity};
 use knowledge::kernels::{Kernel, of_layer};
 
 /// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
@@ -158,9 +158,9 @@ pub(super) fn commands(
     env: &PyEnv,
     wrong: &[&KernelNeed],
     config: &str,
-) -> Vec<String> {
+) -> Vec<RemedyStep> {
     let wants = |package: &str| wrong.iter().any(|need| need.package == package);
-    let mut lines: Vec<String> = ["causal-conv1d", "mamba-ssm"]
+    let mut lines: Vec<RemedyStep> = ["causal-conv1d", "mamba-ssm"]
         .into_iter()
         .filter(|package| wants(package))
         .map(|package| build_here(machine, env, package))
@@ -168,18 +168,19 @@ pub(super) fn commands(
     if let Some(label) = wheel_label(machine, env).filter(|_| !lines.is_empty()) {
         lines.insert(
             0,
-            format!("# a published wheel fits only when its name has {label}; else build here:"),
+            format!("# a published wheel fits only when its name has {label}; else build here:")
+                .into(),
         );
     }
     let stand_in = wrong.iter().find_map(|need| Installer::of(env).stand_in(&need.package));
     if machine.toolkits.is_empty() && !lines.is_empty() {
-        lines.insert(0, format!("firstlight plan --for {}", quote(config)));
+        lines.insert(0, format!("firstlight plan --for {}", quote(config)).into());
         lines.insert(
             0,
-            "# no CUDA toolkit is here to build with; this looks for wheels that fit:".to_owned(),
+            "# no CUDA toolkit is here to build with; this looks for wheels that fit:".into(),
         );
     }
-    lines.splice(0..0, stand_in);
+    lines.splice(0..0, stand_in.map(RemedyStep::from));
     if wants("flash-linear-attention") {
         lines.push(Installer::of(env).install(&["flash-linear-attention".to_owned()], None));
     }

@@ -193,7 +193,7 @@ fn missing_kernels_are_named_before_anything_runs() {
         findings[0].fix[2].ends_with("--no-binary causal-conv1d causal-conv1d"),
         "{findings:?}"
     );
-    assert!(findings[0].fix[2].contains("TORCH_CUDA_ARCH_LIST='8.6'"), "{findings:?}");
+    assert!(findings[0].fix[2].contains("TORCH_CUDA_ARCH_LIST=8.6"), "{findings:?}");
     let full = torch()
         .dist("mamba-ssm", "2.2.6")
         .native("mamba-ssm", "selective_scan_cuda.cpython-312-x86_64-linux-gnu.so")

@@ -37,7 +37,7 @@ RuntimeError: Configured CUDA binary not found at /usr/local/lib/python3.12/dist
             sample: "CUDA SETUP: Required library version not found: libbitsandbytes_cuda121.so. Maybe you need to compile it from source?",
         },
     ],
-    remedy: |seen| vec![seen.installer().install(&["bitsandbytes>=0.46".into()], None)],
+    remedy: |seen| vec![seen.installer().install(&["bitsandbytes>=0.46".into()], None).into()],
     needs: &[Need::Torch, Need::Package("bitsandbytes")],
     check: Some(check),
     #[cfg(test)]
@@ -71,12 +71,12 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         return None;
     }
     let names: Vec<String> = shipped.iter().map(u32::to_string).collect();
-    let mut fix = vec![Installer::of(env).install(&["bitsandbytes>=0.46".into()], None)];
-    fix[0].push_str(" --upgrade");
+    let install = Installer::of(env).install(&["bitsandbytes>=0.46".into()], None);
+    let mut fix = vec![install.upgraded()];
     // Within a major version the libraries run with each other's runtime; across it they do not.
     if let Some(near) = shipped.iter().rev().find(|number| **number / 10 == cuda.0) {
         fix.push("# or, until then, the nearest library of the same major version:".into());
-        fix.push(format!("export BNB_CUDA_VERSION={near}"));
+        fix.push(format!("export BNB_CUDA_VERSION={near}").into());
     }
     let finding = RULE
         .finding(

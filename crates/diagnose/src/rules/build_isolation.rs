@@ -1,4 +1,5 @@
 use super::{Look, Rule, Seen, Text};
+use crate::remedy::text;
 
 pub(super) const RULE: Rule = Rule {
     id: "build-isolation",
@@ -51,7 +52,7 @@ error: subprocess-exited-with-error",
         let tools = ["setuptools", "wheel", "packaging", "ninja"].map(String::from);
         let mut lines = vec![seen.installer().install(&tools, None)];
         lines.extend(seen.fitting_extension());
-        lines
+        text(lines)
     },
     look: Some(look),
     ..Rule::BLANK

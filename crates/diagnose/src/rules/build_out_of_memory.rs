@@ -1,5 +1,6 @@
 use super::{Look, Rule, Seen, Text};
 use crate::host::build_jobs;
+use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
     id: "build-out-of-memory",
     title: "a build killed for want of memory",
@@ -55,7 +56,7 @@ error: command failed",
     remedy: |seen| {
         let jobs = build_jobs(seen.machine()).unwrap_or(1);
         let mut lines = vec![format!("export MAX_JOBS={jobs} NVCC_THREADS=1")];
-        lines.extend(seen.fitting_extension());
+        lines.extend(text(seen.fitting_extension()));
         lines
     },
     look: Some(look),

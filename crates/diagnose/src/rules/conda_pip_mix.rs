@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, is_leftover};
-use facts::{Confidence, Dist, EnvKind, Finding, PyEnv, Severity};
+use facts::{Confidence, Dist, EnvKind, Finding, PyEnv, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "conda-pip-mix",
@@ -123,14 +123,14 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     Some(finding)
 }
 
-fn fix(env: &PyEnv, conda: &[&str], pip: &[&Dist], torch_by_conda: bool) -> Vec<String> {
+fn fix(env: &PyEnv, conda: &[&str], pip: &[&Dist], torch_by_conda: bool) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let prefix = crate::remedy::quote(&env.root);
     let packages: Vec<&str> =
         conda.iter().map(|name| if *name == "torch" { "pytorch" } else { *name }).collect();
     let mut lines = vec![
-        "# give conda the interpreter and compilers, pip the GPU packages:".to_owned(),
-        format!("conda remove --prefix {prefix} --force {}", packages.join(" ")),
+        "# give conda the interpreter and compilers, pip the GPU packages:".into(),
+        format!("conda remove --prefix {prefix} --force {}", packages.join(" ")).into(),
     ];
     let mut specs: Vec<String> = Vec::new();
     let torch = env.torch.as_ref().and_then(|torch| knowledge::Version::parse(&torch.version));
@@ -144,7 +144,9 @@ fn fix(env: &PyEnv, conda: &[&str], pip: &[&Dist], torch_by_conda: bool) -> Vec<
     }
     if torch_by_conda {
         let rebuilt: Vec<&str> = pip.iter().map(|dist| dist.name.as_str()).collect();
-        lines.push(format!("# then install again, against that torch: {}", rebuilt.join(" ")));
+        lines.push(
+            format!("# then install again, against that torch: {}", rebuilt.join(" ")).into(),
+        );
     }
     lines
 }

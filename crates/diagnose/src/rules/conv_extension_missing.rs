@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::torch_build::live_dist;
-use facts::{Confidence, Finding, PyEnv, Severity};
+use facts::{Confidence, Finding, PyEnv, RemedyStep, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "conv-extension-missing",
     title: "mamba-ssm without the compiled half of causal-conv1d",
@@ -38,7 +38,7 @@ AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
 TypeError: 'NoneType' object is not callable",
         },
     ],
-    remedy: |seen| commands(seen.installer()),
+    remedy: |seen| text(commands(seen.installer())),
     needs: &[Need::Package("mamba-ssm")],
     check: Some(check),
     #[cfg(test)]
@@ -47,11 +47,11 @@ TypeError: 'NoneType' object is not callable",
 };
 
 /// Both in order: mamba-ssm looks for causal-conv1d when it is imported, and its build pulls in no fitting one.
-fn commands(installer: Installer) -> Vec<String> {
-    let stand_in = installer.stand_in("causal-conv1d").into_iter();
+fn commands(installer: Installer) -> Vec<RemedyStep> {
+    let stand_in = installer.stand_in("causal-conv1d").map(RemedyStep::from).into_iter();
     let build = [
-        format!("CAUSAL_CONV1D_FORCE_BUILD=TRUE {}", installer.build(&["causal-conv1d"])),
-        format!("MAMBA_FORCE_BUILD=TRUE {}", installer.build(&["mamba-ssm"])),
+        installer.build(&["causal-conv1d"]).with_variable("CAUSAL_CONV1D_FORCE_BUILD", "TRUE"),
+        installer.build(&["mamba-ssm"]).with_variable("MAMBA_FORCE_BUILD", "TRUE"),
     ];
     stand_in.chain(build).collect()
 }

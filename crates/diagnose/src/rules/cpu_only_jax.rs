@@ -55,7 +55,7 @@ words, that one is the reason.",
     remedy: |seen| {
         let limit = seen.machine().driver.as_ref().and_then(|driver| driver.cuda_limit.as_ref());
         let extra = if limit.is_some_and(|limit| limit.value.0 >= 13) { "cuda13" } else { "cuda12" };
-        vec![seen.installer().install(&[format!("jax[{extra}]")], None)]
+        vec![seen.installer().install(&[format!("jax[{extra}]")], None).into()]
     },
     ..Rule::BLANK
 };

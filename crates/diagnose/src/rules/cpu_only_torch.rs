@@ -1,9 +1,9 @@
 use super::{Context, Need, Rule, Text};
 use crate::gpu;
-use crate::remedy::{Installer, quote};
+use crate::remedy::{Installer, quote, text};
 use crate::torch_build::{Installed, by_conda, installed, linux_arch, live_dist};
 use crate::torch_choice::choose;
-use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
 use knowledge::{Arch, Version};
 
 pub(super) const RULE: Rule = Rule {
@@ -39,7 +39,7 @@ CPU build back: install it together with torch, from that index.",
         },
     ],
     remedy: |seen| match seen.env() {
-        Some(env) => fix(seen.machine(), env, None),
+        Some(env) => text(fix(seen.machine(), env, None)),
         None => vec!["# no Python environment was found; name it with --venv".into()],
     },
     needs: &[Need::Torch, Need::Gpu],
@@ -112,7 +112,7 @@ fn cause(env: &PyEnv, torch: &Installed, arm: bool, jetson: bool) -> String {
     )
 }
 
-fn fix(machine: &Machine, env: &PyEnv, version: Option<&Version>) -> Vec<String> {
+fn fix(machine: &Machine, env: &PyEnv, version: Option<&Version>) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     match choose(machine, env, version) {
         Some(choice) => {
@@ -121,7 +121,7 @@ fn fix(machine: &Machine, env: &PyEnv, version: Option<&Version>) -> Vec<String>
                 "{} -c {}",
                 installer.python(),
                 quote("import torch; print(torch.version.cuda, torch.cuda.is_available())")
-            ));
+            ).into());
             lines
         }
         None if machine.kind == MachineKind::Jetson => vec![

@@ -2,10 +2,10 @@ use super::{Context, Need, Rule, Text};
 use crate::abi::build_here;
 use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::requirement;
 use crate::torch_build::{installed, live_dist};
-use facts::{Confidence, Dist, Finding, FoundBy, MissingSymbol, Needed, Severity};
+use facts::{Confidence, Dist, Finding, FoundBy, MissingSymbol, Needed, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "cuda-library-too-old",
@@ -56,7 +56,7 @@ Installed version: 12002",
             sample: "E0715 18:02:17.586518  591934 cuda_dnn.cc:523] Loaded runtime CuDNN library: 9.0.0 but source was compiled with: 9.1.1.  CuDNN library needs to have matching major version and equal or higher minor version.",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Compiled],
     check: Some(check),
     #[cfg(test)]
@@ -153,7 +153,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
         );
     }
     // NVIDIA's packages are released together: it is not the caller that is wrong.
-    let fix: Vec<String> = match shown.is_torch() || shown.is_nvidia() {
+    let fix: Vec<RemedyStep> = match shown.is_torch() || shown.is_nvidia() {
         true => bring_back(shown, needed),
         false => crate::abi::match_torch(context.machine, shown),
     };
@@ -165,7 +165,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
 
 /// Installs the package that the caller or torch requires for a library, over what lies there, and takes away others that
 /// bring a file of the same name.
-fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
+fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let Some(package) = known(&needed.name).map(|package| format!("nvidia-{package}")) else {
         return Vec::new();
@@ -185,14 +185,13 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
     let others = native.env.dists.iter().map(|dist| Dist::normalise(&dist.name));
     let others: Vec<String> =
         others.filter(|name| is_it(name) && pin.is_none_or(|pin| pin.name != *name)).collect();
-    let again = if installer.uv() { "--reinstall" } else { "--force-reinstall" };
     let Some(pin) = pin else {
         let torch = installed(native.env);
         let torch =
             torch.map_or("torch".into(), |torch| format!("torch=={}", torch.version.public()));
         return vec![
             "# its own requirements name the packages it was built with:".into(),
-            format!("{} {again}", installer.install(&[torch], None)),
+            installer.install(&[torch], None).reinstalled(),
         ];
     };
     let spec = format!("{}{}", pin.name, pin.constraint());
@@ -202,7 +201,7 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
         lines.push("# brings a file of the same name for another CUDA:".into());
         lines.push(installer.uninstall(&names));
     }
-    lines.push(format!("{} {again} --no-deps", installer.install(&[spec], None)));
+    lines.push(installer.install(&[spec], None).reinstalled().without_deps());
     lines
 }
 
@@ -294,14 +293,14 @@ mod tests {
                     lacks("libcupti.so.12", "/x/libcupti.so.12", FoundBy::Runpath),
                 ),
             )
-            .finds(Error, Certain, &["pip install torch==2.7.1 --force-reinstall"]),
+            .finds(Error, Certain, &["pip install --force-reinstall torch==2.7.1"]),
             Case::new("an older NCCL over torch's own", machines::h200(), vec![nccl]).finds(
                 Error,
                 Certain,
                 &[
                     "calls ncclAlltoAll, which the libnccl.so.2 here does not have",
                     "pip uninstall --yes nvidia-nccl-cu11",
-                    "pip install nvidia-nccl-cu12==2.27.3 --force-reinstall --no-deps",
+                    "pip install --force-reinstall --no-deps nvidia-nccl-cu12==2.27.3",
                 ],
             ),
             Case::new("one of NVIDIA's packages older than another", machines::h200(), vec![jit])
@@ -310,7 +309,7 @@ mod tests {
                     Certain,
                     &[
                         "nvidia-cusparse-cu12 12.5.8.93 in /v calls __nvJitLinkCreate_12_8",
-                        "pip install nvidia-nvjitlink-cu12==12.8.93 --force-reinstall --no-deps",
+                        "pip install --force-reinstall --no-deps nvidia-nvjitlink-cu12==12.8.93",
                     ],
                 )
                 .without(&["uninstall"]),

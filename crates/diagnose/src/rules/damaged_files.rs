@@ -1,7 +1,9 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::{by_conda, is_leftover, same_name};
-use facts::{Alteration, AlteredFile, Confidence, Dist, Finding, NativeFile, PyEnv, Severity};
+use facts::{
+    Alteration, AlteredFile, Confidence, Dist, Finding, NativeFile, PyEnv, RemedyStep, Severity,
+};
 use knowledge::cuda_of_label;
 
 pub(super) const RULE: Rule = Rule {
@@ -49,11 +51,10 @@ Install the same version again over what is there.",
     ],
     remedy: |seen| {
         let installer = seen.installer();
-        let again = if installer.uv() { "--reinstall" } else { "--force-reinstall" };
         let install = installer.install(&["PACKAGE==VERSION".into()], None);
         vec![
             "# for the package that the file belongs to, which `firstlight doctor` names:".into(),
-            format!("{install} {again} --no-deps"),
+            install.reinstalled().without_deps().into(),
         ]
     },
     needs: &[Need::Environment],
@@ -201,9 +202,8 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
 }
 
 /// Installs distributions again in the versions that they have, over what is there.
-pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<String> {
+pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
-    let switch = if installer.uv() { "--reinstall" } else { "--force-reinstall" };
     let (conda, pip): (Vec<&Dist>, Vec<&Dist>) = dists.iter().partition(|dist| by_conda(dist));
     let spec = |dist: &&Dist| {
         let public = dist.version.split('+').next().unwrap_or(&dist.version);
@@ -222,11 +222,11 @@ pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<String> {
     for wanted in indexes {
         let specs: Vec<String> =
             pip.iter().filter(|dist| index(dist) == wanted).map(spec).collect();
-        lines.push(format!("{} {switch} --no-deps", installer.install(&specs, wanted)));
+        lines.push(installer.install(&specs, wanted).reinstalled().without_deps());
     }
     if !conda.is_empty() {
         let specs: Vec<String> = conda.iter().map(|dist| spec(dist).replace("==", "=")).collect();
-        lines.push(format!("{} --force-reinstall", installer.conda(&specs)));
+        lines.push(installer.conda(&specs).reinstalled());
     }
     lines
 }
@@ -297,7 +297,7 @@ mod tests {
                     "1 file of torch 2.8.0 in /v missing or damaged",
                     "libtorch_cpu.so is cut off: it has 4096 bytes, and its headers describe 9000000; RECORD says 9000000 bytes",
                     "torch/lib/libtorch_cpu.so]",
-                    "uv pip install --python /v/bin/python torch==2.8.0 --reinstall --no-deps",
+                    "uv pip install --python /v/bin/python --reinstall --no-deps torch==2.8.0",
                 ],
             ),
             Case::new("numpy's whole tree is gone", machines::a10(), {
@@ -307,7 +307,7 @@ mod tests {
             .finds(
                 Error,
                 Certain,
-                &["900 files of numpy 2.3.5 in /v missing", "_multiarray_umath.so is not there", "numpy==2.3.5 --reinstall"],
+                &["900 files of numpy 2.3.5 in /v missing", "_multiarray_umath.so is not there", "--reinstall --no-deps numpy==2.3.5"],
             ),
             Case::new("two packages, one command", machines::a10(), {
                 let env = altered(build(start()), "numpy", &[("numpy/__init__.py", size(10, 0))], 1);
@@ -320,7 +320,7 @@ mod tests {
                     "and of 1 more packages",
                     "__init__.py is empty; RECORD says 10 bytes",
                     "x.py has zero bytes in it",
-                    "torch==2.8.0 numpy==2.3.5 --reinstall --no-deps",
+                    "--reinstall --no-deps torch==2.8.0 numpy==2.3.5",
                 ],
             ),
             Case::new("a label names the index", machines::a10(), {
@@ -330,7 +330,7 @@ mod tests {
             .finds(
                 Error,
                 Certain,
-                &["-m pip install torch==2.8.0 --index-url https://download.pytorch.org/whl/cu128 --force-reinstall --no-deps"],
+                &["-m pip install --force-reinstall --no-deps torch==2.8.0 --index-url https://download.pytorch.org/whl/cu128"],
             ),
             Case::new("a file changed by hand, tests taken out", machines::a10(), {
                 let files = [("numpy/x.py", size(10, 12)), ("numpy/tests/test_x.py", missing())];
@@ -344,7 +344,7 @@ mod tests {
             .finds(
                 Error,
                 Certain,
-                &["__init__.py is cut off within a line: it has 512 bytes of the 900 in RECORD", "numpy==2.3.5 --reinstall"],
+                &["__init__.py is cut off within a line: it has 512 bytes of the 900 in RECORD", "--reinstall --no-deps numpy==2.3.5"],
             ),
             Case::new("a stray file", machines::a10(), one(damaged(build(start()), None, "own.so", "is empty")))
                 .finds(Warning, Certain, &["own.so in /v is empty", "rm /v/lib/python3.12/site-packages/own.so"]),

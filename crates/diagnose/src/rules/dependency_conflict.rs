@@ -73,8 +73,8 @@ This behaviour is the source of the following dependency conflicts.",
         };
         let wanted = seen.word("wanted").or_else(named).map(str::to_owned);
         match wanted {
-            Some(wanted) => vec![installer.install(&[wanted], None)],
-            None => vec![check_command(&installer)],
+            Some(wanted) => vec![installer.install(&[wanted], None).into()],
+            None => vec![installer.check().into()],
         }
     },
     needs: &[Need::Environment],
@@ -148,13 +148,6 @@ const OWN_RULES: [&str; 4] = ["torch", "torchvision", "torchaudio", "triton"];
 fn has_own_rule(dist: &Dist, wanted: &Requirement) -> bool {
     let own = |name: &str| OWN_RULES.contains(&name);
     own(&Dist::normalise(&dist.name)) && own(&wanted.name)
-}
-
-fn check_command(installer: &Installer) -> String {
-    match installer.uv() {
-        true => format!("uv pip check --python {}", installer.python()),
-        false => format!("{} -m pip check", installer.python()),
-    }
 }
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -283,9 +276,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         )
     };
     let installer = Installer::of(env);
-    Some(
-        draft.cause(cause).fix([installer.install(&specs, None), check_command(&installer)]).done(),
-    )
+    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).done())
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 use super::{Context, Need, Rule, Text};
-use crate::remedy::Installer;
+use crate::cuda_library::cuda_of_library;
+use crate::native::{Native, by_owner};
+use crate::remedy::{Installer, text};
 use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
-use facts::{Confidence, Finding, MachineKind, PyEnv, Severity};
-use knowledge::cuda_drivers;
+use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
+use knowledge::cuda_drivers::{self, Reach};
 use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-too-old",
-    title: "the NVIDIA driver is too old for the CUDA that torch was built with",
+    title: "the NVIDIA driver is too old for the CUDA that torch or another package was built with",
     about: "\
 A driver runs every CUDA release of its own major version and of older ones, but none of a newer major version: CUDA 13
 needs driver 580, CUDA 12 driver 525.60.13, CUDA 11 driver 450.80.02. A `pip install torch` today brings CUDA 13.
@@ -19,7 +21,8 @@ It shows as
   The NVIDIA driver on your system is too old (found version 12020).
 where 12020 stands for CUDA 12.2, and as torch.cuda.is_available() being False.
 
-Seen by comparing the driver's CUDA limit with `cuda` in torch/version.py.
+Seen by comparing the driver's CUDA limit with `cuda` in torch/version.py, and with the CUDA libraries that compiled
+files of other packages need (DT_NEEDED).
 
 Install the same torch from an index of a CUDA release the driver runs, or update the driver. NVIDIA's forward
 compatibility libraries can help on data-centre GPUs; on GeForce they end in error 804.",
@@ -43,7 +46,7 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
     remedy: |seen| {
         let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));
         match choice {
-            Some(choice) => seen.installer().replace_torch(&choice),
+            Some(choice) => text(seen.installer().replace_torch(&choice)),
             None => host::update_driver(seen.machine(), 580),
         }
     },
@@ -55,15 +58,108 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    context.envs.iter().filter_map(|env| judge(context, env)).collect()
+    let machine = context.machine;
+    let Some(reach) = machine.driver.as_ref().and_then(|driver| reach(machine, driver)) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for env in context.envs {
+        let newer = newer_packages(machine, env, reach.major);
+        match judge(context, env, reach, &newer) {
+            Some(finding) => findings.push(finding),
+            None => findings.extend(newer.iter().filter_map(|newer| judge_package(machine, newer))),
+        }
+    }
+    findings
 }
 
-fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
+/// A package other than torch whose libraries need a newer CUDA than the driver runs.
+struct Newer<'a> {
+    native: Native<'a>,
+    library: &'a str,
+    cuda: u32,
+}
+
+/// The packages of an environment whose own libraries link CUDA libraries of a newer major version. A package that has a library for
+/// each CUDA release, or that works without the file, does not need it.
+fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newer<'a>> {
+    let needs = |native: &Native<'a>| {
+        let needed = native.elf.needed.iter().map(|needed| needed.name.as_str());
+        let releases = needed.filter_map(|name| Some((name, cuda_of_library(name)?)));
+        releases.max_by_key(|(_, cuda)| *cuda).filter(|(_, cuda)| *cuda > reach)
+    };
+    let counts = |native: &Native<'a>| {
+        native.is_opened()
+            && native.is_for(machine)
+            && !native.is_torch()
+            && !native.is_nvidia()
+            && !native.is_one_of_several()
+            && !native.is_left_to_choice()
+            && needs(native).is_some()
+    };
+    let groups = by_owner(env, counts).into_iter();
+    groups
+        .filter_map(|group| {
+            let native = *group.first()?;
+            let (library, cuda) = needs(&native)?;
+            native.owner()?;
+            Some(Newer { native, library, cuda })
+        })
+        .collect()
+}
+
+fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
+    let driver = machine.driver.as_ref()?;
+    let floor = cuda_drivers::floor(newer.cuda)?;
+    let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
+    let title = format!(
+        "{name} cannot run CUDA {}, which {} in {} needs",
+        newer.cuda,
+        newer.native.what(),
+        newer.native.env.root
+    );
+    let mut draft = RULE
+        .finding(Severity::Error, confidence(machine), title)
+        .evidence(format!("needs {} (DT_NEEDED)", newer.library), newer.native.file.path.clone())
+        .fact("driver", driver.version());
+    if let Some(limit) = &driver.cuda_limit {
+        draft = draft.evidence(
+            format!("the driver accepts CUDA up to {}", dotted(limit.value)),
+            limit.source.clone(),
+        );
+    }
+    let needs = format!("CUDA {} needs driver {} or newer", newer.cuda, floor.driver);
+    draft = draft.evidence(needs, floor.source.to_string());
+    let mut fix = host::update_driver(machine, floor.branch);
+    fix.extend(other_release(&[newer.native.owner_name()?]));
+    let cause = "A driver runs no CUDA major version newer than its own; the package's libraries are linked with one.";
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+/// How to get releases of packages that run on the driver as it is.
+fn other_release(packages: &[String]) -> Vec<String> {
+    let packages = packages.join(" ");
+    vec![
+        format!(
+            "# or keep this driver; releases of {packages} whose libraries it runs, if there are any:"
+        ),
+        format!("firstlight plan {packages} --lock"),
+    ]
+}
+
+/// On data-centre GPUs a newer libcuda from NVIDIA's compatibility package may stand in for the driver's.
+fn confidence(machine: &Machine) -> Confidence {
+    match gpu::all_geforce(machine) {
+        true => Confidence::Certain,
+        false => Confidence::Likely,
+    }
+}
+
+fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> Option<Finding> {
     let machine = context.machine;
     let driver = machine.driver.as_ref()?;
     let torch = installed(env)?;
     let cuda = torch.cuda?;
-    let reach = reach(machine, driver)?;
     if cuda.0 <= reach.major {
         return None;
     }
@@ -83,14 +179,25 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
     };
     // Tegra's driver comes with JetPack and has a numbering of its own.
     let jetson = machine.kind == MachineKind::Jetson;
-    let mut fix = Vec::new();
-    if let Some(choice) = choose(machine, env, Some(&torch.version)) {
-        fix.push(format!("# a build of torch for CUDA {}, which this driver runs:", choice.cuda.0));
+    let mut fix: Vec<RemedyStep> = Vec::new();
+    let driver_steps =
+        || host::update_driver(machine, floor.branch).into_iter().map(RemedyStep::from);
+    // Another torch alone would leave the driver with libraries that it does not run.
+    let others: Vec<String> = newer.iter().filter_map(|it| it.native.owner_name()).collect();
+    if !others.is_empty() && !jetson {
+        fix.extend(driver_steps());
+        let all: Vec<String> = std::iter::once("torch".to_owned()).chain(others).collect();
+        fix.extend(other_release(&all).into_iter().map(RemedyStep::from));
+    } else if let Some(choice) = choose(machine, env, Some(&torch.version)) {
+        fix.push(
+            format!("# a build of torch for CUDA {}, which this driver runs:", choice.cuda.0)
+                .into(),
+        );
         fix.extend(Installer::of(env).replace_torch(&choice));
-        fix.push(format!(
-            "# or keep this torch and bring the driver to {} or newer:",
-            floor.branch
-        ));
+        fix.push(
+            format!("# or keep this torch and bring the driver to {} or newer:", floor.branch)
+                .into(),
+        );
     }
     if jetson {
         fix.push(Installer::of(env).uninstall(&["torch"]));
@@ -98,16 +205,11 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
             "# then install NVIDIA's torch wheel for this JetPack release; a newer CUDA comes with a newer JetPack"
                 .into(),
         );
-    } else {
-        fix.extend(host::update_driver(machine, floor.branch));
+    } else if newer.is_empty() {
+        fix.extend(driver_steps());
     }
-    // On data-centre GPUs a newer libcuda from NVIDIA's compatibility package may stand in for the driver's.
-    let confidence = match gpu::all_geforce(machine) {
-        true => Confidence::Certain,
-        false => Confidence::Likely,
-    };
     let mut draft =
-        RULE.finding(Severity::Error, confidence, title).fact("driver", driver.version());
+        RULE.finding(Severity::Error, confidence(machine), title).fact("driver", driver.version());
     if let Some(limit) = &driver.cuda_limit {
         draft = draft.evidence(
             format!("the driver accepts CUDA up to {}", dotted(limit.value)),
@@ -118,6 +220,12 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
         format!("torch was built with CUDA {}", dotted(cuda)),
         torch.torch.source.clone(),
     );
+    for it in newer {
+        draft = draft.evidence(
+            format!("{} needs {} too (DT_NEEDED)", it.native.what(), it.library),
+            it.native.file.path.clone(),
+        );
+    }
     if !jetson {
         let needs = format!("CUDA {} needs driver {} or newer", cuda.0, floor.driver);
         draft = draft.evidence(needs, floor.source.to_string());
@@ -134,8 +242,8 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
-    use facts::{Confidence::*, Machine, Severity::*};
+    use crate::test_support::{Case, elf, env, found, machines};
+    use facts::{Confidence::*, Elf, FoundBy, Machine, Severity::*};
 
     fn without_limit(mut machine: Machine) -> Machine {
         if let Some(driver) = machine.driver.as_mut() {
@@ -159,6 +267,45 @@ mod tests {
                     "sudo ubuntu-drivers install nvidia:580",
                 ],
             ),
+            Case::new("S02: another torch would leave vllm's libraries with the same driver", machines::a10(), {
+                let env = env("/v").torch("2.15.0+cu130", Some("13.0")).dist("vllm", "0.33.0");
+                let library = found("libcudart.so.13", "/v/nvidia/cu13/lib/libcudart.so.13", FoundBy::Loaded);
+                let needs = Elf { needed: vec![library], module: Some(true), ..elf() };
+                vec![env.compiled("vllm", "vllm/_C.abi3.so", needs).build()]
+            })
+            .finds(
+                Error,
+                Likely,
+                &["vllm 0.33.0 needs libcudart.so.13 too", "nvidia:580-server", "firstlight plan torch vllm --lock"],
+            )
+            .without(&["--index-url", "pip install"]),
+            Case::new("a package without torch", machines::a10(), {
+                let library = found("libcublas.so.13", "/v/nvidia/cu13/lib/libcublas.so.13", FoundBy::Runpath);
+                let needs = Elf { needed: vec![library], module: Some(true), ..elf() };
+                vec![env("/v").dist("cupy-cuda13x", "14.2.0").compiled("cupy-cuda13x", "cupy/_core.so", needs).build()]
+            })
+            .finds(
+                Error,
+                Likely,
+                &["driver 570.148.08 cannot run CUDA 13, which cupy-cuda13x 14.2.0 in /v needs", "nvidia:580-server"],
+            ),
+            Case::new("a library for each CUDA release, and one that is optional", machines::a10(), {
+                let needs = |name: &str| Elf {
+                    needed: vec![found(name, "/x", FoundBy::Runpath)],
+                    module: Some(true),
+                    ..elf()
+                };
+                let optional = Elf { optional_in: Some("/v/a.py".into()), ..needs("libcudart.so.13") };
+                vec![
+                    env("/v")
+                        .dist("bitsandbytes", "0.50.2")
+                        .compiled("bitsandbytes", "b/libbnb_cuda130.so", needs("libcudart.so.13"))
+                        .compiled("bitsandbytes", "b/libbnb_cuda128.so", needs("libcudart.so.12"))
+                        .dist("torchao", "0.14.0")
+                        .compiled("torchao", "torchao/kernels.so", optional)
+                        .build(),
+                ]
+            }),
             Case::new("judged by the version where no limit was read", without_limit(machines::a10()), cu13())
                 .finds(Error, Likely, &["driver 570.148.08", "needs driver 580 or newer"])
                 .without(&["found version"]),

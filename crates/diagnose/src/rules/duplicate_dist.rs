@@ -150,7 +150,7 @@ fn never_replaced(env: &PyEnv) -> Option<Finding> {
              either may lie there, and no tool knows the package.",
         )
         .fix([
-            "# the release that was there; name another one where that was wanted:".to_owned(),
+            "# the release that was there; name another one where that was wanted:".into(),
             Installer::of(env).install(&specs, None),
         ])
         .fix(gone.iter().map(|dist| removal(&dist.path)))

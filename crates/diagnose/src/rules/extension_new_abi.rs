@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{self, Mismatch};
+use crate::remedy::text;
 use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
@@ -35,7 +36,7 @@ Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build 
             sample: "ImportError: vllm/_C.abi3.so: undefined symbol _ZN3c106ivalue14ConstantString6createENSt7",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],
     check: Some(check),
     #[cfg(test)]

@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{self, Mismatch};
+use crate::remedy::text;
 use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
@@ -42,7 +43,7 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
             sample: "ImportError: /workspace/vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],
     check: Some(check),
     #[cfg(test)]

@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{self, Mismatch};
+use crate::remedy::text;
 use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
@@ -48,7 +49,7 @@ Build the extension here without isolation, so that it meets the torch it will r
             sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN5torch8autograd4NodeC2EmSt6vectorINS0_4EdgeESaIS3_EE",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],
     check: Some(check),
     #[cfg(test)]

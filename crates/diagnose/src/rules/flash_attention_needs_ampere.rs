@@ -31,7 +31,7 @@ GPUs; vLLM takes its Triton or xFormers backend there.",
         let python = seen.installer().python();
         vec![
             "# load the model with attn_implementation=\"sdpa\"; flash-attn can go:".into(),
-            seen.installer().uninstall(&["flash-attn"]),
+            seen.installer().uninstall(&["flash-attn"]).into(),
             format!("{python} -m pip check"),
         ]
     },
@@ -69,7 +69,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("flash-attn {}", dist.version), dist.path.clone())
         .cause("FlashAttention 2 begins with compute capability 8.0.")
         .fix([
-            "# load models with attn_implementation=\"sdpa\"; flash-attn can go:".to_owned(),
+            "# load models with attn_implementation=\"sdpa\"; flash-attn can go:".into(),
             Installer::of(env).uninstall(&["flash-attn"]),
         ])
         .done();

@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{build_here, match_torch};
 use crate::native::{Native, by_owner};
+use crate::remedy::text;
 use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -33,7 +34,7 @@ Take an older wheel or one tagged manylinux, build the extension here, or use a 
     ],
     remedy: |seen| {
         let mut lines = vec!["ldd --version".to_owned()];
-        lines.extend(seen.fitting_extension());
+        lines.extend(text(seen.fitting_extension()));
         lines
     },
     needs: &[Need::Compiled],
@@ -86,7 +87,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
         Some(_) => {
             let mut lines = vec![
                 "# a wheel tagged manylinux_2_28 or older fits this system; else build it here:"
-                    .to_owned(),
+                    .into(),
             ];
             lines.extend(build_here(first));
             lines

@@ -1,6 +1,6 @@
-use super::{Context, Need, Rule, Text};
-use crate::host;
-use facts::{Confidence, DriverTrouble, Finding, Machine, Severity};
+use super::{Need, Rule, Text};
+use crate::driver_trouble;
+use facts::DriverTrouble;
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-init-failed",
@@ -34,68 +34,10 @@ with open modules, and try the GPU in another slot or machine.",
             sample: "NVRM: rm_init_adapter failed for device bearing minor number 0",
         },
     ],
-    remedy: |seen| commands(seen.machine()),
+    remedy: |seen| driver_trouble::commands(seen.machine(), DriverTrouble::Initialization),
     needs: &[Need::KernelLog],
-    check: Some(check),
+    check: Some(|context| driver_trouble::check(&RULE, context, DriverTrouble::Initialization)),
     #[cfg(test)]
-    cases: tests::cases,
+    cases: || driver_trouble::cases(DriverTrouble::Initialization),
     ..Rule::BLANK
 };
-
-fn commands(machine: &Machine) -> Vec<String> {
-    let lines = [
-        "sudo dmesg | grep -E 'NVRM|nvidia' | tail -40",
-        "cat /proc/driver/nvidia/version  # GPUs since Blackwell need `Open Kernel Module`",
-        "lspci -d 10de: -vv | grep -E 'Region|LnkSta'",
-        "# power the machine off and on, then install the newest driver with open modules",
-    ];
-    host::where_the_driver_is(machine).into_iter().chain(lines.map(str::to_owned)).collect()
-}
-
-/// A log keeps lines of an earlier attempt: where the driver lists GPUs, it has passed.
-fn check(context: &Context) -> Vec<Finding> {
-    let Some(log) = &context.machine.driver_lines else { return Vec::new() };
-    let mut lines =
-        log.value.iter().filter(|line| line.trouble == DriverTrouble::Initialization).peekable();
-    if lines.peek().is_none()
-        || crate::gpu::nvidia(context.machine).next().is_some()
-        || log.value.iter().any(|line| line.trouble != DriverTrouble::Initialization)
-    {
-        return Vec::new();
-    }
-    let draft =
-        RULE.finding(Severity::Error, Confidence::Likely, "the driver could not initialize a GPU");
-    let draft =
-        lines.fold(draft, |draft, line| draft.evidence(line.words.clone(), log.source.clone()));
-    vec![draft.cause("The driver found the GPU and could not start it; the lines around this one in the log may say why.").fix(commands(context.machine)).done()]
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::test_support::{Case, machines};
-    use facts::{Confidence::*, DriverLine, DriverTrouble, Fact, Machine, Severity::*};
-
-    fn logged(trouble: DriverTrouble) -> Machine {
-        let mut machine = machines::h200();
-        machine.gpus.clear();
-        let words = format!("NVRM: {trouble:?}");
-        let line = DriverLine { trouble, pci_bus: Some("0000:01:00.0".into()), words, count: 1 };
-        machine.driver_lines = Some(Fact::new(vec![line], "dmesg"));
-        machine
-    }
-
-    pub(super) fn cases() -> Vec<Case> {
-        let mut works = logged(DriverTrouble::Initialization);
-        works.gpus = machines::h200().gpus;
-        vec![
-            Case::new("logged", logged(DriverTrouble::Initialization), Vec::new()).finds(
-                Error,
-                Likely,
-                &["Initialization [dmesg]"],
-            ),
-            Case::new("another line", logged(DriverTrouble::OpenModulesRequired), Vec::new()),
-            Case::new("the GPUs work", works, Vec::new()),
-            Case::new("an unreadable log", machines::h200(), Vec::new()),
-        ]
-    }
-}

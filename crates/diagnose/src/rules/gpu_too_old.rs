@@ -89,12 +89,9 @@ pub(super) fn finding(
     let fix = match chosen {
         Some(choice) => Installer::of(env).replace_torch(&choice),
         None => vec![
-            "# no published CUDA build serves this GPU, driver and Python together; without the GPU:".to_owned(),
+            "# no published CUDA build serves this GPU, driver and Python together; without the GPU:".into(),
             Installer::of(env).uninstall(&["torch"]),
-            format!(
-                "{} --index-url https://download.pytorch.org/whl/cpu",
-                Installer::of(env).install(&["torch".to_owned()], None)
-            ),
+            Installer::of(env).install_from(&["torch".to_owned()], "https://download.pytorch.org/whl/cpu"),
         ],
     };
     let list = code.evidence();

@@ -1,6 +1,6 @@
-use super::{Context, Need, Rule, Text};
-use crate::host;
-use facts::{Confidence, DriverTrouble, Finding, Machine, Severity};
+use super::{Need, Rule, Text};
+use crate::driver_trouble;
+use facts::DriverTrouble;
 
 pub(super) const RULE: Rule = Rule {
     id: "gsp-firmware",
@@ -25,69 +25,19 @@ Install the driver's firmware package of the same release, make the initial file
             pattern: "RmFetchGspRmImages: No firmware image found",
             sample: "NVRM: GPU 0000:01:00.0: RmFetchGspRmImages: No firmware image found",
         },
+        Text {
+            pattern: "Cannot initialize GSP firmware RM",
+            sample: "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+        },
+        Text {
+            pattern: "attempting to boot GSP",
+            sample: "NVRM: kgspBootstrap_GH100: GSP-FMC reported an error while attempting to boot GSP: 0xb",
+        },
     ],
-    remedy: |seen| commands(seen.machine()),
+    remedy: |seen| driver_trouble::commands(seen.machine(), DriverTrouble::Firmware),
     needs: &[Need::KernelLog],
-    check: Some(check),
+    check: Some(|context| driver_trouble::check(&RULE, context, DriverTrouble::Firmware)),
     #[cfg(test)]
-    cases: tests::cases,
+    cases: || driver_trouble::cases(DriverTrouble::Firmware),
     ..Rule::BLANK
 };
-
-fn commands(machine: &Machine) -> Vec<String> {
-    let lines = [
-        "cat /proc/driver/nvidia/version; ls /lib/firmware/nvidia/",
-        "# the firmware package of the same release (Debian and Ubuntu: nvidia-firmware-BRANCH, libnvidia-gpucomp-BRANCH), then:",
-        "sudo update-initramfs -u  # Fedora and Red Hat: sudo dracut --force",
-        "sudo reboot",
-    ];
-    host::where_the_driver_is(machine).into_iter().chain(lines.map(str::to_owned)).collect()
-}
-
-/// A log keeps lines of an earlier attempt: where the driver lists GPUs, it has passed.
-fn check(context: &Context) -> Vec<Finding> {
-    let Some(log) = &context.machine.driver_lines else { return Vec::new() };
-    let mut lines =
-        log.value.iter().filter(|line| line.trouble == DriverTrouble::Firmware).peekable();
-    if lines.peek().is_none() || crate::gpu::nvidia(context.machine).next().is_some() {
-        return Vec::new();
-    }
-    let draft = RULE.finding(
-        Severity::Error,
-        Confidence::Likely,
-        "the GPU's GSP firmware is missing or does not start",
-    );
-    let draft =
-        lines.fold(draft, |draft, line| draft.evidence(line.words.clone(), log.source.clone()));
-    vec![draft.cause("The driver needs a firmware file of exactly its own release, and did not find or could not start it.").fix(commands(context.machine)).done()]
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::test_support::{Case, machines};
-    use facts::{Confidence::*, DriverLine, DriverTrouble, Fact, Machine, Severity::*};
-
-    fn logged(trouble: DriverTrouble) -> Machine {
-        let mut machine = machines::h200();
-        machine.gpus.clear();
-        let words = format!("NVRM: {trouble:?}");
-        let line = DriverLine { trouble, pci_bus: Some("0000:01:00.0".into()), words, count: 1 };
-        machine.driver_lines = Some(Fact::new(vec![line], "dmesg"));
-        machine
-    }
-
-    pub(super) fn cases() -> Vec<Case> {
-        let mut works = logged(DriverTrouble::Firmware);
-        works.gpus = machines::h200().gpus;
-        vec![
-            Case::new("logged", logged(DriverTrouble::Firmware), Vec::new()).finds(
-                Error,
-                Likely,
-                &["Firmware [dmesg]"],
-            ),
-            Case::new("another line", logged(DriverTrouble::OpenModulesRequired), Vec::new()),
-            Case::new("the GPUs work", works, Vec::new()),
-            Case::new("an unreadable log", machines::h200(), Vec::new()),
-        ]
-    }
-}

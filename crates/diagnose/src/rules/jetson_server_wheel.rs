@@ -37,7 +37,7 @@ The current PyTorch install supports CUDA capabilities sm_80 sm_90.",
     ],
     remedy: |seen| {
         vec![
-            seen.installer().uninstall(&["torch"]),
+            seen.installer().uninstall(&["torch"]).into(),
             "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".into(),
             "export TORCH_CUDA_ARCH_LIST=8.7".into(),
         ]
@@ -82,8 +82,8 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
         ))
         .fix([
             installer.uninstall(&["torch"]),
-            "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".to_owned(),
-            format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)),
+            "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".into(),
+            format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)).into(),
         ])
         .done();
     Some(finding)

@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner};
 use crate::remedy::Installer;
-use facts::{Confidence, EnvKind, Finding, FoundBy, Severity};
+use facts::{Confidence, EnvKind, Finding, FoundBy, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "libstdcxx-too-old",
@@ -42,7 +42,7 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
     remedy: |seen| {
         let conda = seen.env().filter(|env| env.kind == EnvKind::Conda);
         match conda {
-            Some(_) => vec![seen.installer().conda(&["libstdcxx-ng".into()])],
+            Some(_) => vec![seen.installer().conda(&["libstdcxx-ng".into()]).into()],
             None => vec!["unset LD_LIBRARY_PATH".into()],
         }
     },
@@ -107,7 +107,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     let installer = Installer::of(first.env);
     let mut fix = Vec::new();
     if by == Some(FoundBy::LdLibraryPath) {
-        fix.push("unset LD_LIBRARY_PATH".to_owned());
+        fix.push(RemedyStep::from("unset LD_LIBRARY_PATH"));
     } else if first.env.kind == EnvKind::Conda {
         fix.push(installer.conda(&["libstdcxx-ng".into()]));
     } else {

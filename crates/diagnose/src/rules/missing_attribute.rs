@@ -55,7 +55,7 @@ package that asks, which is the last one above the error, or the older release o
         match older.iter().find(|(words, _)| seen.text.contains(words)) {
             Some((_, older)) => vec![
                 "# a newer release of the package that asks; where there is none, the last one that has the name:".into(),
-                installer.install(&[(*older).to_owned()], None),
+                installer.install(&[(*older).to_owned()], None).into(),
             ],
             None => commands(&installer, seen.word("name").unwrap_or("Tensor")),
         }
@@ -69,6 +69,6 @@ fn commands(installer: &Installer, name: &str) -> Vec<String> {
         "# whether it is the torch that is meant, and its release:".to_owned(),
         format!("{python} -c 'import torch; print(torch.__file__, torch.__version__, hasattr(torch, \"{name}\"))'"),
         "# a newer one, with the companions that are installed; or an older release of the package that asks:".to_owned(),
-        installer.install(&["--upgrade".to_owned(), "torch".to_owned()], None),
+        installer.install(&["torch".to_owned()], None).upgraded().into(),
     ]
 }

@@ -1,10 +1,12 @@
 use super::{Context, Need, Rule, Text};
-use crate::cuda_library::{cuda_of_library, known, library, major};
+use crate::cuda_library::{
+    cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
+    major, own_extras,
+};
 use crate::native::{Native, by_owner};
-use crate::remedy::{Installer, quote};
-use crate::requirement;
+use crate::remedy::{Installer, quote, text};
 use crate::torch_build::installed;
-use facts::{Confidence, Finding, Needed, PyEnv, Severity};
+use facts::{Confidence, Finding, Needed, PyEnv, RemedyStep, Severity};
 
 /// The loader's words for a library, and a sample of them with a release.
 macro_rules! not_there {
@@ -83,7 +85,7 @@ Install the package that brings the library, or torch again with its dependencie
     remedy: |seen| {
         let cuda = seen.env().and_then(cuda_of_torch).unwrap_or(12);
         let nvrtc = seen.text.contains("NVRTC").then_some("cuda-nvrtc");
-        commands(&seen.installer(), nvrtc.unwrap_or_else(|| library(seen.text)), cuda)
+        text(commands(&seen.installer(), nvrtc.unwrap_or_else(|| library(seen.text)), cuda))
     },
     needs: &[Need::Compiled],
     check: Some(check),
@@ -96,21 +98,17 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
     installed(env).and_then(|torch| torch.cuda).map(|cuda| cuda.0)
 }
 
-fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
+fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<RemedyStep> {
     let mut lines = install(installer, name, cuda);
-    lines.insert(0, format!("# the package that brings it for the CUDA {cuda} of the torch here:"));
+    lines.insert(
+        0,
+        format!("# the package that brings it for the CUDA {cuda} of the torch here:").into(),
+    );
     lines
 }
 
-fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
-    // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
-    let package = match (name, cuda) {
-        ("cudnn" | "nccl" | "cusparselt" | "nvshmem", _) | (_, ..=12) => {
-            format!("nvidia-{name}-cu{cuda}")
-        }
-        _ => format!("nvidia-{name}"),
-    };
-    vec![installer.install(&[package], None)]
+fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<RemedyStep> {
+    vec![installer.install(&[distribution(name, cuda)], None)]
 }
 
 /// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
@@ -123,21 +121,6 @@ fn is_loaded(native: &Native<'_>) -> bool {
         parts == 1 || parts == 2 && native.file.name().starts_with('_')
     });
     native.is_opened() && (direct || native.elf.opened_by.is_some() || is_for_torch(native))
-}
-
-/// Whether it is torch's own, or its package requires torch, or it needs torch's libraries.
-fn is_for_torch(native: &Native<'_>) -> bool {
-    let library = |name: &str| name.starts_with("libtorch") || name.starts_with("libc10");
-    let requires = |line: &String| requirement::parse(line).is_some_and(|it| it.name == "torch");
-    native.is_torch()
-        || native.is_nvidia()
-        || native.elf.needed.iter().any(|needed| library(&needed.name))
-        || native.owner().is_some_and(|dist| dist.requires.iter().any(requires))
-}
-
-/// Whether its search path leads to NVIDIA's packages.
-fn looks_into_packages(native: &Native<'_>) -> bool {
-    native.elf.search.iter().any(|folder| folder.contains("nvidia"))
 }
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -218,19 +201,18 @@ fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
     })
 }
 
-/// Whether torch's own search finds a library: in `nvidia/<package>/lib` of a folder of packages.
-fn is_preloaded(path: &str) -> bool {
-    let mut parts = path.rsplit('/').skip(1);
-    parts.next() == Some("lib") && parts.nth(1) == Some("nvidia")
-}
-
 fn judge(group: &[Native<'_>]) -> Option<Finding> {
-    let first = group.first()?;
+    let required = group.iter().find(|native| !native.is_optional());
+    let first = required.or(group.first())?;
     let env = first.env;
     let needed = missing(first)?;
     let package = known(&needed.name)?;
     let loaded = group.iter().find(|native| is_loaded(native));
-    let severity = if loaded.is_some() { Severity::Error } else { Severity::Warning };
+    let severity = match (loaded, required) {
+        (Some(_), _) => Severity::Error,
+        (None, Some(_)) => Severity::Warning,
+        (None, None) => Severity::Info,
+    };
     let shown = loaded.unwrap_or(first);
     let gone = match needed.other {
         Some(_) => "which is not where the loader looks",
@@ -251,6 +233,12 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     if let Some(other) = &needed.other {
         draft = draft.evidence("a copy lies where nothing looks for it", other.clone());
+    }
+    if let (Severity::Info, Some(by)) = (severity, &first.elf.optional_in) {
+        let cause = "The package tries to load this file, handles the failure and works without it; what the file does is not \
+                     available until the library is installed.";
+        let draft = draft.evidence("loads it and handles the failure", by.clone());
+        return Some(draft.cause(cause).done());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -285,12 +273,16 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             let fix = match (cuda, is_for_torch(first) || looks_into_packages(first)) {
                 (Some(cuda), true) => commands(&installer, package, cuda),
                 (None, true) => install(&installer, package, release),
+                (_, false) if own_extras(first).is_some() => {
+                    own_extras(first).map(|spec| installer.install(&[spec], None)).into_iter().collect()
+                }
                 // NVIDIA's packages from a Python index would lie where this file does not look.
                 (_, false) => vec![
                     format!(
                         "# it uses the libraries of a CUDA {release} toolkit; where one is installed:"
-                    ),
-                    format!("export LD_LIBRARY_PATH=/usr/local/cuda-{release}/lib64"),
+                    )
+                    .into(),
+                    format!("export LD_LIBRARY_PATH=/usr/local/cuda-{release}/lib64").into(),
                 ],
             };
             (cause.to_owned(), fix)
@@ -300,11 +292,12 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
 }
 
 /// Gets the package's build for torch's CUDA.
-fn replace(native: &Native<'_>, cuda: u32) -> Vec<String> {
+fn replace(native: &Native<'_>, cuda: u32) -> Vec<RemedyStep> {
     let name = native.owner_name().unwrap_or_default();
-    let mut lines = vec![format!(
+    let what = format!(
         "# install {name}'s build for CUDA {cuda}, or build it here against the torch here:"
-    )];
+    );
+    let mut lines = vec![what.into()];
     lines.extend(crate::abi::build_here(native));
     lines
 }
@@ -381,6 +374,22 @@ mod tests {
                 vec![env.requires("vllm", "torch==2.11.0").compiled("vllm", "vllm/_C.abi3.so", elf).build()]
             })
             .finds(Error, Certain, &["vllm 0.12 in /v needs libcudart.so.12"]),
+            Case::new("S05: CuPy's NCCL, which its package handles the absence of", machines::a10(), {
+                let optional_in = Some("/v/lib/python3.12/site-packages/cupy/cuda/nccl.py".into());
+                let elf = Elf { module: Some(true), optional_in, ..lacking("libnccl.so.2") };
+                let env = crate::test_support::env("/v").dist("cupy-cuda12x", "14.2.0");
+                vec![env.compiled("cupy-cuda12x", "cupy_backends/cuda/libs/nccl.so", elf).build()]
+            })
+            .finds(Info, Certain, &["needs libnccl.so.2", "cupy/cuda/nccl.py", "works without it"])
+            .without(&["pip install", "export"]),
+            Case::new("onnxruntime-gpu names its CUDA libraries in an extra", machines::a10(), {
+                let env = crate::test_support::env("/v").dist("onnxruntime-gpu", "1.31.1");
+                let env = env.requires("onnxruntime-gpu", "nvidia-curand~=10.0; extra == \"cuda\"");
+                let env = env.requires("onnxruntime-gpu", "nvidia-cudnn-cu13~=9.0; extra == \"cudnn\"");
+                let elf = Elf { module: Some(false), ..lacking("libcublasLt.so.13") };
+                vec![env.compiled("onnxruntime-gpu", "onnxruntime/capi/libonnxruntime_providers_cuda.so", elf).build()]
+            })
+            .finds(Warning, Certain, &["pip install 'onnxruntime-gpu[cuda,cudnn]==1.31.1'"]),
             Case::new(
                 "a library the package may never load",
                 machines::a10(),

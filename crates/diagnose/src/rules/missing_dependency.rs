@@ -33,7 +33,7 @@ Install what is missing, with the version that is asked for.",
     ],
     remedy: |seen| {
         let wanted = seen.word("wanted").unwrap_or("PACKAGE").to_owned();
-        vec![seen.installer().install(&[wanted], None)]
+        vec![seen.installer().install(&[wanted], None).into()]
     },
     needs: &[Need::Environment],
     check: Some(check),

@@ -145,7 +145,7 @@ fn commands(seen: &Seen) -> Vec<String> {
         )];
     }
     vec![
-        installer.install(&["pybind11".into()], None),
+        installer.install(&["pybind11".into()], None).into(),
         "# then build with --no-build-isolation".into(),
     ]
 }

@@ -4,7 +4,7 @@ use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::requirement;
 use crate::torch_build::{installed, is_leftover, live_dist};
-use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, PyEnv, RemedyStep, Severity};
 use knowledge::{Version, cuda_of_label};
 use std::collections::BTreeSet;
 
@@ -211,7 +211,7 @@ fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
     env.dists.iter().filter(asks).map(|dist| dist.name.as_str()).collect()
 }
 
-fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<String> {
+fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let mut remove = Vec::new();
     let mut replace = Vec::new();
@@ -244,12 +244,9 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<String> {
     if !replace.is_empty() {
         lines.push(installer.install(&replace, None));
     }
-    lines.extend(remarks);
+    lines.extend(remarks.into_iter().map(RemedyStep::from));
     // Removing a library can take files another distribution of the same folder brought: pip shows what is missing.
-    lines.push(match installer.uv() {
-        true => format!("uv pip check --python {}", installer.python()),
-        false => format!("{} -m pip check", installer.python()),
-    });
+    lines.push(installer.check());
     lines
 }
 

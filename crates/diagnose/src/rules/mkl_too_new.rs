@@ -18,6 +18,6 @@ Install an older MKL in the environment, or a torch from PyPI, which brings its 
             sample: "ImportError: /opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",
         },
     ],
-    remedy: |seen| vec![seen.installer().conda(&["mkl<2024.1".to_owned()])],
+    remedy: |seen| vec![seen.installer().conda(&["mkl<2024.1".to_owned()]).into()],
     ..Rule::BLANK
 };

@@ -21,6 +21,6 @@ Install it into the environment, and activate that.",
             sample: "RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",
         },
     ],
-    remedy: |seen| vec![seen.installer().install(&["ninja".to_owned()], None), "ninja --version".into()],
+    remedy: |seen| vec![seen.installer().install(&["ninja".to_owned()], None).into(), "ninja --version".into()],
     ..Rule::BLANK
 };

@@ -1,9 +1,12 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_for;
 use crate::gpu::{self, Sm};
-use crate::gpu_code::{Coverage, Target, architectures, counts};
+use crate::gpu_code::{Coverage, Target, architectures, are_special, counts};
 use crate::native::{Native, by_owner};
-use facts::{Confidence, Finding, Gpu, Machine, Severity};
+use crate::remedy::{Installer, text};
+use crate::torch_build::{by_conda, installed};
+use crate::torch_choice::choose_without;
+use facts::{Confidence, Finding, Gpu, Machine, RemedyStep, Severity};
 use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
@@ -27,7 +30,7 @@ Build the package here for the GPU's architecture, or install a build that has i
         pattern: "CUDA error: no kernel image is available for execution on the device",
         sample: "",
     }],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Compiled, Need::Gpu],
     check: Some(check),
     #[cfg(test)]
@@ -58,7 +61,15 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let on = format!("{} (sm_{}{})", gpu.name.value, sm.0, sm.1);
     let blind: Vec<&Native<'_>> =
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
-    let (severity, title, shown, cause) = if all.runs() == 0 && all.too_new == 0 {
+    let (severity, title, shown, cause) = if all.runs() == 0
+        && all.too_new == 0
+        && are_special(group)
+    {
+        let title = format!("{what} has special kernels for other GPUs than the {on}");
+        let cause = "Each of its files is for other GPU generations than the others: the package opens the one of the GPU, \
+                     if there is one, and works without it else.";
+        (Severity::Info, title, blind, cause.to_owned())
+    } else if all.runs() == 0 && all.too_new == 0 {
         let title = format!("{what} has no code for the {on}");
         let cause = format!(
             "None of its {} sets of kernels has an image that runs on {}: {}.",
@@ -95,9 +106,42 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let list = dotted(sm);
     let fix = match severity {
         Severity::Info => Vec::new(),
-        _ => build_for(&group[0], &list),
+        _ => match torch_family(machine, &group[0]) {
+            Some(lines) => lines,
+            None => build_for(&group[0], &list),
+        },
     };
     Some(draft.cause(cause).fix(fix).done())
+}
+
+/// A build of torch and of the packages that are released with it, for a package of these that has no code for a GPU here: another
+/// CUDA release than that of the wheel which is installed, since the same wheel has the same code.
+fn torch_family(machine: &Machine, native: &Native<'_>) -> Option<Vec<RemedyStep>> {
+    let dist = native.owner()?;
+    let name = native.owner_name()?;
+    if !matches!(name.as_str(), "torchvision" | "torchaudio") || by_conda(dist) {
+        return None;
+    }
+    let torch = installed(native.env)?;
+    let label = dist.version.split_once('+').map(|(_, label)| label);
+    let label = label.or(torch.version.local.as_deref());
+    let choice = choose_without(machine, native.env, Some(&torch.version), label);
+    Some(match choice {
+        Some(choice) => {
+            let what = format!(
+                "# {name} is published for each CUDA release of torch, and has no sources: the build for CUDA {}:",
+                dotted(choice.cuda)
+            );
+            let replace = Installer::of(native.env).replace_torch(&choice);
+            std::iter::once(what.into()).chain(replace).collect()
+        }
+        None => vec![
+            format!(
+                "# no published build of {name} has code for this GPU; its Python parts run without:"
+            ).into(),
+            Installer::of(native.env).uninstall(&[&name]),
+        ],
+    })
 }
 
 fn rule_words(target: &Target) -> &'static str {
@@ -186,6 +230,24 @@ mod tests {
                         .build(),
                 ],
             ),
+            Case::new("S08: torchvision has no sources, and the same wheel the same code", {
+                machines::x86_with("Tesla V100-SXM2-32GB", (7, 0), "570.148.08", (12, 8))
+            }, {
+                let env = env("/v").uv().torch("2.9.1+cu128", Some("12.8")).dist("torchvision", "0.24.1+cu128");
+                vec![env.compiled("torchvision", "torchvision/_C.so", with_code(9, &["sm_75", "sm_80"])).build()]
+            })
+            .finds(
+                Error,
+                Certain,
+                &["torch==2.9.1 'torchvision==0.24.*' --index-url https://download.pytorch.org/whl/cu126"],
+            )
+            .without(&["--reinstall", "whl/cu128"]),
+            Case::new(
+                "special kernels for newer generations (torchao)",
+                machines::a10(),
+                ffpa(&[("_C_cutlass_90a.so", &["sm_90a"]), ("_C_mxfp8.so", &["sm_100a", "sm_120a"])]),
+            )
+            .finds(Info, Certain, &["special kernels for other GPUs", "_C_mxfp8.so"]),
             Case::new("no GPU", machines::x86(), ffpa(&[("a.so", &["sm_80"])])),
         ]
     }

@@ -1,5 +1,6 @@
 use super::{Look, Rule, Seen, Text};
 use crate::host::build_jobs;
+use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
     id: "no-prebuilt-wheel",
     title: "no wheel for this torch and Python, so it compiles",
@@ -27,9 +28,9 @@ the wheel.",
     ],
     role: super::Role::Notice,
     remedy: |seen| {
-        let mut lines = seen.fitting_extension();
+        let mut lines = text(seen.fitting_extension());
         if let (Some(last), Some(jobs)) = (lines.last_mut(), build_jobs(seen.machine())) {
-            *last = format!("MAX_JOBS={jobs} {last}");
+            *last = format!("MAX_JOBS={jobs} {last}").into();
         }
         lines
     },

@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use facts::{Confidence, Dist, Finding, Needed, NumpyApi, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, Needed, NumpyApi, PyEnv, RemedyStep, Severity};
 use knowledge::Version;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ Install a release of the package for the NumPy here, or an older NumPy.",
     ],
     remedy: |seen| {
         let wanted = least(seen.text).map_or("numpy<2".to_owned(), |least| format!("numpy>={least}"));
-        vec![seen.installer().install(&[wanted], None)]
+        vec![seen.installer().install(&[wanted], None).into()]
     },
     needs: &[Need::Package("numpy"), Need::Compiled],
     check: Some(check),
@@ -149,7 +149,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     Some(draft.cause(cause).fix(fix(env, api, shown.owner())).done())
 }
 
-fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<String> {
+fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     match (&api.least, api.before_2) {
         (Some(least), false) => vec![installer.install(&[format!("numpy>={least}")], None)],
@@ -161,7 +161,8 @@ fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<String> {
                     format!(
                         "# or a release of {} that is built for NumPy 2, in place of this:",
                         dist.name
-                    ),
+                    )
+                    .into(),
                 );
             }
             lines

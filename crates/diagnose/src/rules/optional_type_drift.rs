@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{self, Mismatch};
+use crate::remedy::text;
 use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
@@ -31,7 +32,7 @@ Build the extension here without isolation, or install its wheel for the install
             sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],
     check: Some(check),
     #[cfg(test)]

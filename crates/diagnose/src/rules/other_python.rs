@@ -1,5 +1,5 @@
 use super::{Context, Need, Rule, Text};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::torch_build::live_dist;
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ Install the wheel for this release of Python, or build the package here.",
             sample: "ModuleNotFoundError: No module named 'selective_scan_cuda'",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Environment],
     check: Some(check),
     #[cfg(test)]

@@ -3,10 +3,10 @@ use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
 use crate::data::moved_files::{self, MOVED, Moved};
 use crate::native::{Native, files};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::torch_build::{is_leftover, live_dist};
 use crate::wants::wants;
-use facts::{AlteredFile, Confidence, Dist, Finding, Machine, PyEnv, Severity};
+use facts::{AlteredFile, Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
 use knowledge::Version;
 use std::collections::BTreeMap;
 
@@ -35,11 +35,11 @@ Remove both, and install the one that is wanted.",
     remedy: |seen| {
         let installer = seen.installer();
         if seen.text.contains("cuda.bindings") {
-            return apart(&installer, &MOVED[0]);
+            return text(apart(&installer, &MOVED[0]));
         }
         vec![
-            installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]),
-            installer.install(&["onnxruntime-gpu".into()], None),
+            installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]).into(),
+            installer.install(&["onnxruntime-gpu".into()], None).into(),
         ]
     },
     needs: &[Need::Environment],
@@ -145,10 +145,8 @@ fn finding(
         _ => won_dist,
     };
     let installer = Installer::of(env);
-    let mut fix = vec![format!(
-        "# {} is kept; name the other one in its place if that is wanted:",
-        keep.name
-    )];
+    let what = format!("# {} is kept; name the other one instead if that is wanted:", keep.name);
+    let mut fix = vec![what.into()];
     fix.push(installer.uninstall(&[loser, winner]));
     fix.extend(again(env, &[keep]));
     let cause = "Both packages install files of the same names into the same folder. What was written last is what \
@@ -170,7 +168,7 @@ fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
 }
 
 /// Both go, and a release comes that leaves the files to the other package and brings it.
-fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<String> {
+fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<RemedyStep> {
     vec![
         installer.uninstall(&[row.package, row.to]),
         installer.install(&[format!("{}>={}", row.package, row.release)], None),
@@ -248,7 +246,7 @@ mod tests {
                     "listed by both, and it is onnxruntime's",
                     "onnxruntime-gpu has GPU code",
                     "uv pip uninstall --python /v/bin/python onnxruntime-gpu onnxruntime",
-                    "onnxruntime-gpu==1.23.0 --reinstall --no-deps",
+                    "--reinstall --no-deps onnxruntime-gpu==1.23.0",
                 ],
             ),
             Case::new(
@@ -273,7 +271,7 @@ mod tests {
                     &[(plain, headless, "cv2/cv2.abi3.so")],
                 ),
             )
-            .finds(Warning, Certain, &["opencv-python==4.12.0 --force-reinstall --no-deps"]),
+            .finds(Warning, Certain, &["--force-reinstall --no-deps opencv-python==4.12.0"]),
             Case::new(
                 "a leftover of CUDA 12 beside a torch for 13",
                 machines::h200(),

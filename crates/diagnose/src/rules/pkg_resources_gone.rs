@@ -29,7 +29,7 @@ setuptools whatever is installed: constrain it there.",
     remedy: |seen| {
         let old = if seen.text.contains("'packaging'") { "setuptools<70" } else { "setuptools<81" };
         vec![
-            seen.installer().install(&[old.to_owned()], None),
+            seen.installer().install(&[old.to_owned()], None).into(),
             "# where a build in isolation says so:".into(),
             format!("echo '{old}' > constraints.txt && export PIP_BUILD_CONSTRAINT=constraints.txt UV_BUILD_CONSTRAINT=constraints.txt"),
         ]

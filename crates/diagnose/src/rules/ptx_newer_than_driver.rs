@@ -5,7 +5,8 @@ use crate::gpu::{self, Sm};
 use crate::gpu_code::{Coverage, Target, architectures, counts};
 use crate::host;
 use crate::native::{Native, by_owner};
-use facts::{Confidence, Finding, Gpu, GpuImageKind, Machine, Severity};
+use crate::remedy::text;
+use facts::{Confidence, Finding, Gpu, GpuImageKind, Machine, RemedyStep, Severity};
 use knowledge::{cuda_drivers, dotted};
 
 pub(super) const RULE: Rule = Rule {
@@ -35,7 +36,7 @@ Update the driver, or install a build that has machine code for this GPU, or bui
     remedy: |seen| {
         let mut lines = host::update_driver(seen.machine(), 580);
         lines.push("# or build the package for the GPU here instead:".into());
-        lines.extend(seen.fitting_extension());
+        lines.extend(text(seen.fitting_extension()));
         lines
     },
     needs: &[Need::Compiled, Need::Gpu, Need::Driver],
@@ -100,7 +101,8 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             format!("PTX {} came with CUDA {}", dotted(isa), dotted(cuda)),
             ptx_isa::SOURCE.to_string(),
         );
-        fix.extend(host::update_driver(machine, cuda_drivers::branch(cuda)));
+        let driver = host::update_driver(machine, cuda_drivers::branch(cuda));
+        fix.extend(driver.into_iter().map(RemedyStep::from));
         fix.push("# or without the driver:".into());
     }
     fix.extend(build_for(worst, &dotted(sm)));

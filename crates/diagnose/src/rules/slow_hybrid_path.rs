@@ -1,6 +1,7 @@
 use super::{Look, Rule, Seen, Text};
+use crate::remedy::text;
 use crate::torch_build::live_dist;
-use facts::PyEnv;
+use facts::{PyEnv, RemedyStep};
 pub(super) const RULE: Rule = Rule {
     id: "slow-hybrid-path",
     title: "a hybrid model on its slow path: a kernel package is missing",
@@ -35,7 +36,7 @@ Install the missing packages, built against the installed torch.",
         },
     ],
     role: super::Role::Notice,
-    remedy: |seen| commands(seen),
+    remedy: |seen| text(commands(seen)),
     look: Some(look),
     ..Rule::BLANK
 };
@@ -77,7 +78,7 @@ fn look(seen: &Seen) -> Option<Look> {
     })
 }
 
-fn commands(seen: &Seen) -> Vec<String> {
+fn commands(seen: &Seen) -> Vec<RemedyStep> {
     let missing = match seen.env() {
         Some(env) => missing(seen, env),
         None => named(seen.text),
@@ -90,7 +91,7 @@ fn commands(seen: &Seen) -> Vec<String> {
         "flash-linear-attention" => installer.install(&[(*package).into()], None),
         package => installer.build(&[package]),
     });
-    stand_in.into_iter().chain(build).collect()
+    stand_in.map(RemedyStep::from).into_iter().chain(build).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::gpu_code::architectures;
 use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use facts::{Confidence, Dist, Finding, Gpu, Machine, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, Gpu, Machine, PyEnv, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "sm103-miscompile",
@@ -73,12 +73,17 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(format!("causal-conv1d {}, without a wheel's label", dist.version), format!("{}/METADATA", dist.path))
         .cause("Built here by CUDA 13 it has sm_103 code, which that nvcc miscompiles; code for sm_100 runs and is right.")
-        .fix([format!(
-            "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=10.0 {}",
-            Installer::of(env).build(&["causal-conv1d"])
-        )])
+        .fix([for_sm100(&Installer::of(env))])
         .done();
     Some(finding)
+}
+
+/// Builds it with code for sm_100, which sm_103 runs.
+fn for_sm100(installer: &Installer<'_>) -> RemedyStep {
+    installer
+        .build(&["causal-conv1d"])
+        .with_variable("CAUSAL_CONV1D_FORCE_BUILD", "TRUE")
+        .with_variable("TORCH_CUDA_ARCH_LIST", "10.0")
 }
 
 /// The file itself has the code: that it was nvcc 13 is the only thing left to infer, and only that one has sm_103 here.
@@ -88,10 +93,7 @@ fn by_bytes(gpu: &Gpu, dist: &Dist, native: &Native<'_>) -> Finding {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(format!("it has {}", architectures(&native.elf.gpu_code)), native.file.path.clone())
         .cause("It has code for sm_103, which the nvcc of CUDA 13 miscompiles; code for sm_100 runs on this GPU and is right.")
-        .fix([format!(
-            "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=10.0 {}",
-            Installer::of(native.env).build(&["causal-conv1d"])
-        )])
+        .fix([for_sm100(&Installer::of(native.env))])
         .done()
 }
 

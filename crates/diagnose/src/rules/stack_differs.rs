@@ -68,7 +68,7 @@ fn finding(fleet: &FleetReport, odd: &[u32], files: &[&StackDiffers]) -> Finding
     }
     let paths =
         files.iter().flat_map(|differs| &differs.forms).filter_map(|form| form.file.as_ref());
-    let path = paths.map(|file| crate::quote(&file.path)).next().unwrap_or_default();
+    let path = paths.map(|file| facts::quote(&file.path)).next().unwrap_or_default();
     draft
         .cause("The nodes were not installed from the same files, or one was changed since.")
         .fix([

@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::{self, Mismatch};
+use crate::remedy::text;
 use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
@@ -37,7 +38,7 @@ Install the extension's wheel for the installed torch release (its name has torc
             sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEab",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],
     check: Some(check),
     #[cfg(test)]

@@ -1,9 +1,9 @@
 use super::{Context, Need, Rule, Text};
 use crate::data::newer_torch::{NEWER, Newer};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
-use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
 use knowledge::torch_series::{self, Fits};
 use knowledge::{Minor, Version, cuda_of_label, dotted, pypi};
 
@@ -59,13 +59,13 @@ incompatible, or if you had errors while compiling torchvision from source.",
     remedy: |seen| match seen.env().and_then(|env| Some((env, installed(env)?))) {
         _ if seen.text.contains("ScalingType") => {
             let before = NEWER.map(|newer| format!("{}<{}", newer.package, newer.release));
-            vec![seen.installer().install(&before, None)]
+            vec![seen.installer().install(&before, None).into()]
         }
         Some((env, torch)) => {
             let row = torch_series::series(torch.version.minor());
-            fix(env, &torch, "torchvision", row.map(|row| row.torchvision))
+            text(fix(env, &torch, "torchvision", row.map(|row| row.torchvision)))
         }
-        None => vec![seen.installer().install(&["torch".into(), "torchvision".into()], None)],
+        None => vec![seen.installer().install(&["torch".into(), "torchvision".into()], None).into()],
     },
     needs: &[Need::Torch, Need::Package("torchvision")],
     check: Some(check),
@@ -217,7 +217,7 @@ fn other_cuda(
 }
 
 /// The newest torch of PyPI that is for this torchaudio's CUDA, where both came from there: PyPI has no other build of torchaudio.
-fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<String> {
+fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep> {
     let dist = live_dist(env, "torch").filter(|dist| !by_conda(dist))?;
     if Version::parse(&dist.version)?.local.is_some() {
         return None;
@@ -271,7 +271,7 @@ fn label(
     Some(finding)
 }
 
-fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<String> {
+fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let constraint = fits.map_or(String::new(), Fits::constraint);
     if live_dist(env, "torch").is_some_and(by_conda) {

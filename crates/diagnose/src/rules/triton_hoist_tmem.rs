@@ -32,7 +32,7 @@ Take a newer Triton with the torch that pins it, or a release of the kernel's pa
         vec![
             "# torch pins Triton: the two go up together".into(),
             format!("{} -m pip show torch triton flash-linear-attention", installer.python()),
-            installer.install(&["torch>=2.10".into(), "flash-linear-attention".into()], None),
+            installer.install(&["torch>=2.10".into(), "flash-linear-attention".into()], None).into(),
         ]
     },
     ..Rule::BLANK

@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text, python_outside_venv};
 use crate::abi::{build_here, is_torch_symbol, words};
 use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
-use crate::remedy::quote;
+use crate::remedy::{quote, text};
 use facts::{Confidence, Finding, FoundBy, MissingSymbol, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -29,7 +29,7 @@ Install the package again in the version that is recorded; where that does not h
     remedy: |seen| {
         let mut lines =
             vec!["# torch brings these functions: `import torch` first, then the extension; else:".to_owned()];
-        lines.extend(seen.fitting_extension());
+        lines.extend(text(seen.fitting_extension()));
         match seen.text.contains("symbol: THP") {
             true => lines,
             false => lines.split_off(1),
@@ -103,11 +103,11 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     let fix = match first.owner() {
         Some(dist) => {
             let mut lines = super::damaged_files::again(first.env, &[dist]);
-            lines.push("# where the same version does not load either, build it here:".to_owned());
+            lines.push("# where the same version does not load either, build it here:".into());
             lines.extend(build_here(first));
             lines
         }
-        None => vec![format!("rm {}", quote(&first.file.path))],
+        None => vec![format!("rm {}", quote(&first.file.path)).into()],
     };
     let cause = "The module and the libraries it is loaded with are of different releases.";
     Some(draft.cause(cause).fix(fix).done())
@@ -147,7 +147,7 @@ mod tests {
                 Likely,
                 &[
                     "own 1.0 in /v calls _PyUnicode_Ready, which no library here has",
-                    "own==1.0 --force-reinstall --no-deps",
+                    "--force-reinstall --no-deps own==1.0",
                 ],
             ),
             Case::new("the Python it was made from was removed", machines::a10(), {

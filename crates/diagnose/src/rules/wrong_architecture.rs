@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::native::by_owner;
-use crate::remedy::{Installer, quote};
+use crate::remedy::{Installer, quote, text};
 use facts::{Confidence, Finding, Machine, Platform, PyEnv, Severity};
 use std::collections::BTreeMap;
 pub(super) const RULE: Rule = Rule {
@@ -46,7 +46,7 @@ Build the package here, or install its wheel for this architecture.",
             sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: cannot open shared object file: No such file or directory",
         },
     ],
-    remedy: |seen| seen.fitting_extension(),
+    remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Environment],
     check: Some(check),
     #[cfg(test)]
@@ -109,9 +109,8 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let packages: Vec<&str> = names.into_iter().filter(|name| *name != "no package").collect();
     let fix = match packages.is_empty() {
         true => vec![
-            "# make the environment again on this machine: it was copied from another one"
-                .to_owned(),
-            format!("python3 -m venv --clear {}", quote(&env.root)),
+            "# make the environment again on this machine: it was copied from another one".into(),
+            format!("python3 -m venv --clear {}", quote(&env.root)).into(),
         ],
         false => installer.build_for_this_python(&packages),
     };

@@ -1,5 +1,6 @@
 //! `firstlight doctor`: probe and diagnose.
 
+mod availability;
 mod fix;
 pub(super) mod model;
 
@@ -13,7 +14,9 @@ use crate::run_folder::RunFolder;
 use crate::sarif;
 use facts::{DoctorReport, Severity};
 use probe::EnvOptions;
+use report::terminal::IndexCheck;
 use report::{FACTS_FILE, terminal};
+use setup::mend::Availability;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -25,6 +28,7 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
     if let Some(wanted) = wanted {
         model::judge(&wanted, &arguments.wanted, &mut report)?;
     }
+    let checked = availability::check(&mut report);
     if let Some(file) = &arguments.sarif {
         sarif::write(file, &report.findings, None)?;
     }
@@ -33,10 +37,18 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
     }
     fix::tell_what_was_left(&report, output);
     output.either(&report, |style| match arguments.verbose {
-        true => terminal::doctor(&report, style),
-        false => terminal::doctor_brief(&report, style),
+        true => terminal::doctor_with(&report, style, index_check(&checked)),
+        false => terminal::doctor_brief_with(&report, style, index_check(&checked)),
     })?;
     Ok(outcome(&report))
+}
+
+fn index_check(checked: &Availability) -> IndexCheck<'_> {
+    match checked {
+        Availability::Nothing => IndexCheck::NotAsked,
+        Availability::Unanswered(reason) => IndexCheck::Unanswered(reason),
+        Availability::Answered => IndexCheck::Answered,
+    }
 }
 
 /// The machine, its environments and what is wrong with them.

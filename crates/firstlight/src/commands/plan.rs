@@ -1,7 +1,7 @@
 //! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none; and a plan that was written
 //! down, looked at again.
 
-mod libraries;
+pub(super) mod libraries;
 
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
@@ -82,6 +82,7 @@ fn chosen(
         cache: cache.join("index"),
         python,
         libraries: &libraries::read,
+        timeout: setup::index::TIMEOUT,
     };
     setup::plan_with(request, target, &mut index)
         .map_err(|error| Failure::hinted(error.to_string(), error.hint()))
@@ -122,7 +123,7 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
 
 fn refused(refusal: &Refusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     let this = refusal.target.name == "this" && refusal.target.gpus.is_empty();
-    let words = || std::env::args().skip(1).map(|word| diagnose::quote(&word)).collect::<Vec<_>>();
+    let words = || std::env::args().skip(1).map(|word| facts::quote(&word)).collect::<Vec<_>>();
     let next = this.then(|| format!("firstlight {} --machine a100", words().join(" ")));
     let next: Vec<String> = next.into_iter().collect();
     output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, &next, style))?;
@@ -357,7 +358,7 @@ fn locker() -> anyhow::Result<Uv> {
 
 /// The same plan as a locked file, and what makes it so here.
 fn next(arguments: &Plan) -> Vec<String> {
-    let words: Vec<String> = std::env::args().skip(1).map(|word| diagnose::quote(&word)).collect();
+    let words: Vec<String> = std::env::args().skip(1).map(|word| facts::quote(&word)).collect();
     let lock = if arguments.lock { "" } else { " --lock" };
     let mut next =
         vec![format!("firstlight {}{lock} --emit plan.toml -o plan.toml", words.join(" "))];

@@ -5,6 +5,7 @@
 use crate::apply::world::{ANY, contents};
 use crate::stack::{OLD_ABI, flash_attn, kernels};
 use crate::support;
+use crate::support::library::Library;
 use crate::tools::{done, uv, uv_cache, uv_command};
 use crate::wheel::{File, Wheel};
 use serde_json::Value;
@@ -57,7 +58,7 @@ impl Patient {
         let mut command = support::command(self.folder.path(), &[&doctor, arguments].concat());
         command.env("PATH", tools).env("UV_CACHE_DIR", uv_cache());
         command.env("UV_CONFIG_FILE", self.path("uv.toml"));
-        command.env_remove("LD_LIBRARY_PATH").output().unwrap()
+        command.env_remove("UV_OFFLINE").env_remove("LD_LIBRARY_PATH").output().unwrap()
     }
 
     /// `doctor --fix --yes --json`: what it says about the environment.
@@ -254,6 +255,28 @@ fn an_import_that_no_longer_works_puts_everything_back() {
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     assert!(mended["why"].as_str().unwrap().contains("RuntimeError: no GPU"), "{mended:#}");
+    assert_eq!(contents(&patient.venv()), before);
+}
+
+#[test]
+fn a_fix_that_leaves_more_errors_than_it_found_is_put_back() {
+    let library = |version: &str| Wheel::new("library", version, ANY).file("library.py", "");
+    // The release that is asked for imports well, and has an extension for a CUDA that is not here.
+    let runtime = Library::named("libcudart.so.13");
+    let needs = Library::new().linked_with(&runtime).exports(&["PyInit__C"]);
+    let newer = library("2.0").library("library_ext/_C.so", &needs, std::env::consts::ARCH);
+    let user =
+        Wheel::new("user", "1.0", ANY).requires("library>=2").file("user.py", "import library\n");
+    let wheels = [library("1.0").build(), newer.build(), user.build()];
+    let patient = Patient::new(&wheels, &[&["--no-deps", "user", "library==1.0"]]);
+    let before = contents(&patient.venv());
+    let report = patient.fix();
+    let mended = one(&report);
+    assert_eq!(mended["outcome"], "put back", "{report:#}");
+    assert!(
+        mended["why"].as_str().unwrap().contains("the doctor finds more than before"),
+        "{mended:#}"
+    );
     assert_eq!(contents(&patient.venv()), before);
 }
 

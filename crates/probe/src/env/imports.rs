@@ -64,6 +64,17 @@ pub(crate) fn walk(
     }
 }
 
+/// The modules that the import statement of one line may lead to, whatever its indentation and in any package, as paths without an ending.
+pub(crate) fn targets_of_statement(statement: &str, site: &Path, own: &Path) -> Vec<PathBuf> {
+    let mut imports = Vec::new();
+    statements(statement.trim(), 0, &mut imports);
+    let targets = imports.iter().flat_map(|import| {
+        let package = import.module.split('.').next().unwrap_or_default();
+        import.targets(site, package, own)
+    });
+    targets.collect()
+}
+
 impl Import {
     /// The modules of the package that it may lead to, as paths without an ending.
     fn targets(&self, site: &Path, package: &str, own: &Path) -> Vec<PathBuf> {

@@ -33,7 +33,11 @@ pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
             what.write(file.path.as_bytes());
             what.word(file.elf.as_ref().and_then(|elf| elf.module).map_or(2, u64::from));
         }
-        let question = format!("who opens {:016x} of {}", what.0, site.join(package).display());
+        let question = format!(
+            "which files an import opens, {:016x} of {}",
+            what.0,
+            site.join(package).display()
+        );
         opened.extend(answers.answer(source, site, &question, |trace| {
             opened_in(source, site, package, files, trace)
         }));
@@ -81,7 +85,7 @@ fn opened_in(
     opened
 }
 
-fn in_trouble(elf: &Elf) -> bool {
+pub(super) fn in_trouble(elf: &Elf) -> bool {
     elf.missing_symbols_total > 0
         || elf.executable_stack
         || !elf.missing_versions.is_empty()
@@ -161,9 +165,13 @@ fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
     })
 }
 
+/// How far a line is indented.
+pub(super) fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
 /// The function that a place in a Python file lies in, by indentation.
 fn function_around(text: &str, at: usize) -> Option<&str> {
-    let indent = |line: &str| line.len() - line.trim_start().len();
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
     for line in text[..begin].lines().rev().filter(|line| !line.trim().is_empty()) {
@@ -187,7 +195,6 @@ fn function_around(text: &str, at: usize) -> Option<&str> {
 /// Whether a place lies in a `try` whose `except` catches everything and raises nothing: what fails there is done without. One that
 /// catches errors of the package's own keeps them for whoever uses what is missing (xformers).
 fn is_caught(text: &str, at: usize) -> bool {
-    let indent = |line: &str| line.len() - line.trim_start().len();
     let filled = |line: &&str| !line.trim().is_empty();
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
@@ -206,6 +213,41 @@ fn is_caught(text: &str, at: usize) -> bool {
             let handles = handler.next().is_some_and(|it| catches_everything(it.trim_start()));
             let mut body = handler.take_while(|line| indent(line) > own);
             return handles && body.all(|line| !line.trim_start().starts_with("raise"));
+        }
+    }
+    false
+}
+
+/// Whether a place assigns to a variable (`path = find_library()`) that the lines after it first pass to a function within a `try`
+/// that catches everything (onnxruntime registers its CUDA provider so): the function found a library, and opening it may fail.
+fn is_used_with_care(text: &str, at: usize) -> bool {
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let Some(variable) = text[begin..at].trim().strip_suffix('=').map(str::trim_end) else {
+        return false;
+    };
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    if variable.is_empty() || !variable.chars().all(word) {
+        return false;
+    }
+    let depth = indent(text[begin..].lines().next().unwrap_or_default());
+    let mut place = begin;
+    for line in text[begin..].split_inclusive('\n') {
+        let start = place;
+        place += line.len();
+        if start == begin || line.trim().is_empty() {
+            continue;
+        }
+        if indent(line) < depth {
+            return false;
+        }
+        let mut uses = line.match_indices(variable).map(|(at, _)| at);
+        let passed = uses.any(|at| {
+            let (before, after) = (&line[..at], &line[at + variable.len()..]);
+            let whole = !before.ends_with(word) && !after.starts_with(word);
+            whole && before.rfind('(').is_some_and(|open| before[..open].ends_with(word))
+        });
+        if passed {
+            return is_caught(text, start + indent(line));
         }
     }
     false
@@ -232,6 +274,7 @@ fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a
                 && !defines
                 && text[at + function.len()..].starts_with('(')
                 && !is_caught(text, *at)
+                && !is_used_with_care(text, *at)
         });
         let outer: Vec<Option<&str>> = calls.map(|at| function_around(text, at)).collect();
         outer.into_iter().any(|outer| outer.is_none_or(|outer| is_called(texts, outer, seen)))

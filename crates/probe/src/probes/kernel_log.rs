@@ -40,13 +40,15 @@ pub(crate) fn parse(text: &str) -> Vec<Xid> {
 }
 
 /// Words of the driver's lines without a number, and what they report; the first that fits counts.
-const TROUBLE: [(&str, DriverTrouble); 10] = [
+const TROUBLE: [(&str, DriverTrouble); 12] = [
     ("requires use of the NVIDIA open kernel modules", DriverTrouble::OpenModulesRequired),
     ("I/O region assigned to your NVIDIA device is invalid", DriverTrouble::Bar),
     ("NVRM: BAR0 is 0M", DriverTrouble::Bar),
     ("NVRM: BAR1 is 0M", DriverTrouble::Bar),
     ("failed to load firmware image", DriverTrouble::Firmware),
     ("Failed to bootstrap GSP", DriverTrouble::Firmware),
+    ("attempting to boot GSP", DriverTrouble::Firmware),
+    ("Cannot initialize GSP firmware RM", DriverTrouble::Firmware),
     ("Direct firmware load for nvidia/", DriverTrouble::Firmware),
     ("is not supported by the NVIDIA", DriverTrouble::Unsupported),
     ("RmInitAdapter failed", DriverTrouble::Initialization),

@@ -3,10 +3,26 @@ use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::escape;
 use crate::sections::{describe, finding_tone, findings_sentence, version};
-use facts::{Confidence, DoctorReport, Finding, Severity};
+use facts::{Confidence, DoctorReport, Finding, RemedyStep, Severity};
 
 /// What a tired person acts on: what is wrong, worst first, why, and the commands. The rest is one flag away.
 pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
+    doctor_brief_with(report, style, IndexCheck::NotAsked)
+}
+
+/// Whether a package index was asked for the files that the remedies install.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexCheck<'a> {
+    /// It was not.
+    NotAsked,
+    /// It did not answer, with the reason.
+    Unanswered(&'a str),
+    /// It answered: what it does not have is in the findings.
+    Answered,
+}
+
+/// The same, with what a package index answered about the remedies.
+pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = fields(style, &where_we_are(report));
     out.push('\n');
     out.push_str(&paragraph(style, &findings_sentence(report)));
@@ -32,19 +48,26 @@ pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
             style,
             "--verbose shows the evidence; `firstlight explain RULE` tells more",
         ));
-        out.push_str(&unresolved(report, style));
+        out.push_str(&unresolved(report, style, index));
     }
     out
 }
 
 /// That the commands above are what the files call for and no index was asked, where one of them is an installer's.
-pub(super) fn unresolved(report: &DoctorReport, style: Style) -> String {
-    let installs = |line: &String| line.contains("pip install") && !line.starts_with('#');
-    if !report.findings.iter().flat_map(|found| &found.fix).any(installs) {
+pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
+    let installs = |step: &RemedyStep| matches!(step, RemedyStep::Install { .. });
+    if !report.findings.iter().flat_map(|found| &found.remedy).any(installs) {
         return String::new();
     }
-    let words = "no index was asked about these commands; `firstlight doctor --fix` resolves them by a dry run";
-    paragraph(style, words)
+    let fix = "`firstlight doctor --fix` resolves them by a dry run";
+    let words = match index {
+        IndexCheck::NotAsked => format!("no index was asked about these commands; {fix}"),
+        IndexCheck::Unanswered(reason) => {
+            format!("whether these files exist was not checked: {reason}; {fix}")
+        }
+        IndexCheck::Answered => format!("the index has the files of these commands; {fix}"),
+    };
+    paragraph(style, &words)
 }
 
 /// The machine in a line or two, and each environment in one.

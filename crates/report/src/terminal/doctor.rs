@@ -1,5 +1,5 @@
 use super::Style;
-use super::brief::unresolved;
+use super::brief::{IndexCheck, unresolved};
 use super::gpus::gpus;
 use super::layout::{fields, paint, paragraph};
 use super::model::model;
@@ -12,6 +12,11 @@ use facts::{Confidence, DoctorReport, Fact, Finding, Machine, PyEnv};
 
 /// The machine, the five lines of each environment, and every finding with evidence, cause, fix and links.
 pub fn doctor(report: &DoctorReport, style: Style) -> String {
+    doctor_with(report, style, IndexCheck::NotAsked)
+}
+
+/// The same, with what a package index answered about the remedies.
+pub fn doctor_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = format!("{}\n", paint(style, Tone::Plain, "machine"));
     out.push_str(&fields(style, &machine(&report.machine)));
     let side_by_side = gpus(&report.machine, style);
@@ -37,7 +42,7 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
         out.push('\n');
         finding(&mut out, found, style);
     }
-    let unresolved = unresolved(report, style);
+    let unresolved = unresolved(report, style, index);
     if !unresolved.is_empty() {
         out.push('\n');
     }

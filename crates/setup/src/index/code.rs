@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const TOOLKIT: [&str; 2] = ["libcudart.so.", "libnvrtc.so."];
 
 /// What libraries of one wheel need and hold. An architecture counts where at least a tenth of one library's fatbin
-/// containers have it: a rarer one is the linker's own stub or a special case, which says nothing about the kernels.
+/// containers have it: a rarer one is the linker's own stub or a special case, which says nothing about the kernels. Libraries that
+/// are each for other GPU generations than the others hold special kernels: the package opens those of the GPU, if there are any,
+/// and they say nothing about where it runs (torchao).
 pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
     let mut cuda = BTreeSet::new();
-    let mut architectures = BTreeSet::new();
+    let mut by_library: Vec<BTreeSet<Architecture>> = Vec::new();
     for elf in libraries {
         let majors = elf.needed.iter().filter_map(|needed| {
             TOOLKIT.iter().find_map(|name| needed.name.strip_prefix(name)?.parse::<u32>().ok())
@@ -30,8 +32,16 @@ pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
             }
         }
         let common = containers.into_iter().filter(|(_, count)| count.saturating_mul(10) >= total);
-        architectures.extend(common.map(|(architecture, _)| architecture));
+        by_library.push(common.map(|(architecture, _)| architecture).collect());
     }
+    by_library.retain(|architectures| !architectures.is_empty());
+    let generations: Vec<BTreeSet<u32>> =
+        by_library.iter().map(|all| all.iter().map(|one| one.sm.0).collect()).collect();
+    let apart = generations.len() > 1
+        && (0..generations.len())
+            .all(|at| generations[..at].iter().all(|other| other.is_disjoint(&generations[at])));
+    let architectures: BTreeSet<Architecture> =
+        if apart { BTreeSet::new() } else { by_library.into_iter().flatten().collect() };
     // A wheel with a library for each CUDA (bitsandbytes) needs none of them in particular.
     let cuda = cuda.first().copied().filter(|_| cuda.len() == 1);
     WheelCode { cuda, architectures: architectures.into_iter().collect() }
@@ -71,6 +81,15 @@ mod tests {
         assert_eq!((code.cuda, code.words().as_str()), (Some(13), "sm_75 sm_80 sm_90a"));
         assert!(!code.runs_on((7, 0), false) && code.runs_on((8, 6), false));
         assert_eq!(code_of([&Elf::default()].into_iter()), WheelCode::default());
+        let of = |sm: (u32, u32)| Elf {
+            gpu_code: vec![group(9, &[(cubin, sm, GpuReach::Architecture)])],
+            ..Elf::default()
+        };
+        let special = code_of([&of((9, 0)), &of((10, 0))].into_iter());
+        assert!(special.architectures.is_empty() && special.runs_on((8, 6), false));
+        let general = code_of([&of((9, 0)), &of((10, 0)), &elf].into_iter());
+        assert!(!general.runs_on((7, 0), false), "the first one shares a generation with another");
+        assert!(!code_of([&of((9, 0))].into_iter()).runs_on((8, 6), false), "one library alone");
         let older = Elf { needed: vec![needed("libcudart.so.12")], ..Elf::default() };
         assert_eq!(code_of([&elf, &older].into_iter()).cuda, None, "a library for each CUDA");
     }

@@ -34,6 +34,18 @@ pub(super) struct PageRelease {
 }
 
 impl PageRelease {
+    pub(super) fn version(&self) -> &Version {
+        &self.version
+    }
+
+    pub(super) fn has_source(&self) -> bool {
+        self.files.iter().any(|file| !file.name.ends_with(".whl"))
+    }
+
+    pub(super) fn wheels(&self) -> impl Iterator<Item = WheelName> {
+        self.files.iter().filter_map(|file| WheelName::parse(&file.name).ok())
+    }
+
     /// A wheel whose METADATA speaks for the release: the smallest, for Linux where there are several.
     pub(super) fn wheel(&self) -> Option<&PlannedFile> {
         let wheels = self.files.iter().filter(|file| file.name.ends_with(".whl"));

@@ -8,9 +8,6 @@ use std::process::{Command, Stdio};
 const SCRIPT: &str = concat!(include_str!("../http.py"), "\n", include_str!("../index.py"));
 /// Requests at once: each is mostly a wait for a round trip.
 const THREADS: u32 = 16;
-/// Seconds without a byte after which a connection counts as dropped.
-const TIMEOUT: u32 = 10;
-
 /// What to read.
 #[derive(Debug, Serialize)]
 pub(super) struct Job {
@@ -36,12 +33,12 @@ pub(super) struct WheelJob {
 }
 
 impl Job {
-    pub(super) fn pages(pages: Vec<PageJob>) -> Self {
-        Self { threads: THREADS, timeout: TIMEOUT, pages, wheels: Vec::new() }
+    pub(super) fn pages(pages: Vec<PageJob>, timeout: u32) -> Self {
+        Self { threads: THREADS, timeout, pages, wheels: Vec::new() }
     }
 
-    pub(super) fn wheels(wheels: Vec<WheelJob>) -> Self {
-        Self { threads: THREADS, timeout: TIMEOUT, pages: Vec::new(), wheels }
+    pub(super) fn wheels(wheels: Vec<WheelJob>, timeout: u32) -> Self {
+        Self { threads: THREADS, timeout, pages: Vec::new(), wheels }
     }
 }
 

@@ -124,6 +124,7 @@ fn releases_and_libraries_are_read_once_by_range_requests() {
         cache: folder.path().to_path_buf(),
         python: python.clone(),
         libraries: &read_libraries,
+        timeout: super::TIMEOUT,
     };
     let wanted = [("x".to_owned(), VersionSpecifiers::default())];
     let read = || {
@@ -152,6 +153,7 @@ fn absent_package_and_silent_server_are_told_apart() {
         cache: folder.path().to_path_buf(),
         python,
         libraries: &read_libraries,
+        timeout: super::TIMEOUT,
     };
     let absent = index.releases(&[("y".to_owned(), VersionSpecifiers::default())], 0, 8);
     assert!(

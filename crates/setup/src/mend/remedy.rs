@@ -1,8 +1,8 @@
 //! One set of changes for all findings about an environment: what one of them installs, no other takes away.
 
-use super::action::{Action, Install, actions, name_of};
+use super::action::{Action, actions, name_of};
 use super::packages::Packages;
-use facts::{Finding, PyEnv, Severity};
+use facts::{Finding, Install, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be installed together, from one index.
@@ -169,10 +169,10 @@ impl Remedy {
     }
 }
 
-/// Whether the commands name this environment's interpreter.
-fn is_for(env: &PyEnv, finding: &Finding) -> bool {
+/// Whether the remedy changes this environment.
+pub fn is_for(env: &PyEnv, finding: &Finding) -> bool {
     let python = super::python(env);
-    finding.fix.iter().any(|line| line.contains(&python))
+    finding.remedy.iter().any(|step| step.python() == Some(&python))
 }
 
 fn wish(index: usize, finding: &Finding, packages: &Packages) -> Result<Wish, String> {
@@ -182,15 +182,14 @@ fn wish(index: usize, finding: &Finding, packages: &Packages) -> Result<Wish, St
         installs: Vec::new(),
         changes_torch: false,
     };
-    for action in actions(&finding.fix)? {
+    for action in actions(&finding.remedy)? {
         match action {
-            Action::Look => {}
             Action::Uninstall(names) => wish.remove.extend(names),
             Action::Install(install) => {
                 let mut again = BTreeSet::new();
                 for name in install.specs.iter().map(|spec| name_of(spec)) {
                     // Removed and installed is installed again: nothing is gone before its successor is there.
-                    if wish.remove.remove(&name) || install.again {
+                    if wish.remove.remove(&name) || install.reinstall {
                         again.insert(name);
                     }
                 }

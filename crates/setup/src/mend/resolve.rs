@@ -1,9 +1,9 @@
 //! A remedy with exact versions: each install was resolved by a dry run, so that what is shown is what is done.
 
-use super::action::{Install, name_of};
+use super::action::name_of;
 use super::packages::Packages;
 use super::remedy::{Remedy, Set};
-use facts::{Finding, PyEnv};
+use facts::{Finding, Install, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -102,7 +102,7 @@ fn most(seen: &Seen, _: &'static str) -> Option<Entity> {
         .fix([
             installer.install(&[format!("{other}<{above}")], None),
             "# or:".into(),
-            format!("{} --upgrade", installer.install(std::slice::from_ref(&one), None)),
+            format!("{} --upgrade", installer.install(std::slice::from_ref(&one), None)).into(),
         ])
         .rank(4);
     Some(with_installed(entity, seen, &[&one, other]))
@@ -159,7 +159,7 @@ fn built_for(seen: &Seen, _: &'static str) -> Option<Entity> {
         .fix([
             format!("{} --upgrade  # takes the torch that it requires along", seen.installer().install(std::slice::from_ref(&one), None)),
             format!("# {one} is optional for most programs:"),
-            seen.installer().uninstall(&[&one]),
+            seen.installer().uninstall(&[&one]).into(),
         ])
         .rank(5);
     Some(with_installed(entity, seen, &[&one, "torch"]))

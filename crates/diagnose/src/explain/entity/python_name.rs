@@ -169,7 +169,7 @@ fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity>
             entity = entity.fix([
                 format!("{} -m pip show torch triton", installer.python()),
                 "# install the Triton that this torch requires: torch 2.8 goes with triton 3.4, 2.9 with 3.5, 2.10 and 2.11 with 3.6".into(),
-                installer.install(&["torch".into(), "triton".into()], None),
+                installer.install(&["torch".into(), "triton".into()], None).into(),
             ]);
         }
         None => {
@@ -253,6 +253,20 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
                 .confirmed(Some(false))
                 .rank(3),
         ),
+        // Python names a whole path only where it has found the packages on the way: a missing package is named alone.
+        None if module.contains('.') && seen.text.contains("No module named") => Some(
+            entity
+                .meaning(format!(
+                    "Python found {top}, and no module {module} in it: the {package} that ran is older or newer than the program that \
+                     imports it. The traceback's last lines name the file that asks for it."
+                ))
+                .fix([
+                    format!("{} -m pip show {package}", installer.python()),
+                    installer.install(std::slice::from_ref(&package), None).upgraded().into(),
+                    format!("# or a release of the package that imports it of the time of {package}"),
+                ])
+                .rank(2),
+        ),
         None => {
             let known = modules::is_known(module);
             let asked = seen.context.envs.iter().any(|env| env.found_by == "--venv");
@@ -271,7 +285,7 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
             if source.is_some() {
                 words.push_str(&format!(" PyPI does not have this {package}: build it from its repository."));
             }
-            let install = source.map_or_else(|| installer.install(&[package], None), str::to_owned);
+            let install = source.map_or_else(|| installer.install(&[package], None).into(), str::to_owned);
             // The name of a file of the user's may be that of anybody's package.
             let install = match known {
                 true => install,

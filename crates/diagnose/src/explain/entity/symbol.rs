@@ -4,6 +4,7 @@ use super::{Entity, Form, form};
 use crate::abi::{is_torch_symbol, words};
 use crate::explain::modules::{installed, provider};
 use crate::extension::has_source;
+use crate::host;
 use crate::rules::Seen;
 use facts::{MissingSymbol, NativeFile};
 
@@ -66,6 +67,16 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
         }
     }
     let installer = seen.installer();
+    if is_driver_symbol(symbol) {
+        let why = format!(
+            "A file of {owner} calls {shown}, a function of the driver's own library (libcuda). Each driver release has the \
+             functions of its CUDA release and of those before: this driver is older than the CUDA that {owner} was built with."
+        );
+        let mut lines = vec!["firstlight doctor  # the driver and the CUDA it runs".to_owned()];
+        lines.extend(host::update_driver(seen.machine(), NEWEST_BRANCH));
+        lines.push(format!("# or a release of {owner} that was built with an older CUDA"));
+        return Some(entity.meaning(why).fix(lines));
+    }
     let why = match of_torch {
         true => format!(
             "{owner} was compiled for another release of torch than the one that is installed: {shown} is a function of torch."
@@ -79,7 +90,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             format!(
                 "# the release of {owner} that is built for the installed torch; where none is published, build it here:"
             ),
-            installer.build(&[&owner]),
+            installer.build(&[&owner]).into(),
         ],
         (true, false) => vec![
             format!(
@@ -88,9 +99,17 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             format!("{} -m pip index versions {owner}", installer.python()),
             format!("{} -m pip show {owner} torch", installer.python()),
         ],
-        (false, _) => vec![installer.again(&[&owner])],
+        (false, _) => vec![installer.again(&[&owner]).into()],
     };
     Some(entity.meaning(why).fix(fix))
+}
+
+/// The driver branch of the newest CUDA major version.
+const NEWEST_BRANCH: u32 = 580;
+
+/// Whether a symbol is of the driver's library: `cuGreenCtxDestroy`, unlike `cudaMalloc` and `cublasCreate_v2`.
+fn is_driver_symbol(symbol: &str) -> bool {
+    symbol.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 /// Whether two paths name one file of site-packages, whatever folder the environment is in.

@@ -31,6 +31,27 @@ pub(super) const COMMON_LINES: &[(&str, &[Sample])] = &[
         ],
     ),
     (
+        "functions of the driver's library, modules of another release, GSP that does not boot",
+        &[
+            sample(
+                "ImportError: /opt/e/lib/python3.10/site-packages/sgl_kernel/common_ops.abi3.so: undefined symbol: cuGreenCtxDestroy",
+                &["driver", "libcuda", "sgl-kernel"],
+            ),
+            sample(
+                "ImportError: /v/lib/python3.12/site-packages/own/_C.abi3.so: undefined symbol: cuTensorMapEncodeTiled",
+                &["driver", "libcuda"],
+            ),
+            sample(
+                "ModuleNotFoundError: No module named 'transformers.modeling_layers'",
+                &["older or newer", "transformers", "--upgrade"],
+            ),
+            sample(
+                "NVRM: kgspInitRm_IMPL: Max GSP-RM boot attempts exceeded: 4/4\nNVRM: RmInitAdapter: Cannot initialize GSP firmware RM",
+                &["gsp-firmware"],
+            ),
+        ],
+    ),
+    (
         "D9 memory",
         &[
             sample("CUDA out of memory", &["out-of-memory", "firstlight ps"]),

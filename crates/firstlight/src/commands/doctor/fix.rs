@@ -8,9 +8,13 @@ use crate::Outcome;
 use crate::cli::Doctor;
 use crate::confirm;
 use crate::output::Output;
-use facts::{DoctorReport, EnvKind, EnvManager, Finding, PyEnv, SCHEMA, Severity};
+use facts::{
+    DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
+};
 use said::{Broken, Fixes, Mended, Step};
-use setup::mend::{Change, Imports, Limits, Packages, PutBack, Resolved, Snapshot, Tool, actions};
+use setup::mend::{
+    Change, Imports, Limits, Packages, PutBack, Resolved, Snapshot, Tool, actions, is_for,
+};
 use setup::uv::Uv;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +38,7 @@ pub(super) fn run(
     let mut plan: Vec<Step> = wrong.map(|finding| step(finding, &report.envs)).collect();
     let mut environments = Vec::new();
     for env in report.envs.iter().filter(|env| env.kind == EnvKind::Venv) {
-        let mine = |finding: &&Finding| is_for(finding, env);
+        let mine = |finding: &&Finding| is_for(env, finding);
         if report.findings.iter().filter(mine).any(|it| it.severity != Severity::Info) {
             environments.push(Mending::new(env, &report, arguments, output)?.run(&mut plan)?);
         }
@@ -97,10 +101,10 @@ fn step(finding: &Finding, envs: &[PyEnv]) -> Step {
 
 /// Why firstlight runs nothing for a finding; a remedy may still leave it out for another reason.
 fn refusal(finding: &Finding, envs: &[PyEnv]) -> Option<String> {
-    if let Err(why) = actions(&finding.fix) {
+    if let Err(why) = actions(&finding.remedy) {
         return Some(why);
     }
-    match envs.iter().find(|env| is_for(finding, env)).map(|env| env.kind) {
+    match envs.iter().find(|env| is_for(env, finding)).map(|env| env.kind) {
         Some(EnvKind::Venv) => None,
         Some(EnvKind::Conda) => Some("the environment is conda's: run it there yourself".into()),
         Some(EnvKind::System) => {
@@ -108,12 +112,6 @@ fn refusal(finding: &Finding, envs: &[PyEnv]) -> Option<String> {
         }
         None => Some("it is for no environment that was read".into()),
     }
-}
-
-/// Whether the commands name this environment's interpreter.
-fn is_for(finding: &Finding, env: &PyEnv) -> bool {
-    let python = python(env).display().to_string();
-    finding.fix.iter().any(|line| line.contains(&python))
 }
 
 fn python(env: &PyEnv) -> PathBuf {
@@ -130,12 +128,20 @@ struct Mending<'a> {
     /// What is known of the environment now.
     env: PyEnv,
     findings: Vec<Finding>,
+    /// The findings when it began.
+    found: Vec<Finding>,
     packages: Packages,
     /// What was installed when it began.
     before: Packages,
     /// Byte code of what is imported, apart from the environment.
     compiled: tempfile::TempDir,
     commands: Vec<String>,
+}
+
+/// Whether a step is uv's.
+fn by_uv_step(step: &RemedyStep) -> bool {
+    use RemedyStep::{Install, Uninstall};
+    matches!(step, Install { target, .. } | Uninstall { target, .. } if target.tool == PackageTool::Uv)
 }
 
 /// Why the files are put back.
@@ -150,10 +156,7 @@ impl<'a> Mending<'a> {
     ) -> anyhow::Result<Self> {
         let packages = Packages::read(env);
         let by_uv = env.manager.as_ref().is_some_and(|it| it.value == EnvManager::Uv)
-            || report
-                .findings
-                .iter()
-                .any(|it| is_for(it, env) && it.fix.iter().any(|line| line.contains("uv pip ")));
+            || report.findings.iter().any(|it| is_for(env, it) && it.remedy.iter().any(by_uv_step));
         let uv = match by_uv || packages.version("pip").is_none() {
             true => Some(find_uv()?.program),
             false => None,
@@ -165,6 +168,7 @@ impl<'a> Mending<'a> {
             tool: Tool { python: python(env), uv },
             env: env.clone(),
             findings: report.findings.clone(),
+            found: report.findings.clone(),
             before: packages.clone(),
             packages,
             compiled: tempfile::tempdir()?,
@@ -265,11 +269,33 @@ impl<'a> Mending<'a> {
         }
     }
 
-    /// Whether what was done is worth keeping: something works that did not, or nothing is found any more that was.
+    /// The number of errors and of warnings about the environment.
+    fn weight(&self, findings: &[Finding]) -> (usize, usize) {
+        let of = |severity| {
+            findings.iter().filter(|it| it.severity == severity && self.concerns(it)).count()
+        };
+        (of(Severity::Error), of(Severity::Warning))
+    }
+
+    fn concerns(&self, finding: &Finding) -> bool {
+        is_for(&self.env, finding) || finding.title.contains(&self.env.root)
+    }
+
+    /// Whether what was done is worth keeping: the doctor finds less than before, or something can be imported that could not.
     fn settle(&self, before: &Imports, after: Imports, titles: &[String]) -> Result<Imports, Undo> {
+        let (was, is) = (self.weight(&self.found), self.weight(&self.findings));
+        if is > was {
+            let new = self.findings.iter().find(|it| {
+                it.severity != Severity::Info
+                    && self.concerns(it)
+                    && self.found.iter().all(|other| other.title != it.title)
+            });
+            let new = new.map_or("", |finding| finding.title.as_str());
+            return Err(format!("the doctor finds more than before: {new}"));
+        }
         let still = |finding: &&Finding| {
             titles.contains(&finding.title)
-                || finding.severity == Severity::Error && is_for(finding, &self.env)
+                || finding.severity == Severity::Error && is_for(&self.env, finding)
         };
         let left = self.findings.iter().filter(|it| it.severity != Severity::Info).find(still);
         let Some(left) = left else { return Ok(after) };
@@ -277,8 +303,7 @@ impl<'a> Mending<'a> {
             let error = broken.error.as_deref().unwrap_or_default();
             return Err(format!("{} still cannot be imported: {error}", broken.module));
         }
-        let gone = titles.iter().any(|title| self.findings.iter().all(|it| it.title != *title));
-        match gone || !after.mended(before).is_empty() {
+        match is < was || !after.mended(before).is_empty() {
             true => Ok(after),
             false => Err(format!("it changed nothing about `{}`", left.title)),
         }

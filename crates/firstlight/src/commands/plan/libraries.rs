@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Reads the libraries below a folder, which is laid out as an environment of its own for that.
-pub(super) fn read(libraries: &Path) -> Result<WheelCode, String> {
+pub(in crate::commands) fn read(libraries: &Path) -> Result<WheelCode, String> {
     let parent = libraries.parent().unwrap_or(libraries);
     let environment = tempfile::tempdir_in(parent).map_err(|error| error.to_string())?;
     let packages = environment.path().join("lib/python3.12/site-packages");

@@ -384,6 +384,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "own/libtried.so",
         "own/libagain.so",
         "own/libkept.so",
+        "own/libregistered.so",
     ];
     for name in libraries.into_iter().chain(functions) {
         world.library(name, broken, &[]);
@@ -412,7 +413,9 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "def one():\n    load('libtried')\ndef two():\n    load('libagain')\ndef three():\n    load('libkept')\n\n\
          try:\n    with folder():\n        path = one()\n    there = True\nexcept Exception:\n    there = False\n\n\
          try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n\n\
-         try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n",
+         try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n\n\
+         def path_of():\n    return join('libregistered')\ndef register():\n    path = path_of()\n    if not path:\n        return\n    try:\n        \
+         add('CUDA', path)\n    except Exception as e:\n        warn(f'failed: {path}')\nregister()\n",
     );
     let env = world.env();
     let opened_by = |name: &str| of(&env, &world.site(name)).opened_by;
@@ -429,10 +432,54 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     // torchcodec does without FFmpeg's libraries since 0.17: it catches what its function raises.
     assert_eq!(opened_by("own/libtried.so"), None);
     assert_eq!(opened_by("own/libagain.so"), path("own/tries.py"));
+    // onnxruntime looks for its CUDA provider, and does without where it cannot be registered.
+    assert_eq!(opened_by("own/libregistered.so"), None);
     // xformers keeps what its own error says for whoever calls what is missing.
     assert_eq!(opened_by("own/libkept.so"), path("own/tries.py"));
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
         let elf = of(&env, &world.site(name));
         assert_eq!((elf.opened_by, elf.module), (None, Some(false)), "{name}");
+    }
+}
+
+#[test]
+fn a_module_whose_failed_import_is_handled_is_optional() {
+    let world = World::new();
+    let modules =
+        ["flagged", "silent", "raised", "called", "unnamed", "initial", "both", "globbed"];
+    for name in modules {
+        let source = format!("void gone(void); void PyInit_{name}(void) {{ gone(); }}");
+        world.library(&format!("own/{name}.so"), &source, &[]);
+    }
+    let site = |path: &str| format!("lib/python3.12/site-packages/{path}");
+    world.write(
+        &site("own/__init__.py"),
+        "try:\n    from . import initial\nexcept ImportError:\n    pass\n\
+         if fits():\n    try:\n        for file in folder.glob('globbed*.so'):\n            load(file)\n    except Exception as e:\n        log(e)\n",
+    );
+    world.write(
+        &site("own/kernels.py"),
+        "def deep():\n    try:\n        pass\n    except ImportError:\n        raise\n\n\
+         there = False\nif new_enough():\n    try:\n        # a remark\n        from own import (\n            flagged,\n        )\n\n        there = True\n    \
+         except (ImportError, OSError):\n        log('no kernels')\n\n\
+         try:\n    import own.silent\nexcept ImportError as e:\n    log(e)\n\n\
+         try:\n    from . import raised\nexcept ImportError:\n    raised = None\n    raise\n\n\
+         try:\n    from . import both\nexcept ImportError:\n    both = None\n\n\
+         def call():\n    from own import called\n    from own import both\n",
+    );
+    world
+        .write(&site("own-1.dist-info/METADATA"), "Metadata-Version: 2.1\nName: own\nVersion: 1\n");
+    let record: String = modules.iter().map(|name| format!("own/{name}.so,,\n")).collect();
+    world.write(&site("own-1.dist-info/RECORD"), &record);
+    let env = world.env();
+    for name in modules {
+        let elf = of(&env, &world.site(&format!("own/{name}.so")));
+        let by = match name {
+            "flagged" => Some("own/kernels.py"),
+            "initial" | "globbed" => Some("own/__init__.py"),
+            _ => None,
+        };
+        let by = by.map(|by| world.site(by).display().to_string());
+        assert_eq!((elf.opened_by, elf.optional_in), (None, by), "{name}");
     }
 }

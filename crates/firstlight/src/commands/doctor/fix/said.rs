@@ -1,7 +1,6 @@
 //! What a fix shows, and its JSON.
 
-use diagnose::quote;
-use facts::Finding;
+use facts::{Finding, quote};
 use serde::Serialize;
 use setup::mend::{Change, Resolved};
 use std::path::Path;

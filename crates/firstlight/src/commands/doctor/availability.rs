@@ -1,0 +1,52 @@
+//! Asks the package index whether the files that remedies install exist, before they are shown.
+
+use super::super::plan::libraries;
+use super::cache_folder;
+use facts::DoctorReport;
+use setup::index::{Host, Index, Offer, PYPI, Wanted};
+use setup::mend::{Availability, check_availability};
+use std::time::{Duration, SystemTime};
+
+/// Seconds without a byte after which the index counts as unreachable: a finding is worth showing without it.
+const TIMEOUT: u32 = 3;
+/// After an index did not answer, it is not asked again for so long.
+const PAUSE: Duration = Duration::from_secs(300);
+/// Variables by which uv and pip are given another index; what that one has is for `--fix` to find out.
+const OTHER_INDEX: [&str; 5] =
+    ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_CONFIG_FILE", "PIP_INDEX_URL", "PIP_CONFIG_FILE"];
+
+/// Asks about all remedies of a report at once, and changes those whose files do not exist.
+pub(super) fn check(report: &mut DoctorReport) -> Availability {
+    check_availability(report, &ask)
+}
+
+fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if std::env::var("UV_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+    {
+        return Err("UV_OFFLINE is set".to_owned());
+    }
+    if let Some(other) = OTHER_INDEX.into_iter().find(|name| set(name)) {
+        return Err(format!("{other} names another index"));
+    }
+    let cache = cache_folder().ok_or("there is no folder for what is read")?.join("index");
+    let silent = cache.join("unreachable");
+    let paused = std::fs::metadata(&silent).and_then(|data| data.modified());
+    if paused.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age < PAUSE)) {
+        return Err(format!("{PYPI} did not answer some minutes ago"));
+    }
+    let path = std::env::var_os("PATH");
+    let python = setup::index::interpreter(path.as_deref()).ok_or("no Python is on PATH")?;
+    let index = Index {
+        url: PYPI.to_owned(),
+        cache,
+        python,
+        libraries: &libraries::read,
+        timeout: TIMEOUT,
+    };
+    index.offers(wanted, host).map_err(|error| {
+        // Without the note the next run waits again, and nothing else is lost.
+        let _ = std::fs::write(&silent, "");
+        error.to_string()
+    })
+}

@@ -1,0 +1,228 @@
+//! Which of the files in trouble their distribution works without: its Python code tries to load them and handles the failure.
+
+use super::opened::{in_trouble, indent};
+use crate::Source;
+use crate::env::answers::{Answers, Trace};
+use crate::env::imports::targets_of_statement;
+use crate::native::Fnv;
+use facts::{NativeFile, PyEnv};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// vllm, of the largest packages there are, has some 2,500 Python files.
+const MOST_FILES: usize = 6000;
+
+/// Fills in [`facts::Elf::optional_in`] of files that the loader refuses and no import opens.
+pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
+    let mut by_dist: BTreeMap<(String, String), Vec<&NativeFile>> = BTreeMap::new();
+    for file in &env.native_files {
+        let refused =
+            file.elf.as_ref().is_some_and(|elf| in_trouble(elf) && elf.opened_by.is_none());
+        let site = env.site_packages.iter().find(|site| Path::new(&file.path).starts_with(site));
+        if let (true, Some(site), Some(dist)) = (refused, site, &file.dist) {
+            by_dist.entry((site.clone(), dist.clone())).or_default().push(file);
+        }
+    }
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    for ((site, dist), files) in by_dist {
+        let root = Path::new(&site);
+        let packages = packages_of(env, root, &dist);
+        let record = env.dist(&dist).map(|dist| Path::new(&dist.path).join("RECORD"));
+        let mut what = Fnv::default();
+        files.iter().for_each(|file| what.write(file.path.as_bytes()));
+        let question = format!("what {dist} in {site} works without, of {:016x}", what.0);
+        found.extend(answers.answer(source, root, &question, |trace: &mut Trace| {
+            // The files of a distribution change with its RECORD, and its folders when a file is added or removed by hand.
+            trace.extend(record);
+            trace.extend(packages.iter().map(|package| root.join(package)));
+            optional_files(source, root, &packages, &files)
+        }));
+    }
+    for file in &mut env.native_files {
+        if let Some(elf) = file.elf.as_mut() {
+            elf.optional_in = found.remove(&file.path);
+        }
+    }
+}
+
+/// The folders with compiled files of a distribution, directly below the folder of packages.
+fn packages_of(env: &PyEnv, site: &Path, dist: &str) -> BTreeSet<String> {
+    let mine = env.native_files.iter().filter(|file| file.dist.as_deref() == Some(dist));
+    let inside = mine.filter_map(|file| Path::new(&file.path).strip_prefix(site).ok());
+    let first = inside.filter_map(|path| {
+        let mut parts = path.iter();
+        Some(parts.next()?.to_str()?.to_owned()).filter(|_| parts.next().is_some())
+    });
+    first.filter(|first| !first.ends_with(".libs")).collect()
+}
+
+/// Those of the files that Python code of these packages loads, with every attempt guarded; each with one that is.
+fn optional_files(
+    source: &Source,
+    site: &Path,
+    packages: &BTreeSet<String>,
+    files: &[&NativeFile],
+) -> BTreeMap<String, String> {
+    let mut guarded: BTreeMap<String, String> = BTreeMap::new();
+    let mut required: BTreeSet<String> = BTreeSet::new();
+    let mut seen = 0;
+    let mut pending: Vec<PathBuf> = packages.iter().map(|package| site.join(package)).collect();
+    while let Some(folder) = pending.pop() {
+        for name in source.list(&folder) {
+            let path = folder.join(&name);
+            if source.is_dir(&path) {
+                pending.push(path);
+                continue;
+            }
+            if !name.ends_with(".py") || seen >= MOST_FILES {
+                continue;
+            }
+            seen += 1;
+            let Some(text) = source.text(&path) else { continue };
+            for file in files {
+                for guard in attempts(&text, site, &path, file) {
+                    match guard {
+                        true => {
+                            guarded
+                                .entry(file.path.clone())
+                                .or_insert_with(|| path.display().to_string());
+                        }
+                        false => {
+                            required.insert(file.path.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    guarded.retain(|file, _| !required.contains(file));
+    guarded
+}
+
+/// The places where a Python file loads a compiled file, each with whether its failure is handled.
+fn attempts(text: &str, site: &Path, path: &Path, file: &NativeFile) -> Vec<bool> {
+    let stem = file.stem();
+    let module = Path::new(&file.path).with_file_name(stem);
+    let own = path.parent().unwrap_or(site);
+    let is_package = path.ends_with("__init__.py");
+    let mut found = Vec::new();
+    let mut last_line = usize::MAX;
+    for (at, _) in text.match_indices(stem) {
+        let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let line = text[begin..].lines().next().unwrap_or_default();
+        if begin == last_line {
+            continue;
+        }
+        let named = text[..at].ends_with(['"', '\'', '/'])
+            && text[at + stem.len()..].starts_with(['*', '.'])
+            && line.contains(".so");
+        let statement = statement_around(text, begin);
+        let imported = statement
+            .is_some_and(|statement| targets_of_statement(&statement, site, own).contains(&module));
+        if named || imported {
+            last_line = begin;
+            found.push(is_handled(text, begin, is_package));
+        }
+    }
+    found
+}
+
+/// The import statement that a line belongs to, joined into one line.
+fn statement_around(text: &str, begin: usize) -> Option<String> {
+    let is_import = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("import ") || line.starts_with("from ")
+    };
+    let first = text[begin..].lines().next().unwrap_or_default();
+    let start = match is_import(first) {
+        true => begin,
+        false => {
+            // A name within the parentheses of a statement that began some lines above.
+            let above = text[..begin].rfind('(')?;
+            let start = text[..above].rfind('\n').map_or(0, |end| end + 1);
+            let open = !text[above..begin].contains(')');
+            (open && is_import(&text[start..above])).then_some(start)?
+        }
+    };
+    let mut whole = String::new();
+    for line in text[start..].lines() {
+        whole.push_str(line.split('#').next().unwrap_or_default().trim());
+        whole.push(' ');
+        let open = whole.contains('(') && !whole.contains(')');
+        if !open && !whole.trim_end().ends_with('\\') {
+            break;
+        }
+    }
+    Some(whole.replace('\\', " "))
+}
+
+/// Whether a line lies in a `try` with a handler for what a failed load raises, which raises nothing and leaves a record of the
+/// failure: it sets a variable, or the `try` does once the load has succeeded. The first file of a package needs none: that it
+/// handles the failure means that the package is meant to be imported without.
+fn is_handled(text: &str, begin: usize, is_package: bool) -> bool {
+    let filled = |line: &&str| !line.trim().is_empty();
+    let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
+    let mut end = begin;
+    while end > 0 {
+        let start = text[..end - 1].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[start..end].trim_end();
+        end = start;
+        if line.is_empty() {
+            continue;
+        }
+        let own = indent(line);
+        if depth == 0 {
+            return false;
+        }
+        if own >= depth {
+            continue;
+        }
+        depth = own;
+        if !line.trim_start().starts_with("try:") {
+            continue;
+        }
+        let mut after = text[start..].lines().skip(1).filter(filled).peekable();
+        let mut body = |lines: &mut Vec<String>| {
+            while let Some(line) = after.peek()
+                && indent(line) > own
+            {
+                lines.push(line.trim_start().to_owned());
+                after.next();
+            }
+            after.next().map(str::to_owned)
+        };
+        let mut tried = Vec::new();
+        let mut clause = body(&mut tried);
+        while let Some(line) = clause.filter(|line| indent(line) == own) {
+            let mut handler = Vec::new();
+            let next = body(&mut handler);
+            if catches_a_failed_load(line.trim_start()) {
+                let raises = handler.iter().any(|line| line.starts_with("raise"));
+                let records = tried.iter().chain(&handler).any(|line| assigns(line));
+                return !raises && (is_package || records);
+            }
+            clause = next.filter(|line| line.trim_start().starts_with("except"));
+        }
+        return false;
+    }
+    false
+}
+
+/// Whether a line is an `except` for what Python or the loader raises.
+fn catches_a_failed_load(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix("except") else { return false };
+    let caught = rest.rsplit_once(':').map_or(rest, |(caught, _)| caught);
+    let caught = caught.split(" as ").next().unwrap_or_default();
+    let mut names = caught.split(['(', ')', ',', ' ']).filter(|name| !name.is_empty()).peekable();
+    names.peek().is_none()
+        || names.any(|name| matches!(name, "ImportError" | "Exception" | "BaseException"))
+}
+
+/// `available = False`, `module.kernels = None`.
+fn assigns(line: &str) -> bool {
+    line.split_once('=').is_some_and(|(name, value)| {
+        let name = name.trim_end();
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+        !name.is_empty() && name.chars().all(word) && !value.starts_with('=')
+    })
+}

@@ -1,0 +1,194 @@
+//! Whether an index has a file for a requirement that one Python on one machine can install.
+
+use super::page::{Page, PageRelease};
+use super::{Index, IndexError};
+use crate::wheel::WheelName;
+use knowledge::{Minor, minor_of};
+use pep440_rs::VersionSpecifiers;
+
+/// A package to be installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The package, as PEP 503 normalises names.
+    pub package: String,
+    /// Its versions.
+    pub specifiers: VersionSpecifiers,
+    /// Whether it is built from source, so that a wheel does not help.
+    pub from_source: bool,
+}
+
+/// The machine and the Python that it is installed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host<'a> {
+    /// Python.
+    pub python: Minor,
+    /// `x86_64` or `aarch64`, of Linux.
+    pub arch: &'a str,
+    /// glibc, where it is known.
+    pub glibc: Option<Minor>,
+}
+
+/// The index's answer to one requirement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Offer {
+    /// A file that can be installed, of this release.
+    Has(String),
+    /// None.
+    Lacks {
+        /// Why, after the package's name: `has no source distribution of 0.14.0`.
+        reason: String,
+        /// The newest release with a file that can be installed.
+        newest: Option<String>,
+    },
+}
+
+impl Index<'_> {
+    /// The index's answer to each of these.
+    ///
+    /// # Errors
+    /// If it does not answer, or does not have one of the packages at all.
+    pub fn offers(&self, wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, IndexError> {
+        let names: Vec<&str> = wanted.iter().map(|one| one.package.as_str()).collect();
+        let pages = self.pages(&names)?;
+        Ok(wanted.iter().zip(&pages).map(|(wanted, page)| offer(page, wanted, host)).collect())
+    }
+}
+
+fn offer(page: &Page, wanted: &Wanted, host: Host<'_>) -> Offer {
+    let within = page.releases(&wanted.specifiers);
+    let within: Vec<&PageRelease> =
+        within.iter().filter(|release| wanted.specifiers.contains(release.version())).collect();
+    let usable = |release: &&&PageRelease| match wanted.from_source {
+        true => release.has_source(),
+        false => release.has_source() || release.wheels().any(|wheel| runs_on(&wheel, host)),
+    };
+    if let Some(release) = within.iter().find(usable) {
+        return Offer::Has(release.version().to_string());
+    }
+    let any = page.releases(&VersionSpecifiers::empty());
+    let installable = any.iter().find(|release| {
+        release.has_source() || release.wheels().any(|wheel| runs_on(&wheel, host))
+    });
+    let what = match within.first() {
+        None => format!("has no release {}", wanted.specifiers),
+        Some(release) if wanted.from_source => {
+            format!("has no source distribution of {}", release.version())
+        }
+        Some(release) => format!(
+            "has no wheel of {} for Python {}.{} on Linux {}{}, and no source distribution",
+            release.version(),
+            host.python.0,
+            host.python.1,
+            host.arch,
+            host.glibc
+                .map_or(String::new(), |glibc| format!(" with glibc {}.{}", glibc.0, glibc.1)),
+        ),
+    };
+    Offer::Lacks { reason: what, newest: installable.map(|release| release.version().to_string()) }
+}
+
+/// Whether the tags of a wheel are among those of CPython on Linux.
+fn runs_on(wheel: &WheelName, host: Host<'_>) -> bool {
+    let stable = wheel.abis.iter().any(|abi| abi == "abi3");
+    let pure = wheel.abis.iter().any(|abi| abi == "none");
+    let (major, minor) = host.python;
+    let own = format!("cp{major}{minor}");
+    let python = wheel.pythons.iter().any(|tag| {
+        if *tag == own {
+            return true;
+        }
+        let older = |digits: &str| digits.parse::<u32>().is_ok_and(|digits| digits <= minor);
+        if let Some(digits) = tag.strip_prefix(&format!("cp{major}")) {
+            return stable && older(digits);
+        }
+        let plain = tag.strip_prefix(&format!("py{major}"));
+        plain.is_some_and(|digits| pure && (digits.is_empty() || older(digits)))
+    });
+    let abi = stable || pure || wheel.abis.contains(&own);
+    python && abi && wheel.platforms.iter().any(|tag| platform(tag, host))
+}
+
+fn platform(tag: &str, host: Host<'_>) -> bool {
+    if tag == "any" {
+        return true;
+    }
+    let Some(rest) = tag.strip_suffix(host.arch) else { return false };
+    let rest = rest.trim_end_matches('_');
+    let needs = match rest {
+        "linux" => return true,
+        "manylinux1" => (2, 5),
+        "manylinux2010" => (2, 12),
+        "manylinux2014" => (2, 17),
+        other => {
+            let release = other.strip_prefix("manylinux_").map(|text| text.replace('_', "."));
+            match release.as_deref().and_then(minor_of) {
+                Some(release) => release,
+                None => return false,
+            }
+        }
+    };
+    host.glibc.is_none_or(|glibc| needs <= glibc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(files: &[&str]) -> Page {
+        let rows: Vec<String> = files
+            .iter()
+            .map(|name| {
+                format!(
+                    r#"{{"filename": "{name}", "url": "https://files.example/{name}", "size": 1}}"#
+                )
+            })
+            .collect();
+        Page::parse(&format!(r#"{{"files": [{}]}}"#, rows.join(","))).expect("a page")
+    }
+
+    fn check(
+        files: &[&str],
+        specifiers: &str,
+        from_source: bool,
+        expect: Result<&str, (&str, Option<&str>)>,
+    ) {
+        let host = Host { python: (3, 12), arch: "x86_64", glibc: Some((2, 31)) };
+        let specifiers = specifiers.parse().expect("specifiers");
+        let wanted = Wanted { package: "x".into(), specifiers, from_source };
+        match (offer(&page(files), &wanted, host), expect) {
+            (Offer::Has(version), Ok(expect)) => assert_eq!(version, expect, "{files:?}"),
+            (Offer::Lacks { reason, newest }, Err((words, expect))) => {
+                assert!(reason.contains(words), "{reason}");
+                assert_eq!(newest.as_deref(), expect, "{files:?}");
+            }
+            (got, _) => panic!("{files:?}: {got:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_looked_for_that_this_python_installs() {
+        let wheels = [
+            "x-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+            "x-2.0-cp310-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+            "x-3.0-cp312-cp312-manylinux_2_34_x86_64.whl",
+            "x-4.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+            "x-5.0-cp312-cp312-manylinux_2_28_aarch64.whl",
+            "x-6.0-cp39-cp39-any.whl",
+        ];
+        check(&wheels, "==1.0", false, Ok("1.0"));
+        check(&wheels, "", false, Ok("2.0"));
+        check(
+            &wheels,
+            "==3.0",
+            false,
+            Err(("no wheel of 3.0 for Python 3.12 on Linux x86_64 with glibc 2.31", Some("2.0"))),
+        );
+        check(&wheels, "==4.0", false, Err(("no wheel of 4.0", Some("2.0"))));
+        check(&wheels, "==5.0", false, Err(("no wheel of 5.0", Some("2.0"))));
+        check(&wheels, "==1.0", true, Err(("no source distribution of 1.0", Some("2.0"))));
+        check(&wheels, "==9", false, Err(("no release ==9", Some("2.0"))));
+        check(&["x-1.0.tar.gz"], "", true, Ok("1.0"));
+        check(&["x-1.0.tar.gz"], "", false, Ok("1.0"));
+        check(&["x-1.0-py3-none-any.whl", "x-1.1-py2.py3-none-any.whl"], "", false, Ok("1.1"));
+    }
+}
