@@ -36,7 +36,7 @@ use under_way::UnderWay;
 
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
@@ -95,7 +95,8 @@ pub struct Scheduler<'e> {
     waiting: VecDeque<Live>,
     /// Requests with one, oldest first.
     running: Vec<Live>,
-    free_slots: Vec<usize>,
+    /// Requests get the lowest and snapshots the highest: a pass takes a launch for each run of neighbouring slots.
+    free_slots: BTreeSet<usize>,
     /// Most requests that run.
     slots: usize,
     /// Sequences that ended, in slots that are not free.
@@ -126,9 +127,8 @@ impl<'e> Scheduler<'e> {
     /// A scheduler without requests, for the slots of an engine that are free.
     pub fn new(engine: &'e mut dyn Engine, budget: StepBudget) -> Self {
         let pages = engine.pages();
-        // The lowest is taken first.
-        let slots = (0..pages.sequences()).rev();
-        let free_slots: Vec<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
+        let slots = 0..pages.sequences();
+        let free_slots: BTreeSet<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
         Self {
             budget,
             blocks: pages.free_blocks(),
