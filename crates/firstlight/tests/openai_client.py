@@ -64,12 +64,20 @@ assert [choice.text[:2] for choice in echoed.choices] == ["he", "he", "hi", "hi"
 assert echoed.choices[0].text == "hello" + text
 pieces = client.completions.create(prompt="hello", echo=True, stream=True, **SAME)
 assert "".join(chunk.choices[0].text for chunk in pieces) == "hello" + text
-# A bias of -100 bans a token, one of 100 allows no others.
+# A bias of -100 bans a token, one of 100 forces it, and a small one changes what is nearly as likely.
 plain = dict(model="mini", prompt="hello", temperature=0, max_tokens=8)
 first = client.completions.create(logprobs=1, **plain).choices[0]
 letter = next(token for token in first.logprobs.tokens if len(token) == 1 and token.isascii())
 biased = lambda bias: client.completions.create(logit_bias={str(ord(letter)): bias}, **plain).choices[0].text
 assert letter not in biased(-100) and biased(100) == letter * 8 and biased(0) == first.text
+likely = client.completions.create(logprobs=2, **plain | {"max_tokens": 1}).choices[0].logprobs.top_logprobs[0]
+(best, _), (second, _) = sorted(likely.items(), key=lambda entry: -entry[1])[:2]
+gap = likely[best] - likely[second]
+if len(second) == 1 and second.isascii():
+    one = lambda bias: client.completions.create(logit_bias={str(ord(second)): bias}, logprobs=1, **plain | {"max_tokens": 1}).choices[0]
+    assert one(gap - 0.01).text == best and one(gap + 0.01).text == second
+    # Log probabilities are those before the bias.
+    assert abs(one(gap + 0.01).logprobs.token_logprobs[0] - likely[second]) < 1e-4
 extra = client.completions.create(
     prompt="hello", model="mini", max_tokens=30, extra_body={"ignore_eos": True, "top_k": 5, "min_p": 0.01}
 )

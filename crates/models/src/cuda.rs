@@ -281,20 +281,19 @@ impl CudaEngine {
         let counts = self.counts(how, slots)?;
         let stream = &self.stream;
         let chosen = || -> Result<Vec<Drawn>, OpError> {
+            // As the model gives them: biases are added in place.
+            let mut given = choose::wanted_logits(how, logits, stream)?;
+            choose::add_biases(how, logits, (&self.device, stream))?;
             let chooser = Chooser::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
             let words = decode::integers(&tokens, stream)?;
             let drawn = |(row, how): (usize, &Option<Choice<'_>>)| {
-                let Some(how) = how else { return Ok(Drawn::default()) };
-                let logits = match how.logits {
-                    true => Some(decode::values(&logits.rows(row, 1)?, stream)?),
-                    false => None,
-                };
-                Ok(Drawn { tokens: vec![token(words[row])], logits })
+                let tokens = how.iter().map(|_| token(words[row])).collect();
+                Drawn { tokens, logits: given[row].take() }
             };
-            how.iter().enumerate().map(drawn).collect()
+            Ok(how.iter().enumerate().map(drawn).collect())
         };
         chosen().map_err(failed)
     }
@@ -387,7 +386,7 @@ impl Engine for CudaEngine {
         }
         if count != 1 {
             let what =
-                "tokens that are chosen at once are of all, and want neither masks nor logits";
+                "tokens that are chosen at once are of all, without masks, biases and logits";
             return Err(ModelError::fault(what));
         }
         let logits = self.logits(batch, Wanted::Last)?;

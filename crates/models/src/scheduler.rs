@@ -208,7 +208,9 @@ impl<'e> Scheduler<'e> {
         request.check()?;
         let architecture = self.engine.architecture();
         let vocabulary = architecture.vocabulary;
-        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+        let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
+        let mut tokens = request.prompt.iter().chain(biased);
+        if let Some(token) = tokens.find(|token| **token as usize >= vocabulary) {
             let what = format!("token {token} is beyond the model's vocabulary of {vocabulary}");
             let hint = "token ids come from the model's own tokenizer, and count from 0";
             return Err(ModelError::call(what, hint));

@@ -1,4 +1,4 @@
-//! Log probabilities of a model's own distribution: before temperature, penalties and cuts, as vLLM gives them.
+//! Log probabilities of a model's own distribution: before biases, penalties, temperature and cuts, as vLLM gives them.
 
 /// How likely a token was, and which ones were the likeliest.
 #[derive(Debug, Clone, PartialEq)]

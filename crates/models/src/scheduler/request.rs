@@ -270,6 +270,7 @@ impl Live {
         };
         let several = self.added.len() > 1
             && self.guide.is_none()
+            && self.request.sampling.logit_bias.is_empty()
             && self.request.stop_ids.len() <= MOST_STOPS;
         if several { (left - alone).max(1) } else { 1 }
     }

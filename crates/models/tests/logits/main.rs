@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
+mod bias;
 mod bitsandbytes;
 mod eager;
 mod generation;

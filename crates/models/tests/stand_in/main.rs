@@ -282,10 +282,13 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let chosen = engine.choose(&single, &[Some(Choice::by(&plain)), None], 1)?;
     assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [1, 0]);
     assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 219, 50]);
+    let biased = Sampling { logit_bias: vec![(1, 2.5), (5, -1.0)], ..plain.clone() };
+    let chosen = engine.choose(&single, &[Some(Choice::by(&biased)), None], 1)?;
+    assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [1, 0]);
     // Where another one ends, which shares no block that is not full.
     let free = engine.pages().free_blocks();
     engine.fork(2, 3, false)?;
-    assert_eq!([engine.len(3), free - engine.pages().free_blocks()], [50, 1]);
+    assert_eq!([engine.len(3), free - engine.pages().free_blocks()], [51, 1]);
     assert!(engine.keep(3));
     engine.reset(3);
     engine.reset(1);
