@@ -196,6 +196,9 @@ fn on_host(
         slots: None,
         options: SamplingOptions::default(),
         token: None,
+        logprob: None,
+        top_tokens: None,
+        top_logprobs: None,
     };
     let mut outputs = TensorMap::new();
     call.run(device, &mut outputs).map_err(|error| ModelError::Device(error.to_string()))?;

@@ -100,6 +100,9 @@ impl Chooser {
             slots: counts.map(|_| &self.slots),
             options: SamplingOptions::default(),
             token: Some(token),
+            logprob: None,
+            top_tokens: None,
+            top_logprobs: None,
         }
     }
 }

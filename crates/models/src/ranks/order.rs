@@ -21,6 +21,11 @@ pub(super) enum Order {
         how: Vec<Option<Wish>>,
         count: usize,
     },
+    Score {
+        batch: Batch,
+        tokens: Vec<u32>,
+        count: usize,
+    },
     BeginChoosing {
         batch: Batch,
         how: Vec<Option<Wish>>,

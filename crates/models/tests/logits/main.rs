@@ -15,6 +15,7 @@ mod prefixes;
 mod ranks;
 mod repack;
 mod scheduler;
+mod scores;
 mod sequences;
 mod size;
 mod storage;

@@ -270,6 +270,8 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     step(engine, &Batch::new().with(0, &ids[..1]), Wanted::Last, 1)?;
     step(engine, &Batch::new().with(1, &ids), Wanted::Last, 1)?;
     step(engine, &Batch::new().with(1, &ids[..5]), Wanted::Every, 5)?;
+    assert_eq!(engine.score(&Batch::new().with(3, &ids[..5]), &ids[1..6], 3)?.len(), 5);
+    engine.reset(3);
     let unequal = Batch::new().with(2, &ids[..37]).with(0, &ids[..3]).with(1, &ids[..1]);
     step(engine, &unequal, Wanted::Last, 3)?;
     let single = Batch::new().with(2, &ids[..1]).with(1, &ids[1..2]);
