@@ -44,7 +44,16 @@ pub(crate) struct Answers {
     left: usize,
     /// Answers to a prompt.
     choices: usize,
+    /// Prompts whose tokens come with log probabilities.
+    scored: Option<Scored>,
     pub(crate) line: Line,
+}
+
+/// Prompts whose tokens come with log probabilities, as part of the answers.
+struct Scored {
+    prompts: Vec<Vec<u32>>,
+    /// Whether special tokens are not in their text.
+    hides_special: bool,
 }
 
 /// One of them.
@@ -68,6 +77,8 @@ pub(crate) struct Work {
     pub(crate) limits: Vec<usize>,
     /// Whether log probabilities come with tokens, and of how many of the likeliest.
     pub(crate) logprobs: Option<usize>,
+    /// Whether the tokens of prompts have them too.
+    pub(crate) score: Option<ScorePrompts>,
     /// Tokens that other prompts begin with too, as far as that is known: the system's and those of tools.
     pub(crate) shared: usize,
     /// Whether the next message of a conversation is likely to follow.
@@ -78,6 +89,13 @@ pub(crate) struct Work {
     pub(crate) guide: Option<Bound>,
 }
 
+/// How the tokens of prompts are scored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScorePrompts {
+    /// Whether special tokens are not in their text.
+    pub(crate) hides_special: bool,
+}
+
 impl Answers {
     /// Submits the work; the answers to one prompt stand together.
     pub(crate) fn new(
@@ -86,7 +104,8 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { field, prompts, asked, limits, logprobs, shared, turn, parser, guide } = work;
+        let Work { field, prompts, asked, limits, logprobs, score, shared, turn, parser, guide } =
+            work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -108,7 +127,8 @@ impl Answers {
                     logits: LogitsOf::None,
                 };
                 let (guide, rules) = (guide.clone(), asked.rules.clone());
-                sequences.push(Sequence { request, logprobs, guide, rules });
+                let score_prompt = score.is_some();
+                sequences.push(Sequence { request, logprobs, score_prompt, guide, rules });
             }
         }
         let left = sequences.len();
@@ -127,7 +147,8 @@ impl Answers {
         };
         let open = (0..left).map(|_| answer()).collect();
         let choices = asked.choices.max(1);
-        Ok(Self { app: Arc::clone(app), ticket, open, left, choices, line })
+        let scored = score.map(|ScorePrompts { hides_special }| Scored { prompts, hides_special });
+        Ok(Self { app: Arc::clone(app), ticket, open, left, choices, scored, line })
     }
 
     /// More of some answer; none when all have ended.
@@ -171,6 +192,17 @@ impl Answers {
                 }
                 Ok(None)
             }
+            Update::Prompt { index, logprobs } => {
+                let Some(Scored { prompts, hides_special }) = &self.scored else { return Ok(None) };
+                let answer = &mut self.open[index];
+                let logprobs = std::iter::once(None).chain(logprobs.into_iter().map(Some));
+                for (token, logprobs) in prompts[index / self.choices].iter().zip(logprobs) {
+                    let shown = !(*hides_special && tokenizer.is_special(*token));
+                    let chance = answer.offsets.push(tokenizer, *token, logprobs, shown);
+                    answer.chances.push(chance);
+                }
+                Ok(None)
+            }
             Update::Token { index, token, logprobs } => {
                 let answer = &mut self.open[index];
                 // Behind a stop string the engine may have gone on for a step.
@@ -184,8 +216,8 @@ impl Answers {
                     false => answer.stream.push(token),
                 };
                 let more = more.map_err(broken)?;
-                let chance =
-                    logprobs.map(|logprobs| answer.offsets.push(tokenizer, token, logprobs, shown));
+                let chance = logprobs
+                    .map(|logprobs| answer.offsets.push(tokenizer, token, Some(logprobs), shown));
                 answer.chances.extend(chance);
                 let (text, stopped) = answer.stops.push(&more);
                 if stopped {

@@ -4,11 +4,11 @@ use models::Tokenizer;
 use serde_json::{Map, Value, json};
 use serving::TokenLogprobs;
 
-/// A token, how likely it was, and where its text begins in the answer, in characters.
+/// A token, how likely it was, and where its text begins in the answer, in characters. The first token of a prompt has no probability.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
     pub(crate) token: u32,
-    pub(crate) logprobs: TokenLogprobs,
+    pub(crate) logprobs: Option<TokenLogprobs>,
     pub(crate) offset: usize,
     /// Whether it is the first token of the answer's text, which some tokenizers write without its leading space.
     pub(crate) first: bool,
@@ -27,7 +27,7 @@ impl Offsets {
         &mut self,
         tokenizer: &Tokenizer,
         token: u32,
-        logprobs: TokenLogprobs,
+        logprobs: Option<TokenLogprobs>,
         shown: bool,
     ) -> Chance {
         let first = !self.begun;
@@ -60,12 +60,13 @@ pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         json!({ "token": text, "logprob": told(logprob), "bytes": bytes })
     };
-    let content = chances.iter().map(|Chance { token, logprobs, first, .. }| {
+    let content = chances.iter().filter_map(|Chance { token, logprobs, first, .. }| {
+        let logprobs = logprobs.as_ref()?;
         let mut own = entry(*token, logprobs.chosen, *first);
         let likeliest = logprobs.likeliest.iter();
         own["top_logprobs"] =
             likeliest.map(|(token, logprob)| entry(*token, *logprob, *first)).collect();
-        own
+        Some(own)
     });
     json!({ "content": content.collect::<Vec<_>>() })
 }
@@ -82,13 +83,15 @@ pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value 
         })
     };
     let likeliest = |Chance { token, logprobs, first, .. }: &Chance| {
+        let logprobs = logprobs.as_ref()?;
         let all = logprobs.likeliest.iter().copied().chain([(*token, logprobs.chosen)]);
-        all.map(|(token, logprob)| (spelled(token, *first), json!(told(logprob))))
-            .collect::<Map<_, _>>()
+        let all = all.map(|(token, logprob)| (spelled(token, *first), json!(told(logprob))));
+        Some(all.collect::<Map<_, _>>())
     };
+    let own = |chance: &Chance| chance.logprobs.as_ref().map(|logprobs| told(logprobs.chosen));
     json!({
         "tokens": chances.iter().map(|chance| spelled(chance.token, chance.first)).collect::<Vec<_>>(),
-        "token_logprobs": chances.iter().map(|chance| told(chance.logprobs.chosen)).collect::<Vec<_>>(),
+        "token_logprobs": chances.iter().map(own).collect::<Vec<_>>(),
         "top_logprobs": chances.iter().map(likeliest).collect::<Vec<_>>(),
         "text_offset": chances.iter().map(|chance| chance.offset).collect::<Vec<_>>(),
     })

@@ -162,7 +162,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("logprobs", TEXT, Read),
     field("top_logprobs", CHAT | RESPONSES, Read),
     field("include", RESPONSES, Read),
-    field("prompt_logprobs", TEXT, Refused("the server gives log probabilities of answers only")),
+    field("prompt_logprobs", TEXT, Refused("ask /v1/completions with `echo` and `logprobs`")),
     field("skip_special_tokens", TEXT, Neutral(TRUE, "special tokens are no text")),
     field("spaces_between_special_tokens", TEXT, Ignored),
     field("return_tokens_as_token_ids", TEXT, Neutral(FALSE, "tokens are given as text")),

@@ -7,6 +7,7 @@ use crate::request_fields::STREAM;
 use models::Sampling;
 use serde_json::Value;
 use serving::TokenRules;
+use std::collections::BTreeMap;
 
 /// How answers are made.
 #[derive(Debug, Clone)]
@@ -86,6 +87,7 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
     let presence_penalty = penalty("presence_penalty")?.unwrap_or(0.0);
     let frequency_penalty = penalty("frequency_penalty")?.unwrap_or(0.0);
     Ok(Sampling {
+        logit_bias: logit_bias(fields, app)?,
         temperature: temperature.unwrap_or(defaults.temperature),
         top_p: top_p.unwrap_or(defaults.top_p),
         top_k,
@@ -97,33 +99,33 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
     })
 }
 
-/// Which tokens an answer may have. OpenAI's `logit_bias` bans a token with -100, and with 100 lets only such tokens come; other
-/// values would need a bias in the engine's sampler.
+/// Which tokens an answer may have.
 fn rules(fields: &mut Fields) -> Result<TokenRules, ApiError> {
     let min_tokens = fields.count("min_tokens", 0..=i64::MAX)?.unwrap_or(0);
-    let mut rules = TokenRules {
-        min_tokens,
-        allowed: fields.ids("allowed_token_ids")?.unwrap_or_default(),
-        banned: Vec::new(),
-    };
-    let Some(biases) = fields.object("logit_bias")? else { return Ok(rules) };
-    let Value::Object(biases) = biases.into_value() else { return Ok(rules) };
-    for (token, bias) in biases {
-        let name = format!("logit_bias.{token}");
-        let wrong = |wanted: &str| fields.wrong(&name, &bias, wanted);
-        let id = token.parse().map_err(|_| wrong("a token id as its name"))?;
-        match bias.as_f64() {
-            Some(-100.0) => rules.banned.push(id),
-            Some(100.0) => rules.allowed.push(id),
-            Some(0.0) => {}
-            Some(_) => {
-                let wanted = "-100, which bans the token, or 100, which allows no others";
-                return Err(wrong(wanted).with_code("unsupported_value"));
-            }
-            None => return Err(wrong("a number").with_code("invalid_type")),
+    Ok(TokenRules { min_tokens, allowed: fields.ids("allowed_token_ids")?.unwrap_or_default() })
+}
+
+/// OpenAI's `logit_bias`: an object from token ids to numbers that are added to their logits.
+fn logit_bias(fields: &mut Fields, app: &App) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
+    let Value::Object(biases) = biases.into_value() else { return Ok(Vec::new()) };
+    let vocabulary = app.service.limits().vocabulary;
+    let read = |(token, bias): (&String, &Value)| {
+        let wrong = |wanted: &str| fields.wrong(&format!("logit_bias.{token}"), bias, wanted);
+        let id: u32 = token.parse().map_err(|_| wrong("a token id as its name"))?;
+        if id as usize >= vocabulary {
+            let wanted = format!("a token id below {vocabulary}, the size of the vocabulary");
+            return Err(wrong(&wanted));
         }
-    }
-    Ok(rules)
+        match bias.as_f64() {
+            None => Err(wrong("a number").with_code("invalid_type")),
+            Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((id, bias as f32)),
+            Some(_) => Err(wrong("a number from -100 to 100")),
+        }
+    };
+    // Two spellings of one id are one token.
+    let biases: BTreeMap<u32, f32> = biases.iter().map(read).collect::<Result<_, _>>()?;
+    Ok(biases.into_iter().filter(|(_, bias)| *bias != 0.0).collect())
 }
 
 /// Texts that end an answer.

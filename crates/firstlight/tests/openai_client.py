@@ -64,12 +64,41 @@ assert [choice.text[:2] for choice in echoed.choices] == ["he", "he", "hi", "hi"
 assert echoed.choices[0].text == "hello" + text
 pieces = client.completions.create(prompt="hello", echo=True, stream=True, **SAME)
 assert "".join(chunk.choices[0].text for chunk in pieces) == "hello" + text
-# A bias of -100 bans a token, one of 100 allows no others.
+# A bias of -100 bans a token, one of 100 forces it, and a small one changes what is nearly as likely.
 plain = dict(model="mini", prompt="hello", temperature=0, max_tokens=8)
 first = client.completions.create(logprobs=1, **plain).choices[0]
 letter = next(token for token in first.logprobs.tokens if len(token) == 1 and token.isascii())
 biased = lambda bias: client.completions.create(logit_bias={str(ord(letter)): bias}, **plain).choices[0].text
 assert letter not in biased(-100) and biased(100) == letter * 8 and biased(0) == first.text
+likely = client.completions.create(logprobs=2, **plain | {"max_tokens": 1}).choices[0].logprobs.top_logprobs[0]
+(best, _), (second, _) = sorted(likely.items(), key=lambda entry: -entry[1])[:2]
+gap = likely[best] - likely[second]
+if len(second) == 1 and second.isascii():
+    one = lambda bias: client.completions.create(logit_bias={str(ord(second)): bias}, logprobs=1, **plain | {"max_tokens": 1}).choices[0]
+    assert one(gap - 0.01).text == best and one(gap + 0.01).text == second
+    # Log probabilities are those before the bias.
+    assert abs(one(gap + 0.01).logprobs.token_logprobs[0] - likely[second]) < 1e-4
+# With `echo` the tokens of the prompt have log probabilities too; without an answer they are all there is.
+scored = client.completions.create(logprobs=2, echo=True, **plain).choices[0]
+assert scored.text == "hello" + first.text and scored.logprobs.tokens[:5] == list("hello")
+assert scored.logprobs.token_logprobs[5:] == first.logprobs.token_logprobs and scored.logprobs.text_offset[:6] == [0, 1, 2, 3, 4, 5]
+assert scored.logprobs.token_logprobs[0] is None and scored.logprobs.top_logprobs[0] is None
+for at in range(1, 5):
+    # What the model says of the token after a prefix is what it says of it in the whole prompt.
+    one = client.completions.create(model="mini", prompt="hello"[:at], temperature=0, max_tokens=1, logprobs=20, echo=False).choices[0]
+    known = one.logprobs.top_logprobs[0].get("hello"[at])
+    assert known is None or abs(known - scored.logprobs.token_logprobs[at]) < 1e-4, (at, known)
+    top = scored.logprobs.top_logprobs[at]
+    assert 2 <= len(top) <= 3 and abs(max(top.values()) - max(one.logprobs.top_logprobs[0].values())) < 1e-4
+alone = client.completions.create(logprobs=2, echo=True, **plain | {"max_tokens": 0})
+assert alone.choices[0].text == "hello" and alone.choices[0].finish_reason == "length" and alone.usage.completion_tokens == 0
+assert alone.choices[0].logprobs.token_logprobs == scored.logprobs.token_logprobs[:5]
+assert client.completions.create(echo=True, **plain | {"max_tokens": 0}).choices[0].text == "hello"
+# As lm-evaluation-harness asks: token ids, several prompts, one token more.
+both = client.completions.create(**plain | {"prompt": [[104, 101, 108], [104, 105]], "max_tokens": 1}, logprobs=1, echo=True, seed=1234)
+assert [len(choice.logprobs.token_logprobs) for choice in both.choices] == [4, 3]
+streamed = list(client.completions.create(logprobs=2, echo=True, stream=True, **plain))
+assert sum((chunk.choices[0].logprobs.token_logprobs for chunk in streamed), []) == scored.logprobs.token_logprobs
 extra = client.completions.create(
     prompt="hello", model="mini", max_tokens=30, extra_body={"ignore_eos": True, "top_k": 5, "min_p": 0.01}
 )
@@ -83,7 +112,6 @@ refused(openai.NotFoundError, "gpt-4", lambda: ask(model="gpt-4"))
 refused(openai.BadRequestError, "`n` is 0", lambda: ask(n=0))
 refused(openai.BadRequestError, "the server takes 512", lambda: ask(max_tokens=512))
 refused(openai.BadRequestError, "`users`", lambda: ask(extra_body={"users": "me"}))
-refused(openai.BadRequestError, "`echo` is true with", lambda: ask(echo=True, logprobs=1))
 refused(openai.NotFoundError, "gpt-4", lambda: client.models.retrieve("gpt-4"))
 assert client.models.retrieve("mini").id == "mini"
 

@@ -74,7 +74,7 @@ EXTRA = {
     "ignore_eos": (True, None),
     "min_tokens": (2, None),
     "allowed_token_ids": ([104, 105], None),
-    "logit_bias": ({"104": 1.5}, "unsupported_value"),
+    "logit_bias": ({"104": 1.5, "105": -0.5}, None),
     "guided_choice": (["yes", "no"], None),
     "guided_regex": ("[ab]+", None),
     "guided_json": (SCHEMA, None),

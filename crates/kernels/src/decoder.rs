@@ -2,6 +2,7 @@
 //! go on, and the way from a token to the next. None has variants to choose from; what they compute is held by the logits and tokens
 //! of the models that run them.
 
+mod bias;
 mod cache;
 mod embed;
 mod gate;
@@ -13,6 +14,7 @@ mod sinks;
 mod states;
 mod take;
 
+pub use bias::bias;
 pub use cache::{Append, Turns, append};
 pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
@@ -47,6 +49,7 @@ pub fn bundled() -> Vec<KernelSource> {
             cache::source(DType::Bf16, false, arch.clone()),
             cache::source(DType::Bf16, true, arch.clone()),
             take::source(arch.clone()),
+            bias::source(arch.clone()),
             next::source(arch.clone()),
             gate::source(DType::Bf16, arch.clone()),
             gate::plain_source(DType::Bf16, arch.clone()),

@@ -9,7 +9,7 @@ mod row;
 mod variants;
 
 pub use call::{SamplingCall, SamplingOptions};
-pub use problem::{CONTROLS, IN_PROMPT, NONE, SamplingProblem};
+pub use problem::{CONTROLS, IN_PROMPT, MOST_TOP, NONE, SamplingProblem};
 
 use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};

@@ -11,7 +11,7 @@ pub const MOST_STOPS: usize = 8;
 /// How the next token of one sequence is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
-    /// By which rules.
+    /// By which rules. With biases one token at a time is chosen.
     pub sampling: &'a Sampling,
     /// The sequence's prompt.
     pub prompt: &'a [u32],
@@ -22,7 +22,7 @@ pub struct Choice<'a> {
     /// Tokens that end the sequence: it is not advanced by one of these, nor by what would come behind it. Where there are more than
     /// [`MOST_STOPS`], one token at a time is chosen.
     pub stop_ids: &'a [u32],
-    /// Whether the logits are wanted that the token is chosen from. Then one token at a time is chosen.
+    /// Whether the logits are wanted that the token is chosen from, as the model gives them. Then one token at a time is chosen.
     pub logits: bool,
 }
 
@@ -40,6 +40,20 @@ impl Choice<'_> {
     /// Which of the seed's draws the next token is: each place in a sequence has its own.
     fn draw(&self) -> usize {
         (self.prompt.len() + self.added.len()).saturating_sub(1)
+    }
+
+    /// Adds the biases of its tokens to a row of logits.
+    fn add_bias(&self, logits: &mut [f32]) {
+        for (token, bias) in &self.sampling.logit_bias {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+    }
+
+    /// Whether a device can choose several tokens of the sequence at once.
+    pub(crate) fn is_free(&self) -> bool {
+        self.mask.is_none() && !self.logits && self.sampling.logit_bias.is_empty()
     }
 
     /// How often each token was there, as the op counts.
@@ -154,7 +168,10 @@ fn on_host(
         *draw += drawn[*row].tokens.len() as i32;
     }
     let count = rows.len();
-    let given: Vec<f32> = rows.iter().flat_map(|row| row_of(*row)).copied().collect();
+    let mut given: Vec<f32> = rows.iter().flat_map(|row| row_of(*row)).copied().collect();
+    for (choice, logits) in choices().flatten().zip(given.chunks_exact_mut(vocabulary)) {
+        choice.add_bias(logits);
+    }
     let given = Tensor::new(&[count, vocabulary], given);
     let penalises = choices().flatten().any(|choice| choice.sampling.penalises());
     let counts = penalises.then(|| {
@@ -179,6 +196,9 @@ fn on_host(
         slots: None,
         options: SamplingOptions::default(),
         token: None,
+        logprob: None,
+        top_tokens: None,
+        top_logprobs: None,
     };
     let mut outputs = TensorMap::new();
     call.run(device, &mut outputs).map_err(|error| ModelError::Device(error.to_string()))?;

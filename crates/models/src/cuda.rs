@@ -3,6 +3,7 @@
 
 mod ahead;
 mod attend;
+mod bandwidth;
 mod calls;
 mod choose;
 mod decode;
@@ -19,6 +20,7 @@ mod pass;
 mod recent;
 mod run;
 mod save;
+mod score;
 mod share;
 mod stacked;
 mod states;
@@ -26,6 +28,7 @@ mod weights;
 
 use crate::choice::{Choice, Drawn, token};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted, holding_on_gpus};
+use crate::logprobs::TokenLogprobs;
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::saved;
@@ -44,7 +47,7 @@ use run::{Cache, Common, Run};
 use save::Saves;
 use states::StatePool;
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weights::{CudaProjection, Weights};
 
 pub(crate) const ENGINE: EngineKind = EngineKind {
@@ -285,20 +288,19 @@ impl CudaEngine {
         let counts = self.counts(how, slots)?;
         let stream = &self.stream;
         let chosen = || -> Result<Vec<Drawn>, OpError> {
+            // As the model gives them: biases are added in place.
+            let mut given = choose::wanted_logits(how, logits, stream)?;
+            choose::add_biases(how, logits, (&self.device, stream))?;
             let chooser = Chooser::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
             let words = decode::integers(&tokens, stream)?;
             let drawn = |(row, how): (usize, &Option<Choice<'_>>)| {
-                let Some(how) = how else { return Ok(Drawn::default()) };
-                let logits = match how.logits {
-                    true => Some(decode::values(&logits.rows(row, 1)?, stream)?),
-                    false => None,
-                };
-                Ok(Drawn { tokens: vec![token(words[row])], logits })
+                let tokens = how.iter().map(|_| token(words[row])).collect();
+                Drawn { tokens, logits: given[row].take() }
             };
-            how.iter().enumerate().map(drawn).collect()
+            Ok(how.iter().enumerate().map(drawn).collect())
         };
         chosen().map_err(failed)
     }
@@ -342,26 +344,8 @@ impl Engine for CudaEngine {
         &self.device
     }
 
-    /// Of a copy, which reads every byte and writes it.
     fn read_bandwidth(&self) -> f64 {
-        // Far more than the second cache holds.
-        const BYTES: usize = 1 << 30;
-        let measured = || {
-            let (from, to) = (self.stream.allocate(BYTES)?, self.stream.allocate(BYTES)?);
-            let once = || {
-                self.stream.synchronize()?;
-                let start = Instant::now();
-                for _ in 0..4 {
-                    self.stream.copy(&from, &to, BYTES)?;
-                }
-                self.stream.synchronize()?;
-                Ok(start.elapsed().as_secs_f64() / 4.0)
-            };
-            let fastest = (0..5).map(|_| once()).collect::<Result<Vec<_>, _>>()?;
-            Ok(fastest.into_iter().fold(f64::MAX, f64::min))
-        };
-        let seconds: Result<f64, device::cuda::CudaError> = measured();
-        seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
+        self.copy_bandwidth().unwrap_or(f64::NAN)
     }
 
     /// Plans the step, as it is without penalties, or records what is planned.
@@ -391,11 +375,20 @@ impl Engine for CudaEngine {
         }
         if count != 1 {
             let what =
-                "tokens that are chosen at once are of all, and want neither masks nor logits";
+                "tokens that are chosen at once are of all, without masks, biases and logits";
             return Err(ModelError::fault(what));
         }
         let logits = self.logits(batch, Wanted::Last)?;
         self.choose_from(&logits, how, &batch.sequences)
+    }
+
+    fn score(
+        &mut self,
+        batch: &Batch,
+        tokens: &[u32],
+        count: usize,
+    ) -> Result<Vec<TokenLogprobs>, ModelError> {
+        self.score_tokens(batch, tokens, count)
     }
 
     fn begin_choosing(

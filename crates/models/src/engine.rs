@@ -2,6 +2,7 @@
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::gguf::{self, is_gguf};
+use crate::logprobs::{self, TokenLogprobs};
 use crate::pages::{BLOCK, Pages};
 use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget};
 pub(crate) use architectures::Capacity;
@@ -332,6 +333,20 @@ pub trait Engine: Send {
         count: usize,
     ) -> Result<Vec<Drawn>, ModelError> {
         choose_by_steps(self, batch, how, count)
+    }
+    /// Advances the sequences of a batch, and gives for each of its tokens how likely one of `tokens` is after it, with `count` of the
+    /// likeliest, 20 at most.
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    fn score(
+        &mut self,
+        batch: &Batch,
+        tokens: &[u32],
+        count: usize,
+    ) -> Result<Vec<TokenLogprobs>, ModelError> {
+        let logits = self.step(batch, Wanted::Every)?;
+        logprobs::on_host(self.device(), logits, tokens, count)
     }
     /// Begins to choose one token of each sequence, as [`Engine::choose`] does, and returns before it is chosen; whether the engine can,
     /// which it cannot by default. `more` where [`Engine::choose_more`] is to follow: then the sequences get place for a token more.

@@ -43,6 +43,12 @@ pub enum ModelError {
         /// Bytes that are there.
         there: u64,
     },
+    /// A model without a chat template, as base models are.
+    #[error("{path}: there is no chat template, here or in tokenizer_config.json")]
+    NoTemplate {
+        /// The file that would have it.
+        path: String,
+    },
     /// A conversation that a chat template does not render.
     #[error("{path}: {what}")]
     Template {
@@ -230,6 +236,9 @@ impl ModelError {
             Self::File { hint, .. } | Self::Call { hint, .. } => hint.clone(),
             Self::Hub { hint, .. } | Self::Convert { hint, .. } | Self::Template { hint, .. } => {
                 Some(hint.clone())
+            }
+            Self::NoTemplate { .. } => {
+                Some("a base model has none: use -p in place of --chat".to_owned())
             }
             Self::Disk { .. } => {
                 Some("free some space, or name a folder on another disk".to_owned())

@@ -17,6 +17,7 @@ mod generate;
 mod gguf;
 mod hub;
 mod integers;
+mod logprobs;
 mod looked_up;
 mod mxfp4;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
 pub use gguf::is_gguf;
 pub use hub::{Download, HubFile, HubHash, NO_NETWORK, download, locate};
+pub use logprobs::TokenLogprobs;
 pub use pages::Pages;
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};

@@ -5,6 +5,8 @@ use crate::ModelError;
 /// How the next token is chosen. Steps are taken in the order of the fields, as transformers and vLLM take them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
+    /// Added to the logits of these tokens, each at most once.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Logits of tokens that were there already, in the prompt or since, are divided by this where positive and
     /// multiplied where negative; 1 for none.
     pub repetition_penalty: f64,
@@ -28,6 +30,7 @@ impl Default for Sampling {
     /// The largest logit.
     fn default() -> Self {
         Self {
+            logit_bias: Vec::new(),
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
@@ -49,6 +52,12 @@ impl Sampling {
         let refuse = |name: &str, value: f64, wanted: &str, hint: &str| {
             Err(ModelError::call(format!("{name} is {value}, wanted {wanted}"), hint))
         };
+        let biases = self.logit_bias.iter();
+        if let Some((token, bias)) = biases.clone().find(|(_, x)| !(-100.0..=100.0).contains(x)) {
+            let name = format!("the logit bias of token {token}");
+            let hint = "0 changes nothing, -100 practically bans a token, 5 is a usual value";
+            return refuse(&name, f64::from(*bias), "-100 to 100", hint);
+        }
         match self {
             Self { repetition_penalty: x, .. } if !(x.is_finite() && *x > 0.0) => refuse(
                 "the repetition penalty",
@@ -111,6 +120,14 @@ mod tests {
         assert!(plain().check().is_ok());
         for (sampling, words) in [
             (Sampling { top_p: 0.0, ..plain() }, "top-p is 0, wanted a number above 0, at most 1"),
+            (
+                Sampling { logit_bias: vec![(3, 1.0), (7, 100.5)], ..plain() },
+                "the logit bias of token 7 is 100.5, wanted -100 to 100",
+            ),
+            (
+                Sampling { logit_bias: vec![(3, f32::NAN)], ..plain() },
+                "the logit bias of token 3 is NaN, wanted -100 to 100",
+            ),
             (Sampling { top_k: Some(0), ..plain() }, "top-k is 0, wanted 1 or more"),
             (Sampling { min_p: 1.5, ..plain() }, "min-p is 1.5, wanted 0 to 1"),
             (

@@ -19,6 +19,7 @@ mod pace;
 mod prefixes;
 mod read;
 mod request;
+mod score;
 mod swap;
 mod turns;
 mod under_way;
@@ -35,8 +36,8 @@ use swap::Swap;
 use under_way::UnderWay;
 
 use crate::pages::BLOCK;
-use crate::{Batch, Engine, ModelError, Pages};
-use std::collections::VecDeque;
+use crate::{Batch, Engine, ModelError, Pages, TokenLogprobs};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
@@ -95,7 +96,8 @@ pub struct Scheduler<'e> {
     waiting: VecDeque<Live>,
     /// Requests with one, oldest first.
     running: Vec<Live>,
-    free_slots: Vec<usize>,
+    /// Requests get the lowest and snapshots the highest: a pass takes a launch for each run of neighbouring slots.
+    free_slots: BTreeSet<usize>,
     /// Most requests that run.
     slots: usize,
     /// Sequences that ended, in slots that are not free.
@@ -108,6 +110,8 @@ pub struct Scheduler<'e> {
     due: Vec<Event>,
     /// Logits that tokens of the last step were chosen from, where they were wanted.
     logits: Vec<Vec<f32>>,
+    /// Log-probabilities of prompts that were not taken yet.
+    scored: BTreeMap<RequestId, Vec<TokenLogprobs>>,
     /// Tokens that the engine was advanced by in the last step.
     stepped: usize,
     /// How long steps took.
@@ -126,9 +130,8 @@ impl<'e> Scheduler<'e> {
     /// A scheduler without requests, for the slots of an engine that are free.
     pub fn new(engine: &'e mut dyn Engine, budget: StepBudget) -> Self {
         let pages = engine.pages();
-        // The lowest is taken first.
-        let slots = (0..pages.sequences()).rev();
-        let free_slots: Vec<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
+        let slots = 0..pages.sequences();
+        let free_slots: BTreeSet<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
         Self {
             budget,
             blocks: pages.free_blocks(),
@@ -142,6 +145,7 @@ impl<'e> Scheduler<'e> {
             swap: Swap::default(),
             due: Vec::new(),
             logits: Vec::new(),
+            scored: BTreeMap::new(),
             stepped: 0,
             pace: Pace::default(),
             under_way: UnderWay::default(),
@@ -177,10 +181,12 @@ impl<'e> Scheduler<'e> {
     /// [`ModelError::Call`] when it is empty, its settings mean nothing, a token is none of the model's, or it is longer than the
     /// model's context or than all pages.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, ModelError> {
-        self.submit_guided(request, None)
+        self.submit_guided(request, None, None)
     }
 
-    /// The same for a sequence that has to keep to something. It ends as by a stop id once nothing may follow.
+    /// The same for a sequence that has to keep to something: it ends as by a stop id once nothing may follow. With `scores` the tokens of
+    /// its prompt get log-probabilities, with so many of the likeliest each: it then reads its whole prompt and leaves nothing, and may
+    /// have no answer at all.
     ///
     /// # Errors
     /// As [`Scheduler::submit`].
@@ -188,11 +194,15 @@ impl<'e> Scheduler<'e> {
         &mut self,
         request: Request,
         guide: Option<Box<dyn Guide>>,
+        scores: Option<usize>,
     ) -> Result<RequestId, ModelError> {
         self.check(&request)?;
         let id = RequestId(self.submitted);
         self.submitted += 1;
-        if request.limit == 0 {
+        if let Some(likeliest) = scores {
+            let request = Request { anew: true, ..request };
+            self.submit_scored(Live::new(id, request).guided(guide), likeliest);
+        } else if request.limit == 0 {
             self.due.push(Event::Finished { request: id, ended: Ended::Limit });
         } else {
             let mut live = Live::new(id, request).guided(guide);
@@ -208,7 +218,9 @@ impl<'e> Scheduler<'e> {
         request.check()?;
         let architecture = self.engine.architecture();
         let vocabulary = architecture.vocabulary;
-        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+        let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
+        let mut tokens = request.prompt.iter().chain(biased);
+        if let Some(token) = tokens.find(|token| **token as usize >= vocabulary) {
             let what = format!("token {token} is beyond the model's vocabulary of {vocabulary}");
             let hint = "token ids come from the model's own tokenizer, and count from 0";
             return Err(ModelError::call(what, hint));
@@ -237,6 +249,7 @@ impl<'e> Scheduler<'e> {
     pub fn cancel(&mut self, request: RequestId) -> bool {
         let due = self.due.len();
         self.due.retain(|event| event.request() != request);
+        self.scored.remove(&request);
         let was_due = self.due.len() < due;
         if let Some(at) = self.waiting.iter().position(|live| live.id == request) {
             self.waiting.remove(at);
@@ -322,6 +335,7 @@ impl<'e> Scheduler<'e> {
         }
         self.make_room(events);
         self.admit(events)?;
+        self.score(events)?;
         self.advance_all(events)?;
         self.arrive()
     }

@@ -13,6 +13,8 @@ pub struct Sequence {
     pub request: Request,
     /// Whether each token comes with its log probability, and with so many of the likeliest.
     pub logprobs: Option<usize>,
+    /// Whether the tokens of its prompt have these too.
+    pub score_prompt: bool,
     /// What it has to keep to.
     pub guide: Option<Bound>,
     /// Which tokens it may have besides.
@@ -28,6 +30,13 @@ pub enum Update {
         index: usize,
         /// Tokens of its prompt that a kept state had read.
         cached: usize,
+    },
+    /// The tokens of its prompt have their log-probabilities, before any token is chosen.
+    Prompt {
+        /// The sequence.
+        index: usize,
+        /// Of each token but the first.
+        logprobs: Vec<TokenLogprobs>,
     },
     /// A token was chosen.
     Token {

@@ -58,7 +58,9 @@ impl Limits {
                 return refuse("the prompt has no tokens".to_owned());
             }
             request.sampling.check().or_else(|error| refuse(error.to_string()))?;
-            if let Some(token) = request.prompt.iter().find(|id| **id as usize >= self.vocabulary) {
+            let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
+            let mut tokens = request.prompt.iter().chain(biased);
+            if let Some(token) = tokens.find(|id| **id as usize >= self.vocabulary) {
                 let vocabulary = self.vocabulary;
                 return refuse(format!(
                     "token {token} is beyond the model's vocabulary of {vocabulary}"

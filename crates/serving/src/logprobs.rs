@@ -1,13 +1,6 @@
-//! Log probabilities of a model's own distribution: before temperature, penalties and cuts, as vLLM gives them.
+//! Log probabilities of a model's own distribution: before biases, penalties, temperature and cuts, as vLLM gives them.
 
-/// How likely a token was, and which ones were the likeliest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenLogprobs {
-    /// The natural logarithm of the chosen token's probability.
-    pub chosen: f32,
-    /// The likeliest tokens with theirs, likeliest first; of equal ones the lower token first.
-    pub likeliest: Vec<(u32, f32)>,
-}
+use models::TokenLogprobs;
 
 /// Reads them from logits `[vocabulary]`.
 pub(crate) fn of(logits: &[f32], chosen: u32, count: usize) -> TokenLogprobs {

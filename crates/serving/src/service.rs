@@ -137,7 +137,7 @@ impl Service {
             return Err(Refusal::Full { after: self.shared.metrics.until_a_place() });
         };
         // Room for all that may come: the engine never waits for a slow reader, and what is kept is bounded by what was asked.
-        let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 3).sum();
+        let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 4).sum();
         let (updates, receiver) = mpsc::channel(most.min(Semaphore::MAX_PERMITS));
         let arrived = Instant::now();
         let mut enough = Vec::with_capacity(sequences.len());

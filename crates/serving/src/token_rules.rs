@@ -9,14 +9,12 @@ pub struct TokenRules {
     pub min_tokens: usize,
     /// The only tokens that may come; empty for all.
     pub allowed: Vec<u32>,
-    /// Tokens that may not come.
-    pub banned: Vec<u32>,
 }
 
 impl TokenRules {
     /// Whether every token may come at any time.
     fn is_free(&self) -> bool {
-        self.min_tokens == 0 && self.allowed.is_empty() && self.banned.is_empty()
+        self.min_tokens == 0 && self.allowed.is_empty()
     }
 
     /// A guide that keeps a sequence to these rules and to another guide. Where nothing else may come, the other guide wins.
@@ -61,8 +59,7 @@ impl Guide for RulesGuide {
             mask.iter_mut().zip(only).for_each(|(word, only)| *word &= only);
         }
         let early = self.taken < self.rules.min_tokens;
-        let stops = self.stop_ids.iter().filter(|_| early);
-        for token in self.rules.banned.iter().chain(stops) {
+        for token in self.stop_ids.iter().filter(|_| early) {
             if let Some(word) = mask.get_mut(*token as usize / 32) {
                 *word &= !(1 << (token % 32));
             }
@@ -115,15 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_allowed_and_banned() {
-        let rules = TokenRules { allowed: vec![3, 33, 1000], banned: vec![33], min_tokens: 0 };
-        assert_eq!(tokens(&mut *rules.guide(&[], None).unwrap()), [3]);
+    fn only_allowed_tokens_may_come() {
+        let rules = TokenRules { allowed: vec![3, 33, 1000], min_tokens: 1 };
+        assert_eq!(tokens(&mut *rules.guide(&[33], None).unwrap()), [3]);
         assert!(TokenRules::default().guide(&[1], None).is_none());
     }
 
     #[test]
     fn a_grammar_wins_where_nothing_else_may_come() {
-        let rules = TokenRules { banned: vec![5], ..TokenRules::default() };
+        let rules = TokenRules { allowed: vec![6], ..TokenRules::default() };
         let mut guide = rules.guide(&[], Some(Box::new(Only(5)))).unwrap();
         assert_eq!(tokens(&mut *guide), [5]);
         assert!(guide.take(5));

@@ -143,7 +143,8 @@ impl Worker<'_> {
                 None => LogitsOf::None,
             };
             let request = Request { logits, ..job.sequence.request.clone() };
-            match self.scheduler.submit_guided(request, guide) {
+            let scores = job.sequence.score_prompt.then(|| job.sequence.logprobs.unwrap_or(0));
+            match self.scheduler.submit_guided(request, guide, scores) {
                 Ok(id) => {
                     let times = Times::new(job.arrived, job.sequence.request.prompt.len());
                     self.open.insert(id, Open { job, times, failed, looked_at: false });
@@ -217,6 +218,7 @@ impl Worker<'_> {
                 Event::Begun { reused, from_host, lost, .. } => {
                     self.begun(id, *reused, *from_host, *lost);
                 }
+                Event::Scored { .. } => self.scored(id),
                 Event::Token { token, logits, .. } => {
                     let first_of_step = together != Some(id);
                     together = Some(id);
@@ -246,6 +248,14 @@ impl Worker<'_> {
         if open.times.found(&self.shared.metrics, cached, from_host, lost) {
             open.looked_at = cached > 0 && self.looks.due();
             self.post.add(&open.job, Update::Begun { index: open.job.index, cached });
+        }
+    }
+
+    /// Hands out the log-probabilities of a prompt.
+    fn scored(&mut self, id: RequestId) {
+        let scores = self.scheduler.take_scores(id);
+        if let Some((open, logprobs)) = self.open.get(&id).zip(scores) {
+            self.post.add(&open.job, Update::Prompt { index: open.job.index, logprobs });
         }
     }
 

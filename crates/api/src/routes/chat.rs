@@ -72,5 +72,16 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
         false => plan,
     };
     let prompts = vec![prompt];
-    Ok(Work { field, prompts, asked, limits, logprobs, shared, turn: true, parser, guide })
+    Ok(Work {
+        field,
+        prompts,
+        asked,
+        limits,
+        logprobs,
+        score: None,
+        shared,
+        turn: true,
+        parser,
+        guide,
+    })
 }

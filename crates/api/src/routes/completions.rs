@@ -1,7 +1,7 @@
 //! `POST /v1/completions`.
 
 use super::{Answer, Generation, Route, Verb, generated};
-use crate::answers::Work;
+use crate::answers::{ScorePrompts, Work};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -27,16 +27,13 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let mut fields = fields.screen(COMPLETIONS)?;
     app.check_model(fields.text("model")?)?;
     let asked = Asked::read(&mut fields, app)?;
-    let limit = fields.count("max_tokens", 1..=i64::MAX)?.unwrap_or(TOKENS);
     let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
     let logprobs = fields.count("logprobs", 0..=most)?;
     let special = fields.flag("add_special_tokens")?.unwrap_or(false);
     let echo = fields.flag("echo")?.unwrap_or(false);
-    if echo && logprobs.is_some() {
-        let message =
-            "`echo` is true with `logprobs`: the server gives log probabilities of answers only";
-        return Err(ApiError::field("echo", message).with_code("unsupported_value"));
-    }
+    // With `echo` the answer may be the prompt alone.
+    let limit = fields.count("max_tokens", i64::from(!echo)..=i64::MAX)?.unwrap_or(TOKENS);
+    let score = (echo && logprobs.is_some()).then_some(ScorePrompts { hides_special: special });
     let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
     let prompts = prompts(app, &prompt, special, &fields)?;
     let echoed = if echo { echoed(app, &prompt, &prompts)? } else { Vec::new() };
@@ -51,6 +48,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
         asked,
         limits,
         logprobs,
+        score,
         shared: 0,
         turn: false,
         parser: None,

@@ -414,6 +414,7 @@ impl From<&Choice> for models::Sampling {
             top_p: choice.top_p,
             min_p: choice.min_p,
             seed: choice.seed,
+            ..Self::default()
         }
     }
 }

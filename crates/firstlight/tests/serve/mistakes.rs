@@ -23,7 +23,19 @@ fn what_cannot_be_is_refused_by_name() {
     };
     for (path, body, param, words) in [
         (TEXT, with("top_kk", json!(1)), "top_kk", "the server does not know the field `top_kk`"),
-        (TEXT, with("logit_bias", json!({ "5": 1 })), "logit_bias.5", "is 1, wanted -100"),
+        (
+            TEXT,
+            with("logit_bias", json!({ "5": 101 })),
+            "logit_bias.5",
+            "is 101, wanted a number from",
+        ),
+        (TEXT, with("logit_bias", json!({ "5": "a" })), "logit_bias.5", "wanted a number"),
+        (
+            TEXT,
+            with("logit_bias", json!({ "5": 1, "512": 1 })),
+            "logit_bias.512",
+            "wanted a token id below 512",
+        ),
         (TEXT, with("logit_bias", json!({ "x": 100 })), "logit_bias.x", "wanted a token id"),
         (TEXT, with("suffix", json!("end")), "suffix", "fills no gaps"),
         (

@@ -46,6 +46,12 @@ pub struct SamplingCall<'a> {
     pub options: SamplingOptions,
     /// Where the tokens go on a GPU.
     pub token: Option<&'a Tensor>,
+    /// Where their log-probabilities go on a GPU, with `top_logprobs`.
+    pub logprob: Option<&'a Tensor>,
+    /// Where the likeliest tokens go on a GPU, likewise.
+    pub top_tokens: Option<&'a Tensor>,
+    /// Where the log-probabilities of these go on a GPU, likewise.
+    pub top_logprobs: Option<&'a Tensor>,
 }
 
 impl Typed for SamplingCall<'_> {
@@ -61,6 +67,11 @@ impl Typed for SamplingCall<'_> {
             "mask": self.mask,
             "counts": self.counts,
             "slots": self.slots,
-        } -> { "token": self.token })
+        } -> {
+            "token": self.token,
+            "logprob": self.logprob,
+            "top_tokens": self.top_tokens,
+            "top_logprobs": self.top_logprobs,
+        })
     }
 }

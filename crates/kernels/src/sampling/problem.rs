@@ -12,7 +12,7 @@ pub const IN_PROMPT: i32 = i32::MIN;
 /// The token of a row from which none can be chosen: a logit is NaN or plus infinity, or none is allowed.
 pub const NONE: i32 = -1;
 /// Most tokens of a row whose log-probabilities are given.
-pub(super) const MOST_TOP: usize = 20;
+pub const MOST_TOP: usize = 20;
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {

@@ -158,6 +158,9 @@ fn a_logit_that_is_no_number_ends_its_row_alone() {
         slots: None,
         options: SamplingOptions::default(),
         token: None,
+        logprob: None,
+        top_tokens: None,
+        top_logprobs: None,
     };
     let mut outputs = TensorMap::new();
     call.run(&scan_support::cpu(), &mut outputs).unwrap();

@@ -61,9 +61,7 @@ impl CudaEngine {
     /// Whether the recorded step chooses all of these tokens. Of a prompt's piece that is one token long, and not its last, nothing is
     /// chosen: the recorded step would.
     pub(super) fn by_itself(&self, batch: &Batch, how: &[Option<Choice<'_>>]) -> bool {
-        let by_itself = |choice: &Option<Choice<'_>>| {
-            choice.as_ref().is_some_and(|choice| choice.mask.is_none() && !choice.logits)
-        };
+        let by_itself = |choice: &Option<Choice<'_>>| choice.as_ref().is_some_and(Choice::is_free);
         batch.tokens.len() == batch.sequences.len() && how.iter().all(by_itself)
     }
 

@@ -1,10 +1,12 @@
 //! Choosing tokens on the GPU: what the op `sampling` is given there, and how often each token was there.
 
+use super::decode::values;
 use super::pass::{Packed, device_error};
 use crate::choice::{Choice, Lists, MOST_STOPS, mask_words, masks};
+use device::Device;
 use device::cuda::{Buffer, Stream};
 use kernels::sampling::{CONTROLS, SamplingCall, SamplingOptions};
-use kernels::{DType, OpError, Tensor};
+use kernels::{DType, OpError, Tensor, decoder};
 
 /// Lists that a row has numbers of, where the op reads them.
 #[derive(Debug)]
@@ -98,8 +100,51 @@ impl Chooser {
             slots: counts.map(|_| &self.slots),
             options: SamplingOptions::default(),
             token: Some(token),
+            logprob: None,
+            top_tokens: None,
+            top_logprobs: None,
         }
     }
+}
+
+/// The rows of logits that choices want, on the host.
+pub(super) fn wanted_logits(
+    how: &[Option<Choice<'_>>],
+    logits: &Tensor,
+    stream: &Stream,
+) -> Result<Vec<Option<Vec<f32>>>, OpError> {
+    let wanted = |(row, how): (usize, &Option<Choice<'_>>)| {
+        let wants = how.as_ref().is_some_and(|how| how.logits);
+        wants.then(|| values(&logits.rows(row, 1)?, stream)).transpose()
+    };
+    how.iter().enumerate().map(wanted).collect()
+}
+
+/// Adds the biases of choices to the logits `[rows, vocabulary]`.
+pub(super) fn add_biases(
+    how: &[Option<Choice<'_>>],
+    logits: &Tensor,
+    (device, stream): (&Device, &Stream),
+) -> Result<(), OpError> {
+    let vocabulary = logits.shape()[1];
+    let of_row = |(row, how): (usize, &Option<Choice<'_>>)| {
+        let biases = how.map_or(&[][..], |how| &how.sampling.logit_bias[..]);
+        let known = biases.iter().filter(|(token, _)| (*token as usize) < vocabulary);
+        let place =
+            |(token, bias): &(u32, f32)| ((row * vocabulary + *token as usize) as i32, *bias);
+        known.map(place).collect::<Vec<_>>()
+    };
+    let biases: Vec<(i32, f32)> = how.iter().enumerate().flat_map(of_row).collect();
+    if biases.is_empty() {
+        return Ok(());
+    }
+    let mut packed = Packed::default();
+    packed.push(biases.iter().map(|(place, _)| *place));
+    packed.push(biases.iter().map(|(_, bias)| bias.to_bits().cast_signed()));
+    let whole = stream.upload_transient(packed.whole().bytes()).map_err(device_error)?;
+    let [places, values] = [packed.list(&whole, 0)?, packed.list(&whole, 1)?];
+    let buffers = [logits.on()?, &places, &values];
+    decoder::bias(device, buffers, biases.len())?.enqueue(stream)
 }
 
 /// How often each token was there, of the sequences whose choices ask it.

@@ -4,7 +4,7 @@ use super::order::{Granted, Order, Wish};
 use super::{Opening, Ranks};
 use crate::engine::{Batch, Engine, Wanted};
 use crate::pages::Pages;
-use crate::{Architecture, Choice, Drawn, ModelError, Saved};
+use crate::{Architecture, Choice, Drawn, ModelError, Saved, TokenLogprobs};
 use device::Device;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +83,16 @@ impl Engine for Led {
     ) -> Result<Vec<Drawn>, ModelError> {
         self.ranks.order(&Order::Choose { batch: batch.clone(), how: wishes(how), count })?;
         self.engine.choose(batch, how, count)
+    }
+
+    fn score(
+        &mut self,
+        batch: &Batch,
+        tokens: &[u32],
+        count: usize,
+    ) -> Result<Vec<TokenLogprobs>, ModelError> {
+        self.ranks.order(&Order::Score { batch: batch.clone(), tokens: tokens.to_vec(), count })?;
+        self.engine.score(batch, tokens, count)
     }
 
     fn begin_choosing(
@@ -233,6 +243,9 @@ pub fn follow<E: From<ModelError>>(
             (Order::Step { batch, wanted }, Some(engine)) => engine.step(&batch, wanted).map(drop),
             (Order::Choose { batch, how, count }, Some(engine)) => {
                 granted(how, |how| engine.choose(&batch, how, count)).map(drop)
+            }
+            (Order::Score { batch, tokens, count }, Some(engine)) => {
+                engine.score(&batch, &tokens, count).map(drop)
             }
             (Order::BeginChoosing { batch, how, more }, Some(engine)) => {
                 granted(how, |how| engine.begin_choosing(&batch, how, more)).map(drop)

@@ -21,6 +21,11 @@ pub(super) enum Order {
         how: Vec<Option<Wish>>,
         count: usize,
     },
+    Score {
+        batch: Batch,
+        tokens: Vec<u32>,
+        count: usize,
+    },
     BeginChoosing {
         batch: Batch,
         how: Vec<Option<Wish>>,
@@ -170,6 +175,8 @@ impl Opening {
 pub(super) struct Wish {
     /// The rules' numbers as bits: a number in words may lose its last one.
     numbers: [u64; 6],
+    /// Tokens with the bits of their biases.
+    logit_bias: Vec<(u32, u32)>,
     top_k: Option<usize>,
     seed: u64,
     /// Tokens where some rule counts them, else how many there are.
@@ -214,6 +221,7 @@ impl Wish {
         let counted = of.penalises();
         Self {
             numbers: numbers.map(f64::to_bits),
+            logit_bias: of.logit_bias.iter().map(|(id, bias)| (*id, bias.to_bits())).collect(),
             top_k,
             seed,
             prompt: Tokens::of(choice.prompt, counted),
@@ -227,7 +235,9 @@ impl Wish {
     pub(super) fn granted(self) -> Granted {
         let [repetition_penalty, frequency_penalty, presence_penalty, temperature, top_p, min_p] =
             self.numbers.map(f64::from_bits);
+        let biases = self.logit_bias.into_iter();
         let sampling = Sampling {
+            logit_bias: biases.map(|(token, bias)| (token, f32::from_bits(bias))).collect(),
             repetition_penalty,
             frequency_penalty,
             presence_penalty,
@@ -263,5 +273,28 @@ impl Granted {
             stop_ids: &self.stop_ids,
             logits: self.logits,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_arrives_as_it_was_sent() {
+        let sampling = Sampling {
+            logit_bias: vec![(7, -0.1), (300, 100.0)],
+            repetition_penalty: 1.1,
+            temperature: 0.7,
+            top_k: Some(5),
+            seed: u64::MAX,
+            ..Sampling::default()
+        };
+        let choice = Choice { prompt: &[1, 2], added: &[3], ..Choice::by(&sampling) };
+        let sent = serde_json::to_vec(&Wish::of(&choice)).unwrap();
+        let granted = serde_json::from_slice::<Wish>(&sent).unwrap().granted();
+        let arrived = granted.choice();
+        assert_eq!(arrived.sampling, &sampling);
+        assert_eq!((arrived.prompt, arrived.added), (choice.prompt, choice.added));
     }
 }

@@ -45,7 +45,7 @@ impl Scheduler<'_> {
             let start = self.start(first);
             let place = match start {
                 Start::Kept(at) => self.kept.get(at).map(|kept| kept.slot),
-                _ => self.free_slots.last().copied(),
+                _ => self.free_slots.first().copied(),
             };
             let Some(slot) = place else {
                 if self.give_way(None) {
@@ -89,7 +89,7 @@ impl Scheduler<'_> {
             let Some(mut live) = self.waiting.pop_front() else { break };
             match start {
                 Start::Kept(at) => drop(self.kept.take(at)),
-                _ => drop(self.free_slots.pop()),
+                _ => drop(self.free_slots.pop_first()),
             }
             live.slot = slot;
             let start = self.brought(&mut live, start);
@@ -164,7 +164,7 @@ impl Scheduler<'_> {
         {
             self.evict(least);
         }
-        let Some(slot) = self.free_slots.pop() else { return Ok(()) };
+        let Some(slot) = self.free_slots.pop_last() else { return Ok(()) };
         let live = &self.running[at];
         self.prefixes.add(end, slot, live);
         self.engine.fork(live.slot, slot, true)
@@ -229,7 +229,7 @@ impl Scheduler<'_> {
     /// Gives back a slot, and the pages of its sequence.
     pub(super) fn free(&mut self, slot: usize) {
         self.engine.reset(slot);
-        self.free_slots.push(slot);
+        self.free_slots.insert(slot);
     }
 
     /// Blocks that are wanted for so many more tokens of each request that runs.

@@ -14,6 +14,11 @@ pub enum Event {
         /// Tokens beyond these that another prompt began with too, whose state is gone or was never kept.
         lost: usize,
     },
+    /// All tokens of its prompt have their log-probabilities, which [`super::Scheduler::take_scores`] gives.
+    Scored {
+        /// The request.
+        request: RequestId,
+    },
     /// A token was chosen for it.
     Token {
         /// The request.
@@ -44,6 +49,7 @@ impl Event {
     pub fn request(&self) -> RequestId {
         match self {
             Self::Begun { request, .. }
+            | Self::Scored { request }
             | Self::Token { request, .. }
             | Self::Finished { request, .. }
             | Self::Preempted { request, .. } => *request,

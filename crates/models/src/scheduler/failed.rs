@@ -34,7 +34,7 @@ impl Scheduler<'_> {
     pub(super) fn admit_alone(&mut self, alone: RequestId) {
         // It waits no longer while its prompt is read.
         let Some(at) = self.waiting.iter().position(|live| live.id == alone) else { return };
-        let Some(slot) = self.free_slots.pop() else { return };
+        let Some(slot) = self.free_slots.pop_first() else { return };
         if let Some(mut live) = self.waiting.remove(at) {
             live.slot = slot;
             if live.saved.is_some() && !self.restore_request(&mut live) {

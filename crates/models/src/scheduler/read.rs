@@ -6,6 +6,31 @@ use crate::{Batch, ModelError};
 use std::time::Instant;
 
 impl Scheduler<'_> {
+    /// Tokens that a request can read, by its place among those that run, where others take so many blocks: snapshots and younger requests
+    /// are evicted until it is at least one, or none.
+    pub(super) fn room_for(&mut self, at: usize, taken: usize, events: &mut Vec<Event>) -> usize {
+        loop {
+            let Some(live) = self.running.get(at) else { return 0 };
+            let pages = self.engine.pages();
+            let held = pages.len(live.slot);
+            let free = pages.free_blocks().saturating_sub(taken);
+            let room = held.next_multiple_of(BLOCK) - held + free * BLOCK;
+            if room > 0 {
+                return room;
+            }
+            if self.give_way(None) {
+                continue;
+            }
+            // Without a younger one, it waits until an older one ends.
+            if self.running.len() <= at + 1 {
+                return 0;
+            }
+            if let Some(youngest) = self.running.pop() {
+                self.preempt(youngest, events);
+            }
+        }
+    }
+
     /// So many tokens of prompts, oldest first, and one of each sequence that decodes.
     pub(super) fn read(&mut self, room: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
         let (mut left, mut reads) = (room, Vec::new());
@@ -17,25 +42,9 @@ impl Scheduler<'_> {
                 at += 1;
                 continue;
             }
+            let room = self.room_for(at, taken, events);
+            let Some(live) = self.running.get(at).filter(|_| room > 0) else { break };
             let pages = self.engine.pages();
-            let held = pages.len(live.slot);
-            let free = pages.free_blocks().saturating_sub(taken);
-            let room = held.next_multiple_of(BLOCK) - held + free * BLOCK;
-            if room == 0 {
-                if self.give_way(None) {
-                    continue;
-                }
-                // Somebody older has to end first, or somebody younger gives way.
-                match self.running.pop() {
-                    Some(youngest) if self.running.len() > at => self.preempt(youngest, events),
-                    Some(this) => {
-                        self.running.push(this);
-                        break;
-                    }
-                    None => break,
-                }
-                continue;
-            }
             let count = live.readable().min(left).min(room);
             taken += pages.lacking(live.slot, count);
             reads.push((at, count));

@@ -1,7 +1,7 @@
 use super::Guide;
 use crate::choice::{MOST_STOPS, mask_words};
 use crate::pages::BLOCK;
-use crate::{Choice, ModelError, Sampling, Saved};
+use crate::{Choice, ModelError, Sampling, Saved, TokenLogprobs};
 
 /// One sequence to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,13 @@ impl Request {
     }
 }
 
+/// Log-probabilities of the tokens of a prompt, from the second one on.
+pub(super) struct Scores {
+    /// How many of the likeliest come with each.
+    pub(super) likeliest: usize,
+    pub(super) known: Vec<TokenLogprobs>,
+}
+
 /// A request of a scheduler, by the order in which they came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
@@ -85,6 +92,8 @@ pub(super) struct Live {
     pub(super) id: RequestId,
     request: Request,
     guide: Option<Box<dyn Guide>>,
+    /// The log-probabilities of its prompt, where they are wanted and not given yet.
+    pub(super) scores: Option<Scores>,
     /// What may come next, where there is a guide.
     mask: Vec<u32>,
     /// What was added to the prompt.
@@ -115,6 +124,7 @@ impl Live {
             id,
             request,
             guide: None,
+            scores: None,
             mask: Vec::new(),
             added: Vec::new(),
             read: 0,
@@ -152,7 +162,22 @@ impl Live {
 
     /// Whether its next step is many tokens of its prompt.
     pub(super) fn reads(&self) -> bool {
-        self.unread() > 1 && !self.arriving
+        self.unread() > 1 && !self.arriving && self.scores.is_none()
+    }
+
+    /// Whether its next step is tokens of its prompt of which the ones after them get log-probabilities.
+    pub(super) fn is_scored(&self) -> bool {
+        self.unread() > 1 && !self.arriving && self.scores.is_some()
+    }
+
+    /// Whether all that is wanted of it are the log-probabilities of its prompt.
+    pub(super) fn has_no_answer(&self) -> bool {
+        self.request.limit == 0
+    }
+
+    /// The tokens after the next `count` to read.
+    pub(super) fn targets(&self, count: usize) -> impl Iterator<Item = u32> {
+        self.all().skip(self.read + 1).take(count)
     }
 
     /// Tokens that the engine has read of it.
@@ -224,6 +249,7 @@ impl Live {
         (self.new, self.arriving) = (false, false);
         if self.saved.is_none() {
             (self.read, self.reused) = (0, 0);
+            self.scores.iter_mut().for_each(|scores| scores.known.clear());
             self.marks.clear();
         }
     }
@@ -265,6 +291,7 @@ impl Live {
         };
         let several = self.added.len() > 1
             && self.guide.is_none()
+            && self.request.sampling.logit_bias.is_empty()
             && self.request.stop_ids.len() <= MOST_STOPS;
         if several { (left - alone).max(1) } else { 1 }
     }

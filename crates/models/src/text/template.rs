@@ -93,7 +93,7 @@ impl ChatTemplate {
     /// tokenizer_config.json, or a GGUF file's.
     ///
     /// # Errors
-    /// [`ModelError::File`] when there is none.
+    /// [`ModelError::NoTemplate`] when there is none.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let Sources { path, templates, tokens } = Sources::read(folder)?;
         let sources = templates.iter().map(|(_, source)| source.clone()).collect();
@@ -192,9 +192,7 @@ impl Sources {
             };
         }
         if found.is_empty() {
-            let what = "there is no chat template, here or in tokenizer_config.json";
-            let hint = "a base model has none: use -p in place of --chat";
-            return Err(ModelError::file(&jinja, what).hinted(hint));
+            return Err(ModelError::NoTemplate { path: jinja.display().to_string() });
         }
         Ok(Self { path, templates: found, tokens })
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
+mod bias;
 mod bitsandbytes;
 mod eager;
 mod generation;
@@ -14,6 +15,7 @@ mod prefixes;
 mod ranks;
 mod repack;
 mod scheduler;
+mod scores;
 mod sequences;
 mod size;
 mod storage;

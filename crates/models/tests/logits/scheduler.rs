@@ -166,6 +166,7 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
                     counts.reused += usize::from(reused > 0);
                     counts.from_host += usize::from(from_host);
                 }
+                Event::Scored { .. } => unreachable!("no prompt is scored"),
                 Event::Preempted { saved, .. } => {
                     counts.saved += usize::from(saved);
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
@@ -306,7 +307,7 @@ fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Ans
             match event {
                 Event::Token { token, .. } => answered.tokens.push(token),
                 Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Begun { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Scored { .. } | Event::Preempted { .. } => {}
             }
         }
     }
@@ -423,7 +424,7 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
                     assert_eq!(Some(&talker.got), want.as_ref());
                     talker.said.extend(&talker.got);
                 }
-                Event::Begun { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Scored { .. } | Event::Preempted { .. } => {}
             }
         }
     }

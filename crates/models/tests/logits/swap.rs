@@ -127,6 +127,7 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: &[Request]) -> (Vec<Answer>,
                     answer.tokens.push(token);
                     answer.logits.extend(scheduler.logits(logits.unwrap()).unwrap());
                 }
+                Event::Scored { .. } => unreachable!("no prompt is scored"),
                 Event::Preempted { saved, .. } => {
                     answer.preempted += 1;
                     answer.saved += usize::from(saved);

@@ -270,6 +270,8 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     step(engine, &Batch::new().with(0, &ids[..1]), Wanted::Last, 1)?;
     step(engine, &Batch::new().with(1, &ids), Wanted::Last, 1)?;
     step(engine, &Batch::new().with(1, &ids[..5]), Wanted::Every, 5)?;
+    assert_eq!(engine.score(&Batch::new().with(3, &ids[..5]), &ids[1..6], 3)?.len(), 5);
+    engine.reset(3);
     let unequal = Batch::new().with(2, &ids[..37]).with(0, &ids[..3]).with(1, &ids[..1]);
     step(engine, &unequal, Wanted::Last, 3)?;
     let single = Batch::new().with(2, &ids[..1]).with(1, &ids[1..2]);
@@ -282,10 +284,13 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let chosen = engine.choose(&single, &[Some(Choice::by(&plain)), None], 1)?;
     assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [1, 0]);
     assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 219, 50]);
+    let biased = Sampling { logit_bias: vec![(1, 2.5), (5, -1.0)], ..plain.clone() };
+    let chosen = engine.choose(&single, &[Some(Choice::by(&biased)), None], 1)?;
+    assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [1, 0]);
     // Where another one ends, which shares no block that is not full.
     let free = engine.pages().free_blocks();
     engine.fork(2, 3, false)?;
-    assert_eq!([engine.len(3), free - engine.pages().free_blocks()], [50, 1]);
+    assert_eq!([engine.len(3), free - engine.pages().free_blocks()], [51, 1]);
     assert!(engine.keep(3));
     engine.reset(3);
     engine.reset(1);

@@ -114,7 +114,8 @@ pub(super) fn prompts(
         Asked::Message { text, or_continue } => {
             let needs_template = arguments.system.is_some() || arguments.tools.is_some();
             match render_templates::by_this_program(folder) {
-                Err(error) if *or_continue && !needs_template && is_missing(&error) => {
+                // A template that cannot be read is another matter.
+                Err(ModelError::NoTemplate { .. }) if *or_continue && !needs_template => {
                     vec![text.clone()]
                 }
                 template => {
@@ -129,11 +130,6 @@ pub(super) fn prompts(
     };
     let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
     Ok(ids?)
-}
-
-/// Whether a model has no chat template, as base models have none; one that cannot be read is another matter.
-fn is_missing(error: &ModelError) -> bool {
-    error.to_string().contains("there is no chat template")
 }
 
 /// The functions that a file describes.

@@ -3,6 +3,7 @@
 use super::Json;
 use super::objects::{dictionary, list, number};
 use minijinja::Value;
+use serde::de::IgnoredAny;
 
 /// How deep values may be nested.
 const DEPTH: usize = 128;
@@ -180,13 +181,11 @@ impl<'a> Reader<'a> {
         let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
-        match serde_json::from_str::<f64>(digits) {
-            Ok(value) => Some(number(digits, value)),
-            // Numbers beyond a float's range are numbers too.
-            Err(error) if error.to_string().starts_with("number out of range") => {
-                Some(number(digits, f64::INFINITY))
-            }
-            Err(_) => self.fail(),
+        // JSON's grammar alone: numbers beyond a float's range are numbers too, infinite as floats.
+        let is_number = serde_json::from_str::<IgnoredAny>(digits).is_ok();
+        match digits.parse() {
+            Ok(value) if is_number => Some(number(digits, value)),
+            _ => self.fail(),
         }
     }
 }
@@ -210,7 +209,7 @@ mod tests {
     fn digits_are_kept_as_written() {
         for text in [
             r#"{"a": 18446744073709551617, "b": -170141183460469231731687303715884105729}"#,
-            r#"{"a": 0.1000000000000000000001, "b": [1.5, 2.0, -0.0], "c": 1e400}"#,
+            r#"{"a": 0.1000000000000000000001, "b": [1.5, 2.0, -0.0], "c": 1e400, "d": -1e999}"#,
             r#"{"a": 9007199254740993, "b": {"c": 123456789012345678901234567890.5}}"#,
         ] {
             assert_eq!(written(text).as_deref(), Some(text));
@@ -233,6 +232,10 @@ mod tests {
             (r#"{"a": [1, {"b": "c"#, r#"{"a": [1, {"b": "c"}]}"#),
             (r#"{"a": 1, b: 2}"#, r#"{"a": 1}"#),
             (r#"{"a": tru"#, "{}"),
+            // Numbers of other languages.
+            (r#"{"a": 01}"#, "{}"),
+            (r#"{"a": 1.}"#, "{}"),
+            (r#"{"a": 1, "b": -}"#, r#"{"a": 1}"#),
             (r#"{"a": 1} and more"#, r#"{"a": 1}"#),
             (r#"{"a": 1}}"#, r#"{"a": 1}"#),
             ("{\"a\": \"two\nlines\"}", r#"{"a": "two\nlines"}"#),

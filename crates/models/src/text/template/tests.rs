@@ -136,10 +136,14 @@ fn arguments_stand_before_special_tokens_and_never_before_messages() {
 fn a_model_without_a_template_says_so() {
     for files in [&[][..], &[("tokenizer_config.json", "{}")]] {
         let folder = folder(files);
-        let error = ChatTemplate::read(folder.path()).unwrap_err().to_string();
+        let error = ChatTemplate::read(folder.path()).unwrap_err();
+        assert!(matches!(error, ModelError::NoTemplate { .. }), "{error}");
+        let text = error.to_string();
         assert!(
-            error.ends_with("there is no chat template, here or in tokenizer_config.json"),
-            "{error}"
+            text.ends_with(
+                "chat_template.jinja: there is no chat template, here or in tokenizer_config.json"
+            ),
+            "{text}"
         );
     }
 }

@@ -1,0 +1,50 @@
+//! Log-probabilities of the tokens of prompts: the logits of all of their tokens stay on the GPU.
+
+use super::choose::Chooser;
+use super::decode::{integers, values};
+use super::{CudaEngine, failed};
+use crate::engine::{Batch, Wanted};
+use crate::logprobs::{self, TokenLogprobs};
+use crate::{ModelError, Sampling};
+use kernels::sampling::{SamplingCall, SamplingOptions};
+use kernels::{DType, OpError, Tensor};
+
+impl CudaEngine {
+    /// Advances a batch, and gives the log-probability of a token after each of its tokens.
+    pub(super) fn score_tokens(
+        &mut self,
+        batch: &Batch,
+        tokens: &[u32],
+        count: usize,
+    ) -> Result<Vec<TokenLogprobs>, ModelError> {
+        let logits = self.logits(batch, Wanted::Every)?;
+        self.logprobs_of(&logits, tokens, count).map_err(failed)
+    }
+
+    fn logprobs_of(
+        &self,
+        logits: &Tensor,
+        tokens: &[u32],
+        count: usize,
+    ) -> Result<Vec<TokenLogprobs>, OpError> {
+        let (rows, vocabulary, stream) = (tokens.len(), logits.shape()[1], &self.stream);
+        let (masks, greedy) = (logprobs::masks_of(tokens, vocabulary), Sampling::default());
+        let choices = logprobs::choices(&masks, &greedy);
+        let chooser = Chooser::now(&choices, &vec![0; rows], vocabulary, stream)?;
+        let top = logprobs::likeliest(vocabulary);
+        let zeros = |shape: &[usize], dtype| Tensor::zeros(stream, shape, dtype);
+        let (token, logprob) = (zeros(&[rows], DType::I32)?, zeros(&[rows], DType::F32)?);
+        let (tops, top_logprobs) =
+            (zeros(&[rows, top], DType::I32)?, zeros(&[rows, top], DType::F32)?);
+        let call = SamplingCall {
+            options: SamplingOptions { top_logprobs: top },
+            logprob: Some(&logprob),
+            top_tokens: Some(&tops),
+            top_logprobs: Some(&top_logprobs),
+            ..chooser.call(logits, None, &token)
+        };
+        self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
+        let [own, likeliest] = [values(&logprob, stream)?, values(&top_logprobs, stream)?];
+        Ok(logprobs::rows(&own, &integers(&tops, stream)?, &likeliest, count))
+    }
+}
