@@ -7,7 +7,9 @@
 #![allow(unsafe_code)] // Copies that are under way while the host goes on.
 
 use super::{Buffer, Cuda, CudaError, Event, PinnedBuffer, Stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Bytes of host memory that copies take a multiple of. Whoever waits for another copy waits for one of this size: 0.2 ms on a
 /// link of 50 GB/s.
@@ -18,6 +20,13 @@ const STAGED: usize = 16;
 
 /// Bytes that this takes on the GPU at most.
 pub const SWAP_STAGING_BYTES: u64 = (STAGED * SWAP_CHUNK_BYTES) as u64;
+
+/// Chunks that are pinned and unused at any time, as long as there are chunks to pin: four copies as large as the staging memory.
+const RESERVE: usize = 4 * STAGED;
+
+/// Pause between two chunks that are pinned while the GPU may be in use. Pinning one takes 3 ms of a core, and blocks the driver calls
+/// of every other thread for 0.8 ms of that (measured on an H200).
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A stream's memory on the host.
 #[derive(Debug)]
@@ -35,6 +44,7 @@ pub struct Swap {
     /// Staging memory, and where the copy from it is done.
     staged: Vec<(Buffer, Option<Event>)>,
     next: usize,
+    pinning: Option<JoinHandle<()>>,
 }
 
 /// Pinned memory that no copy uses.
@@ -42,11 +52,17 @@ pub struct Swap {
 struct Host {
     cuda: Cuda,
     free: Mutex<Free>,
+    /// A chunk has been pinned, or cannot be.
+    pinned: Condvar,
+    /// A copy has taken chunks, or no more are to be pinned.
+    taken: Condvar,
 }
 
 #[derive(Debug)]
 struct Free {
     chunks: Vec<PinnedBuffer>,
+    /// Chunks that are being pinned.
+    coming: usize,
     /// Chunks that are still to be pinned.
     unpinned: usize,
 }
@@ -71,44 +87,28 @@ pub struct Arrival {
 }
 
 impl Cuda {
-    /// Host memory for copies of what this GPU's stream works on, at most so many bytes. None of it is pinned yet: the driver takes
-    /// seconds for some gigabytes, which delay other work. [`Swap::pin_more`] is for times without any.
+    /// Host memory for copies of what this GPU's stream works on, at most so many bytes. A thread pins as much of it as the next copies
+    /// take, and [`Swap::pin_more`] pins the rest while the GPU is idle: the driver takes seconds for some gigabytes.
     ///
     /// # Errors
     /// [`CudaError`] when there is no staging memory on the GPU, or no stream.
     pub fn swap(&self, bytes: u64) -> Result<Swap, CudaError> {
         let unpinned = usize::try_from(bytes).unwrap_or(usize::MAX) / SWAP_CHUNK_BYTES;
-        let free = Mutex::new(Free { chunks: Vec::new(), unpinned });
-        let host = Arc::new(Host { cuda: self.clone(), free });
+        let free = Mutex::new(Free { chunks: Vec::new(), coming: 0, unpinned });
+        let (pinned, taken) = (Condvar::new(), Condvar::new());
+        let host = Arc::new(Host { cuda: self.clone(), free, pinned, taken });
         let staged = (0..STAGED.min(unpinned)).map(|_| {
             let buffer = self.stream().allocate(SWAP_CHUNK_BYTES)?;
             Ok((buffer, None))
         });
         let staged = staged.collect::<Result<_, CudaError>>()?;
         let [out, back] = [self.new_stream()?, self.new_stream()?];
+        let own = Arc::clone(&host);
+        // Without the thread, memory is pinned where it is wanted.
+        let pinning = std::thread::Builder::new().name("pinning".to_owned());
+        let pinning = pinning.spawn(move || own.pin_ahead()).ok();
         let work = self.stream().clone();
-        Ok(Swap { work, out, back, brought: None, rate: None, host, staged, next: 0 })
-    }
-}
-
-impl Free {
-    /// Pins one more chunk; whether there was one to pin.
-    fn pin(&mut self, cuda: &Cuda) -> bool {
-        if self.unpinned == 0 {
-            return false;
-        }
-        match cuda.pinned(SWAP_CHUNK_BYTES) {
-            Ok(chunk) => {
-                self.unpinned -= 1;
-                self.chunks.push(chunk);
-                true
-            }
-            Err(_) => {
-                // The system has no more.
-                self.unpinned = 0;
-                false
-            }
-        }
+        Ok(Swap { work, out, back, brought: None, rate: None, host, staged, next: 0, pinning })
     }
 }
 
@@ -117,20 +117,54 @@ impl Host {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Pins chunks as copies take them, so that the reserve stays full.
+    fn pin_ahead(&self) {
+        loop {
+            let mut free = self.free();
+            while free.unpinned > 0 && free.chunks.len() >= RESERVE {
+                free = self.taken.wait(free).unwrap_or_else(PoisonError::into_inner);
+            }
+            let (free, more) = self.pin(free);
+            drop(free);
+            if !more {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Pins one more chunk; whether there was one to pin. The lock is released meanwhile.
+    fn pin<'a>(&'a self, mut free: MutexGuard<'a, Free>) -> (MutexGuard<'a, Free>, bool) {
+        let Some(unpinned) = free.unpinned.checked_sub(1) else { return (free, false) };
+        (free.unpinned, free.coming) = (unpinned, free.coming + 1);
+        drop(free);
+        let pinned = self.cuda.pinned(SWAP_CHUNK_BYTES);
+        let mut free = self.free();
+        free.coming -= 1;
+        match pinned {
+            Ok(chunk) => free.chunks.push(chunk),
+            // The system has no more.
+            Err(_) => free.unpinned = 0,
+        }
+        self.pinned.notify_all();
+        (free, true)
+    }
+
     /// So many chunks, or none where there are fewer.
     fn take(self: &Arc<Self>, count: usize) -> Option<OnHost> {
         let mut free = self.free();
-        if free.chunks.len() + free.unpinned < count {
-            return None;
-        }
         while free.chunks.len() < count {
-            // The system may have less than was to be pinned.
-            if !free.pin(&self.cuda) {
+            if free.chunks.len() + free.coming + free.unpinned < count {
                 return None;
             }
+            free = match free.unpinned {
+                0 => self.pinned.wait(free).unwrap_or_else(PoisonError::into_inner),
+                _ => self.pin(free).0,
+            };
         }
         let first = free.chunks.len() - count;
         let chunks = free.chunks.split_off(first);
+        self.taken.notify_all();
         Some(OnHost { chunks, host: Arc::clone(self), saved: None })
     }
 }
@@ -160,10 +194,9 @@ impl Swap {
         Ok(true)
     }
 
-    /// Pins one more chunk, which takes 3 ms and blocks every thread's calls of the driver for 0.8 ms of that (measured on an H200);
-    /// whether there may be more to pin.
+    /// Pins one more chunk, for which work on the GPU and other threads' calls of the driver wait; whether there may be more to pin.
     pub fn pin_more(&self) -> bool {
-        self.host.free().pin(&self.host.cuda)
+        self.host.pin(self.host.free()).1
     }
 
     /// Bytes per second of the fastest copy back so far.
@@ -287,6 +320,11 @@ impl Drop for OnHost {
 
 impl Drop for Swap {
     fn drop(&mut self) {
+        self.host.free().unpinned = 0;
+        self.host.taken.notify_all();
+        if let Some(pinning) = self.pinning.take() {
+            let _ = pinning.join();
+        }
         // The memory must outlive what reads and writes it. A lost context does neither.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();

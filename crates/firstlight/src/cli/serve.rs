@@ -98,7 +98,7 @@ pub(crate) struct Sizes {
     #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) prefix_cache_states: Option<u64>,
     /// RAM for requests that gave their pages to older ones, which then read nothing again, and for states of the prefix cache that
-    /// make place for others; 0 for none. For a GPU it is pinned while no request runs. Default: an eighth of
+    /// make place for others; 0 for none. For a GPU it is pinned while no request runs, else as copies need it. Default: an eighth of
     /// what is free, 16 at most.
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     pub(crate) swap_space: Option<f64>,
