@@ -185,6 +185,8 @@ pub enum Wanted {
     Every,
     /// Of the last token of each sequence.
     Last,
+    /// No logits: the hidden states of every token after the last norm, `[tokens, hidden]`, are returned instead.
+    Hidden,
 }
 
 /// Tokens to advance sequences by: some of a prompt, or the one that was just chosen, of any number of sequences.

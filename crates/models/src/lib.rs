@@ -22,6 +22,7 @@ mod mxfp4;
 #[cfg(test)]
 mod packers;
 mod pages;
+mod pooler;
 mod program;
 mod quantize;
 mod random;
@@ -57,6 +58,7 @@ pub use generate::{Chosen, Generated, Next, generate};
 pub use gguf::is_gguf;
 pub use hub::{Download, HubFile, HubHash, NO_NETWORK, download, locate};
 pub use pages::Pages;
+pub use pooler::{Pooler, Pooling};
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};
 pub use read::{read_config, read_json, read_text};

@@ -171,6 +171,7 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
                     counts.preempted += 1;
                 }
+                Event::Embedded { .. } => {}
             }
         }
         assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
@@ -306,7 +307,7 @@ fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Ans
             match event {
                 Event::Token { token, .. } => answered.tokens.push(token),
                 Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Begun { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
             }
         }
     }
@@ -423,7 +424,7 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
                     assert_eq!(Some(&talker.got), want.as_ref());
                     talker.said.extend(&talker.got);
                 }
-                Event::Begun { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
             }
         }
     }
