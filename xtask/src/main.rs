@@ -12,6 +12,7 @@ mod cross;
 mod dist;
 mod facts;
 mod layout;
+mod model_sweep;
 mod reality;
 mod rust_source;
 mod steps;

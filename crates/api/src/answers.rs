@@ -241,6 +241,7 @@ impl Answers {
                 };
                 Ok(answer.delta(index, text, Some(finish)))
             }
+            Update::Embedded { .. } => Ok(None),
             Update::Failed { index, .. } if self.open[index].ended => Ok(None),
             Update::Failed { why, .. } => Err(why.into()),
         }

@@ -7,7 +7,7 @@ use crate::parsers::Taught;
 use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
-use models::{ChatTemplate, Encoded, Tokenizer};
+use models::{ChatTemplate, Encoded, Pooler, Tokenizer};
 use serving::{Grammars, Service};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -45,6 +45,8 @@ pub struct Texts {
     pub template: Result<ChatTemplate, String>,
     /// Tokens that end its answers.
     pub stop_ids: Vec<u32>,
+    /// How its embeddings are made, or why there are none.
+    pub pooler: Result<Pooler, String>,
 }
 
 /// How a server is run.

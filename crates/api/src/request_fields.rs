@@ -93,7 +93,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("continue_final_message", TEMPLATE, Neutral(FALSE, "an answer is a message of its own")),
     field("chat_template", TEMPLATE, Refused("the model's own template is used")),
     field("mm_processor_kwargs", TEMPLATE, Refused("the model reads text only")),
-    field("add_special_tokens", COMPLETIONS | TOKENIZE, Read),
+    field("add_special_tokens", COMPLETIONS | TOKENIZE | EMBEDDINGS, Read),
     field("add_special_tokens", CHAT, Neutral(FALSE, "the chat template writes them")),
     field("return_token_strs", TOKENIZE, Read),
     field("truncate_prompt_tokens", TEXT | EMBEDDINGS, Refused("prompts are not cut")),

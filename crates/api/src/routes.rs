@@ -3,6 +3,7 @@
 mod chat;
 mod completions;
 mod detokenize;
+mod embeddings;
 mod health;
 mod load;
 mod messages;
@@ -64,6 +65,7 @@ type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<Refused>>> + Se
 const ROUTES: &[Route] = &[
     chat::ROUTE,
     completions::ROUTE,
+    embeddings::ROUTE,
     responses::ROUTE,
     responses::GET,
     responses::DELETE,

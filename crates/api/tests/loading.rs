@@ -21,7 +21,12 @@ fn texts() -> Texts {
     let ranks: String = (0..=255).map(line).collect();
     std::fs::write(folder.path().join("tiktoken.model"), ranks).unwrap();
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
-    Texts { tokenizer, template: Err("there is none".to_owned()), stop_ids: Vec::new() }
+    Texts {
+        tokenizer,
+        template: Err("there is none".to_owned()),
+        stop_ids: Vec::new(),
+        pooler: Ok(models::Pooler::default()),
+    }
 }
 
 fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {

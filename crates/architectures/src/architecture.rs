@@ -7,7 +7,7 @@ use crate::layers::{
     Mamba2Shape, Parallel, ShortConv,
 };
 use crate::params::{ParamId, Params, Projection};
-use crate::{Config, ConfigError, Place, StateType, quantisation};
+use crate::{Config, ConfigError, Place, StateType, TensorShapes, quantisation};
 
 /// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
 /// assumed: an engine makes of it what suits its device.
@@ -57,12 +57,17 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key without which the sizes are not known, or the names that no family has.
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
+        Self::describe_in(config, Draft::default())
+    }
+
+    fn describe_in(config: &Config, mut draft: Draft) -> Result<Self, ConfigError> {
         let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
-        let mut draft = Draft::default();
-        if config.language_model().is_some() && !family.inside {
+        let around = config.model_type().unwrap_or_default();
+        if config.language_model().is_some() && !family.inside.contains(&around) {
             draft.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
+        described.params.forget_tensors();
         if let Err(reason) = quantisation::apply(config, &mut described) {
             described.refused.get_or_insert(reason);
         }
@@ -75,7 +80,24 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
-        let described = Self::describe(config)?;
+        Self::of_draft(config, Draft::default())
+    }
+
+    /// The same with the names and the layout of experts that a checkpoint has.
+    ///
+    /// # Errors
+    /// As [`Architecture::of`].
+    pub fn of_checkpoint(config: &Config, tensors: TensorShapes) -> Result<Self, ConfigError> {
+        Self::of_draft(config, Draft::of(tensors))
+    }
+
+    fn of_draft(config: &Config, draft: Draft) -> Result<Self, ConfigError> {
+        let described = Self::describe_in(config, draft).map_err(|reason| {
+            // A config that is recognised by its keys alone may be of a family with other keys.
+            let named = Family::of(config).is_some_and(|family| family.is_named(config));
+            let unnamed = config.names().is_empty();
+            if named || unnamed { reason } else { unknown(config, false) }
+        })?;
         match described.refused {
             Some(reason) => Err(reason),
             None => Ok(described),

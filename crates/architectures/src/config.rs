@@ -1,6 +1,7 @@
 //! A config.json, whose values are anybody's: every access names its key and fails with it.
 
 use crate::ConfigError;
+use crate::class_defaults::class_default;
 use crate::python_json::{NonFinite, strict_json};
 use serde_json::{Map, Value};
 
@@ -16,6 +17,8 @@ pub struct Config {
     keys: Map<String, Value>,
     /// Under which key a model that sees or hears has its language model's keys.
     inner: Option<&'static str>,
+    /// Whether a key that is left out has the default of its class in transformers.
+    class_defaults: bool,
 }
 
 impl Config {
@@ -27,11 +30,18 @@ impl Config {
         let wrong = |reason| ConfigError::NotAConfig { path: path.to_owned(), reason };
         match serde_json::from_str(&strict_json(text, NonFinite::Objects)) {
             Ok(Value::Object(keys)) => {
-                Ok(Self { path: path.to_owned(), prefix: String::new(), inner: inner(&keys), keys })
+                let (path, prefix, inner) = (path.to_owned(), String::new(), inner(&keys));
+                Ok(Self { path, prefix, keys, inner, class_defaults: true })
             }
             Ok(_) => Err(wrong("is no JSON object, as a config is".to_owned())),
             Err(error) => Err(wrong(format!("is not JSON: {error}"))),
         }
+    }
+
+    /// The same of a format whose writers leave out keys that transformers has defaults for, and mean none: GGUF.
+    #[must_use]
+    pub fn without_class_defaults(self) -> Self {
+        Self { class_defaults: false, ..self }
     }
 
     /// What errors call it.
@@ -92,11 +102,32 @@ impl Config {
         serde_json::to_string_pretty(&self.keys).unwrap_or_default() + "\n"
     }
 
-    /// A value; null counts as absent, as it does in transformers. Models that see or hear have the keys of their language
-    /// model one level down.
+    /// A value; null counts as absent, as it does in transformers, and a key that is left out has the default of its class. Models that
+    /// see or hear have the keys of their language model one level down.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        let written = self.written(key);
+        let left_out = self.class_defaults && written.is_none();
+        let class = || left_out.then(|| class_default(self.kind()?, key)).flatten();
+        written.or_else(class).filter(|value| !value.is_null())
+    }
+
+    /// A value that the file has, null among them.
+    fn written(&self, key: &str) -> Option<&Value> {
         let inner = self.language_model().and_then(|inner| inner.get(key));
-        inner.or_else(|| self.keys.get(key)).filter(|value| !value.is_null())
+        inner.or_else(|| self.keys.get(key))
+    }
+
+    /// Whether the file itself has a value.
+    pub(crate) fn is_written(&self, key: &str) -> bool {
+        self.written(key).is_some_and(|value| !value.is_null())
+    }
+
+    /// A flag of the whole model, which overrides that of its language model.
+    pub(crate) fn outer_flag_or(&self, key: &str, otherwise: bool) -> Result<bool, ConfigError> {
+        match self.keys.get(key).filter(|value| !value.is_null()) {
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(key, "true or false")),
+            None => self.flag_or(key, otherwise),
+        }
     }
 
     pub(crate) fn has(&self, key: &str) -> bool {
@@ -157,6 +188,11 @@ impl Config {
             value.as_u64().filter(|count| *count <= LARGEST).map(|count| count as usize)
         };
         Ok(self.optional(key, "a whole number", read)?.unwrap_or(otherwise))
+    }
+
+    /// A whole number above 0, or the usual one.
+    pub(crate) fn size_or(&self, key: &str, usual: usize) -> Result<usize, ConfigError> {
+        if self.has(key) { self.count(key) } else { Ok(usual) }
     }
 
     /// A finite number that the family cannot do without: a multiplier that a guess would make silently wrong.
@@ -249,6 +285,7 @@ impl Config {
             prefix: format!("{}{key}.", self.prefix),
             keys: keys.clone(),
             inner: None,
+            class_defaults: false,
         };
         self.optional(key, "an object", |value| value.as_object().map(inside))
     }
@@ -305,12 +342,12 @@ impl Config {
 
     /// Taps of a convolution, 4 where nothing is said.
     pub(crate) fn taps(&self, key: &str) -> Result<usize, ConfigError> {
-        if self.has(key) { self.count(key) } else { Ok(4) }
+        self.size_or(key, 4)
     }
 
     /// `model_type`, of the language model where there are others.
     pub(crate) fn kind(&self) -> Option<&str> {
-        self.get("model_type").and_then(Value::as_str)
+        self.written("model_type").and_then(Value::as_str)
     }
 
     /// A whole number above 0, where the key is there and does not say "auto".

@@ -1,7 +1,7 @@
 //! An architecture in the making.
 
 use crate::params::Params;
-use crate::{Architecture, Config, ConfigError, Layer, Place, StateType};
+use crate::{Architecture, Config, ConfigError, Layer, Place, StateType, TensorShapes};
 
 /// The parameters so far, and why no engine runs the model, where one reason is known.
 ///
@@ -44,6 +44,11 @@ impl Around {
 const UNLIMITED: usize = 1 << 20;
 
 impl Draft {
+    /// One whose parameters get the names that a checkpoint has.
+    pub(crate) fn of(tensors: TensorShapes) -> Self {
+        Self { params: Params::of(tensors), ..Self::default() }
+    }
+
     /// Notes why no engine runs the model. The first reason stays.
     pub(crate) fn refuse(&mut self, reason: ConfigError) {
         self.refused.get_or_insert(reason);
@@ -93,7 +98,7 @@ impl Draft {
             false => config.count_or(config.spelled(CONTEXT), UNLIMITED)?,
         };
         let norm = self.params.norm(around.norm, hidden);
-        let head = match config.flag_or("tie_word_embeddings", around.tied)? {
+        let head = match config.outer_flag_or("tie_word_embeddings", around.tied)? {
             true => embed,
             false => self.params.head(vocabulary, hidden),
         };

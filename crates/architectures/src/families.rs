@@ -1,6 +1,7 @@
 //! The model families, one file each: the names they go by in config.json, and how their keys give the layers.
 
 use crate::draft::Draft;
+use crate::layers::Score;
 use crate::{Architecture, Config, ConfigError};
 
 mod bamba;
@@ -41,8 +42,8 @@ pub struct Family {
     pub name: &'static str,
     /// The words of `model_type` and `architectures` it is known by.
     pub known_by: &'static [&'static str],
-    /// Whether engines run it as the language model inside one that sees or hears too, which then is given text alone.
-    pub inside: bool,
+    /// The `model_type` of models that see or hear too and have it as their language model: engines run that on text alone.
+    pub inside: &'static [&'static str],
     /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
     pub demands: Option<&'static str>,
     /// Whether a config is one of its own by other signs than its names.
@@ -54,10 +55,14 @@ pub struct Family {
 impl Family {
     /// The family of a config.
     pub fn of(config: &Config) -> Option<&'static Self> {
-        let names = config.names();
-        let named = |family: &&Self| names.iter().any(|name| family.known_by.contains(name));
+        let named = |family: &&Self| family.is_named(config);
         let recognised = || FAMILIES.iter().find(|family| (family.recognises)(config));
         FAMILIES.iter().find(named).or_else(recognised)
+    }
+
+    /// Whether a config has one of its names.
+    pub(crate) fn is_named(&self, config: &Config) -> bool {
+        config.names().iter().any(|name| self.known_by.contains(name))
     }
 }
 
@@ -82,6 +87,23 @@ fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
     match config.flag_or(flag, true)? {
         true => Ok(()),
         false => Err(config.wrong(flag, "true, the published models have it so")),
+    }
+}
+
+/// How a softmax router's logits become weights. The softmax over all experts, divided by the sum of the chosen, is the softmax over these
+/// alone.
+fn softmax(config: &Config, draft: &mut Draft, renormalised: bool) -> Score {
+    match draft.need(config.flag_or("norm_topk_prob", renormalised), true) {
+        true => Score::SoftmaxOfChosen,
+        false => Score::SoftmaxOfAll,
+    }
+}
+
+/// Refuses a choice among groups of experts that leaves none: one group is all of them.
+fn only_one_group(config: &Config, draft: &mut Draft) {
+    const KEY: &str = "topk_group";
+    if draft.need(config.size_or(KEY, 1), 1) != 1 {
+        draft.refuse(config.wrong(KEY, "1, the published models have it so"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The layers that families share, as data: shapes, parameters and settings, one kind a file.
 
 mod attention;
+mod expert_layout;
 mod experts;
 mod gated_delta;
 mod kda;
@@ -12,6 +13,7 @@ mod short_conv;
 
 pub use attention::Attention;
 pub(crate) use attention::AttentionShape;
+pub(crate) use expert_layout::{ExpertLayout, ExpertsShape};
 pub(crate) use experts::stacked;
 pub use experts::{Clamped, Expert, Experts, Score};
 pub use gated_delta::{GatedDelta, GatedDeltaShape};

@@ -10,6 +10,7 @@
 //! 2. Name it in `families.rs`: the `mod` line and the row in [`FAMILIES`].
 
 mod architecture;
+mod class_defaults;
 mod config;
 mod draft;
 mod each_kind;
@@ -25,6 +26,7 @@ mod scan_states;
 mod shapes;
 mod shard;
 mod stage;
+mod tensor_names;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -43,3 +45,4 @@ pub use rope::Rope;
 pub use scan_states::{OtherStates, StateType};
 pub use shapes::{SHAPES, Shape, shape};
 pub use shard::{CannotSplit, Place};
+pub use tensor_names::TensorShapes;

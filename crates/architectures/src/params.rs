@@ -3,6 +3,7 @@
 mod cut;
 mod lie;
 
+use crate::tensor_names::TensorShapes;
 use crate::{Fp8, Int, Keeps, Packing, Stored};
 pub use cut::Cut;
 pub use lie::Lie;
@@ -162,11 +163,32 @@ pub struct Params {
     all: Vec<Param>,
     /// Whether norms multiply by 1 plus their weight, but for those that are declared as plain.
     pub norms_add_one: bool,
+    /// The tensors of the checkpoint that the parameters are declared for.
+    tensors: Option<TensorShapes>,
 }
 
 impl Params {
-    /// Adds a parameter.
+    /// None yet, to be declared under the names that a checkpoint has.
+    pub(crate) fn of(tensors: TensorShapes) -> Self {
+        Self { tensors: Some(tensors), ..Self::default() }
+    }
+
+    /// The tensors of the checkpoint that the parameters are declared for, where there is one.
+    pub(crate) fn tensors(&self) -> Option<&TensorShapes> {
+        self.tensors.as_ref()
+    }
+
+    /// Forgets the checkpoint: all parameters are declared.
+    pub(crate) fn forget_tensors(&mut self) {
+        self.tensors = None;
+    }
+
+    /// Adds a parameter, under its published name or what the checkpoint calls it.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
+        let name = match &self.tensors {
+            Some(tensors) => tensors.spelled(name),
+            None => name,
+        };
         let (shape, stored, lie) = (shape.to_vec(), Stored::Wide, Lie::default());
         let (expanded, of_experts) = (Expanded::Nowhere, false);
         self.all.push(Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts });

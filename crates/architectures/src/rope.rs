@@ -14,24 +14,49 @@ pub struct Rope {
     pub factor: f64,
 }
 
+/// The share of a head's channels that a family rotates.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Share {
+    /// All of them: transformers' code for the family reads no other share, so that a config which names one is refused.
+    All,
+    /// The share that the config names; this one by default.
+    Named(f64),
+}
+
 impl Rope {
-    /// What a config says, before transformers 5 and since. `partial` is the share of a head's channels that are rotated where
-    /// the config names none.
+    /// What a config says, before transformers 5 and since.
     ///
     /// Formulas are those of transformers' `modeling_rope_utils.py`. A scaling that is not among them is refused, not guessed:
     /// dynamic and longrope change with the length of each sequence.
     ///
     /// # Errors
     /// [`ConfigError`] naming the key.
-    pub(crate) fn of(config: &Config, head_dim: usize, partial: f64) -> Result<Self, ConfigError> {
+    pub(crate) fn of(config: &Config, head_dim: usize, share: Share) -> Result<Self, ConfigError> {
         const PARTIAL: &str = "partial_rotary_factor";
-        let part = match config.part("rope_parameters")? {
-            Some(part) => Some(part),
-            None => config.part("rope_scaling")?,
+        // The file overrides the default of its class.
+        let written = ["rope_parameters", "rope_scaling"].into_iter();
+        let key = written.into_iter().find(|key| config.is_written(key));
+        let key = key.unwrap_or("rope_parameters");
+        let part = config.part(key)?;
+        let of_layers = |part: &Config| {
+            part.keys().any(|key| part.get(key).is_some_and(serde_json::Value::is_object))
         };
+        if part.as_ref().is_some_and(of_layers) {
+            return Err(config.wrong(key, "one rotation for all layers"));
+        }
         let from =
             |key: &str| part.as_ref().filter(|part| part.get(key).is_some()).unwrap_or(config);
-        let width = head_dim as f64 * from(PARTIAL).number_or(PARTIAL, partial)?;
+        let usual = match share {
+            Share::All => 1.0,
+            Share::Named(usual) => usual,
+        };
+        let partial = from(PARTIAL).number_or(PARTIAL, usual)?;
+        if matches!(share, Share::All) && partial != 1.0 {
+            return Err(
+                from(PARTIAL).wrong(PARTIAL, "1: models of this family rotate all channels")
+            );
+        }
+        let width = head_dim as f64 * partial;
         if width < 2.0 || width > head_dim as f64 || width % 2.0 != 0.0 {
             let wanted = format!("an even number of a head's {head_dim} channels to be rotated");
             let key = if from(PARTIAL).get(PARTIAL).is_some() { PARTIAL } else { "head_dim" };
@@ -89,8 +114,12 @@ fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> 
     let width = plain.width as f64;
     // The pair that turns so often within the context.
     let pair = |turns: f64| width * (context / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
-    let (first, last) =
-        (pair(scaling.number_or("beta_fast", 32.0)?), pair(scaling.number_or("beta_slow", 1.0)?));
+    // transformers takes 0 for a value that is left out.
+    let beta = |key: &str, usual: f64| {
+        let beta = scaling.number_or(key, usual)?;
+        Ok::<_, ConfigError>(pair(if beta == 0.0 { usual } else { beta }))
+    };
+    let (first, last) = (beta("beta_fast", 32.0)?, beta("beta_slow", 1.0)?);
     let (first, last) = match scaling.flag_or("truncate", true)? {
         true => (first.floor(), last.ceil()),
         false => (first, last),
@@ -106,10 +135,13 @@ fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> 
     let has = |key: &str| scaling.get(key).is_some();
     let factor = match has("attention_factor") {
         true => scaling.number("attention_factor")?,
-        false if has("mscale") && has("mscale_all_dim") => {
-            grown(scaling.number("mscale")?) / grown(scaling.number("mscale_all_dim")?)
+        false => {
+            let of = |key: &str| scaling.number_or(key, 0.0);
+            match [of("mscale")?, of("mscale_all_dim")?] {
+                [0.0, _] | [_, 0.0] => grown(1.0),
+                [own, all] => grown(own) / grown(all),
+            }
         }
-        false => grown(1.0),
     };
     Ok(Rope { frequencies, factor, ..plain })
 }

@@ -1,5 +1,7 @@
 //! Tensors by the names and shapes of the checkpoints that each family was published with.
 
+mod config_keys;
+
 use crate::{Architecture, Config, Keeps};
 
 fn describe(text: &str) -> Architecture {
@@ -350,7 +352,7 @@ fn biases_are_those_of_the_published_models() {
 fn rotation(keys: &str) -> Result<crate::Rope, String> {
     let config = format!(r#"{{"model_type": "llama", "rope_theta": 10000.0 {keys}}}"#);
     let config = Config::parse("config.json", &config).unwrap();
-    crate::Rope::of(&config, 8, 1.0).map_err(|error| error.to_string())
+    crate::Rope::of(&config, 8, crate::rope::Share::Named(1.0)).map_err(|error| error.to_string())
 }
 
 /// Frequencies as transformers 5.17 works them out (`ROPE_INIT_FUNCTIONS`, in float32).

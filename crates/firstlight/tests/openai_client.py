@@ -36,6 +36,14 @@ for chunk in client.chat.completions.create(
 assert texts == [choice.message.content for choice in whole.choices], texts
 assert usage == whole.usage, usage
 
+# Embeddings: the client asks for base64 by default.
+both = client.embeddings.create(model="mini", input=["hello", "you"])
+plain = client.embeddings.create(model="mini", input="hello", encoding_format="float")
+assert [one.index for one in both.data] == [0, 1] and both.usage.total_tokens == 8
+assert len(plain.data[0].embedding) == len(both.data[0].embedding) > 1
+assert max(abs(a - b) for a, b in zip(plain.data[0].embedding, both.data[0].embedding)) < 1e-5
+refused(openai.BadRequestError, "dimensions", lambda: client.embeddings.create(model="mini", input="a", dimensions=3))
+
 # The client's own way to collect a stream.
 with client.chat.completions.stream(messages=TALK, **SAME) as stream:
     kinds = {event.type for event in stream}

@@ -2,9 +2,13 @@
 //! drawn.
 
 mod headers;
+mod other_formats;
 mod parts;
+mod stacked;
+mod tied;
 
 pub(crate) use headers::header;
+pub(crate) use other_formats::{explain, refuse_adapter, refuse_pointer};
 
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
@@ -14,8 +18,8 @@ use crate::looked_up::{self, LookedUp};
 use crate::mxfp4::{self, BLOCKS, SCALES};
 use crate::params::Param;
 use crate::values::{Of, Value, Values};
-use crate::{Architecture, ModelError, read_config};
-use architectures::{Quantised, SCALE, SCALE_INV, Stored};
+use crate::{Architecture, Config, ModelError, read_config};
+use architectures::{Quantised, SCALE, SCALE_INV, Stored, TensorShapes};
 use device::MappedFile;
 use headers::{named_otherwise, read_index};
 use safetensors::tensor::Dtype;
@@ -103,6 +107,22 @@ impl Checkpoint {
     /// Bytes of weights that were read so far, for whoever watches another thread load them.
     pub fn bytes_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
+    }
+
+    /// The architecture of a config, with the names and the layout of experts that this checkpoint has.
+    ///
+    /// # Errors
+    /// As [`Architecture::of`] and [`Checkpoint::check`].
+    pub(crate) fn describe(&self, config: &Config) -> Result<Architecture, ModelError> {
+        let published = Architecture::of(config)?;
+        let Source::Files(files) = &self.source else { return Ok(published) };
+        let found = match self.check(&published) {
+            Ok(()) => published,
+            Err(_) => Architecture::of_checkpoint(config, files.shapes())?,
+        };
+        self.check(&found)?;
+        files.check_tie(&found)?;
+        Ok(found)
     }
 
     /// Holds names, shapes and types against an architecture.
@@ -241,17 +261,6 @@ impl Checkpoint {
     }
 }
 
-/// A file that torch.save wrote the weights to, as older repositories have.
-fn pickles(folder: &Path) -> Option<PathBuf> {
-    let names = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    let is_pickle = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("pytorch_model") && name.ends_with(".bin")
-            || name.starts_with("consolidated") && name.ends_with(".pth")
-    };
-    names.filter(is_pickle).min()
-}
-
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Self, ModelError> {
         if is_gguf(folder) {
@@ -268,10 +277,8 @@ impl Files {
         files.sort();
         files.dedup();
         if let Some(absent) = files.iter().find(|file| !file.is_file()) {
-            if let Some(pickle) = pickles(folder).filter(|_| promised.is_empty()) {
-                let what = "has weights as a Python pickle, and no safetensors file is next to it";
-                let hint = "take a repository or a revision with safetensors, or write them with transformers' save_pretrained";
-                return Err(ModelError::file(&pickle, what).hinted(hint));
+            if let Some(reason) = explain(folder).filter(|_| promised.is_empty()) {
+                return Err(reason);
             }
             let there = files.iter().filter_map(|file| file.metadata().ok());
             let there = there.map(|file| file.len()).sum();
@@ -296,6 +303,7 @@ impl Files {
                 return Err(ModelError::weights(&folder.join(file), what));
             }
         }
+        stacked::split(&mut all.tensors);
         all.read_scales()?;
         all.find_integers()?;
         let (looked_up, beside) = looked_up::find(&all.tensors, &all.shards)?;
@@ -445,6 +453,15 @@ impl Files {
             return Err(ModelError::weights(&self.folder, what));
         }
         Ok(())
+    }
+
+    /// The names and shapes of weights, packed ones as what they stand for.
+    fn shapes(&self) -> TensorShapes {
+        let plain = self.tensors.iter().map(|(name, found)| (name, &found.shape));
+        let integers = self.integers.iter().map(|(name, of)| (name, &of.shape));
+        let looked_up = self.looked_up.iter().map(|(name, of)| (name, &of.shape));
+        let all = plain.chain(integers).chain(looked_up);
+        TensorShapes::new(all.map(|(name, shape)| (name.clone(), shape.clone())))
     }
 
     /// The files, each with its tensors by name.

@@ -202,11 +202,15 @@ impl CpuEngine {
         let architecture = &self.architecture;
         let others = |of: Place| self.ranks.as_ref().filter(|_| of.ranks > 1);
         let share = others(architecture.place).map(|ranks| Share::new(ranks, architecture));
-        let stages = others(architecture.stage).map(|ranks| (ranks, architecture.vocabulary));
+        let (width, divisor) = match wanted {
+            Wanted::Hidden => (architecture.hidden, 1.0),
+            Wanted::Every | Wanted::Last => (architecture.vocabulary, architecture.logits_divisor),
+        };
+        let stages = others(architecture.stage).map(|ranks| (ranks, width));
         let mut run = Run { step, memory: &mut self.memory, x, residual, share, stages };
         let mut logits = self.program.run(&mut run, wanted)?;
         let logits = logits.view_mut::<f32>().unwrap_or_default();
-        scale(logits, (1.0 / self.architecture.logits_divisor) as f32);
+        scale(logits, (1.0 / divisor) as f32);
         Ok(logits.to_vec())
     }
 }

@@ -260,7 +260,7 @@ impl CudaEngine {
     /// The logits of a step, which lie on the GPU.
     fn logits(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
         self.grow(batch)?;
-        if batch.tokens.len() > batch.sequences.len() {
+        if batch.tokens.len() > batch.sequences.len() || wanted == Wanted::Hidden {
             return self.run(batch, wanted);
         }
         let stream = self.stream.clone();

@@ -1,10 +1,9 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
-use crate::gguf::{self, is_gguf};
 use crate::logprobs::{self, TokenLogprobs};
 use crate::pages::{BLOCK, Pages};
-use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget};
+use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, read_config};
 pub(crate) use architectures::Capacity;
 use architectures::{Holding, Keeps, Place, StateType};
 use device::{Device, Isa};
@@ -34,9 +33,11 @@ impl Model {
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
-        let architecture = Architecture::of(&read_config(folder)?)?;
+        let config = read_config(folder)?;
+        // A model that does not run is refused before its weights are looked at.
+        Architecture::of(&config)?;
         let checkpoint = Checkpoint::open(folder)?;
-        checkpoint.check(&architecture)?;
+        let architecture = checkpoint.describe(&config)?;
         Ok(Self { architecture, checkpoint, ranks: None })
     }
 
@@ -92,19 +93,6 @@ impl Model {
         let checkpoint = Checkpoint::random(&architecture, seed);
         Ok(Self { architecture, checkpoint, ranks: None })
     }
-}
-
-/// Reads the config.json of a model's folder, or what a GGUF file's metadata say in its place.
-///
-/// # Errors
-/// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is no JSON object.
-pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
-    if is_gguf(folder) {
-        return gguf::config(folder);
-    }
-    let path = folder.join("config.json");
-    let text = crate::read_text(&path)?;
-    Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
 /// What weights and key/value caches are stored in. Recurrent states are float32, unless another [`StateType`] is chosen.
@@ -199,6 +187,8 @@ pub enum Wanted {
     Every,
     /// Of the last token of each sequence.
     Last,
+    /// No logits: the hidden states of every token after the last norm, `[tokens, hidden]`, are returned instead.
+    Hidden,
 }
 
 /// Tokens to advance sequences by: some of a prompt, or the one that was just chosen, of any number of sequences.

@@ -23,6 +23,7 @@ mod mxfp4;
 #[cfg(test)]
 mod packers;
 mod pages;
+mod pooler;
 mod program;
 mod quantize;
 mod random;
@@ -50,7 +51,7 @@ pub use choice::{Choice, Drawn, MOST_STOPS, choose_by_steps};
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
 pub use engine::{
     Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding,
-    holding_on_gpus, open, read_config,
+    holding_on_gpus, open,
 };
 pub use error::ModelError;
 pub use files::Watched;
@@ -59,9 +60,10 @@ pub use gguf::is_gguf;
 pub use hub::{Download, HubFile, HubHash, NO_NETWORK, download, locate};
 pub use logprobs::TokenLogprobs;
 pub use pages::Pages;
+pub use pooler::{Pooler, Pooling};
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};
-pub use read::{read_json, read_text};
+pub use read::{read_config, read_json, read_text};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{

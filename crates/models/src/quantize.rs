@@ -81,7 +81,16 @@ pub fn quantize(
     let config = to.of(config)?;
     let architecture = Architecture::of(&config)?;
     let checkpoint = Checkpoint::open(model)?;
-    checkpoint.check(&architecture)?;
+    checkpoint.check(&architecture).map_err(|reason| match checkpoint.describe(&config) {
+        Ok(_) => ModelError::convert(
+            format!(
+                "the tensors of {} do not have the names they were published with",
+                model.display()
+            ),
+            "transformers' save_pretrained writes those, with save_original_format=True",
+        ),
+        Err(_) => reason,
+    })?;
     let files = Files::open(model)?;
     let narrow = architecture.params.iter().filter(|param| param.stored != Stored::Wide);
     let narrow: BTreeMap<&str, Stored> = narrow.map(|param| (&*param.name, param.stored)).collect();

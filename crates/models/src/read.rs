@@ -1,6 +1,8 @@
 //! Reading the small files of a model: regular files of bounded size, and JSON as Python writes it.
 
-use crate::ModelError;
+use crate::checkpoint::{explain, refuse_adapter, refuse_pointer};
+use crate::gguf::{self, is_gguf};
+use crate::{Config, ModelError};
 use architectures::{NonFinite, strict_json};
 use device::MappedFile;
 use serde_json::Value;
@@ -38,6 +40,7 @@ pub(crate) fn read_text_up_to(path: &Path, largest: u64) -> Result<String, Model
     if bytes.len() as u64 > largest {
         return Err(too_large(bytes.len() as u64));
     }
+    refuse_pointer(path, &bytes)?;
     String::from_utf8(bytes).map_err(|_| ModelError::file(path, "is not UTF-8 text"))
 }
 
@@ -57,7 +60,9 @@ pub(crate) fn regular(path: &Path) -> Result<Metadata, ModelError> {
 /// Maps a file of weights.
 pub(crate) fn mapped(path: &Path) -> Result<MappedFile, ModelError> {
     regular(path)?;
-    MappedFile::open(path).map_err(|error| ModelError::file(path, error))
+    let file = MappedFile::open(path).map_err(|error| ModelError::file(path, error))?;
+    refuse_pointer(path, &file)?;
+    Ok(file)
 }
 
 /// A JSON file of a model. Python's `Infinity` becomes `{"__float__": "Infinity"}`.
@@ -67,6 +72,23 @@ pub(crate) fn mapped(path: &Path) -> Result<MappedFile, ModelError> {
 pub fn read_json(path: &Path) -> Result<Value, ModelError> {
     serde_json::from_str(&strict_json(&read_text(path)?, NonFinite::Objects))
         .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))
+}
+
+/// Reads the config.json of a model's folder, or what a GGUF file's metadata say in its place.
+///
+/// # Errors
+/// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is no JSON object.
+pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
+    if is_gguf(folder) {
+        return gguf::config(folder);
+    }
+    let path = folder.join("config.json");
+    if let Some(reason) = (!path.is_file()).then(|| explain(folder)).flatten() {
+        return Err(reason);
+    }
+    refuse_adapter(folder)?;
+    let text = read_text(&path)?;
+    Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
 #[cfg(test)]

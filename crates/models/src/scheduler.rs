@@ -11,6 +11,7 @@
 mod admission;
 mod ahead;
 mod copy_cost;
+mod embeddings;
 mod event;
 mod failed;
 mod guide;
@@ -24,6 +25,7 @@ mod swap;
 mod turns;
 mod under_way;
 
+use embeddings::Embeddings;
 pub use event::{Event, Logits};
 pub use failed::Failed;
 pub use guide::Guide;
@@ -35,8 +37,7 @@ pub use request::{Ended, LogitsOf, Request, RequestId};
 use swap::Swap;
 use under_way::UnderWay;
 
-use crate::pages::BLOCK;
-use crate::{Batch, Engine, ModelError, Pages, TokenLogprobs};
+use crate::{Batch, Engine, ModelError, TokenLogprobs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,8 @@ pub struct Scheduler<'e> {
     prefixes: Prefixes,
     /// What of both is on the host.
     swap: Swap,
+    /// Texts that are embedded.
+    embeddings: Embeddings,
     /// Events that the next step gives out.
     due: Vec<Event>,
     /// Logits that tokens of the last step were chosen from, where they were wanted.
@@ -143,6 +146,7 @@ impl<'e> Scheduler<'e> {
             kept: Keep::default(),
             prefixes: Prefixes::new(0, 0, 0),
             swap: Swap::default(),
+            embeddings: Embeddings::default(),
             due: Vec::new(),
             logits: Vec::new(),
             scored: BTreeMap::new(),
@@ -216,28 +220,8 @@ impl<'e> Scheduler<'e> {
 
     fn check(&self, request: &Request) -> Result<(), ModelError> {
         request.check()?;
-        let architecture = self.engine.architecture();
-        let vocabulary = architecture.vocabulary;
-        let biased = request.sampling.logit_bias.iter().map(|(token, _)| token);
-        let mut tokens = request.prompt.iter().chain(biased);
-        if let Some(token) = tokens.find(|token| **token as usize >= vocabulary) {
-            let what = format!("token {token} is beyond the model's vocabulary of {vocabulary}");
-            let hint = "token ids come from the model's own tokenizer, and count from 0";
-            return Err(ModelError::call(what, hint));
-        }
-        let (tokens, context) =
-            (request.prompt.len().saturating_add(request.limit), architecture.context);
-        let wants = format!("prompt and continuation have {tokens} tokens");
-        if tokens > context {
-            let what = format!("{wants}, the model's context is {context}");
-            return Err(ModelError::call(what, "shorten the prompt, or ask for fewer tokens"));
-        }
-        if Pages::blocks_for(request.most_tokens()) > self.blocks {
-            let what = format!("{wants}, the cache holds {}", self.blocks * BLOCK);
-            let hint = "shorten the prompt, ask for fewer tokens, or open the model for more";
-            return Err(ModelError::call(what, hint));
-        }
-        Ok(())
+        self.check_vocabulary(request.sampling.logit_bias.iter().map(|(token, _)| *token))?;
+        self.check_tokens(&request.prompt, request.limit)
     }
 
     /// Tokens of a request that runs which it did not read, because a kept sequence or a snapshot began with them.
@@ -248,6 +232,9 @@ impl<'e> Scheduler<'e> {
     /// Forgets a request; whether there was such a one that had not ended. No event tells of it any more.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         let due = self.due.len();
+        if self.cancel_embedding(request) {
+            return true;
+        }
         self.due.retain(|event| event.request() != request);
         self.scored.remove(&request);
         let was_due = self.due.len() < due;
@@ -265,7 +252,8 @@ impl<'e> Scheduler<'e> {
 
     /// Whether there is nothing to do.
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty() && self.due.is_empty()
+        let generates = !self.running.is_empty() || !self.waiting.is_empty();
+        !generates && self.due.is_empty() && self.embeddings.is_empty()
     }
 
     /// What is in use.
@@ -337,6 +325,9 @@ impl<'e> Scheduler<'e> {
         self.admit(events)?;
         self.score(events)?;
         self.advance_all(events)?;
+        if self.under_way.is_empty() {
+            self.embed(events)?;
+        }
         self.arrive()
     }
 
@@ -425,7 +416,8 @@ impl<'e> Scheduler<'e> {
 
     /// Decoding steps that may be in flight at once from now on.
     fn ahead(&self, who: &[usize]) -> usize {
-        let others = !self.waiting.is_empty() || who.len() < self.running.len();
+        let waits = !self.waiting.is_empty() || !self.embeddings.is_empty();
+        let others = waits || who.len() < self.running.len();
         if others || who.iter().any(|at| self.running[*at].keeps()) {
             return 1;
         }
@@ -484,6 +476,7 @@ impl Drop for Scheduler<'_> {
     fn drop(&mut self) {
         self.forget_under_way();
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
+        self.restart_embeddings();
         self.drop_all();
     }
 }

@@ -57,6 +57,7 @@ fn alone(worker: &mut Worker<'_>, id: RequestId) -> Result<(), ModelError> {
 /// Ends everything.
 fn lose(worker: &mut Worker<'_>, error: ModelError) -> Result<(), ModelError> {
     let all: Vec<RequestId> = worker.open.keys().copied().collect();
+    worker.embeddings.fail(&error.to_string());
     for id in all {
         worker.end(id, Ending::Failed(Why::Engine(error.to_string())));
     }

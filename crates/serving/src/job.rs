@@ -1,5 +1,5 @@
 use crate::{Bound, TokenLogprobs, TokenRules};
-use models::{Ended, Request};
+use models::{Ended, Pooling, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -46,6 +46,13 @@ pub enum Update {
         token: u32,
         /// How likely it was, where that was asked for.
         logprobs: Option<TokenLogprobs>,
+    },
+    /// A text was embedded.
+    Embedded {
+        /// The text.
+        index: usize,
+        /// Its vector.
+        values: Vec<f32>,
     },
     /// It ended as it should.
     Finished {
@@ -121,9 +128,20 @@ pub(crate) struct Job {
     pub(crate) _place: OwnedSemaphorePermit,
 }
 
+/// Texts to be embedded, on their way to the engine's thread.
+pub(crate) struct EmbeddingJob {
+    /// The tokens of each.
+    pub(crate) texts: Vec<Vec<u32>>,
+    pub(crate) pooling: Pooling,
+    pub(crate) updates: mpsc::Sender<Update>,
+    /// The place of all of them among the sequences that may be open.
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
 /// What the engine's thread is told.
 pub(crate) enum Command {
     Submit(Vec<Job>),
+    Embed(EmbeddingJob),
     /// Something was changed that it looks at between steps.
     Wake,
 }

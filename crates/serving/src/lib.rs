@@ -5,6 +5,7 @@
 //! Whoever drops the ticket is no longer waited for: it is looked at before every step.
 
 mod blame;
+mod embeddings;
 mod grammar;
 mod job;
 mod limits;

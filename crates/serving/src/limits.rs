@@ -44,6 +44,34 @@ impl Limits {
         Ok(())
     }
 
+    /// Refuses texts that cannot be embedded: nothing is added to them, so that they may fill the context.
+    pub(crate) fn check_texts(&self, texts: &[Vec<u32>]) -> Result<(), Refusal> {
+        let refuse = |what: String| Err(Refusal::Invalid { what });
+        if texts.is_empty() {
+            return refuse("there is nothing to embed".to_owned());
+        }
+        for text in texts {
+            let (count, most) = (text.len(), self.tokens);
+            if count == 0 {
+                return refuse("a text has no tokens".to_owned());
+            }
+            if count > most {
+                return Err(Refusal::TooLong {
+                    what: format!(
+                        "a text has {count} tokens: this model's maximum context length is {most} tokens"
+                    ),
+                });
+            }
+            if let Some(token) = text.iter().find(|id| **id as usize >= self.vocabulary) {
+                let vocabulary = self.vocabulary;
+                return refuse(format!(
+                    "token {token} is beyond the model's vocabulary of {vocabulary}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses what could never run, however long it waited.
     pub(crate) fn check(&self, sequences: &[Sequence]) -> Result<(), Refusal> {
         let refuse = |what: String| Err(Refusal::Invalid { what });

@@ -1,12 +1,12 @@
-use crate::job::{Command, Job, Sequence, Ticket};
+use crate::job::{Command, EmbeddingJob, Job, Sequence, Ticket};
 use crate::metrics::Metrics;
 use crate::{Health, Limits, Named, Phase, worker};
-use models::{Engine, StepBudget, Usage};
+use models::{Engine, Pooling, StepBudget, Usage};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 /// What went wrong while an engine was built; it is told to whoever waits for the service to end.
 pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
@@ -126,16 +126,7 @@ impl Service {
     pub fn submit(&self, sequences: Vec<Sequence>) -> Result<Ticket, Refusal> {
         let limits = &self.shared.settings.limits;
         limits.check(&sequences)?;
-        match self.phase() {
-            Phase::Ready => {}
-            Phase::Loading => return Err(Refusal::Loading),
-            Phase::Draining | Phase::Stopped => return Err(Refusal::Draining),
-            Phase::Failed(what) => return Err(Refusal::Failed(what)),
-        }
-        let count = u32::try_from(sequences.len()).unwrap_or(u32::MAX);
-        let Ok(mut places) = Arc::clone(&self.shared.places).try_acquire_many_owned(count) else {
-            return Err(Refusal::Full { after: self.shared.metrics.until_a_place() });
-        };
+        let mut places = self.places(sequences.len())?;
         // Room for all that may come: the engine never waits for a slow reader, and what is kept is bounded by what was asked.
         let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 4).sum();
         let (updates, receiver) = mpsc::channel(most.min(Semaphore::MAX_PERMITS));
@@ -155,6 +146,35 @@ impl Service {
             return Err(Refusal::Draining);
         }
         Ok(Ticket { updates: receiver, enough, arrived })
+    }
+
+    /// Takes texts, whose vectors arrive one by one, or refuses all of them. Together they take one place.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: Pooling) -> Result<Ticket, Refusal> {
+        self.shared.settings.limits.check_texts(&texts)?;
+        let place = self.places(1)?;
+        let (updates, receiver) = mpsc::channel(texts.len().min(Semaphore::MAX_PERMITS));
+        let arrived = Instant::now();
+        let job = EmbeddingJob { texts, pooling, updates, place };
+        if self.commands.try_send(Command::Embed(job)).is_err() {
+            return Err(Refusal::Draining);
+        }
+        Ok(Ticket { updates: receiver, enough: Vec::new(), arrived })
+    }
+
+    /// Takes places for sequences, where the service takes any.
+    fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        match self.phase() {
+            Phase::Ready => {}
+            Phase::Loading => return Err(Refusal::Loading),
+            Phase::Draining | Phase::Stopped => return Err(Refusal::Draining),
+            Phase::Failed(what) => return Err(Refusal::Failed(what)),
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let places = Arc::clone(&self.shared.places).try_acquire_many_owned(count);
+        places.map_err(|_| Refusal::Full { after: self.shared.metrics.until_a_place() })
     }
 
     /// Takes no more submissions; the engine ends with the last one that is open.

@@ -1,5 +1,6 @@
 //! The engine's thread: takes submissions, looks who has gone, steps, and hands out what came of it.
 
+use crate::embeddings::OpenEmbeddings;
 use crate::grammar::{Bound, Failure};
 use crate::job::{Command, Job, Update, Why};
 use crate::post::Post;
@@ -35,8 +36,8 @@ pub(crate) fn run(
         let looks = SecondLooks::new(shared.settings.verify_cache);
         std::thread::scope(|scope| {
             let post = Post::within(scope);
-            let open = BTreeMap::new();
-            let mut worker = Worker { shared, commands, scheduler, open, looks, post };
+            let (open, embeddings) = (BTreeMap::new(), OpenEmbeddings::default());
+            let mut worker = Worker { shared, commands, scheduler, open, looks, embeddings, post };
             worker.serve().map_err(BuildError::from)
         })
     });
@@ -82,6 +83,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) scheduler: Scheduler<'a>,
     pub(crate) open: BTreeMap<RequestId, Open>,
     looks: SecondLooks,
+    pub(crate) embeddings: OpenEmbeddings,
     post: Post,
 }
 
@@ -130,7 +132,14 @@ impl Worker<'_> {
     }
 
     fn take(&mut self, command: Command) {
-        let Command::Submit(jobs) = command else { return };
+        let jobs = match command {
+            Command::Submit(jobs) => jobs,
+            Command::Embed(job) => {
+                self.embeddings.begin(&mut self.scheduler, job);
+                return self.shared.see(self.scheduler.usage());
+            }
+            Command::Wake => return,
+        };
         for mut job in jobs {
             let bound = job.sequence.guide.take();
             let failed = bound.as_ref().map(Bound::failure);
@@ -169,6 +178,7 @@ impl Worker<'_> {
             let enough = open.job.enough.load(Ordering::Relaxed);
             enough.then_some(Ending::Finished(Ended::Listener))
         };
+        self.embeddings.forget_who_left(&mut self.scheduler, abort);
         let gone = self.open.iter().filter_map(|(id, open)| Some((*id, ending(open)?)));
         let gone: Vec<_> = gone.collect();
         let any = !gone.is_empty();
@@ -237,6 +247,7 @@ impl Worker<'_> {
                     };
                     self.end(id, ending);
                 }
+                Event::Embedded { .. } => self.embeddings.hand_out(&mut self.scheduler, id),
                 Event::Preempted { saved, .. } => self.shared.metrics.preempted(*saved),
             }
         }

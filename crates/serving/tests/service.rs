@@ -107,7 +107,7 @@ fn ends(mut ticket: Ticket, count: usize) -> Vec<(Vec<u32>, Result<Ended, Why>)>
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     while let Some(update) = runtime.block_on(ticket.next()) {
         match update {
-            Update::Begun { .. } | Update::Prompt { .. } => {}
+            Update::Begun { .. } | Update::Prompt { .. } | Update::Embedded { .. } => {}
             Update::Token { index, token, .. } => all[index].0.push(token),
             Update::Finished { index, ended } => all[index].1 = Some(Ok(ended)),
             Update::Failed { index, why } => all[index].1 = Some(Err(why)),

@@ -91,7 +91,7 @@ const OUTSIDE: &[Outside] = &[
             let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
             one("FIRSTLIGHT_TRANSFORMERS_PYTHON", stacks.map(|[python, _]| python))
         },
-        tests: &["--test", "transformers"],
+        tests: &["--test", "transformers", "--test", "model_classes"],
         without: "logits were not held against transformers' models; that needs x86_64 Linux and the Python registry",
     },
     Outside {

@@ -3,12 +3,13 @@
 use super::{Family, attends, only_silu};
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "bamba",
     known_by: &["bamba", "BambaForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,
@@ -39,7 +40,7 @@ fn layer(
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
         // transformers' code rotates half of a head's channels, whatever the config says.
-        let rope = draft.need(Rope::of(config, shape.head_dim, 0.5).map(Some), None);
+        let rope = draft.need(Rope::of(config, shape.head_dim, Share::Named(0.5)).map(Some), None);
         let shape = AttentionShape { rope, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))

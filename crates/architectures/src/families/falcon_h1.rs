@@ -5,12 +5,13 @@ use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaFactors, Parallel,
 };
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "falcon-h1",
     known_by: &["falcon_h1", "FalconH1ForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,
@@ -76,7 +77,7 @@ fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape,
         // Keys are times their factor in products alone.
         scale: shape.scale * factor("key_multiplier"),
         factors: ["attention_in_multiplier", "attention_out_multiplier"].map(&mut factor),
-        rope: draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None),
+        rope: draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None),
         ..shape
     })
 }

@@ -8,7 +8,7 @@ use crate::{Architecture, Config, ConfigError};
 pub(super) const FAMILY: Family = Family {
     name: "falcon-mamba",
     known_by: &["falcon_mamba", "FalconMambaForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,

@@ -4,18 +4,19 @@ use super::{Family, only_silu};
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, Clamped, Experts, Score, stacked};
 use crate::params::{Lie, Projection};
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "gpt-oss",
     known_by: &["gpt_oss", "GptOssForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,
 };
 
-/// In the experts' sigmoid, and what bounds what goes into it: transformers has both in its code.
+/// Factor in the experts' sigmoid, and the limit of gates and ups, where the config has neither.
 const ALPHA: f64 = 1.702;
 const LIMIT: f64 = 7.0;
 
@@ -69,7 +70,7 @@ fn layer(
     let window =
         if slides { draft.need(config.count("sliding_window").map(Some), None) } else { None };
     let shape = AttentionShape {
-        rope: draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None),
+        rope: draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None),
         window,
         sinks: true,
         biases: [config.flag_or("attention_bias", true)?; 2],
@@ -100,6 +101,7 @@ fn experts(
     if limit <= 0.0 {
         draft.refuse(config.wrong(LIMITED, "a number above 0"));
     }
+    let alpha = draft.need(config.number_or("swiglu_alpha", ALPHA), ALPHA);
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.router.weight"), count, hidden);
     let bias = params.bias(format!("{prefix}.router.bias"), count);
@@ -115,7 +117,7 @@ fn experts(
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
     params.lay(gate_up_bias, Lie { turns: true, transposed: false });
     let down_bias = params.biases(down_bias, [count, hidden]);
-    let clamped = Clamped { gate_up_bias, down_bias, limit, alpha: ALPHA };
+    let clamped = Clamped { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {
         router,
         score: Score::SoftmaxOfChosen,

@@ -6,14 +6,16 @@
 use super::{Family, attends, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, Score, stacked,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
+    Score,
 };
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "granite-hybrid",
     known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,
@@ -75,7 +77,7 @@ fn layer(
 fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let rotated = match config.text("position_embedding_type") {
-        Ok(Some("rope")) => Rope::of(config, shape.head_dim, 1.0).map(Some),
+        Ok(Some("rope")) => Rope::of(config, shape.head_dim, Share::All).map(Some),
         Ok(None | Some("nope")) => Ok(None),
         Ok(Some(_)) => Err(config.wrong("position_embedding_type", "rope or nope")),
         Err(error) => Err(error),
@@ -96,8 +98,9 @@ fn experts(
     let hidden = config.count("hidden_size")?;
     let inner = config.count("intermediate_size")?;
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
-    let names = ["input_linear", "output_linear"].map(|name| format!("{prefix}.{name}.weight"));
-    let experts = stacked(&mut draft.params, names, count, [hidden, inner]);
+    let names = ["input_linear.weight", "output_linear.weight"];
+    let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
+    let experts = shape.declare(&mut draft.params, ExpertLayout::Stacked(names));
     let router = format!("{prefix}.router.layer.weight");
     let router = draft.params.projection(router, count, hidden);
     Ok(Experts {

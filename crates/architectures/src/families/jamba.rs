@@ -2,13 +2,16 @@
 
 use super::{Family, attends, only_silu, only_with};
 use crate::draft::{Around, Draft};
-use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Mamba1, Mamba1Shape, Score};
+use crate::layers::{
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
+    Score,
+};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: Family = Family {
     name: "jamba",
     known_by: &["jamba", "JambaForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
          use_mamba_kernels is false in its config; then a sequential loop runs.",
@@ -71,9 +74,10 @@ fn layer(
             let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
             let router = format!("{prefix}.router.weight");
             let router = draft.params.projection(router, count, widths[0]);
-            let expert =
-                |e| GatedMlp::usual(&mut draft.params, &format!("{prefix}.experts.{e}"), widths);
-            let experts = (0..count).map(expert).collect();
+            let [hidden, inner] = widths;
+            let shape = ExpertsShape { prefix: &prefix, count, hidden, inner, gated: true };
+            let names = ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]);
+            let experts = shape.declare(&mut draft.params, names);
             (
                 Some(Experts {
                     router,
@@ -96,8 +100,8 @@ fn mamba_shape(config: &Config) -> Result<Mamba1Shape, ConfigError> {
     let hidden = config.count("hidden_size")?;
     Ok(Mamba1Shape {
         hidden,
-        inner: hidden * config.count_or("mamba_expand", 2)?,
-        state: config.count_or("mamba_d_state", 16)?,
+        inner: hidden * config.size_or("mamba_expand", 2)?,
+        state: config.size_or("mamba_d_state", 16)?,
         taps: config.taps("mamba_d_conv")?,
         rank: Mamba1Shape::rank(config, "mamba_dt_rank", hidden)?,
     })

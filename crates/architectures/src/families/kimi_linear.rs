@@ -1,15 +1,17 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention at listed places, experts after the first layers.
 
-use super::{Family, only_silu, only_without};
+use super::{Family, only_one_group, only_silu, only_without};
 use crate::draft::{Around, Draft};
-use crate::layers::{Experts, GatedMlp, Kda, LatentAttention, LatentShape, Score};
+use crate::layers::{
+    ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, Score,
+};
 use crate::params::Draw;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: Family = Family {
     name: "kimi-linear",
     known_by: &["kimi_linear", "KimiLinearForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: Some(
         "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \
          path instead.",
@@ -28,10 +30,14 @@ const RENORMALISE: &[&str] = &["moe_renormalize", "norm_topk_prob"];
 fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
     draft.need(only_silu(config), ());
     draft.need(only_without(config, "mla_use_output_gate"), ());
+    draft.need(only_without(config, "attention_bias"), ());
     draft.model(config, Around::model(), |draft| {
         let layers = layer_types(config)?.into_iter().enumerate();
         let kda = kda_shape(config, draft)?;
-        layers.map(|(index, kind)| layer(config, draft, index, kind, kda)).collect()
+        let routed = routed(config)?;
+        layers
+            .map(|(index, kind)| layer(config, draft, index, (kind, routed[index]), kda))
+            .collect()
     })
 }
 
@@ -77,6 +83,20 @@ fn layer_types(config: &Config) -> Result<Vec<Kind>, ConfigError> {
     kinds.iter().enumerate().map(|(index, kind)| kind.ok_or_else(|| unnamed(index))).collect()
 }
 
+/// Which layers have experts: those of transformers' list, or all after the first ones of Moonshot's configs.
+fn routed(config: &Config) -> Result<Vec<bool>, ConfigError> {
+    let Some((key, words)) = config.layer_words(&["mlp_layer_types"])? else {
+        let first = config.count_or("first_k_dense_replace", 0)?;
+        return Ok((0..config.layer_count()?).map(|index| index >= first).collect());
+    };
+    let routed = |word: &String| match word.as_str() {
+        "sparse" => Ok(true),
+        "dense" => Ok(false),
+        _ => Err(config.wrong(key, "dense or sparse for each layer")),
+    };
+    words.iter().map(routed).collect()
+}
+
 /// Heads, channels of a head and taps of the KDA layers.
 fn kda_shape(config: &Config, draft: &mut Draft) -> Result<[usize; 3], ConfigError> {
     let (part, keys) = match config.part("linear_attn_config")? {
@@ -99,7 +119,7 @@ fn layer(
     config: &Config,
     draft: &mut Draft,
     index: usize,
-    kind: Kind,
+    (kind, routed): (Kind, bool),
     kda: [usize; 3],
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
@@ -116,7 +136,7 @@ fn layer(
     };
     let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let (experts, mlp) = match config.expert_count(EXPERTS, 0)? {
-        count if count > 0 && index >= config.count_or("first_k_dense_replace", 0)? => {
+        count if count > 0 && routed => {
             let prefix = format!("{prefix}.block_sparse_moe");
             let (experts, shared) = experts(config, draft, &prefix, count)?;
             (Some(experts), shared)
@@ -155,6 +175,7 @@ fn experts(
         let groups = config.spelled(GROUPS);
         draft.refuse(config.wrong(groups, "1, the published models have it so"));
     }
+    only_one_group(config, draft);
     match config.text("moe_router_activation_func") {
         Ok(None | Some("sigmoid")) => {}
         _ => draft.refuse(config.wrong("moe_router_activation_func", "sigmoid")),
@@ -168,11 +189,8 @@ fn experts(
         sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),
     };
-    let expert = |e: usize| {
-        let prefix = format!("{prefix}.experts.{e}");
-        GatedMlp::declare(&mut draft.params, &prefix, ["w1", "w3", "w2"], [hidden, inner])
-    };
-    let experts = (0..count).map(expert).collect();
+    let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
+    let experts = shape.declare(&mut draft.params, ExpertLayout::Each(["w1", "w3", "w2"]));
     let shared = match config.count_or(config.spelled(SHARED), 0)? {
         0 => None,
         shared => {

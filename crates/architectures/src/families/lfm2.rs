@@ -2,14 +2,17 @@
 
 use super::{Family, attends};
 use crate::draft::{Around, Draft};
-use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Score, ShortConv};
+use crate::layers::{
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Score, ShortConv,
+};
 use crate::params::Draw;
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "lfm2",
     known_by: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: |_| false,
     read,
@@ -43,7 +46,7 @@ fn layer(
     let input_norm = draft.params.norm(format!("{prefix}.operator_norm.weight"), hidden);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        let rope = draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None);
+        let rope = draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None);
         let names = ["out", "q_layernorm", "k_layernorm"];
         let shape = AttentionShape { rope, normed: true, names, ..shape };
         let prefix = format!("{prefix}.self_attn");
@@ -56,6 +59,9 @@ fn layer(
     let (experts, mlp) = match config.expert_count(&["num_experts"], 0)? {
         count if count > 0 && index >= config.count_or("num_dense_layers", 2)? => {
             (Some(experts(config, draft, &prefix, count)?), None)
+        }
+        0 if config.kind() == Some("lfm2_moe") => {
+            return Err(config.wrong("num_experts", "a whole number above 0"));
         }
         count => {
             let inner = if count > 0 { config.count("intermediate_size")? } else { width(config)? };
@@ -91,12 +97,12 @@ fn experts(
     prefix: &str,
     count: usize,
 ) -> Result<Experts, ConfigError> {
-    let widths = [config.count("hidden_size")?, config.count("moe_intermediate_size")?];
+    let [hidden, inner] = [config.count("hidden_size")?, config.count("moe_intermediate_size")?];
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
     if !draft.need(config.flag_or("use_expert_bias", true), true) {
         draft.refuse(config.wrong("use_expert_bias", "true, the published models have it so"));
     }
-    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, widths[0]);
+    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.expert_bias");
     let score = Score::Sigmoid {
         correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
@@ -104,7 +110,7 @@ fn experts(
         sum_eps: 1e-6,
         scale: draft.need(config.number_or("routed_scaling_factor", 1.0), f64::NAN),
     };
-    let expert = |e: usize| mlp(draft, &format!("{prefix}.experts.{e}"), widths);
-    let experts = (0..count).map(expert).collect();
+    let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
+    let experts = shape.declare(&mut draft.params, ExpertLayout::Each(["w1", "w3", "w2"]));
     Ok(Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 })
 }

@@ -8,7 +8,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba",
     known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
-    inside: false,
+    inside: &[],
     demands: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
     recognises: |config| {
@@ -35,9 +35,9 @@ pub(super) fn read_with(
             hidden,
             inner: match config.get("intermediate_size") {
                 Some(_) => config.count("intermediate_size")?,
-                None => hidden * config.count_or("expand", 2)?,
+                None => hidden * config.size_or("expand", 2)?,
             },
-            state: config.count_or("state_size", 16)?,
+            state: config.size_or("state_size", 16)?,
             taps: config.taps("conv_kernel")?,
             rank: Mamba1Shape::rank(config, "time_step_rank", hidden)?,
         };

@@ -11,7 +11,7 @@ use crate::{Architecture, Config, ConfigError, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba2",
     known_by: &["mamba2", "Mamba2ForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: None,
     recognises: is_second,
     read,
@@ -29,7 +29,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     draft.model(config, around(config, false), |draft| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
-        let inner = hidden * config.count_or("expand", 2)?;
+        let inner = hidden * config.size_or("expand", 2)?;
         // state-spaces' own models share one group; transformers' preset is 8.
         let groups = if config.has("ssm_cfg") { 1 } else { 8 };
         let shape = Mamba2Shape {
@@ -37,7 +37,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             heads: config.count_unless_auto("num_heads")?.unwrap_or(inner / head_dim),
             head_dim,
             groups: config.count_or("n_groups", groups)?.max(1),
-            state: config.count_or("state_size", 128)?,
+            state: config.size_or("state_size", 128)?,
             taps: config.taps("conv_kernel")?,
             dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
         };

@@ -3,10 +3,11 @@
 //! transformers' code holds step sizes at `time_step_min` or above in whole prompts, and not in decoding; NVIDIA's own and vLLM, as
 //! here, in neither.
 
-use super::{Family, only_without};
+use super::{Family, only_one_group, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, OPEN, Score,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
+    OPEN, Score,
 };
 use crate::params::Draw;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
@@ -14,7 +15,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "nemotron-h",
     known_by: &["nemotron_h", "NemotronHForCausalLM"],
-    inside: false,
+    inside: &[],
     demands: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
          slow path instead.",
@@ -164,6 +165,7 @@ fn experts(
     if draft.need(config.count_or("n_group", 1), 1) > 1 {
         draft.refuse(config.wrong("n_group", "1, the published models have it so"));
     }
+    only_one_group(config, draft);
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
     let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
@@ -173,8 +175,9 @@ fn experts(
         sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),
     };
-    let experts = (0..count).map(|e| mlp(draft, &format!("{prefix}.experts.{e}"), [width, inner]));
-    let experts = experts.collect();
+    let shape = ExpertsShape { prefix, count, hidden: width, inner, gated: false };
+    let names = ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]);
+    let experts = shape.declare(&mut draft.params, names);
     let shared = match config.count_or("moe_shared_expert_intermediate_size", 0)? {
         0 => None,
         shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),

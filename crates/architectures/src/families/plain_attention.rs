@@ -2,12 +2,14 @@
 //!
 //! A config that is recognised by its keys alone is described with Llama's names.
 
-use super::{Family, only_silu, only_without};
+use super::{Family, only_silu, only_without, softmax};
 use crate::architecture::unknown;
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    Attention, AttentionShape, Experts, GatedMlp, LatentAttention, LatentShape, Score,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, LatentAttention,
+    LatentShape, Score,
 };
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
@@ -23,7 +25,7 @@ pub(super) const FAMILY: Family = Family {
         "phi3",
         "LlamaForCausalLM",
     ],
-    inside: false,
+    inside: &[],
     demands: None,
     // A config that mentions a recurrent layer and is of no family above is not taken for plain attention.
     recognises: |config| {
@@ -127,12 +129,13 @@ fn attention_shape(
 ) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let kind = config.kind().unwrap_or_default();
+    let share = if kind == "phi3" { Share::Named(1.0) } else { Share::All };
     Ok(AttentionShape {
         scale: match kind {
             "granite" => draft.number(config, "attention_multiplier"),
             _ => shape.scale,
         },
-        rope: draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None),
+        rope: draft.need(Rope::of(config, shape.head_dim, share).map(Some), None),
         window: draft.need(window(config, kind, index), None),
         normed: matches!(kind, "qwen3" | "qwen3_moe"),
         biases: if kind == "qwen2" { [true, false] } else { shape.biases },
@@ -173,18 +176,14 @@ fn experts(
         _ => (format!("{prefix}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
     };
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
-    // The softmax over all experts, divided by the sum of the chosen, is the softmax over these alone.
-    if config.kind() == Some("qwen3_moe")
-        && !draft.need(config.flag_or("norm_topk_prob", false), true)
-    {
-        draft.refuse(config.wrong("norm_topk_prob", "true, the published models have it so"));
-    }
+    let score = match config.kind() {
+        Some("qwen3_moe") => softmax(config, draft, false),
+        _ => Score::SoftmaxOfChosen,
+    };
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
-    let expert = |e: usize| {
-        GatedMlp::declare(params, &format!("{prefix}.experts.{e}"), names, [hidden, inner])
-    };
-    let experts = (0..count).map(expert).collect();
+    let shape = ExpertsShape { prefix: &prefix, count, hidden, inner, gated: true };
+    let experts = shape.declare(params, ExpertLayout::Each(names));
     let shared = match config.count_or("n_shared_experts", 0)? {
         0 => None,
         shared => {
@@ -193,15 +192,7 @@ fn experts(
         }
     };
     Ok((
-        Experts {
-            router,
-            score: Score::SoftmaxOfChosen,
-            per_token,
-            latent: None,
-            clamped: None,
-            experts,
-            first: 0,
-        },
+        Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 },
         shared,
     ))
 }

@@ -1,16 +1,18 @@
 //! Qwen3-Next and 3.5: gated delta net with full attention at every fourth layer, experts in all of them or in none.
 
-use super::{Family, attends, only_silu, only_without};
+use super::{Family, attends, only_silu, only_without, softmax};
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    Attention, AttentionShape, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Score, stacked,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
+    GatedMlp,
 };
+use crate::rope::Share;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3-next",
     known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    inside: true,
+    inside: &["qwen3_5", "qwen3_5_moe"],
     demands: None,
     recognises: |_| false,
     read,
@@ -34,10 +36,13 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             None => (1..=count).map(|layer| layer % interval == 0).collect(),
         };
         let dense = config.counts("mlp_only_layers")?.unwrap_or_default();
+        let step = config.count_or("decoder_sparse_step", 1)?.max(1);
         let layers = attends.into_iter().enumerate();
         let layer = |(index, attends)| {
             let prefix = format!("{root}.layers.{index}");
-            layer(config, draft, &prefix, (attends, dense.contains(&index), newer))
+            // 3.5 has experts in every layer.
+            let dense = !newer && (dense.contains(&index) || !(index + 1).is_multiple_of(step));
+            layer(config, draft, &prefix, (attends, dense, newer))
         };
         layers.map(layer).collect()
     })
@@ -53,12 +58,13 @@ fn layer(
     let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        let rope = draft.need(Rope::of(config, shape.head_dim, 0.25).map(Some), None);
+        let rope = draft.need(Rope::of(config, shape.head_dim, Share::Named(0.25)).map(Some), None);
         let shape = AttentionShape { rope, gated: true, normed: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
     } else {
-        let (shape, prefix) = (GatedDeltaShape::of(config)?, format!("{prefix}.linear_attn"));
+        let (shape, prefix) =
+            (GatedDeltaShape::of(config, draft)?, format!("{prefix}.linear_attn"));
         Mixer::GatedDelta(GatedDelta::declare(&mut draft.params, &prefix, shape, !newer))
     };
     let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
@@ -84,23 +90,17 @@ fn experts(
     (count, newer): (usize, bool),
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
     let hidden = config.count("hidden_size")?;
-    let widths = [hidden, config.count("moe_intermediate_size")?];
+    let inner = config.count("moe_intermediate_size")?;
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
-    if !draft.need(config.flag_or("norm_topk_prob", true), true) {
-        draft.refuse(config.wrong("norm_topk_prob", "true, the published models have it so"));
-    }
+    let score = softmax(config, draft, true);
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
-    let experts = match newer {
-        true => {
-            let names =
-                ["gate_up_proj", "down_proj"].map(|name| format!("{prefix}.experts.{name}"));
-            stacked(params, names, count, widths)
-        }
-        false => (0..count)
-            .map(|e| GatedMlp::usual(params, &format!("{prefix}.experts.{e}"), widths))
-            .collect(),
+    let published = match newer {
+        true => ExpertLayout::Stacked(["experts.gate_up_proj", "experts.down_proj"]),
+        false => ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]),
     };
+    let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
+    let experts = shape.declare(params, published);
     let shared = match config.count_or("shared_expert_intermediate_size", 0)? {
         0 => None,
         shared => {
@@ -111,15 +111,7 @@ fn experts(
         }
     };
     Ok((
-        Experts {
-            router,
-            score: Score::SoftmaxOfChosen,
-            per_token,
-            latent: None,
-            clamped: None,
-            experts,
-            first: 0,
-        },
+        Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 },
         shared,
     ))
 }

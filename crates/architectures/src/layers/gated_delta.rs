@@ -1,3 +1,4 @@
+use crate::draft::Draft;
 use crate::params::{Draw, ParamId, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
@@ -39,12 +40,17 @@ pub struct GatedDeltaShape {
 
 impl GatedDeltaShape {
     /// By the keys of Qwen's configs.
-    pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
+    pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
         let key_heads = config.count("linear_num_key_heads")?;
         let value_heads = config.count("linear_num_value_heads")?;
         if value_heads % key_heads != 0 {
             let wanted = format!("a multiple of the {key_heads} key heads");
             return Err(config.wrong("linear_num_value_heads", wanted));
+        }
+        const TAPS: &str = "linear_conv_kernel_dim";
+        let taps = config.taps(TAPS)?;
+        if !(2..=4).contains(&taps) {
+            draft.refuse(config.wrong(TAPS, "2 to 4 taps"));
         }
         Ok(Self {
             hidden: config.count("hidden_size")?,
@@ -52,7 +58,7 @@ impl GatedDeltaShape {
             value_heads,
             key_dim: config.count("linear_key_head_dim")?,
             value_dim: config.count("linear_value_head_dim")?,
-            taps: config.taps("linear_conv_kernel_dim")?,
+            taps,
         })
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) parsers: Parsers,
     #[command(flatten)]
+    pub(crate) embeddings: Embeddings,
+    #[command(flatten)]
     pub(crate) sizes: Sizes,
 }
 
@@ -78,6 +80,16 @@ pub(crate) struct Parsers {
     /// Accepted for vLLM's command lines: tool calls are always parsed.
     #[arg(long)]
     pub(crate) enable_auto_tool_choice: bool,
+}
+
+/// How embeddings are made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Embeddings")]
+pub(crate) struct Embeddings {
+    /// vLLM's settings of embeddings, a JSON object with `pooling_type` (MEAN, LAST or CLS) and `normalize`. Default: as
+    /// sentence-transformers' files next to the weights say, or else the last token's hidden state with length 1.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) pooler_config: Option<String>,
 }
 
 /// What is made room for.

@@ -20,7 +20,7 @@ use crate::stopping;
 use crate::tokenizer;
 use api::{Ended, Texts};
 use lines::{Lines, Listening};
-use models::{Model, Tokenizer};
+use models::{Model, Pooler, Tokenizer};
 use serving::{Build, BuildError, Limits, Named, Service};
 use sizes::Room;
 use std::io::ErrorKind;
@@ -47,7 +47,11 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?.part(place)?;
-    let texts = texts(&folder, model.architecture.vocabulary)?;
+    let texts = texts(
+        &folder,
+        model.architecture.vocabulary,
+        arguments.embeddings.pooler_config.as_deref(),
+    )?;
     let defaults = defaults::read(&folder)?;
     // A port that is taken is said before seconds are spent on loading.
     let socket = listen(&arguments.host, arguments.port)?;
@@ -159,7 +163,18 @@ fn names(arguments: &Serve) -> Vec<String> {
     vec![arguments.named.model.display().to_string().trim_end_matches('/').to_owned()]
 }
 
-fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
+/// How embeddings are made: as the model's files say, and then vLLM's settings.
+fn pooler(folder: &Path, settings: Option<&str>) -> anyhow::Result<Result<Pooler, String>> {
+    let own = Pooler::read(folder).map_err(|error| error.to_string());
+    let Some(settings) = settings else { return Ok(own) };
+    let made = own.unwrap_or_default().with_settings(settings).map_err(|what| {
+        let hint = r#"as in: --pooler-config '{"pooling_type": "MEAN", "normalize": true}'"#;
+        Failure::hinted(format!("--pooler-config: {what}"), hint)
+    })?;
+    Ok(Ok(made))
+}
+
+fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyhow::Result<Texts> {
     let tokenizer = Tokenizer::read(folder).map_err(|error| {
         let hint = "a server answers texts: put the tokenizer beside the weights, as it is published with them";
         Failure::hinted(error.to_string(), hint)
@@ -167,7 +182,8 @@ fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
     tokenizer::check(&tokenizer, vocabulary)?;
     let template = render_templates::by_this_program(folder).map_err(|error| error.to_string());
     let stop_ids = models::stop_ids(folder, Some(&tokenizer))?;
-    Ok(Texts { tokenizer, template, stop_ids })
+    let pooler = pooler(folder, pooler_config)?;
+    Ok(Texts { tokenizer, template, stop_ids, pooler })
 }
 
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {

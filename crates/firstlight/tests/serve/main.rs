@@ -7,6 +7,7 @@ mod browsers;
 #[cfg(target_os = "linux")]
 mod budgets;
 mod client;
+mod embeddings;
 mod ends;
 mod forms;
 mod load;

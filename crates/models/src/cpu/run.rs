@@ -246,14 +246,18 @@ impl Executor<Cpu> for Run<'_> {
         norm: &RmsNorm,
         wanted: Wanted,
     ) -> Result<Tensor, ModelError> {
+        if wanted == Wanted::Hidden {
+            let failed = |error: OpError| ModelError::Device(error.to_string());
+            return self.norm(Input::stream(norm)).map_err(failed);
+        }
         let stream = self.rows(Input::stream(norm));
         let offsets = self.step.offsets.view::<i32>().unwrap_or_default();
         let rows = match wanted {
-            Wanted::Every => self.step.tokens(),
+            Wanted::Every | Wanted::Hidden => self.step.tokens(),
             Wanted::Last => offsets.len() - 1,
         };
         let make = |row: usize, to: &mut [f32]| match wanted {
-            Wanted::Every => stream.make(row, to),
+            Wanted::Every | Wanted::Hidden => stream.make(row, to),
             Wanted::Last => stream.make(offsets[row + 1] as usize - 1, to),
         };
         let logits = of.apply_whole(self.step.device, rows, make);

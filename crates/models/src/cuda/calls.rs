@@ -140,8 +140,11 @@ impl Run<'_> {
         Ok(mixed)
     }
 
-    /// Logits `[rows, vocabulary]` of the wanted rows.
+    /// Logits `[rows, vocabulary]` of the wanted rows, or hidden states `[tokens, hidden]`.
     fn head(&self, of: &CudaProjection, norm: &RmsNorm, wanted: Wanted) -> Result<Tensor, OpError> {
+        if wanted == Wanted::Hidden {
+            return self.made(Input::stream(norm));
+        }
         let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
         let (x, norm) = match self.whole_norm(Input::stream(norm))? {
             Some(rows) => (rows, None),

@@ -10,6 +10,7 @@ use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
 use device::Device;
 use device::cuda::{Buffer, Cuda, CudaError, Graph, Stream};
+use half::bf16;
 use kernels::{DType, OpError, Tensor};
 
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
@@ -262,9 +263,13 @@ fn capture(
     }
 }
 
-/// Float32 values, copied to the host.
+/// Values in float32, copied to the host.
 pub(super) fn values(tensor: &Tensor, stream: &Stream) -> Result<Vec<f32>, OpError> {
-    Ok(tensor.to_host(stream)?.view::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
+    let host = tensor.to_host(stream)?;
+    if let Some(narrow) = host.view::<bf16>() {
+        return Ok(narrow.iter().map(|value| value.to_f32()).collect());
+    }
+    Ok(host.view::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
 }
 
 /// Integers, copied to the host.

@@ -44,7 +44,7 @@ pub(super) fn read(header: &Header) -> Result<Config, ModelError> {
     of.model()?;
     let path = header.path.display().to_string();
     let text = Json::Object(of.keys).to_string();
-    let config = Config::parse(&path, &text)?;
+    let config = Config::parse(&path, &text)?.without_class_defaults();
     // Its parameters' names lead to their types, whatever an engine makes of the rest.
     let architecture = Architecture::describe(&config)?;
     let placed = names::place(header, &architecture)?;

@@ -35,6 +35,11 @@ pub enum Event {
         /// Why.
         ended: Ended,
     },
+    /// A text was embedded, or cannot be: [`super::Scheduler::take_embedding`] has the result.
+    Embedded {
+        /// The text.
+        request: RequestId,
+    },
     /// It gave its slot and its pages to older requests, and waits for its turn. No token is lost.
     Preempted {
         /// The request.
@@ -52,6 +57,7 @@ impl Event {
             | Self::Scored { request }
             | Self::Token { request, .. }
             | Self::Finished { request, .. }
+            | Self::Embedded { request }
             | Self::Preempted { request, .. } => *request,
         }
     }

@@ -49,6 +49,7 @@ impl Scheduler<'_> {
         while let Some(live) = self.running.pop() {
             self.send_back(live, events);
         }
+        self.restart_embeddings();
         self.drop_all();
     }
 }

@@ -56,11 +56,6 @@ impl Request {
         }
         self.sampling.check()
     }
-
-    /// Tokens that a sequence has in the caches at most: the last one that is added is read by nobody.
-    pub(super) fn most_tokens(&self) -> usize {
-        self.prompt.len() + self.limit.saturating_sub(1)
-    }
 }
 
 /// Log-probabilities of the tokens of a prompt, from the second one on.

@@ -33,7 +33,8 @@ impl Scheduler<'_> {
         if self.under_way.is_empty() {
             return Ok(false);
         }
-        if self.waiting.is_empty() && self.running().eq(self.under_way.who.iter().copied()) {
+        let waits = !self.waiting.is_empty() || !self.embeddings.is_empty();
+        if !waits && self.running().eq(self.under_way.who.iter().copied()) {
             self.fill_up()?;
         }
         self.take_oldest(events)?;

@@ -172,6 +172,7 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
                     counts.preempted += 1;
                 }
+                Event::Embedded { .. } => {}
             }
         }
         assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
@@ -307,7 +308,7 @@ fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Ans
             match event {
                 Event::Token { token, .. } => answered.tokens.push(token),
                 Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Begun { .. } | Event::Scored { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
             }
         }
     }
@@ -424,7 +425,7 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
                     assert_eq!(Some(&talker.got), want.as_ref());
                     talker.said.extend(&talker.got);
                 }
-                Event::Begun { .. } | Event::Scored { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
             }
         }
     }

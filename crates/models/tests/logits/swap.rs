@@ -132,7 +132,7 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: &[Request]) -> (Vec<Answer>,
                     answer.preempted += 1;
                     answer.saved += usize::from(saved);
                 }
-                Event::Finished { .. } => {}
+                Event::Finished { .. } | Event::Embedded { .. } => {}
             }
         }
     }

@@ -305,6 +305,15 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
         assert_eq!(engine.choose(&batch, &vec![Some(Choice::by(&plain)); count], 9)?.len(), count);
     }
     (0..10).for_each(|slot| engine.reset(slot));
+    // Hidden states of every token: of prompts, of single tokens, which are not recorded then, and of both.
+    let hidden = engine.architecture().hidden;
+    let prompts = Batch::new().with(0, &ids[..37]).with(1, &ids[..3]);
+    let tokens = Batch::new().with(0, &ids[..1]).with(1, &ids[..1]);
+    let both = Batch::new().with(0, &ids[..1]).with(1, &ids[..5]);
+    for batch in [prompts, tokens, both] {
+        assert_eq!(engine.step(&batch, Wanted::Hidden)?.len(), batch.tokens().len() * hidden);
+    }
+    (0..2).for_each(|slot| engine.reset(slot));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Logits of transformers' own models beside those of the engine on the processor, 1e-5 absolute in float32.
+//! Logits and hidden states of transformers' own models, and those of the engine on the processor: 1e-5 absolute in float32.
 //!
 //! `cargo xtask test` has a Python with transformers, which it names in FIRSTLIGHT_TRANSFORMERS_PYTHON.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
@@ -73,24 +73,27 @@ fn logits_are_those_of_transformers() {
     assert!(said.status.success(), "{}", words.concat());
     let mut worse = Vec::new();
     for (folder, model) in folders.iter().zip(MODELS) {
-        let off = distance(&ours(folder, &ids), &theirs(folder));
-        println!("{model:?}: {off:.1e}");
-        if !(off <= 1e-5) {
-            worse.push(format!("{model:?} is {off:.2e} off"));
+        for (wanted, file) in [(Wanted::Every, "logits.f32"), (Wanted::Hidden, "hidden.f32")] {
+            let off = distance(&ours(folder, &ids, wanted), &theirs(&folder.join(file)));
+            println!("{model:?} {file}: {off:.1e}");
+            // Hidden states are normalised: about 1, where logits of these models are below.
+            if !(off <= if wanted == Wanted::Hidden { 5e-5 } else { 1e-5 }) {
+                worse.push(format!("{model:?} {file} is {off:.2e} off"));
+            }
         }
     }
     assert!(worse.is_empty(), "{}\n{}", worse.join("\n"), words[0]);
 }
 
-fn ours(folder: &Path, ids: &[u32]) -> Vec<f32> {
+fn ours(folder: &Path, ids: &[u32], wanted: Wanted) -> Vec<f32> {
     let device = device::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences: 1, tokens: TOKENS };
     let mut engine = open(Model::read(folder).unwrap(), device, Storage::F32, capacity).unwrap();
-    engine.step(&Batch::new().with(0, ids), Wanted::Every).unwrap()
+    engine.step(&Batch::new().with(0, ids), wanted).unwrap()
 }
 
-fn theirs(folder: &Path) -> Vec<f32> {
-    let bytes = std::fs::read(folder.join("logits.f32")).unwrap();
+fn theirs(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
     bytes.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)).collect()
 }
 

@@ -1,4 +1,5 @@
-"""Logits by transformers' own models: of each folder named, of the ids in its `ids.json`, into its `logits.f32`.
+"""Logits and hidden states by transformers' own models: of each folder named, of the ids in its `ids.json`, into its `logits.f32` and
+`hidden.f32`.
 
 Modules that want kernels of other packages take their own slow paths: none of those is installed.
 """
@@ -24,5 +25,8 @@ for folder in map(pathlib.Path, sys.argv[1:]):
     ids = torch.tensor([json.loads((folder / "ids.json").read_text())])
     with torch.no_grad():
         logits = model.eval()(input_ids=ids, use_cache=False).logits[0].float()
+        # After the last norm, which is what embeddings are pooled from.
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
     (folder / "logits.f32").write_bytes(logits.contiguous().numpy().tobytes())
+    (folder / "hidden.f32").write_bytes(hidden.contiguous().numpy().tobytes())
     print(f"{folder.name} {type(model).__name__} {time.monotonic() - began:.2f} s", flush=True)

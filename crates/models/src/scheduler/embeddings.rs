@@ -1,0 +1,252 @@
+//! Embeddings: texts whose hidden states are pooled into one vector each, next to requests that generate.
+//!
+//! They are read in separate passes, one after each step, because such a pass gives the hidden states of every token instead of
+//! logits. A text has a slot while it is read and leaves nothing for others.
+
+use super::{Event, RequestId, Scheduler};
+use crate::engine::Wanted;
+use crate::{Batch, ModelError, Pages, Pooling};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A text that is to be embedded.
+#[derive(Debug)]
+struct Text {
+    id: RequestId,
+    tokens: Vec<u32>,
+    pooling: Pooling,
+    /// Tokens that were read.
+    read: usize,
+    /// The vector so far; of a mean the sum.
+    pooled: Vec<f64>,
+    slot: Option<usize>,
+    /// Whether a pass of several texts with it has failed.
+    alone: bool,
+}
+
+impl Text {
+    /// Adds the hidden states `[tokens, hidden]` of the next tokens.
+    fn take(&mut self, states: &[f32], tokens: usize) {
+        let hidden = states.len() / tokens.max(1);
+        let mut rows = states.chunks_exact(hidden.max(1));
+        let wide = |row: &[f32]| row.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
+        match self.pooling {
+            Pooling::Mean => {
+                self.pooled.resize(hidden, 0.0);
+                for row in rows {
+                    self.pooled.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+                }
+            }
+            Pooling::Last => self.pooled = rows.next_back().map(wide).unwrap_or_default(),
+            Pooling::First if self.read == 0 => {
+                self.pooled = rows.next().map(wide).unwrap_or_default();
+            }
+            Pooling::First => {}
+        }
+        self.read += tokens;
+    }
+
+    /// The vector, once all tokens are read.
+    fn vector(&self) -> Vec<f32> {
+        let count = match self.pooling {
+            Pooling::Mean => self.tokens.len() as f64,
+            Pooling::Last | Pooling::First => 1.0,
+        };
+        self.pooled.iter().map(|value| (value / count) as f32).collect()
+    }
+
+    fn restart(&mut self) -> Option<usize> {
+        self.read = 0;
+        self.pooled.clear();
+        self.slot.take()
+    }
+}
+
+/// Texts that wait or are read, and vectors that were not fetched.
+#[derive(Debug, Default)]
+pub(super) struct Embeddings {
+    texts: VecDeque<Text>,
+    done: BTreeMap<RequestId, Result<Vec<f32>, String>>,
+}
+
+impl Embeddings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+}
+
+impl Scheduler<'_> {
+    /// Takes a text whose vector an [`Event::Embedded`] reports.
+    ///
+    /// # Errors
+    /// [`ModelError::Call`] when it has no tokens, one is none of the model's, or it is longer than the context or than all pages.
+    pub fn submit_embedding(
+        &mut self,
+        tokens: Vec<u32>,
+        pooling: Pooling,
+    ) -> Result<RequestId, ModelError> {
+        if tokens.is_empty() {
+            return Err(ModelError::call("the text has no tokens", "give some text"));
+        }
+        self.check_tokens(&tokens, 0)?;
+        let id = RequestId(self.submitted);
+        self.submitted += 1;
+        let (read, pooled) = (0, Vec::new());
+        let text = Text { id, tokens, pooling, read, pooled, slot: None, alone: false };
+        self.embeddings.texts.push_back(text);
+        Ok(id)
+    }
+
+    /// The vector of a text that an event reported, or why it has none.
+    pub fn take_embedding(&mut self, id: RequestId) -> Option<Result<Vec<f32>, String>> {
+        self.embeddings.done.remove(&id)
+    }
+
+    /// Forgets a text; whether there was such a one.
+    pub(super) fn cancel_embedding(&mut self, id: RequestId) -> bool {
+        self.embeddings.done.remove(&id);
+        let Some(at) = self.embeddings.texts.iter().position(|text| text.id == id) else {
+            return false;
+        };
+        let slot = self.embeddings.texts.remove(at).and_then(|text| text.slot);
+        slot.into_iter().for_each(|slot| self.free(slot));
+        true
+    }
+
+    /// Texts begin again: the engine may have lost their sequences.
+    pub(super) fn restart_embeddings(&mut self) {
+        let slots: Vec<usize> =
+            self.embeddings.texts.iter_mut().filter_map(Text::restart).collect();
+        slots.into_iter().for_each(|slot| self.free(slot));
+    }
+
+    /// Reads the next tokens of texts, as many as fit a step.
+    pub(super) fn embed(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        if self.embeddings.is_empty() || self.alone.is_some() {
+            return Ok(());
+        }
+        let (batch, counts) = self.embedding_batch();
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let states = match self.engine.step(&batch, Wanted::Hidden) {
+            Ok(states) => states,
+            Err(error) if error.is_lost() => return Err(error),
+            Err(error) => {
+                self.fail_embeddings(counts.len(), &error, events);
+                return Ok(());
+            }
+        };
+        self.stepped += batch.tokens().len();
+        let hidden = states.len() / batch.tokens().len().max(1);
+        let mut rest = &states[..];
+        for (at, count) in counts.iter().enumerate() {
+            let (own, others) = rest.split_at(count * hidden);
+            self.embeddings.texts[at].take(own, *count);
+            rest = others;
+        }
+        let is_done = |text: &Text| text.read == text.tokens.len();
+        for at in (0..counts.len()).rev() {
+            if is_done(&self.embeddings.texts[at])
+                && let Some(text) = self.embeddings.texts.remove(at)
+            {
+                text.slot.into_iter().for_each(|slot| self.free(slot));
+                self.embeddings.done.insert(text.id, Ok(text.vector()));
+                events.push(Event::Embedded { request: text.id });
+            }
+        }
+        Ok(())
+    }
+
+    /// The next tokens of the first texts, each with a slot, and how many of each.
+    fn embedding_batch(&mut self) -> (Batch, Vec<usize>) {
+        let mut left = match self.running.is_empty() {
+            true => self.budget.tokens.max(1),
+            false => self.budget.beside.max(1),
+        };
+        let (mut batch, mut counts) = (Batch::new(), Vec::new());
+        // Sequences that decode need these blocks in the next step.
+        let mut taken = self.lacking(|live| usize::from(live.decodes()));
+        let several = self.embeddings.texts.front().is_some_and(|text| !text.alone);
+        let most = if several { self.embeddings.texts.len() } else { 1 };
+        for at in 0..most {
+            if left == 0 || counts.len() > 0 && self.embeddings.texts[at].alone {
+                break;
+            }
+            let Some(slot) = self.embedding_slot(at) else { break };
+            let text = &self.embeddings.texts[at];
+            let count = (text.tokens.len() - text.read).min(left);
+            let wanted = self.engine.pages().lacking(slot, count);
+            while taken + wanted > self.free_blocks() && self.give_way(None) {}
+            if taken + wanted > self.free_blocks() {
+                // Sequences that generate have the pages: this text begins again when some end.
+                let slot = self.embeddings.texts[at].restart();
+                slot.into_iter().for_each(|slot| self.free(slot));
+                break;
+            }
+            taken += wanted;
+            left -= count;
+            let text = &self.embeddings.texts[at];
+            batch.add(slot, text.tokens[text.read..text.read + count].iter().copied());
+            counts.push(count);
+        }
+        (batch, counts)
+    }
+
+    /// The slot of a text by its place, a free one where it has none.
+    fn embedding_slot(&mut self, at: usize) -> Option<usize> {
+        if let Some(slot) = self.embeddings.texts[at].slot {
+            return Some(slot);
+        }
+        while self.free_slots.is_empty() && self.give_way(None) {}
+        let slot = self.free_slots.pop()?;
+        self.embeddings.texts[at].slot = Some(slot);
+        Some(slot)
+    }
+
+    /// After a pass of the first texts has failed: one that was alone has no vector, several are tried one at a time.
+    fn fail_embeddings(&mut self, texts: usize, error: &ModelError, events: &mut Vec<Event>) {
+        self.stop_all(events);
+        if texts == 1 {
+            if let Some(text) = self.embeddings.texts.pop_front() {
+                self.embeddings.done.insert(text.id, Err(error.to_string()));
+                events.push(Event::Embedded { request: text.id });
+            }
+        } else {
+            self.embeddings.texts.iter_mut().take(texts).for_each(|text| text.alone = true);
+        }
+    }
+
+    /// Checks that tokens are the model's.
+    pub(super) fn check_vocabulary(
+        &self,
+        mut tokens: impl Iterator<Item = u32>,
+    ) -> Result<(), ModelError> {
+        let vocabulary = self.engine.architecture().vocabulary;
+        let Some(token) = tokens.find(|token| *token as usize >= vocabulary) else { return Ok(()) };
+        let what = format!("token {token} is beyond the model's vocabulary of {vocabulary}");
+        let hint = "token ids come from the model's own tokenizer, and count from 0";
+        Err(ModelError::call(what, hint))
+    }
+
+    /// Checks that a prompt, with the tokens that are added to it, can be read at all.
+    pub(super) fn check_tokens(&self, prompt: &[u32], added: usize) -> Result<(), ModelError> {
+        self.check_vocabulary(prompt.iter().copied())?;
+        let context = self.engine.architecture().context;
+        let tokens = prompt.len().saturating_add(added);
+        let wants = match added {
+            0 => format!("the text has {tokens} tokens"),
+            _ => format!("prompt and continuation have {tokens} tokens"),
+        };
+        if tokens > context {
+            let what = format!("{wants}, the model's context is {context}");
+            return Err(ModelError::call(what, "shorten the prompt, or ask for fewer tokens"));
+        }
+        // The last token that is added is read by no step.
+        if Pages::blocks_for(prompt.len() + added.saturating_sub(1)) > self.blocks {
+            let what = format!("{wants}, the cache holds {}", self.blocks * crate::pages::BLOCK);
+            let hint = "shorten the prompt, ask for fewer tokens, or open the model for more";
+            return Err(ModelError::call(what, hint));
+        }
+        Ok(())
+    }
+}

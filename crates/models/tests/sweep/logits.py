@@ -1,0 +1,57 @@
+"""Logits of one model by transformers and by firstlight, and their distance."""
+
+import inspect
+import re
+import subprocess
+
+import torch
+from safetensors.torch import load_file
+from tiny import inputs
+
+# Relative distance that rounding explains: logits of both are float32, sums are in another order.
+ROUNDING = 1e-4
+SECONDS = 300
+# Sentences that say why: a family, or a key of the config with its value.
+EXPLAINED = re.compile(r"is no model family that firstlight (runs|knows)|config\.json: `[\w.]+` (is|has) |config\.json: `[\w.]+` is missing")
+
+
+def distance(found, wanted):
+    if found.shape != wanted.shape:
+        return float("inf")
+    found, wanted = found.double(), wanted.double()
+    return ((found - wanted).norm() / wanted.norm().clamp(min=1e-30)).nan_to_num(nan=float("inf")).item()
+
+
+def without_least_step(model):
+    """Nemotron-H's code in transformers has a least step in prompts and none in decoding; NVIDIA's, vLLM's and firstlight have none."""
+    for part in model.modules():
+        if type(part).__name__.startswith("NemotronH") and hasattr(part, "time_step_limit"):
+            part.time_step_limit = (0.0, float("inf"))
+
+
+def logits(model):
+    """transformers' logits of one sequence of text, and its ids."""
+    without_least_step(model)
+    given, _ = inputs(model)
+    given = {name: value[:1] for name, value in given.items()}
+    if "decoder_input_ids" in given:
+        raise ValueError("it has an encoder")
+    cached = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    with torch.no_grad():
+        return model.eval()(**given, **cached).logits[0].float(), given["input_ids"][0].tolist()
+
+
+def firstlight(program, folder, ids):
+    """Logits by the program, or the verdict and its words."""
+    out = folder.with_suffix(".safetensors")
+    words = ["model", "logits", str(folder), "--ids", ",".join(map(str, ids)), "-o", str(out), "--backend", "cpu"]
+    ran = subprocess.run([program, *words], capture_output=True, text=True, timeout=SECONDS)
+    said = ran.stderr.strip().replace(str(folder) + "/", "").replace(str(folder), "FOLDER")
+    if ran.returncode == 0:
+        found = load_file(out)["logits"]
+        out.unlink()
+        return found, None, None
+    if ran.returncode not in (1, 2) or "panicked" in said:
+        return None, "crashed", f"exit {ran.returncode}: {said[-300:]}"
+    reason = said.splitlines()[0].removeprefix("error: ") if said else ""
+    return None, "refused" if EXPLAINED.search(reason) else "unexplained", reason
