@@ -329,47 +329,6 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_begins_with_use_and_links_the_run_of_each_figure() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-        let sections: Vec<(&str, &str)> = readme
-            .split("\n## ")
-            .skip(1)
-            .map(|section| section.split_once('\n').unwrap_or((section, "")))
-            .collect();
-        let titles: Vec<&str> = sections.iter().map(|(title, _)| *title).collect();
-        let wanted = [
-            "Install",
-            "First check",
-            "What you can do next",
-            "Supported hardware",
-            "How it compares",
-            "Figures",
-            "More",
-        ];
-        assert_eq!(titles, wanted, "a newcomer installs, checks and uses it before figures come");
-        // The rows of a section's tables, without their heads.
-        let rows = |title: &str| -> Vec<&str> {
-            let text = sections.iter().find(|(it, _)| *it == title).unwrap().1;
-            let lines: Vec<&str> = text.lines().collect();
-            let head = |at: usize| lines.get(at + 1).is_some_and(|next| next.starts_with("|--"));
-            let row = |at: &usize| {
-                lines[*at].starts_with('|') && !lines[*at].starts_with("|--") && !head(*at)
-            };
-            (0..lines.len()).filter(row).map(|at| lines[at]).collect()
-        };
-        for vendor in ["NVIDIA", "Jetson", "x86-64", "Arm", "Apple", "AMD"] {
-            let named = |row: &&str| row.split('|').nth(1).is_some_and(|it| it.contains(vendor));
-            assert!(rows("Supported hardware").iter().any(named), "{vendor}");
-        }
-        assert!(rows("How it compares").len() >= 5);
-        assert!(rows("Figures").len() >= 10);
-        for row in rows("Figures") {
-            assert!(row.contains("](benchmarks/runs/"), "a figure without its run: {row}");
-        }
-    }
-
-    #[test]
     fn help_is_at_most_80_columns_wide() {
         let mut command = command();
         let top = command.render_long_help().to_string();
