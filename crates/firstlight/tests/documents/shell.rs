@@ -100,7 +100,9 @@ impl Shell {
             true => text.to_owned(),
             false => text.replacen("firstlight serve", &port, 1),
         };
-        let child = self.command(&self.real(&text), &log)?.spawn()?;
+        // The shell's process becomes the server, which then gets the signal alone.
+        let script = format!("exec env {}", self.real(&text));
+        let child = self.command(&script, &log)?.spawn()?;
         let server = self.server.insert(Server { child, log: log.clone() });
         let end = Instant::now() + Duration::from_secs(30);
         while Instant::now() < end && server.child.try_wait()?.is_none() {
