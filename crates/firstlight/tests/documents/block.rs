@@ -16,8 +16,8 @@ const PROGRAMS: [&str; 11] = [
 pub struct Options {
     /// What the block needs to run here: names that `needs::missing` knows.
     pub needs: Vec<String>,
-    /// Exit status of each command in order; 0 for those not listed.
-    pub exits: Vec<i32>,
+    /// Exit status of each command in order, `None` for `any`; 0 for those not listed.
+    pub exits: Vec<Option<i32>>,
     /// Names or regular expressions of text that may differ.
     pub varies: Vec<String>,
     /// Commands that are run first and not shown.
@@ -105,7 +105,10 @@ impl Options {
             match key {
                 "needs" => options.needs.extend(words()),
                 "exit" => {
-                    let status = |word: &str| word.parse().map_err(|_| word.to_owned());
+                    let status = |word: &str| match word {
+                        "any" => Ok(None),
+                        _ => word.parse().map(Some).map_err(|_| word.to_owned()),
+                    };
                     let read: Result<_, _> = value.split_whitespace().map(status).collect();
                     options.exits =
                         read.map_err(|word| Mistake(line, format!("`{word}` is not a status")))?;
@@ -191,11 +194,11 @@ mod tests {
 
     #[test]
     fn reads_options_commands_and_outputs() {
-        let page = "text\n<!-- test\nneeds: gpu curl\nexit: 2 0\nvaries: time\nvaries: /a b/\nsetup: x y\n-->\n\
+        let page = "text\n<!-- test\nneeds: gpu curl\nexit: 2 any\nvaries: time\nvaries: /a b/\nsetup: x y\n-->\n\
                     ```console\n$ one \\\n  more\nout\n\n$ two\n```\n\n```sh\n# remark\na\nb \\\n  c\n```\n";
         let read = blocks(page).unwrap();
         assert_eq!(read[0].options.needs, ["gpu", "curl"]);
-        assert_eq!(read[0].options.exits, [2, 0]);
+        assert_eq!(read[0].options.exits, [Some(2), None]);
         assert_eq!(read[0].options.varies, ["time", "/a b/"]);
         assert_eq!(read[0].options.setup, ["x y"]);
         let commands = read[0].commands();
