@@ -7,9 +7,8 @@ const COMMANDS: [&str; 3] = ["sh", "console", "python"];
 /// Languages of blocks that hold files, not commands.
 const FILES: [&str; 5] = ["text", "json", "toml", "nginx", "jinja"];
 /// Programs whose command lines do not belong in a block that is not run.
-const PROGRAMS: [&str; 11] = [
-    "$", "firstlight", "cargo", "pip", "python", "python3", "uvx", "uv", "curl", "srun", "docker",
-];
+const PROGRAMS: [&str; 11] =
+    ["$", "firstlight", "cargo", "pip", "python", "python3", "uvx", "uv", "curl", "srun", "docker"];
 
 /// What a comment such as `<!-- test exit: 2 -->` says about the block below it.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -83,7 +82,9 @@ impl Block {
                     output_at: at + 1,
                     output: Vec::new(),
                 }),
-                (_, None, Some(last)) if self.language == "console" => last.output.push(line.clone()),
+                (_, None, Some(last)) if self.language == "console" => {
+                    last.output.push(line.clone())
+                }
                 _ => {}
             }
             let ends = commands.last().is_some_and(|last| last.text.ends_with('\\'));
@@ -169,9 +170,8 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, Vec<Mistake>> {
 fn mistake(block: &Block) -> Option<String> {
     let language = block.language.as_str();
     if FILES.contains(&language) {
-        let typed = |line: &&String| {
-            line.split(' ').next().is_some_and(|word| PROGRAMS.contains(&word))
-        };
+        let typed =
+            |line: &&String| line.split(' ').next().is_some_and(|word| PROGRAMS.contains(&word));
         let line = block.lines.iter().find(typed)?;
         return Some(format!("`{line}` in a block of {language} is not run: use sh or console"));
     }

@@ -49,7 +49,12 @@ pub fn matches(documented: &[String], printed: &[String], patterns: &[(String, R
             text = pattern.replace_all(&text, format!("<{name}>").replace('$', "$$")).into_owned();
         }
         // A word is a unit, so that `...` covers whole words.
-        rules.replace_all(&text, "─").split(' ').filter(|it| !it.is_empty()).map(str::to_owned).collect()
+        rules
+            .replace_all(&text, "─")
+            .split(' ')
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned)
+            .collect()
     };
     let parts: Vec<Vec<String>> =
         trimmed(documented).split(|line| line == "...").map(unit).collect();
@@ -62,7 +67,9 @@ fn in_order(parts: &[Vec<String>], whole: &[String]) -> bool {
     let Some((last, middle)) = rest.split_last() else { return first == whole };
     let Some(mut open) = whole.strip_prefix(&first[..]) else { return false };
     for part in middle.iter().filter(|part| !part.is_empty()) {
-        let Some(at) = open.windows(part.len()).position(|it| it == &part[..]) else { return false };
+        let Some(at) = open.windows(part.len()).position(|it| it == &part[..]) else {
+            return false;
+        };
         open = &open[at + part.len()..];
     }
     open.ends_with(last)

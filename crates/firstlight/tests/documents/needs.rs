@@ -25,9 +25,7 @@ pub fn missing(need: &str) -> Result<Option<String>, String> {
         "hosts" => unless(false, "it needs several hosts"),
         "ssh" => unless(false, "it needs another host"),
         "minutes" => unless(std::env::var_os(SLOW).is_some(), "it takes minutes"),
-        "openai" => {
-            unless(std::env::var_os(OPENAI).is_some(), "there is no Python with openai")
-        }
+        "openai" => unless(std::env::var_os(OPENAI).is_some(), "there is no Python with openai"),
         program if PROGRAMS.contains(&program) => {
             Ok(found(program).is_none().then(|| format!("`{program}` is not installed")))
         }

@@ -40,7 +40,10 @@ fn readme_lists_every_command() {
     let commands: Vec<String> = help.lines().filter_map(command).collect();
     assert!(commands.len() > 15, "{commands:?}");
     for command in commands.iter().filter(|it| *it != "completions") {
-        assert!(table.contains(&format!("`{command}`")), "`{command}` is not in the table of commands");
+        assert!(
+            table.contains(&format!("`{command}`")),
+            "`{command}` is not in the table of commands"
+        );
     }
 }
 

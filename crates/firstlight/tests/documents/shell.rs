@@ -15,7 +15,8 @@ const SHOWN_HOME: &str = "/home/you";
 /// The port that the pages show; the real one is free.
 const SHOWN_PORT: &str = ":8000";
 /// Variables that reach the commands: how this machine gets to the network.
-const NETWORK: [&str; 7] = ["http_proxy", "https_proxy", "no_proxy", "pip_", "uv_", "ssl_cert_", "hf_endpoint"];
+const NETWORK: [&str; 7] =
+    ["http_proxy", "https_proxy", "no_proxy", "pip_", "uv_", "ssl_cert_", "hf_endpoint"];
 
 pub struct Shell {
     home: PathBuf,
@@ -86,7 +87,11 @@ impl Shell {
     }
 
     /// Runs a program in Python.
-    pub fn python(&mut self, interpreter: &str, lines: &[String]) -> std::io::Result<(i32, Vec<String>)> {
+    pub fn python(
+        &mut self,
+        interpreter: &str,
+        lines: &[String],
+    ) -> std::io::Result<(i32, Vec<String>)> {
         let path = self.home.join("program.py");
         fs::write(&path, self.real(&lines.join("\n")))?;
         self.run(&format!("{interpreter} {}", path.display()), Duration::from_secs(60))
