@@ -263,6 +263,8 @@ mod tests {
         let start = match line.find("cargo run --release -- ") {
             Some(at) => at + "cargo run --release -- ".len(),
             None if line.starts_with("firstlight ") => "firstlight ".len(),
+            // The Python package has a program of the same name.
+            None if line.contains("python -m firstlight ") => return None,
             None => line.rfind(" firstlight ")? + " firstlight ".len(),
         };
         let (mut words, mut word, mut quote) = (vec!["firstlight".to_owned()], String::new(), None);
