@@ -306,10 +306,25 @@ mod tests {
             for line in text.lines() {
                 if let Some(fence) = line.trim().strip_prefix("```") {
                     // A fence that ends a block names no language.
-                    language = if fence == "sh" || fence == "console" { fence } else { "" };
+                    language = fence;
                     continue;
                 }
-                // In a transcript only what stands behind the prompt was typed.
+                if language.is_empty() {
+                    // Commands in sentences and tables, except those with a placeholder for the command.
+                    let spans = line.split('`').skip(1).step_by(2);
+                    for span in spans.filter(|it| !it.starts_with("firstlight COMMAND")) {
+                        let Some(words) = words(span) else { continue };
+                        checked += 1;
+                        // A sentence may name a command without its arguments.
+                        let missing = "required arguments were not provided";
+                        if let Err(error) = parses(&words)
+                            && !error.contains(missing)
+                        {
+                            wrong.push(format!("{}: {span}\n{error}", document.display()));
+                        }
+                    }
+                }
+                // In a transcript only the text after the prompt was typed.
                 let typed = language == "sh" || (language == "console" && line.starts_with("$ "));
                 let Some(words) = words(line).filter(|_| typed) else { continue };
                 checked += 1;

@@ -33,7 +33,7 @@ pub fn missing(need: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Where a program is on the PATH of whoever runs the tests.
+/// A program's path, from the PATH of the test process.
 pub fn found(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|it| it.is_file())

@@ -157,7 +157,7 @@ impl Shell {
     }
 }
 
-/// A folder of its own, with a name as long as the one that is shown.
+/// A new folder, with a name as long as the one that the pages show.
 fn unique_home() -> std::io::Result<PathBuf> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let mut seed = std::process::id().wrapping_add(now.map_or(0, |it| it.subsec_nanos()));
