@@ -40,7 +40,7 @@ impl Transfer {
                 let done = count.load(Ordering::Relaxed);
                 match &bar {
                     Some(bar) => bar.set_position(done),
-                    None if told.elapsed() >= LOGGED => {
+                    None if is_due(done, told.elapsed()) => {
                         told = Instant::now();
                         eprintln!("{}", line(&what, done, total, start.elapsed()));
                     }
@@ -78,6 +78,11 @@ fn bar(what: &str, total: u64, start: Instant) -> ProgressBar {
     bar.with_prefix(what.to_owned()).with_elapsed(start.elapsed())
 }
 
+/// Whether a log gets a line: before the first byte there is nothing to report, and the connection may still fail.
+fn is_due(done: u64, since_last: Duration) -> bool {
+    done > 0 && since_last >= LOGGED
+}
+
 /// A line of a log.
 fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
@@ -109,5 +114,12 @@ mod tests {
         assert_eq!(said, "loading: 2.00 GB of 6.00 GB, 500.00 MB/s, 8 s left");
         assert_eq!(line("download", 3_000_000, 0, after(1)), "download: 3.00 MB, 3.00 MB/s");
         assert_eq!(line("loading", 0, 10, after(2)), "loading: 0 B of 10 B, 0 B/s");
+    }
+
+    #[test]
+    fn log_gets_no_line_before_the_first_byte() {
+        assert!(!is_due(0, LOGGED * 3));
+        assert!(!is_due(1, LOGGED / 2));
+        assert!(is_due(1, LOGGED));
     }
 }

@@ -115,6 +115,12 @@ const OUTSIDE: &[Outside] = &[
         without: "OpenAI's and Anthropic's clients did not ask a server; they need the Python registry",
     },
     Outside {
+        name: "documented programs with OpenAI's client",
+        get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
+        tests: &["--test", "documents", "serving"],
+        without: "the documented programs with OpenAI's client were not run; they need the Python registry",
+    },
+    Outside {
         name: "files of Kubernetes",
         get: |_, target| one("FIRSTLIGHT_KUBERNETES_VALIDATE", wheels::kubernetes(target)?),
         tests: &["--test", "kubernetes"],
