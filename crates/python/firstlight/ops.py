@@ -39,10 +39,16 @@ def _states(state, initial_state, state_indices, final):
     return inputs, {"final_state": state}, ("o", "final_state") if final and state is None else ("o",)
 
 
+# The shape and the type of the output where both are those of the first input.
+_LIKE_FIRST = {"o": (None, None)}
+
+
 def _shapes(o, before, pooled):
-    """Of the output, and of the final state where that is like the one before it: nobody need ask the library."""
-    shapes = {"o": (tuple(o), None)}
-    if before is not None and pooled is None:
+    """Shape and type of the output (``None``: the first input's), and of the final state where that is like the one before it."""
+    if before is None:
+        return _LIKE_FIRST if o is None else {"o": (o, None)}
+    shapes = {"o": (o, None)}
+    if pooled is None:
         shapes["final_state"] = tuple(before.shape), FLOAT32
     return shapes
 
@@ -228,7 +234,7 @@ def ssd(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(x.shape, initial_state, state_indices)
+    shapes = _shapes(None, initial_state, state_indices)
     if initial_state is not None and "bfloat16" in str(initial_state.dtype):
         shapes.pop("final_state", None)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
@@ -265,7 +271,7 @@ def selective_scan(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": D, "z": z, "delta_bias": delta_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(u, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(u.shape, initial_state, state_indices)
+    shapes = _shapes(None, initial_state, state_indices)
     return call("selective_scan", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -297,8 +303,7 @@ def conv1d(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "weight": weight, "bias": bias, "cu_seqlens": cu_seqlens, "state_positions": state_positions}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = {"o": (tuple(x.shape), None)}
-    return call("conv1d", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+    return call("conv1d", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, _LIKE_FIRST)
 
 
 def nsa(
@@ -394,7 +399,7 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
     # Without groups every vector before the last dimension is a token of one group.
     insert = () if rank == 4 else ("x", "gate", "o")
     inputs = {"x": x, "gate": gate, "weight": weight}
-    o = call("rmsnorm", settings, inputs, {"o": out}, shapes={"o": (tuple(x.shape), None)}, insert=insert)
+    o = call("rmsnorm", settings, inputs, None if out is None else {"o": out}, shapes=_LIKE_FIRST, insert=insert)
     return o if shape is None else o.reshape(shape)
 
 

