@@ -6,7 +6,7 @@ Each library of arrays has one class here. None of them is imported: an array of
 import sys
 
 from . import _library
-from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT32
+from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8
 
 # Bytes of scratch memory that are kept for the next call, at most and at least.
 KEPT, LEAST = 32 << 20, 1 << 20
@@ -17,14 +17,14 @@ class Numpy:
 
     def __init__(self, module):
         self.module = module
-        self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32}
+        self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32, "int8": INT8, "uint8": UINT8}
         self.names = {code: name for name, code in self.codes.items()}
 
     def describe(self, array):
         """Address, type, sizes and strides in elements."""
         code = self.codes.get(array.dtype.name)
         if code is None:
-            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16 or int32 are")
+            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16, int32 or, as weights, int8 and uint8 are")
         if not array.dtype.isnative:
             raise TypeError(f"arrays of {array.dtype} are not taken: their byte order is not this machine's")
         size = array.dtype.itemsize
@@ -72,6 +72,8 @@ class Numpy:
         return array.copy(order="C")
 
     def empty(self, shape, code, like):
+        if code is not None and code not in self.names:
+            raise TypeError("the result is bfloat16, which numpy has not: ask for float32, or give `out`")
         return self.module.empty(like.shape if shape is None else shape, like.dtype if code is None else self.names[code])
 
     def copy(self, to, array):
@@ -140,6 +142,8 @@ class Torch:
             module.float16: FLOAT16,
             module.int32: INT32,
             module.float8_e4m3fn: FLOAT8,
+            module.int8: INT8,
+            module.uint8: UINT8,
         }
         self.types = {code: dtype for dtype, code in self.codes.items()}
         self.make_like, self.contiguous_format = module.empty_like, module.contiguous_format
@@ -158,7 +162,7 @@ class Torch:
     def describe(self, tensor):
         code = self.codes.get(tensor.dtype)
         if code is None:
-            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn are")
+            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn, int8 and uint8 are")
         return tensor.data_ptr(), code, tensor.shape, tensor.stride()
 
     def address(self, tensor):

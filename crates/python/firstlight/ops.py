@@ -10,6 +10,7 @@ errors are those of the ops' READMEs in the project's sources; ``firstlight veri
 """
 
 from ._library import FLOAT32
+from ._projections import linear, moe
 from ._route import call
 
 __all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "selective_scan", "ssd"]
@@ -401,63 +402,3 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
     inputs = {"x": x, "gate": gate, "weight": weight}
     o = call("rmsnorm", settings, inputs, None if out is None else {"o": out}, shapes=_LIKE_FIRST, insert=insert)
     return o if shape is None else o.reshape(shape)
-
-
-def linear(x, w, *, w_scale=None, norm=None, bias=None, residual=None, activation=None, scale=None, eps=None, out=None):
-    """``residual + scale act(rms(x) w^T + bias)``: a projection with what stands around it.
-
-    x ``[T, K]`` in w's type, or float32 beside 16-bit weights; w ``[N, K]``. Weights in float8_e4m3fn (torch) are multiplied in bfloat16,
-    beside x in bfloat16 or float32, and need ``w_scale``, float32 factors of them: ``[1, N]`` of each row, or ``[ceil(K / 128), N]`` of
-    each 128 columns of each row. Blocks of 128 rows with one factor, ``[N / 128, K / 128]`` as DeepSeek's checkpoints have them, are
-    ``blocks.t().repeat_interleave(128, 1)``. ``norm`` ``[K]`` is the weight of an RMSNorm of x;
-    ``activation="swiglu"`` takes the first half of the columns as the gate of the second, ``"relu_squared"`` squares what is above 0;
-    ``residual`` ``[T, M]`` is float32, and then so is the result. Gives o ``[T, M]``.
-    """
-    settings = (
-        ("activation", activation),
-        ("scale", None if scale is None else float(scale)),
-        ("eps", None if eps is None else float(eps)),
-    )
-    inputs = {"x": x, "w": w, "w_scale": w_scale, "norm": norm, "bias": bias, "residual": residual}
-    return call("linear", settings, inputs, {"o": out})
-
-
-def moe(
-    x,
-    logits,
-    w_gate_up,
-    w_down,
-    *,
-    top_k,
-    score=None,
-    renormalise=None,
-    weight_scale=None,
-    scale=None,
-    correction=None,
-    residual=None,
-    return_choice=False,
-    out=None,
-):
-    """Routed experts: ``residual + scale sum_e weight_e W_down,e (silu(gate_e) up_e)`` over each token's ``top_k`` experts.
-
-    x ``[T, H]``; logits ``[T, E]`` (float32) of the router; w_gate_up ``[E, 2I, H]``, gates first; w_down ``[E, H, I]``; ``score`` is
-    ``"softmax_of_chosen"`` (Granite), ``"softmax_of_all"`` (Jamba) or ``"sigmoid"`` with a ``correction`` ``[E]`` (Kimi-Linear). Gives o ``[T, H]``, float32 beside a
-    float32 ``residual``; with ``return_choice`` and the chosen experts (int32) and their weights ``[T, top_k]``.
-    """
-    settings = (
-        ("top_k", int(top_k)),
-        ("score", score),
-        ("renormalise", renormalise),
-        ("weight_scale", None if weight_scale is None else float(weight_scale)),
-        ("scale", None if scale is None else float(scale)),
-    )
-    inputs = {
-        "x": x,
-        "logits": logits,
-        "correction": correction,
-        "w_gate_up": w_gate_up,
-        "w_down": w_down,
-        "residual": residual,
-    }
-    want = ("o", "chosen", "weights") if return_choice else ("o",)
-    return call("moe", settings, inputs, {"o": out}, None, want)
