@@ -6,7 +6,7 @@ Each library of arrays has one class here. None of them is imported: an array of
 import sys
 
 from . import _library
-from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT32
+from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8
 
 # Bytes of scratch memory that are kept for the next call, at most and at least.
 KEPT, LEAST = 32 << 20, 1 << 20
@@ -17,14 +17,14 @@ class Numpy:
 
     def __init__(self, module):
         self.module = module
-        self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32}
+        self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32, "int8": INT8, "uint8": UINT8}
         self.names = {code: name for name, code in self.codes.items()}
 
     def describe(self, array):
         """Address, type, sizes and strides in elements."""
         code = self.codes.get(array.dtype.name)
         if code is None:
-            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16 or int32 are")
+            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16, int32 or, as weights, int8 and uint8 are")
         if not array.dtype.isnative:
             raise TypeError(f"arrays of {array.dtype} are not taken: their byte order is not this machine's")
         size = array.dtype.itemsize
@@ -49,8 +49,11 @@ class Numpy:
         if not array.flags.writeable:
             raise ValueError(f"`{name}` is read-only")
 
-    def written(self, array):
-        """Notes that an array was written."""
+    def written(self, arrays):
+        """Notes that arrays were written."""
+
+    def check_transforms(self, name, arrays):
+        """Refuses arrays under a transform that the ops have no rule for."""
 
     def device(self, array):
         """A GPU's number, or -1 for host memory."""
@@ -69,7 +72,9 @@ class Numpy:
         return array.copy(order="C")
 
     def empty(self, shape, code, like):
-        return self.module.empty(shape, like.dtype if code is None else self.names[code])
+        if code is not None and code not in self.names:
+            raise TypeError("the result is bfloat16, which numpy has not: ask for float32, or give `out`")
+        return self.module.empty(like.shape if shape is None else shape, like.dtype if code is None else self.names[code])
 
     def copy(self, to, array):
         to[...] = array
@@ -95,8 +100,8 @@ class Numpy:
         """Whether gradients are recorded."""
         return False
 
-    # What writes records of a GPU's arrays at once, by the exchange interface at this address.
-    lay, exchange = None, 0
+    # `_fast.launch`, which calls the library over a GPU's arrays by the exchange interface at this address.
+    launch, exchange = None, 0
 
 
 class Cupy(Numpy):
@@ -137,23 +142,27 @@ class Torch:
             module.float16: FLOAT16,
             module.int32: INT32,
             module.float8_e4m3fn: FLOAT8,
+            module.int8: INT8,
+            module.uint8: UINT8,
         }
         self.types = {code: dtype for dtype, code in self.codes.items()}
         self.make_like, self.contiguous_format = module.empty_like, module.contiguous_format
         # As `device`, for tensors that lie where another one does or are refused.
         self.number = module.Tensor.get_device
-        self.lay, self.exchange, self.run = None, 0, None
+        self.gradients = module.is_grad_enabled
+        self.raise_versions = _raise_versions(module)
+        self.launch, self.exchange = None, 0
         capsule, fast = getattr(module.Tensor, "__dlpack_c_exchange_api__", None), _library.fast()
         if capsule is not None and fast is not None:
             # Subclasses are for torch's dispatcher, wherever they stand among the arguments.
-            self.exchange = fast.api(capsule, module.Tensor, module.nn.Parameter)
+            self.exchange = fast.api(capsule, module.Tensor, module.nn.Parameter, module.Tensor.is_neg)
             if self.exchange:
-                self.lay, self.run = fast.lay, fast.run
+                self.launch = fast.launch
 
     def describe(self, tensor):
         code = self.codes.get(tensor.dtype)
         if code is None:
-            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn are")
+            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn, int8 and uint8 are")
         return tensor.data_ptr(), code, tensor.shape, tensor.stride()
 
     def address(self, tensor):
@@ -169,13 +178,6 @@ class Torch:
         """The tensor without torch's lazy negation or conjugation."""
         return tensor.resolve_neg() if tensor.is_neg() else tensor
 
-    def negated(self, tensors):
-        """Whether a tensor is lazily negated."""
-        for tensor in tensors.values():
-            if tensor is not None and tensor.is_neg():
-                return True
-        return False
-
     def check_written(self, name, tensor):
         """Refuses an output that must not be written by address."""
         if tensor.is_neg() or tensor.is_conj():
@@ -183,9 +185,13 @@ class Torch:
         if tensor.requires_grad and self.module.is_grad_enabled():
             raise NotImplementedError(f"`{name}` requires a gradient")
 
-    def written(self, tensor):
-        """Raises the version of a tensor that was written, by which autograd finds saved tensors that changed."""
-        self.module.autograd.graph.increment_version(tensor)
+    def written(self, tensors):
+        """Raises the versions of tensors that were written, by which autograd finds saved tensors that changed."""
+        self.raise_versions(tensors)
+
+    def check_transforms(self, name, tensors):
+        """Refuses tensors that a transform of torch.func wraps."""
+        check_transforms(self.module, name, tensors)
 
     def device(self, tensor):
         if tensor.is_cuda or tensor.is_cpu:
@@ -205,10 +211,14 @@ class Torch:
         return tensor.clone(memory_format=self.contiguous_format)
 
     def empty(self, shape, code, like):
-        if code is not None:
-            return like.new_empty(shape, dtype=self.types[code])
-        # Half the time of the next line, which is half that of `torch.empty` with a type and a device.
-        return self.make_like(like, memory_format=self.contiguous_format) if shape == like.shape else like.new_empty(shape)
+        if shape is None or (code is None and shape == like.shape):
+            # Half the time of `new_empty`, which takes half that of `torch.empty` with a type and a device.
+            return self.make_like(like, memory_format=self.contiguous_format)
+        return like.new_empty(shape) if code is None else like.new_empty(shape, dtype=self.types[code])
+
+    def empty_as(self, shape, dtype, like):
+        """Memory of a type of torch, or of one by its name."""
+        return like.new_empty(shape, dtype=getattr(self.module, dtype) if isinstance(dtype, str) else dtype)
 
     def copy(self, to, tensor):
         to.copy_(tensor)
@@ -235,8 +245,29 @@ class Torch:
         with torch.inference_mode(False):
             return make(max(count, LEAST), dtype=torch.uint8, device=like.device), True
 
-    def gradients(self):
-        return self.module.is_grad_enabled()
+
+def check_transforms(torch, name, arrays):
+    """Refuses tensors that a transform of torch.func wraps."""
+    functorch = torch._C._functorch
+    if functorch.maybe_current_level() is None:
+        return
+    if any(isinstance(array, torch.Tensor) and functorch.is_functorch_wrapped_tensor(array) for array in arrays.values()):
+        raise NotImplementedError(f"firstlight's {name} has no rule for torch.func's transforms (vmap, grad, jvp, ...)")
+
+
+def _raise_versions(torch):
+    """A function that raises the versions of tensors. The one of ``torch.autograd.graph`` takes twice as long."""
+    raise_versions = torch._C._increment_version
+    try:
+        raise_versions(())
+        return raise_versions
+    except TypeError:
+
+        def of_each(tensors):
+            for tensor in tensors:
+                raise_versions(tensor)
+
+        return of_each
 
 
 _KINDS = {}

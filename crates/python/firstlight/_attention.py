@@ -66,15 +66,21 @@ def _declined(module, mask, dropout, kwargs):
 
 def _ours(module, query, key, value, mask, scaling, kwargs):
     sinks = _sinks(kwargs)
-    q, k, v = (x.transpose(1, 2) for x in _autocast(query, key, value))
-    causal, eager = _is_causal(module, kwargs), _original.attention(module)[1]
+    query, key, value = _autocast(query, key, value)
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    causal = _is_causal(module, kwargs)
     offsets = kwargs.get("cu_seq_lens_q")
     settings = {"scale": scaling, "softcap": kwargs.get("softcap"), "sinks": sinks}
     if offsets is not None:
         return _packed_by_caller(q, k, v, offsets, kwargs, causal, settings)
+    batch, _, queries, _ = query.shape
+    if mask is None and queries == 1:
+        # A step of decoding: every key, in whatever attention.
+        return ops.attention(q, k, v, **settings)
+    eager = _original.attention(module)[1]
     if eager and mask is not None and mask.dim() == 2:
         raise NotImplementedError("a mask with two dimensions for eager attention")
-    found = _masks.pattern(mask, q.shape[0], q.shape[1], k.shape[1], causal and not eager)
+    found = _masks.pattern(mask, batch, queries, k.shape[1], causal and not eager)
     settings.update(causal=found.causal, window=(found.window, -1))
     if found.keys is not None:
         k, v = (x[:, found.keys[0] : found.keys[1]] for x in (k, v))

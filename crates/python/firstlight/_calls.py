@@ -4,7 +4,7 @@ import ctypes
 import threading
 from collections import Counter
 
-from . import _library
+from . import _library, _shapes
 from ._arrays import _KINDS, library_of
 from ._library import ABSENT, MEMORY, RECORD_BYTES, RECORDS, Place, refused
 
@@ -30,6 +30,8 @@ class _Thread:
         self.rooms = {}
         self.place = Place()
         self.address = ctypes.addressof(self.place)
+        # Arguments of `_fast.launch` that stay the same, by op.
+        self.fast = {}
         self.lent = []
         self.kept = {}
         self.device = self.stream = self.kind = self.like = self.failed = None
@@ -66,6 +68,12 @@ class _Thread:
         self.rooms[op.name] = found = _Room(op)
         return found
 
+    def fast_room(self, op, kind):
+        room = self.rooms.get(op.name) or self.room(op)
+        found = kind.exchange, room.address, op.inputs, op.outputs, len(op.inputs), op.count, self.address
+        self.fast[op.name] = found
+        return found
+
 
 def _thread():
     try:
@@ -89,21 +97,95 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     for first in inputs.values():
         break
     kind = _KINDS.get(type(first)) or library_of(first)
+    if kind.launch is not None and not kind.gradients():
+        device = kind.number(first)
+        if device >= 0:
+            outputs = _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want, shapes, insert)
+            if outputs is not None:
+                op.calls += 1
+                return outputs[want[0]] if len(want) == 1 else tuple([outputs[tensor] for tensor in want])
+    return _examined(op, handle, kind, first, inputs, out, bounds, want, shapes, insert)
+
+
+def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want, shapes, insert):
+    """Runs an op over plain tensors on a GPU by one call of C, and gives its outputs; ``None``, and nothing has run, where a tensor is not
+    plain or an output overlaps an input in part."""
+    thread = getattr(_LOCAL, "thread", None) or _thread()
+    room = thread.fast.get(op.name) or thread.fast_room(op, kind)
+    written = targets = None
+    if out is not None:
+        for tensor, array in out.items():
+            if array is not None:
+                if targets is None:
+                    targets = {tensor: array}
+                else:
+                    targets[tensor] = array
+    outputs, rules = {}, None
+    for tensor in want:
+        if targets is not None and tensor in targets:
+            outputs[tensor] = targets[tensor]
+        elif shapes is not None and tensor in shapes:
+            shape, code = shapes[tensor]
+            outputs[tensor] = kind.empty(shape, code, first)
+        else:
+            if rules is None:
+                rules = _by_rule(op.name, inputs, settings)
+                if rules is None:
+                    return None
+            outputs[tensor] = kind.empty_as(*rules[tensor], first)
+    written = outputs if targets is None else {**outputs, **targets}
+    stream = kind.stream(device)
+    if thread.stream != stream or thread.device != device:
+        thread.turn(device, stream)
+    thread.kind, thread.like = kind, first
+    try:
+        code = kind.launch(room, handle, inputs, written, insert or None, bounds, device)
+        copied = ()
+        while code > 1:
+            # A copy of one input would do: it is made, and counted, for it costs time.
+            tensor = op.names[code - 2]
+            if tensor in copied:
+                raise refused()
+            copied = (*copied, tensor)
+            inputs = {**inputs, tensor: kind.copied(inputs[tensor])}
+            _COPIES[f"{op.name}.{tensor}"] += 1
+            code = kind.launch(room, handle, inputs, written, insert or None, bounds, device)
+        if code == 1:
+            failed, thread.failed = thread.failed, None
+            thread.forget()
+            op.refused += 1
+            raise failed or refused()
+    finally:
+        if thread.lent:
+            thread.lent.clear()
+        thread.kind = thread.like = None
+    if code:
+        return None
+    if targets is not None:
+        kind.written(targets.values())
+    return outputs
+
+
+def _by_rule(name, inputs, settings):
+    """Shapes and types of outputs from the shapes of inputs; ``None`` where these do not fit together, of which the library says why."""
+    try:
+        return _shapes.shapes(name, inputs, {name: value for name, value in settings if value is not None})
+    except (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def _examined(op, handle, kind, first, inputs, out, bounds, want, shapes, insert):
+    """Runs an op over any arrays, each of which is examined."""
+    kind.check_transforms(op.name, inputs)
     device = kind.device(first)
     thread = getattr(_LOCAL, "thread", None) or _thread()
-    room = thread.rooms.get(name) or thread.room(op)
-    run = kind.run if device >= 0 and kind.lay is not None and not kind.gradients() else None
+    room = thread.rooms.get(op.name) or thread.room(op)
     targets = None
     if out is not None:
         targets = {tensor: array for tensor, array in out.items() if array is not None}
         for tensor, array in targets.items():
             library_of(array).check_written(tensor, array)
-    if run is not None:
-        given = inputs
-        if kind.negated(inputs) or kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
-            run = None
-    if run is None:
-        given = _lay(op, room, kind, device, inputs, bounds, insert)
+    given = _lay(op, room, kind, device, inputs, bounds, insert)
     outputs = {}
     for tensor in want:
         array = out.get(tensor) if out is not None else None
@@ -119,27 +201,19 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     asked = written
     if device < 0:
         written = _apart(kind, given, asked, device)
-    if run is not None:
-        for tensor, place in op.outputs.items():
-            if tensor not in written:
-                _clear(room, place)
-        if kind.lay(kind.exchange, room.address, op.outputs, written, insert or None, None, device):
-            run = None
-    if run is None:
-        _lay_outputs(op, room, kind, written, insert)
+    _lay_outputs(op, room, kind, written, insert)
     try:
-        _run(run or _library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
+        _run(op, handle, thread, room, kind, first, device, given, insert)
     except _PartialOverlap:
         written = _apart(kind, given, asked, device)
         _lay_outputs(op, room, kind, written, insert)
-        _run(_library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
+        _run(op, handle, thread, room, kind, first, device, given, insert)
     if written is not asked:
         for tensor, array in written.items():
             if array is not asked[tensor]:
                 kind.copy(asked[tensor], array)
     if targets:
-        for array in targets.values():
-            kind.written(array)
+        kind.written(targets.values())
     op.calls += 1
     if len(want) == 1:
         return outputs[want[0]]
@@ -225,7 +299,8 @@ class _PartialOverlap(Exception):
     """An output on a GPU shares a part of an input's memory, but not all of it. Nothing has run."""
 
 
-def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
+def _run(op, handle, thread, room, kind, like, device, given, insert=()):
+    run = _library.library().fl_call
     stream = kind.stream(device) if device >= 0 else 0
     if thread.device != device or thread.stream != stream:
         thread.turn(device, stream)

@@ -9,7 +9,7 @@ import threading
 from functools import lru_cache
 
 RANK = 6
-FLOAT64, FLOAT32, BFLOAT16, FLOAT16, INT32, FLOAT8 = 1, 2, 3, 4, 5, 6
+FLOAT64, FLOAT32, BFLOAT16, FLOAT16, INT32, FLOAT8, INT8, UINT8 = 1, 2, 3, 4, 5, 6, 7, 8
 MEMORY = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32)
 
 # A tensor's record, by its number of dimensions: address, type, dimensions, sizes, strides, bound, total, host values.

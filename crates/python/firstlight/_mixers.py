@@ -2,6 +2,7 @@
 
 from . import ops
 from .compat import mamba_ssm
+from .compat._sequences import flat
 
 
 def gated_delta_rule(
@@ -18,18 +19,17 @@ def gated_delta_rule(
 ):
     """The gated delta rule, chunked or recurrent: q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g and beta ``[B, T, HV]``, states
     ``[B, HV, K, V]``. Gives the output and the final state in float32, or None."""
+    g = g.to(query.dtype) if g.dtype != query.dtype and g.dtype.itemsize < 4 else g
+    shape = value.shape
     found = ops.gated_delta(
-        query,
-        key,
-        value,
-        g.to(query.dtype) if g.dtype != query.dtype and g.dtype.itemsize < 4 else g,
-        beta,
+        *flat(cu_seqlens, query, key, value, g, beta),
         l2norm=use_qk_l2norm_in_kernel,
         initial_state=None if initial_state is None else initial_state.float(),
         return_state=output_final_state,
         cu_seqlens=cu_seqlens,
     )
-    return found if output_final_state else (found, None)
+    o, state = found if output_final_state else (found, None)
+    return o.view(shape), state
 
 
 def selective_scan(

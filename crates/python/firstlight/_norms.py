@@ -55,9 +55,11 @@ def patch(changes, name, cls):
     @functools.wraps(theirs)
     def forward(self, hidden_states, gate=None):
         try:
-            if hidden_states.dtype != self.weight.dtype:
-                raise NotImplementedError(f"{hidden_states.dtype} beside a weight of {self.weight.dtype}")
-            found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon, **settings(self))
+            # `Module.__getattr__` takes longer than all else here.
+            weight = self.weight
+            if hidden_states.dtype != weight.dtype:
+                raise NotImplementedError(f"{hidden_states.dtype} with a weight of {weight.dtype}")
+            found = ops.rms_norm(hidden_states, weight, gate=gate, eps=self.variance_epsilon, **settings(self))
         except (Refused, NotImplementedError, TypeError) as why:
             fell(name, str(why))
             return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)

@@ -7,16 +7,23 @@ microseconds. ``_torch`` has the operators; it is imported by the first call tha
 
 import sys
 
-from . import _calls
+from . import _arrays, _calls
 
-_modes = _transforms = None
+
+class _NoTorch:
+    """What there is of ``torch.autograd.forward_ad`` before torch is imported."""
+
+    _current_level = -1
+
+
+_forward_ad = _NoTorch
 
 
 def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None, insert=()):
     """As ``_calls.call``, whichever way it goes."""
-    if (_transforms or _find_modes())():
-        _check_transforms(name, inputs)
     if not _modes():
+        if _forward_ad._current_level >= 0:
+            _check_derivatives(name, inputs)
         try:
             return _calls.call(name, settings, inputs, out, bounds, want, shapes, insert)
         except NotImplementedError:
@@ -24,17 +31,18 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             torch = sys.modules.get("torch")
             if torch is None or not any(isinstance(array, torch.Tensor) for array in inputs.values()):
                 raise
+    _check_derivatives(name, inputs)
     return _traced(name, settings, inputs, out, bounds, want, shapes, insert)
 
 
-def _check_transforms(name, inputs):
+def _check_derivatives(name, inputs):
     """Refuses forward-mode automatic differentiation and the transforms of torch.func, of which the ops have no rules."""
     torch = sys.modules["torch"]
-    tensors = [tensor for tensor in inputs.values() if isinstance(tensor, torch.Tensor)]
-    functorch = torch._C._functorch
-    if any(functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors):
-        raise NotImplementedError(f"firstlight's {name} has no rule for torch.func's transforms (vmap, grad, jvp, ...)")
-    if any(torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+    _arrays.check_transforms(torch, name, inputs)
+    if _forward_ad._current_level < 0:
+        return
+    tensors = [array for array in inputs.values() if isinstance(array, torch.Tensor)]
+    if any(_forward_ad.unpack_dual(array).tangent is not None for array in tensors):
         raise NotImplementedError(f"firstlight's {name} has no forward-mode derivative")
 
 
@@ -49,18 +57,14 @@ call._torchdynamo_inline = _traced
 
 
 def _find_modes():
-    """The functions that count the modes of torch's dispatcher and tell of transforms, as soon as torch is there."""
-    global _modes, _transforms
+    """How many modes of torch's dispatcher are active, by torch's own function as soon as torch is imported."""
+    global _modes, _forward_ad
     torch = sys.modules.get("torch")
-    _modes = getattr(getattr(torch, "_C", None), "_len_torch_dispatch_stack", None)
-    if _modes is None:
-        # Asked again at the next call: another module may import torch.
-        _modes, found = int, bool
-        return found
-    forward_ad, level = torch.autograd.forward_ad, torch._C._functorch.maybe_current_level
+    modes = getattr(getattr(torch, "_C", None), "_len_torch_dispatch_stack", None)
+    if modes is None:
+        return 0
+    _modes, _forward_ad = modes, torch.autograd.forward_ad
+    return modes()
 
-    def transforms():
-        return forward_ad._current_level >= 0 or level() is not None
 
-    _transforms = transforms
-    return transforms
+_modes = _find_modes

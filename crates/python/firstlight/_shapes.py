@@ -64,15 +64,16 @@ def _rmsnorm(t, settings):
 def _linear(t, settings):
     x, w = t["x"], t["w"]
     columns = w.shape[0] // 2 if settings.get("activation") == "swiglu" else w.shape[0]
-    # Weights of eight bits are multiplied in bfloat16.
+    # Weights of eight bits and fewer are multiplied in bfloat16.
     storage = w.dtype if t["w_scale"] is None else BFLOAT16
-    return {"o": ((x.shape[0], columns), storage if t["residual"] is None else FLOAT32)}
+    is_float32 = t["residual"] is not None or settings.get("out") == "f32"
+    return {"o": ((x.shape[0], columns), FLOAT32 if is_float32 else storage)}
 
 
 def _moe(t, settings):
-    x, top = t["x"], settings["top_k"]
+    x, taken = t["x"], settings["top_k"] + settings.get("always", 0)
     o = x.dtype if t["residual"] is None else FLOAT32
-    return {"o": (tuple(x.shape), o), "chosen": ((x.shape[0], top), INT32), "weights": ((x.shape[0], top), FLOAT32)}
+    return {"o": (tuple(x.shape), o), "chosen": ((x.shape[0], taken), INT32), "weights": ((x.shape[0], taken), FLOAT32)}
 
 
 RULES = {

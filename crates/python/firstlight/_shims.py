@@ -11,11 +11,17 @@ import re
 import sys
 from contextlib import contextmanager
 
-_FLASH = "from firstlight.compat.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache\n"
+_FLASH = """from firstlight.compat.flash_attn import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
+from firstlight.compat.flash_attn import flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func
+from firstlight.compat.flash_attn import flash_attn_with_kvcache
+"""
 _CONV = "from firstlight.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_update\n"
+_STATES = "from firstlight.compat.causal_conv1d import causal_conv1d_varlen_states\n"
 _SCAN = "from firstlight.compat.mamba_ssm import mamba_chunk_scan_combined, mamba_split_conv1d_scan_combined\n"
 _FIRST = "from firstlight.compat.mamba_ssm import selective_scan_fn\n"
 _UPDATE = "from firstlight.compat.mamba_ssm import selective_state_update\n"
+_NORM = "from firstlight.compat.mamba_ssm import layernorm_fn, rmsnorm_fn\n"
+_DELTA = "from firstlight.compat.fla import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule\n"
 _KDA = "from firstlight.compat.fla import chunk_kda, fused_recurrent_kda\n"
 
 
@@ -53,7 +59,12 @@ PACKAGES = {
                 "flash_attn.bert_padding": "from firstlight.compat.bert_padding import index_first_axis, pad_input, unpad_input\n",
             },
         ),
-        Package("causal_conv1d", "causal-conv1d", "1.5.2", {"causal_conv1d": _CONV, "causal_conv1d.causal_conv1d_interface": _CONV}),
+        Package(
+            "causal_conv1d",
+            "causal-conv1d",
+            "1.5.2",
+            {"causal_conv1d": _CONV, "causal_conv1d.causal_conv1d_interface": _CONV, "causal_conv1d.causal_conv1d_varlen": _STATES},
+        ),
         Package(
             "mamba_ssm",
             "mamba-ssm",
@@ -63,12 +74,13 @@ PACKAGES = {
                 "mamba_ssm.ops": "",
                 "mamba_ssm.ops.selective_scan_interface": _FIRST,
                 "mamba_ssm.ops.triton": "",
+                "mamba_ssm.ops.triton.layernorm_gated": _NORM,
                 "mamba_ssm.ops.triton.selective_state_update": _UPDATE,
                 "mamba_ssm.ops.triton.ssd_combined": _SCAN,
             },
         ),
-        # From 0.2.2 on transformers asks for more of it than Kimi Delta Attention, which is all that is here.
-        Package("fla", "flash-linear-attention", "0.2.1", {"fla": "", "fla.ops": "", "fla.ops.kda": _KDA}),
+        # From 0.2.2 on transformers asks for fla's norms and convolutions too, which are not here.
+        Package("fla", "flash-linear-attention", "0.2.1", {"fla": "", "fla.ops": "", "fla.ops.gated_delta_rule": _DELTA, "fla.ops.kda": _KDA}),
     )
 }
 

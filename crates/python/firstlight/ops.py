@@ -10,6 +10,7 @@ errors are those of the ops' READMEs in the project's sources; ``firstlight veri
 """
 
 from ._library import FLOAT32
+from ._projections import linear, moe
 from ._route import call
 
 __all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "selective_scan", "ssd"]
@@ -39,10 +40,16 @@ def _states(state, initial_state, state_indices, final):
     return inputs, {"final_state": state}, ("o", "final_state") if final and state is None else ("o",)
 
 
+# The shape and the type of the output where both are those of the first input.
+_LIKE_FIRST = {"o": (None, None)}
+
+
 def _shapes(o, before, pooled):
-    """Of the output, and of the final state where that is like the one before it: nobody need ask the library."""
-    shapes = {"o": (tuple(o), None)}
-    if before is not None and pooled is None:
+    """Shape and type of the output (``None``: the first input's), and of the final state where that is like the one before it."""
+    if before is None:
+        return _LIKE_FIRST if o is None else {"o": (o, None)}
+    shapes = {"o": (o, None)}
+    if pooled is None:
         shapes["final_state"] = tuple(before.shape), FLOAT32
     return shapes
 
@@ -228,7 +235,7 @@ def ssd(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(x.shape, initial_state, state_indices)
+    shapes = _shapes(None, initial_state, state_indices)
     if initial_state is not None and "bfloat16" in str(initial_state.dtype):
         shapes.pop("final_state", None)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
@@ -265,7 +272,7 @@ def selective_scan(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": D, "z": z, "delta_bias": delta_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(u, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(u.shape, initial_state, state_indices)
+    shapes = _shapes(None, initial_state, state_indices)
     return call("selective_scan", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -297,8 +304,7 @@ def conv1d(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "weight": weight, "bias": bias, "cu_seqlens": cu_seqlens, "state_positions": state_positions}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = {"o": (tuple(x.shape), None)}
-    return call("conv1d", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+    return call("conv1d", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, _LIKE_FIRST)
 
 
 def nsa(
@@ -394,65 +400,5 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
     # Without groups every vector before the last dimension is a token of one group.
     insert = () if rank == 4 else ("x", "gate", "o")
     inputs = {"x": x, "gate": gate, "weight": weight}
-    o = call("rmsnorm", settings, inputs, {"o": out}, shapes={"o": (tuple(x.shape), None)}, insert=insert)
+    o = call("rmsnorm", settings, inputs, None if out is None else {"o": out}, shapes=_LIKE_FIRST, insert=insert)
     return o if shape is None else o.reshape(shape)
-
-
-def linear(x, w, *, w_scale=None, norm=None, bias=None, residual=None, activation=None, scale=None, eps=None, out=None):
-    """``residual + scale act(rms(x) w^T + bias)``: a projection with what stands around it.
-
-    x ``[T, K]`` in w's type, or float32 beside 16-bit weights; w ``[N, K]``. Weights in float8_e4m3fn (torch) are multiplied in bfloat16,
-    beside x in bfloat16 or float32, and need ``w_scale``, float32 factors of them: ``[1, N]`` of each row, or ``[ceil(K / 128), N]`` of
-    each 128 columns of each row. Blocks of 128 rows with one factor, ``[N / 128, K / 128]`` as DeepSeek's checkpoints have them, are
-    ``blocks.t().repeat_interleave(128, 1)``. ``norm`` ``[K]`` is the weight of an RMSNorm of x;
-    ``activation="swiglu"`` takes the first half of the columns as the gate of the second, ``"relu_squared"`` squares what is above 0;
-    ``residual`` ``[T, M]`` is float32, and then so is the result. Gives o ``[T, M]``.
-    """
-    settings = (
-        ("activation", activation),
-        ("scale", None if scale is None else float(scale)),
-        ("eps", None if eps is None else float(eps)),
-    )
-    inputs = {"x": x, "w": w, "w_scale": w_scale, "norm": norm, "bias": bias, "residual": residual}
-    return call("linear", settings, inputs, {"o": out})
-
-
-def moe(
-    x,
-    logits,
-    w_gate_up,
-    w_down,
-    *,
-    top_k,
-    score=None,
-    renormalise=None,
-    weight_scale=None,
-    scale=None,
-    correction=None,
-    residual=None,
-    return_choice=False,
-    out=None,
-):
-    """Routed experts: ``residual + scale sum_e weight_e W_down,e (silu(gate_e) up_e)`` over each token's ``top_k`` experts.
-
-    x ``[T, H]``; logits ``[T, E]`` (float32) of the router; w_gate_up ``[E, 2I, H]``, gates first; w_down ``[E, H, I]``; ``score`` is
-    ``"softmax_of_chosen"`` (Granite), ``"softmax_of_all"`` (Jamba) or ``"sigmoid"`` with a ``correction`` ``[E]`` (Kimi-Linear). Gives o ``[T, H]``, float32 beside a
-    float32 ``residual``; with ``return_choice`` and the chosen experts (int32) and their weights ``[T, top_k]``.
-    """
-    settings = (
-        ("top_k", int(top_k)),
-        ("score", score),
-        ("renormalise", renormalise),
-        ("weight_scale", None if weight_scale is None else float(weight_scale)),
-        ("scale", None if scale is None else float(scale)),
-    )
-    inputs = {
-        "x": x,
-        "logits": logits,
-        "correction": correction,
-        "w_gate_up": w_gate_up,
-        "w_down": w_down,
-        "residual": residual,
-    }
-    want = ("o", "chosen", "weights") if return_choice else ("o",)
-    return call("moe", settings, inputs, {"o": out}, None, want)

@@ -12,7 +12,7 @@ pub const RANK: usize = 6;
 pub struct RawTensor {
     /// Address of the first element; with `dtype` 0 there is no tensor.
     pub data: u64,
-    /// 1 to 6: float64, float32, bfloat16, float16, int32, float8 (e4m3).
+    /// 1 to 8: float64, float32, bfloat16, float16, int32, float8 (e4m3), int8, uint8. Weights in uint8 are pairs of int4.
     pub dtype: i32,
     /// Dimensions in use.
     pub rank: i32,
@@ -35,7 +35,7 @@ impl RawTensor {
             1 => 8,
             2 | 5 => 4,
             3 | 4 => 2,
-            6 => 1,
+            6..=8 => 1,
             _ => return None,
         };
         let (mut low, mut high) = (0, 1);
@@ -79,11 +79,42 @@ pub struct RawPlace {
     pub kept: [RawMemory; 2],
 }
 
-const TYPES: [DType; 6] =
-    [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3];
+const TYPES: [DType; 8] = [
+    DType::F64,
+    DType::F32,
+    DType::Bf16,
+    DType::F16,
+    DType::I32,
+    DType::E4m3,
+    DType::I8,
+    DType::U8,
+];
+
+/// Weights, whose values in uint8 are pairs of int4.
+const PAIRED: [&str; 3] = ["w", "w_gate_up", "w_down"];
+
+/// Type, sizes and strides of a tensor, in its elements.
+pub(crate) struct Layout {
+    pub(crate) dtype: DType,
+    sizes: [usize; RANK],
+    strides: [usize; RANK],
+    rank: usize,
+}
+
+impl Layout {
+    /// Sizes, slowest dimension first.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.sizes[..self.rank]
+    }
+
+    /// Elements from one index of a dimension to the next.
+    pub(crate) fn strides(&self) -> &[usize] {
+        &self.strides[..self.rank]
+    }
+}
 
 /// The type of this number.
-pub(crate) fn dtype(number: i32) -> Option<DType> {
+fn dtype(number: i32) -> Option<DType> {
     TYPES.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 
@@ -105,8 +136,26 @@ impl RawTensor {
         host: 0,
     };
 
-    /// Sizes and strides, or what is wrong with them.
-    pub(crate) fn layout(&self) -> Result<([usize; RANK], [usize; RANK], usize), String> {
+    /// The type of a tensor of the op's table, with its sizes and strides, or what is wrong with them; no type where there is no tensor.
+    /// A byte of weights in uint8 is two int4 values, neighbours in a row.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Layout>, String> {
+        let Some(dtype) = dtype(self.dtype) else { return Ok(None) };
+        let (mut sizes, mut strides, rank) = self.layout()?;
+        if dtype != DType::U8 || !PAIRED.contains(&name) {
+            return Ok(Some(Layout { dtype, sizes, strides, rank }));
+        }
+        let Some(last) = rank.checked_sub(1) else {
+            return Err("a scalar of two int4 values".to_owned());
+        };
+        if sizes[last] > 1 && strides[last] != 1 {
+            return Err(format!("bytes of int4 values {} apart", strides[last]));
+        }
+        (sizes[last], strides[last]) = (2 * sizes[last], 1);
+        strides[..last].iter_mut().for_each(|stride| *stride *= 2);
+        Ok(Some(Layout { dtype: DType::U4, sizes, strides, rank }))
+    }
+
+    fn layout(&self) -> Result<([usize; RANK], [usize; RANK], usize), String> {
         let (mut sizes, mut strides) = ([0; RANK], [0; RANK]);
         let rank = usize::try_from(self.rank).ok().filter(|rank| *rank <= RANK);
         let rank = rank.ok_or_else(|| format!("{} dimensions, at most {RANK}", self.rank))?;

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 type Object = *mut c_void;
 
-/// CPython's functions, all of its limited interface.
+/// CPython's functions, all of its limited interface but `PyObject_Vectorcall`, which is in it from 3.12 on.
 struct Python {
     module_create: unsafe extern "C" fn(*mut Definition, c_int) -> Object,
     dict_next: unsafe extern "C" fn(Object, *mut isize, *mut Object, *mut Object) -> c_int,
@@ -22,16 +22,26 @@ struct Python {
     long: unsafe extern "C" fn(i64) -> Object,
     capsule: unsafe extern "C" fn(Object, *const c_char) -> *mut c_void,
     clear_error: unsafe extern "C" fn(),
+    vectorcall: unsafe extern "C" fn(Object, *const Object, usize, Object) -> Object,
+    release: unsafe extern "C" fn(Object),
     none: Object,
+    no: Object,
 }
 
-// SAFETY: functions, and an object that lives as long as the interpreter.
+// SAFETY: functions, and objects that live as long as the interpreter.
 unsafe impl Send for Python {}
 // SAFETY: as above.
 unsafe impl Sync for Python {}
 
-/// The types of tensors that this module reads: of no other is it known that its memory is all there is to it.
-static PLAIN: OnceLock<[usize; 2]> = OnceLock::new();
+/// What [`api`] was given of torch.
+struct Torch {
+    /// `Tensor` and `Parameter`, the types that this module reads: a subclass may be more than its memory.
+    plain: [usize; 2],
+    /// The function `Tensor.is_neg`.
+    is_negated: usize,
+}
+
+static TORCH: OnceLock<Torch> = OnceLock::new();
 
 static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
 
@@ -65,7 +75,10 @@ impl Python {
                 long: function(everywhere, c"PyLong_FromLongLong")?,
                 capsule: function(everywhere, c"PyCapsule_GetPointer")?,
                 clear_error: function(everywhere, c"PyErr_Clear")?,
-                none: function(everywhere, c"_Py_NoneStruct").map(|none: Object| none)?,
+                vectorcall: function(everywhere, c"PyObject_Vectorcall")?,
+                release: function(everywhere, c"Py_DecRef")?,
+                none: function(everywhere, c"_Py_NoneStruct")?,
+                no: function(everywhere, c"_Py_FalseStruct")?,
             })
         }
     }
@@ -127,8 +140,7 @@ pub unsafe extern "C" fn PyInit__fast() -> Object {
     };
     let methods = Box::new([
         method(c"api", api),
-        method(c"lay", lay),
-        method(c"run", run),
+        method(c"launch", launch),
         Method { name: null(), function: None, flags: 0, doc: null() },
     ]);
     let definition = Box::new(Definition {
@@ -174,14 +186,17 @@ struct Exchange {
     tensor_of: Option<unsafe extern "C" fn(Object, *mut DlTensor) -> c_int>,
 }
 
-/// `api(capsule, Tensor, Parameter)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where this
-/// module does not know its version. Only tensors of these two types are read.
+/// `api(capsule, Tensor, Parameter, is_neg)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where
+/// this module does not know its version. Only tensors of these two types are read, and `is_neg` says which are lazily negated.
 unsafe extern "C" fn api(_: Object, arguments: *const Object, count: isize) -> Object {
     let Some(python) = Python::here() else { return null_mut() };
-    let found = if count == 3 {
-        // SAFETY: there are three arguments.
-        let [capsule, tensor, parameter] = unsafe { *arguments.cast::<[Object; 3]>() };
-        PLAIN.get_or_init(|| [tensor.addr(), parameter.addr()]);
+    let found = if count == 4 {
+        // SAFETY: there are four arguments.
+        let [capsule, tensor, parameter, is_neg] = unsafe { *arguments.cast::<[Object; 4]>() };
+        TORCH.get_or_init(|| Torch {
+            plain: [tensor.addr(), parameter.addr()],
+            is_negated: is_neg.expose_provenance(),
+        });
         // SAFETY: an object and a C string.
         unsafe { (python.capsule)(capsule, c"dlpack_exchange_api".as_ptr()) }
     } else {
@@ -206,68 +221,144 @@ fn dtype(tensor: &DlTensor) -> i32 {
         (4, 16, 1) => 3,
         (2, 16, 1) => 4,
         (0, 32, 1) => 5,
+        (0, 8, 1) => 7,
+        (1, 8, 1) => 8,
         // `kDLFloat8_e4m3fn`
         (10, 8, 1) => 6,
         _ => 0,
     }
 }
 
-/// `lay(api, records, places, tensors, insert, bounds, device)`: writes the record of each tensor of the dictionary `tensors` at its place in
-/// `places`; `None` is absent. Names in `insert` get a dimension of one element before their last. Gives 0, or 1 where anything is not
-/// plain, of which the caller's longer way says what.
-unsafe extern "C" fn lay(_: Object, arguments: *const Object, count: isize) -> Object {
+/// The result of [`launch`] where an argument is not plain; nothing has run.
+const NOT_PLAIN: i64 = -2;
+
+/// `launch(room, handle, inputs, outputs, insert, bounds, device)`: writes the record of each tensor of the dictionaries `inputs` and
+/// `outputs`, in which `None` is absent, and calls [`crate::fl_call`], whose result it gives. Names in the tuple `insert` get a dimension of
+/// one element before their last; `bounds` has pairs of whole numbers by name, or is `None`. `room` is a tuple: the exchange interface's
+/// address, that of the records, the places of inputs and of outputs by name, how many inputs and tensors there are, and the address of
+/// the place. Gives [`NOT_PLAIN`] where a tensor is not plain, which the caller's longer way handles.
+unsafe extern "C" fn launch(_: Object, arguments: *const Object, count: isize) -> Object {
     let Some(python) = Python::here() else { return null_mut() };
     // SAFETY: CPython's promise: so many arguments, which are objects while the call lasts.
-    let laid = count == 7 && unsafe { lay_all(python, &*arguments.cast()) }.is_some();
+    let code = (count == 7)
+        .then(|| unsafe { lay_and_call(python, &*arguments.cast()) })
+        .flatten()
+        .unwrap_or(NOT_PLAIN);
     // SAFETY: no objects.
-    unsafe { (python.long)(i64::from(!laid)) }
+    unsafe { (python.long)(code) }
 }
 
 /// # Safety
-/// Seven objects: numbers, dictionaries and tuples as [`lay`] says.
-unsafe fn lay_all(python: &Python, arguments: &[Object; 7]) -> Option<()> {
-    let [api, records, places, tensors, insert, bounds, device] = *arguments;
-    // SAFETY: as the caller promises, here and below: borrowed references of objects that the dictionaries hold.
-    let (api, records, device) =
-        unsafe { (python.number(api), python.number(records), python.number(device)) };
-    let api = std::ptr::with_exposed_provenance::<Exchange>(api as usize);
-    let read = unsafe { api.as_ref()? }.tensor_of?;
-    let records = std::ptr::with_exposed_provenance_mut::<RawTensor>(records as usize);
-    let (mut at, mut name, mut tensor) = (0, null_mut(), null_mut());
-    while unsafe { (python.dict_next)(tensors, &raw mut at, &raw mut name, &raw mut tensor) } != 0 {
-        let place = unsafe { (python.dict_get)(places, name) };
-        if place.is_null() {
-            return None;
+/// Seven objects: tuples, numbers and dictionaries as [`launch`] says.
+unsafe fn lay_and_call(python: &Python, arguments: &[Object; 7]) -> Option<i64> {
+    let [room, handle, inputs, outputs, insert, bounds, device] = *arguments;
+    // SAFETY: as the caller promises, here and below.
+    let of_room = |at| unsafe { (python.tuple_get)(room, at) };
+    let address = |at| unsafe { python.number(of_room(at)) } as usize;
+    let read = unsafe { std::ptr::with_exposed_provenance::<Exchange>(address(0)).as_ref()? };
+    let first = std::ptr::with_exposed_provenance_mut::<RawTensor>(address(1));
+    let (count_in, count) = (address(4), address(5));
+    let records = unsafe { std::slice::from_raw_parts_mut(first, count) };
+    let reader = Reader {
+        python,
+        torch: TORCH.get()?,
+        read: read.tensor_of?,
+        device: unsafe { python.number(device) },
+        insert,
+    };
+    unsafe { reader.lay(records, of_room(2), inputs, bounds)? };
+    for record in &mut records[count_in..] {
+        record.dtype = 0;
+    }
+    unsafe { reader.lay(records, of_room(3), outputs, python.none)? };
+    let place = std::ptr::with_exposed_provenance::<RawPlace>(address(6));
+    let handle = unsafe { python.number(handle) };
+    Some(i64::from(unsafe { crate::fl_call(handle, first, count, place) }))
+}
+
+/// What the tensors of one call have in common.
+struct Reader<'a> {
+    python: &'a Python,
+    torch: &'a Torch,
+    read: unsafe extern "C" fn(Object, *mut DlTensor) -> c_int,
+    /// The GPU's number, or -1 for the processor.
+    device: i64,
+    /// Names of tensors that get a dimension more, a tuple, or `None`.
+    insert: Object,
+}
+
+impl Reader<'_> {
+    /// Writes the records of the tensors of a dictionary; none where one of them is not plain.
+    ///
+    /// # Safety
+    /// Dictionaries, `bounds` one or `None`.
+    unsafe fn lay(
+        &self,
+        records: &mut [RawTensor],
+        places: Object,
+        tensors: Object,
+        bounds: Object,
+    ) -> Option<()> {
+        let python = self.python;
+        let (mut at, mut name, mut tensor) = (0, null_mut(), null_mut());
+        // SAFETY: as the caller promises, here and below: borrowed references of objects that the dictionaries hold.
+        while unsafe { (python.dict_next)(tensors, &raw mut at, &raw mut name, &raw mut tensor) }
+            != 0
+        {
+            let place = unsafe { (python.dict_get)(places, name) };
+            if place.is_null() {
+                return None;
+            }
+            let place = usize::try_from(unsafe { python.number(place) }).ok()?;
+            let record = records.get_mut(place)?;
+            if tensor == python.none {
+                record.dtype = 0;
+                continue;
+            }
+            let found = unsafe { self.tensor(tensor)? };
+            let inserted =
+                self.insert != python.none && unsafe { (python.contains)(self.insert, name) } == 1;
+            write(record, &found, inserted)?;
+            (record.bound, record.total, record.host) = (0, 0, 0);
+            if bounds != python.none {
+                let bound = unsafe { (python.dict_get)(bounds, name) };
+                if !bound.is_null() {
+                    let of = |at| unsafe { python.number((python.tuple_get)(bound, at)) };
+                    (record.bound, record.total) = (of(0), of(1));
+                }
+            }
         }
-        let record = unsafe { &mut *records.add(usize::try_from(python.number(place)).ok()?) };
-        if tensor == python.none {
-            record.dtype = 0;
-            continue;
-        }
-        // `ob_type`, behind the count of references.
+        Some(())
+    }
+
+    /// A tensor of torch on this device, as DLPack has it; none where it is another object, or lazily negated.
+    ///
+    /// # Safety
+    /// An object.
+    unsafe fn tensor(&self, tensor: Object) -> Option<DlTensor> {
+        let python = self.python;
+        // SAFETY: an object's second word is its `ob_type`.
         let kind = unsafe { *tensor.cast::<Object>().add(1) };
-        if !PLAIN.get()?.contains(&kind.addr()) {
+        if !self.torch.plain.contains(&kind.addr()) {
             return None;
         }
+        let is_negated = std::ptr::with_exposed_provenance_mut(self.torch.is_negated);
+        // SAFETY: a function of torch, and its one argument; here and below objects.
+        let negated = unsafe { (python.vectorcall)(is_negated, &raw const tensor, 1, null_mut()) };
+        if negated.is_null() {
+            unsafe { (python.clear_error)() };
+            return None;
+        }
+        unsafe { (python.release)(negated) };
         let mut found = std::mem::MaybeUninit::<DlTensor>::uninit();
-        if unsafe { read(tensor, found.as_mut_ptr()) } != 0 {
+        if negated != python.no || unsafe { (self.read)(tensor, found.as_mut_ptr()) } != 0 {
             unsafe { (python.clear_error)() };
             return None;
         }
         let found = unsafe { found.assume_init() };
         let here = if found.device_type == 2 { i64::from(found.device) } else { -1 };
-        let inserted = insert != python.none && unsafe { (python.contains)(insert, name) } == 1;
-        write(record, &found, inserted).filter(|()| here == device)?;
-        (record.bound, record.total, record.host) = (0, 0, 0);
-        if bounds != python.none {
-            let bound = unsafe { (python.dict_get)(bounds, name) };
-            if !bound.is_null() {
-                let of = |at| unsafe { python.number((python.tuple_get)(bound, at)) };
-                (record.bound, record.total) = (of(0), of(1));
-            }
-        }
+        (here == self.device).then_some(found)
     }
-    Some(())
 }
 
 /// A tensor as its record; none where it has another type, too many dimensions or no memory.
@@ -299,23 +390,4 @@ fn write(record: &mut RawTensor, tensor: &DlTensor, inserted: bool) -> Option<()
         (record.sizes[whole - 1], record.strides[whole - 1]) = (last, apart);
     }
     Some(())
-}
-
-/// `run(handle, records, count, place)`: [`crate::fl_call`].
-unsafe extern "C" fn run(_: Object, arguments: *const Object, count: isize) -> Object {
-    let Some(python) = Python::here() else { return null_mut() };
-    if count != 4 {
-        // SAFETY: no objects.
-        return unsafe { (python.long)(1) };
-    }
-    // SAFETY: CPython's promise.
-    let arguments = unsafe { &*arguments.cast::<[Object; 4]>() };
-    // SAFETY: objects, as above.
-    let [handle, records, count, place] = arguments.map(|object| unsafe { python.number(object) });
-    let records = std::ptr::with_exposed_provenance::<RawTensor>(records as usize);
-    let place = std::ptr::with_exposed_provenance::<RawPlace>(place as usize);
-    // SAFETY: the package wrote the records and the place.
-    let code = unsafe { crate::fl_call(handle, records, count as usize, place) };
-    // SAFETY: no objects.
-    unsafe { (python.long)(i64::from(code)) }
 }

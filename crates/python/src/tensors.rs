@@ -1,7 +1,7 @@
 //! The caller's tensors as those of ops, without a copy where that can be.
 #![allow(unsafe_code)] // The caller's memory, by the promise of its record.
 
-use crate::abi::{RawTensor, dtype};
+use crate::abi::RawTensor;
 use device::cuda::Cuda;
 use kernels::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
@@ -20,16 +20,17 @@ pub(crate) unsafe fn on_gpu(
     spec: &TensorSpec,
     cuda: &Cuda,
 ) -> Result<Option<Tensor>, String> {
-    let Some(dtype) = dtype(raw.dtype) else { return Ok(None) };
-    let (sizes, strides, rank) = raw.layout().map_err(|what| about(spec, what))?;
-    let (sizes, strides) = (&sizes[..rank], &strides[..rank]);
+    let Some(layout) = raw.read(spec.name).map_err(|what| about(spec, what))? else {
+        return Ok(None);
+    };
+    let (dtype, sizes, strides) = (layout.dtype, layout.sizes(), layout.strides());
     let len: usize = sizes.iter().product();
     if raw.data == 0 && len > 0 {
         return Err(about(spec, "has no memory (a fake or meta tensor?)"));
     }
     let last: usize =
         sizes.iter().zip(strides).map(|(size, stride)| (size.max(&1) - 1) * stride).sum();
-    let bytes = if len == 0 { 0 } else { (last + 1) * dtype.bytes() };
+    let bytes = if len == 0 { 0 } else { dtype.bytes_of(last + 1) };
     // SAFETY: the caller's promise.
     let buffer = unsafe { cuda.borrow_buffer(raw.data, bytes) };
     let made = if dtype == DType::I32 {
@@ -73,19 +74,21 @@ pub(crate) unsafe fn on_host(
     raw: &RawTensor,
     spec: &TensorSpec,
 ) -> Result<Option<(Tensor, bool)>, String> {
-    let Some(dtype) = dtype(raw.dtype) else { return Ok(None) };
-    let (sizes, strides, rank) = raw.layout().map_err(|what| about(spec, what))?;
+    let Some(layout) = raw.read(spec.name).map_err(|what| about(spec, what))? else {
+        return Ok(None);
+    };
+    let (dtype, sizes) = (layout.dtype, layout.sizes());
     let mut wanted = 1;
-    for at in (0..rank).rev() {
-        if sizes[at] > 1 && strides[at] != wanted {
+    for (size, stride) in sizes.iter().zip(layout.strides()).rev() {
+        if *size > 1 && *stride != wanted {
             return Err(about(spec, "its elements do not lie side by side"));
         }
-        wanted *= sizes[at];
+        wanted *= size;
     }
     if raw.data == 0 && wanted > 0 {
         return Err(about(spec, "has no memory (a fake or meta tensor?)"));
     }
-    let (sizes, start) = (&sizes[..rank], std::ptr::with_exposed_provenance_mut(raw.data as usize));
+    let start = std::ptr::with_exposed_provenance_mut(raw.data as usize);
     // SAFETY: the caller's promise.
     if let Some(lent) = unsafe { Tensor::lent(sizes, dtype, start) } {
         return Ok(Some((lent, true)));

@@ -72,7 +72,7 @@ fn ops_on_arrays_are_those_of_the_formulas() {
 }
 
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
-const WITH_TORCH: [(&[&str], bool); 9] = [
+const WITH_TORCH: [(&[&str], bool); 12] = [
     (&["models.py"], true),
     (&["drop_in.py"], true),
     (&["sweep/sweep.py", "--sample", "8"], false),
@@ -82,6 +82,9 @@ const WITH_TORCH: [(&[&str], bool); 9] = [
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),
     (&["safety.py"], true),
+    (&["fast.py"], false),
+    (&["quantized.py"], true),
+    (&["replacements.py"], true),
 ];
 
 /// With a recent torch and an older one, which `cargo xtask test` gets; without them this says so.

@@ -43,6 +43,43 @@ fn a_call_like_one_before_launches_what_a_first_one_would() {
     assert!(launched.is_none_or(|launched| launched.iter().any(|name| name.contains("rmsnorm"))));
 }
 
+#[test]
+fn uint8_weights_launch_as_pairs_of_int4() {
+    let name = "uint8_weights_launch_as_pairs_of_int4";
+    let launched = machine::launched(name, || {
+        let handle = unsafe { fl_open(c"linear".as_ptr(), c"w_group=128".as_ptr()) };
+        let dense = |data, dtype, [rows, columns]: [i64; 2]| RawTensor {
+            data,
+            dtype,
+            rank: 2,
+            sizes: [rows, columns, 0, 0, 0, 0],
+            strides: [columns, 1, 0, 0, 0, 0],
+            ..RawTensor::ABSENT
+        };
+        // x, w, w_scale, w_zero and, after nine absent inputs, o of six outputs and no final state.
+        let mut records = [RawTensor::ABSENT; 20];
+        records[0] = dense(0x10000, 3, [1, 1024]);
+        records[2] = dense(0x80000, 2, [8, 256]);
+        records[3] = dense(0x90000, 8, [8, 256]);
+        records[13] = dense(0xa0000, 3, [1, 256]);
+        let kept = [0x1000_0000, 0x2000_0000].map(|address| RawMemory { address, bytes: 1 << 24 });
+        let place = RawPlace { device: 0, pad: 0, stream: 0, memory: None, kept };
+        // int4 has two columns a byte; as many bytes as columns are twice as many columns as x has.
+        for (bytes, wanted) in [(512, 0), (1024, 1)] {
+            records[1] = dense(0x20000, 8, [256, bytes]);
+            let code =
+                unsafe { fl_call(handle, records.as_ptr(), records.len(), &raw const place) };
+            let why = unsafe { CStr::from_ptr(fl_error()) };
+            assert_eq!(code, wanted, "{bytes} bytes a row: {why:?}");
+            if code == 1 {
+                let why = why.to_string_lossy();
+                assert!(why.contains("`w` has shape [256, 2048]"), "{why}");
+            }
+        }
+    });
+    assert!(launched.is_none_or(|launched| launched.iter().any(|name| name.contains("linear"))));
+}
+
 /// What a norm of rows of 1024 launches: the kernel's name and a hash of its arguments.
 fn launch([x, weight, o]: At, rows: i64) -> String {
     const WIDTH: i64 = 1024;

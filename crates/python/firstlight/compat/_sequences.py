@@ -22,3 +22,8 @@ def offsets(seq_idx):
     found = at.int(), int(at.diff().max()), starts.sum(1).cumsum(0) - 1
     _LAST = weakref.ref(seq_idx), seq_idx._version, found
     return found
+
+
+def flat(cu_seqlens, *tensors):
+    """Tensors of packed sequences ``[1, total, ...]`` without their first dimension; without offsets as they are."""
+    return tensors if cu_seqlens is None else tuple(tensor.flatten(0, 1) for tensor in tensors)

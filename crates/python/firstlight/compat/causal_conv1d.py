@@ -4,7 +4,7 @@ from .. import ops
 from . import unsupported
 from ._sequences import offsets
 
-__all__ = ["causal_conv1d_fn", "causal_conv1d_update"]
+__all__ = ["causal_conv1d_fn", "causal_conv1d_update", "causal_conv1d_varlen_states"]
 
 
 def _activation(activation):
@@ -74,3 +74,13 @@ def causal_conv1d_update(
     if not in_place:
         conv_state.copy_(state)
     return y.squeeze(1) if x.dim() == 2 else y.transpose(1, 2)
+
+
+def causal_conv1d_varlen_states(x, cu_seqlens, state_len):
+    """x ``[total, C]`` of packed sequences: the last ``state_len`` tokens of each, ``[N, C, state_len]``, with zeros before shorter ones."""
+    import torch
+
+    ends = cu_seqlens[1:, None].long()
+    at = ends - state_len + torch.arange(state_len, device=x.device)
+    real = at >= cu_seqlens[:-1, None]
+    return (x[at.clamp(min=0)] * real[..., None]).transpose(1, 2)

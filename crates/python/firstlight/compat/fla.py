@@ -2,8 +2,10 @@
 
 from .. import ops
 from . import unsupported
+from ._gated_delta import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+from ._sequences import flat
 
-__all__ = ["chunk_kda", "fused_recurrent_kda"]
+__all__ = ["chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_gated_delta_rule", "fused_recurrent_kda"]
 
 
 def _kda(function, q, k, v, g, beta, A_log, dt_bias, scale, initial_state, final, l2norm, gate, beta_logits, **options):
@@ -19,12 +21,9 @@ def _kda(function, q, k, v, g, beta, A_log, dt_bias, scale, initial_state, final
         state = (state.transpose(-1, -2) if state_v_first else state).float().contiguous()
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.int()
+    shape = v.shape
     found = ops.kda(
-        q,
-        k,
-        v,
-        g,
-        beta,
+        *flat(cu_seqlens, q, k, v, g, beta),
         A_log=A_log if gate else None,
         dt_bias=dt_bias if gate else None,
         scale=scale,
@@ -37,9 +36,10 @@ def _kda(function, q, k, v, g, beta, A_log, dt_bias, scale, initial_state, final
         initial_state=state,
         return_state=final,
     )
+    o, after = found if final else (found, None)
+    o = o.view(shape)
     if not final:
-        return found, None
-    o, after = found
+        return o, None
     return o, after.transpose(-1, -2).contiguous() if state_v_first else after
 
 

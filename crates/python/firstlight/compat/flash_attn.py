@@ -2,8 +2,23 @@
 
 from .. import ops
 from . import unsupported
+from ._cache import attend
+from ._packed import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
 
-__all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+]
 
 
 def _answer(found, probabilities):
@@ -57,13 +72,17 @@ def flash_attn_varlen_func(
     return_attn_probs=False,
     block_table=None,
 ):
-    """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32. Nothing is read back from the GPU."""
+    """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32; with a ``block_table``
+    ``[B, max_blocks]`` k and v are pages ``[blocks, block_size, Hkv, D]``. Nothing is read back from the GPU."""
     unsupported(
         "flash_attn_varlen_func",
         dropout_p=dropout_p,
         alibi_slopes=alibi_slopes is not None,
-        block_table=block_table is not None,
     )
+    if block_table is None:
+        keys = {"cu_seqlens_k": None if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k}
+    else:
+        keys = {"cache_seqlens": cu_seqlens_k[1:] - cu_seqlens_k[:-1], "block_table": block_table}
     found = ops.attention(
         q,
         k,
@@ -74,9 +93,9 @@ def flash_attn_varlen_func(
         window=window_size,
         cu_seqlens=cu_seqlens_q,
         max_seqlen=max_seqlen_q,
-        cu_seqlens_k=None if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k,
         max_seqlen_k=max_seqlen_k,
         return_lse=return_attn_probs,
+        **keys,
     )
     return _answer(found, return_attn_probs)
 
@@ -102,28 +121,27 @@ def flash_attn_with_kvcache(
     num_splits=0,
     return_softmax_lse=False,
 ):
-    """q ``[B, Tq, H, D]`` against a cache ``[B, Tk, Hkv, D]`` or pages of it, of which each sequence has ``cache_seqlens`` keys."""
-    unsupported(
-        "flash_attn_with_kvcache",
-        k=k is not None,
-        v=v is not None,
-        rotary_cos=rotary_cos is not None,
-        rotary_sin=rotary_sin is not None,
-        cache_batch_idx=cache_batch_idx is not None,
-        cache_leftpad=cache_leftpad is not None,
-        alibi_slopes=alibi_slopes is not None,
-    )
-    if isinstance(cache_seqlens, int):
-        cache_seqlens = q.new_full((q.shape[0],), cache_seqlens).int()
-    return ops.attention(
+    """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, of which each sequence has ``cache_seqlens`` keys, or over pages by a
+    ``block_table``; with ``cache_batch_idx`` ``[B]`` over those rows of a larger cache. New k and v ``[B, T, Hkv, D]`` are written to the
+    cache first, k and q rotated where ``rotary_cos`` and ``rotary_sin`` are given."""
+    unsupported("flash_attn_with_kvcache", cache_leftpad=cache_leftpad is not None, alibi_slopes=alibi_slopes is not None)
+    return attend(
+        ops.attention,
         q,
         k_cache,
         v_cache,
+        k,
+        v,
+        rotary_cos,
+        rotary_sin,
+        rotary_interleaved,
+        cache_seqlens,
+        cache_batch_idx,
+        block_table,
+        causal or tuple(window_size) != (-1, -1),
         causal=causal,
         scale=softmax_scale,
         softcap=softcap,
         window=window_size,
-        cache_seqlens=cache_seqlens,
-        block_table=block_table,
         return_lse=return_softmax_lse,
     )

@@ -3,10 +3,18 @@ and ``selective_scan_fn`` with a decay a state (Mamba), of which ``selective_sta
 
 from .. import ops
 from . import unsupported
+from ._gated_norms import layernorm_fn, rmsnorm_fn
 from ._sequences import offsets
 from .causal_conv1d import causal_conv1d_fn
 
-__all__ = ["mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined", "selective_scan_fn", "selective_state_update"]
+__all__ = [
+    "layernorm_fn",
+    "mamba_chunk_scan_combined",
+    "mamba_split_conv1d_scan_combined",
+    "rmsnorm_fn",
+    "selective_scan_fn",
+    "selective_state_update",
+]
 
 
 def mamba_chunk_scan_combined(
@@ -29,19 +37,22 @@ def mamba_chunk_scan_combined(
     state_dtype=None,
 ):
     """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``: y like x, with ``return_final_states`` and the states
-    ``[B, H, P, N]``, float32 unless ``state_dtype`` says otherwise. ``chunk_size`` is how theirs cuts the work: no result depends on it.
-    With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one."""
+    ``[B, H, P, N]`` in float32. With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one;
+    ``return_varlen_states`` adds the state of each sequence of one row, whose offsets are ``cu_seqlens`` too, in ``state_dtype`` or x's
+    type. Without them ``state_dtype``, and ``chunk_size`` always, are about how theirs cuts the work: no result depends on them."""
     unsupported(
         "mamba_chunk_scan_combined",
         initial_states_beside_seq_idx=seq_idx is not None and initial_states is not None,
-        cu_seqlens=cu_seqlens is not None,
-        return_varlen_states=return_varlen_states,
+        return_varlen_states_without_seq_idx=return_varlen_states and seq_idx is None,
     )
+    if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
+        raise ValueError("`return_varlen_states` needs `cu_seqlens` and packed sequences in one row, a batch of 1")
     packed, shape = {}, x.shape
     if seq_idx is not None:
         ends, longest, last = offsets(seq_idx)
         x, dt, B, C, z = (None if one is None else one.flatten(0, 1) for one in (x, dt, B, C, z))
         packed = {"cu_seqlens": ends, "max_seqlen": longest}
+    wanted = return_final_states or return_varlen_states
     found = ops.ssd(
         x,
         dt,
@@ -54,15 +65,16 @@ def mamba_chunk_scan_combined(
         dt_softplus=dt_softplus,
         dt_limit=dt_limit,
         initial_state=None if initial_states is None else initial_states.float().contiguous(),
-        return_state=return_final_states,
+        return_state=wanted,
         **packed,
     )
-    y, state = found if return_final_states else (found, None)
+    y, state = found if wanted else (found, None)
     y = y.view(shape)
-    if not return_final_states:
+    if not wanted:
         return y
-    state = state if seq_idx is None else state[last]
-    return y, state if state_dtype is None else state.to(state_dtype)
+    final = state if seq_idx is None else state[last]
+    given = ((final,) if return_final_states else ()) + ((state.to(state_dtype or x.dtype),) if return_varlen_states else ())
+    return (y, *given)
 
 
 def mamba_split_conv1d_scan_combined(
@@ -85,6 +97,7 @@ def mamba_split_conv1d_scan_combined(
     headdim=None,
     ngroups=1,
     norm_before_gate=True,
+    state_dtype=None,
 ):
     """A whole Mamba-2 layer behind its first projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P``
     channels and last projection, one op after the other. The scan has no backward: for training use mamba-ssm itself."""
@@ -111,6 +124,7 @@ def mamba_split_conv1d_scan_combined(
         dt_softplus=True,
         dt_limit=dt_limit,
         return_final_states=return_final_states,
+        state_dtype=state_dtype,
     )
     y, state = found if return_final_states else (found, None)
     y = y.flatten(-2)
@@ -154,10 +168,13 @@ def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_
 def _of_heads(name, tensor, dimensions):
     """What a head has of a tensor that was expanded over its last dimensions: theirs takes [.., P] and [.., P, N], of which a tied
     one has stride 0."""
-    for at in range(1, dimensions + 1):
-        if tensor.shape[-at] > 1 and tensor.stride(-at) != 0:
+    shape, stride = tensor.shape, tensor.stride()
+    kept = len(shape) - dimensions
+    for size, step in zip(shape[kept:], stride[kept:]):
+        if size > 1 and step != 0:
             raise NotImplementedError(f"firstlight's selective_state_update wants `{name}` tied: one value a head, expanded")
-    return tensor[(..., *[0] * dimensions)]
+    # One view, and a third of the time of an index for each dimension.
+    return tensor.as_strided(shape[:kept], stride[:kept])
 
 
 def selective_state_update(
@@ -168,8 +185,8 @@ def selective_state_update(
     ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``: y ``[B, E]``."""
     in_place = state.is_contiguous() and state.dtype.itemsize == 4
     kept = state if in_place else state.float().contiguous()
-    x, dt, B, C = (one.unsqueeze(1) for one in (x, dt, B, C))
     over = {"z": None if z is None else z.unsqueeze(1), "state": kept, "state_indices": state_batch_indices}
+    x, dt, B, C = x.unsqueeze(1), dt.unsqueeze(1), B.unsqueeze(1), C.unsqueeze(1)
     if x.dim() == 3:
         B, C = B.unsqueeze(2), C.unsqueeze(2)
         y = ops.selective_scan(x, dt, A, B, C, D=D, delta_bias=dt_bias, delta_softplus=dt_softplus, **over)

@@ -1,0 +1,77 @@
+"""Key-value caches of ``flash_attn_with_kvcache``: new keys and values, rotary embedding, and rows of the cache for each sequence.
+
+Nothing is read back from a GPU: positions are tensors.
+"""
+
+
+def attend(
+    attention,
+    q,
+    k_cache,
+    v_cache,
+    k,
+    v,
+    rotary_cos,
+    rotary_sin,
+    rotary_interleaved,
+    cache_seqlens,
+    cache_batch_idx,
+    block_table,
+    is_local,
+    **settings,
+):
+    """Attention of q over a cache, to which k and v are appended first, by a function with the arguments of ``ops.attention``."""
+    if isinstance(cache_seqlens, int):
+        cache_seqlens = q.new_full((q.shape[0],), cache_seqlens).int()
+    if cache_batch_idx is not None and block_table is not None:
+        raise ValueError("`cache_batch_idx` and a table of pages exclude each other")
+    if (k is None) != (v is None):
+        raise ValueError("`k` and `v` come together")
+    if rotary_cos is not None and k is None:
+        raise ValueError("`rotary_cos` needs `k` and `v`: keys of the cache are rotated already")
+    if k is not None:
+        if cache_seqlens is None:
+            raise ValueError("`k` and `v` need `cache_seqlens`: the positions after which they are written")
+        positions = cache_seqlens.long()[:, None]
+        new = positions + _count(k.shape[1], k)
+        if rotary_cos is not None:
+            at = positions + _count(q.shape[1], q) if is_local else positions.expand(-1, q.shape[1])
+            q = _rotated(q, rotary_cos, rotary_sin, at, rotary_interleaved)
+            k = _rotated(k, rotary_cos, rotary_sin, new, rotary_interleaved)
+        rows = _count(q.shape[0], q) if cache_batch_idx is None else cache_batch_idx.long()
+        rows = rows[:, None].expand_as(new)
+        if block_table is not None:
+            size = k_cache.shape[1]
+            rows, new = block_table.long().gather(1, new // size), new % size
+        k_cache[rows, new] = k.to(k_cache.dtype)
+        v_cache[rows, new] = v.to(v_cache.dtype)
+        cache_seqlens = cache_seqlens + k.shape[1]
+    if cache_batch_idx is not None:
+        # A row of the cache is a page as long as the cache, of which each sequence has one.
+        block_table = cache_batch_idx.int()[:, None]
+        if cache_seqlens is None:
+            cache_seqlens = q.new_full((q.shape[0],), k_cache.shape[1]).int()
+    return attention(q, k_cache, v_cache, cache_seqlens=cache_seqlens, block_table=block_table, **settings)
+
+
+def _count(number, like):
+    import torch
+
+    return torch.arange(number, device=like.device)
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    """x ``[B, T, H, D]`` with its first channels rotated by the angles of positions ``[B, T]``: neighbouring channels, or those of two
+    halves."""
+    width = 2 * cos.shape[-1]
+    cos, sin = (one.float()[positions][:, :, None] for one in (cos, sin))
+    turned, kept = x[..., :width].float(), x[..., width:]
+    if interleaved:
+        one, other = turned[..., 0::2], turned[..., 1::2]
+    else:
+        one, other = turned.chunk(2, -1)
+    pair = one * cos - other * sin, one * sin + other * cos
+    import torch
+
+    turned = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat((turned.to(x.dtype), kept), -1)

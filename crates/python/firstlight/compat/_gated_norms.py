@@ -1,0 +1,24 @@
+"""``rmsnorm_fn`` and ``layernorm_fn`` of mamba-ssm's ops/triton/layernorm_gated."""
+
+from .. import ops
+from . import unsupported
+
+
+def layernorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True, is_rms_norm=False):
+    """``rmsnorm_fn`` with ``is_rms_norm``; firstlight has no norm that subtracts the mean."""
+    unsupported("layernorm_fn", layer_norm_with_a_mean=not is_rms_norm)
+    return rmsnorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate)
+
+
+def rmsnorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True):
+    """x and z ``[..., D]``, weight ``[D]``: each ``group_size`` channels (all of them unless given) are normalised, times weight; silu(z)
+    multiplies the result, or x without ``norm_before_gate``."""
+    unsupported("rmsnorm_fn", bias=bias is not None)
+    if group_size is None or group_size == x.shape[-1]:
+        return ops.rms_norm(x, weight, gate=z, eps=eps, norm_before_gate=norm_before_gate)
+    shape = x.shape
+    if shape[-1] % group_size:
+        raise ValueError(f"{shape[-1]} channels are no multiple of `group_size` {group_size}")
+    groups = (shape[-1] // group_size, group_size)
+    x, z = (None if one is None else one.reshape(1, -1, *groups) for one in (x, z))
+    return ops.rms_norm(x, weight.reshape(groups), gate=z, eps=eps, norm_before_gate=norm_before_gate).reshape(shape)

@@ -1,0 +1,195 @@
+"""The functions of flash-attn 3's ``flash_attn_interface`` (hopper/flash_attn_interface.py)."""
+
+from .. import ops
+from . import unsupported
+from ._cache import attend
+
+__all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
+
+
+def flash_attn_qkvpacked_func(
+    qkv,
+    softmax_scale=None,
+    causal=False,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    window_size=(-1, -1),
+    attention_chunk=0,
+    softcap=0.0,
+    deterministic=False,
+    num_heads_q=None,
+    sm_margin=0,
+    return_attn_probs=False,
+):
+    """qkv ``[B, T, 3, H, D]``, or ``[B, T, H + 2 Hkv, D]`` with ``num_heads_q``, H: o ``[B, T, H, D]``."""
+    if len(qkv.shape) == 5:
+        q, k, v = qkv.unbind(-3)
+    else:
+        if num_heads_q is None:
+            raise ValueError("qkv with four dimensions needs `num_heads_q`")
+        heads = (qkv.shape[2] - num_heads_q) // 2
+        q, k, v = qkv.split([num_heads_q, heads, heads], -2)
+    return flash_attn_func(
+        q,
+        k,
+        v,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        q_descale=q_descale,
+        k_descale=k_descale,
+        v_descale=v_descale,
+        window_size=window_size,
+        attention_chunk=attention_chunk,
+        softcap=softcap,
+        return_attn_probs=return_attn_probs,
+    )
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    softmax_scale=None,
+    causal=False,
+    qv=None,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    window_size=(-1, -1),
+    attention_chunk=0,
+    softcap=0.0,
+    num_splits=1,
+    pack_gqa=None,
+    deterministic=False,
+    sm_margin=0,
+    return_attn_probs=False,
+):
+    """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q, with ``return_attn_probs`` and the log-sum-exp. ``num_splits``,
+    ``pack_gqa``, ``deterministic`` and ``sm_margin`` change no result: firstlight chooses, and repeats its results."""
+    _refused("flash_attn_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
+    return ops.attention(
+        q,
+        k,
+        v,
+        causal=causal,
+        scale=softmax_scale,
+        softcap=softcap,
+        window=window_size,
+        return_lse=return_attn_probs,
+    )
+
+
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    seqused_q=None,
+    seqused_k=None,
+    softmax_scale=None,
+    causal=False,
+    qv=None,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    window_size=(-1, -1),
+    attention_chunk=0,
+    softcap=0.0,
+    num_splits=1,
+    pack_gqa=None,
+    deterministic=False,
+    sm_margin=0,
+    return_attn_probs=False,
+):
+    """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32."""
+    unsupported("flash_attn_varlen_func", seqused_q=seqused_q is not None, seqused_k=seqused_k is not None)
+    _refused("flash_attn_varlen_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
+    return ops.attention(
+        q,
+        k,
+        v,
+        causal=causal,
+        scale=softmax_scale,
+        softcap=softcap,
+        window=window_size,
+        cu_seqlens=cu_seqlens_q,
+        max_seqlen=max_seqlen_q,
+        cu_seqlens_k=None if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k,
+        max_seqlen_k=max_seqlen_k,
+        return_lse=return_attn_probs,
+    )
+
+
+def flash_attn_with_kvcache(
+    q,
+    k_cache,
+    v_cache,
+    k=None,
+    v=None,
+    qv=None,
+    rotary_cos=None,
+    rotary_sin=None,
+    cache_seqlens=None,
+    cache_batch_idx=None,
+    cache_leftpad=None,
+    page_table=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k_new=None,
+    max_seqlen_q=None,
+    rotary_seqlens=None,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    attention_chunk=0,
+    softcap=0.0,
+    rotary_interleaved=True,
+    scheduler_metadata=None,
+    num_splits=0,
+    pack_gqa=None,
+    sm_margin=0,
+    return_softmax_lse=False,
+):
+    """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, or over pages ``[blocks, block_size, Hkv, D]`` by a ``page_table``, of which
+    each sequence has ``cache_seqlens`` keys. New k and v ``[B, T, Hkv, D]`` are written after these first, k and q rotated where
+    ``rotary_cos`` and ``rotary_sin`` are given. Gives o, with ``return_softmax_lse`` and the log-sum-exp."""
+    unsupported(
+        "flash_attn_with_kvcache",
+        cache_leftpad=cache_leftpad is not None,
+        cu_seqlens_q=cu_seqlens_q is not None,
+        cu_seqlens_k_new=cu_seqlens_k_new is not None,
+        rotary_seqlens=rotary_seqlens is not None,
+    )
+    _refused("flash_attn_with_kvcache", qv, (q_descale, k_descale, v_descale), attention_chunk)
+    return attend(
+        ops.attention,
+        q,
+        k_cache,
+        v_cache,
+        k,
+        v,
+        rotary_cos,
+        rotary_sin,
+        rotary_interleaved,
+        cache_seqlens,
+        cache_batch_idx,
+        page_table,
+        causal or tuple(window_size) != (-1, -1),
+        causal=causal,
+        scale=softmax_scale,
+        softcap=softcap,
+        window=window_size,
+        return_lse=return_softmax_lse,
+    )
+
+
+def _refused(function, qv, scales, attention_chunk):
+    names = ("q_descale", "k_descale", "v_descale")
+    given = {name: scale is not None for name, scale in zip(names, scales)}
+    unsupported(function, qv=qv is not None, attention_chunk=attention_chunk, **given)
