@@ -247,7 +247,8 @@ def rebind(packages, hidden):
 
 def _into_modeling_files(changes, functions, classes, during):
     def work(module):
-        replaced, left = _patch(changes, module, functions), {}
+        left = {}
+        replaced = _patch(changes, module, functions, left)
         if classes:
             _patch_classes(changes, module, replaced, left)
             _FILES[module.__name__] = replaced, left
@@ -304,8 +305,8 @@ def _classes(module):
     return [(name, cls) for name, cls in list(vars(module).items()) if inspect.isclass(cls) and cls.__module__ == module.__name__]
 
 
-def _patch(changes, module, functions):
-    """Replaces functions of a modeling file; gives their names."""
+def _patch(changes, module, functions, left):
+    """Replaces functions of a modeling file and gives their names; ``left`` gets the mixers that stay, with the reason."""
     replaced = []
     for name, ours in functions.items():
         theirs = getattr(module, name, None)
@@ -317,6 +318,9 @@ def _patch(changes, module, functions):
         for name in _FAST_PATH:
             changes.set(module, name, _counted(name, functions[name]))
         for name, cls in mixers:
+            if not _has_one_formula(cls):
+                left[name] = "its code without kernels limits the time steps otherwise than its code with them"
+                continue
             changes.set(cls, "forward", _mixer(name, cls))
             replaced.append(name)
     return replaced
@@ -328,13 +332,19 @@ def _has_fast_path(cls):
     return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
 
 
+def _has_one_formula(cls):
+    """Whether a mixer's code for kernels and its code without them read the same limits of time steps."""
+    limits = [{one for one in inspect.unwrap(code).__code__.co_names if one.startswith("time_step")} for code in (cls.cuda_kernels_forward, cls.torch_forward)]
+    return limits[0] == limits[1]
+
+
 def _patch_classes(changes, module, replaced, left):
     for name, cls in _classes(module):
         if _norms.is_norm(name):
             why = _norms.patch(changes, name, cls)
             if why is None:
                 replaced.append(name)
-            else:
+            elif "RMSNorm" in name:
                 left[name] = why
         elif name.endswith(("Mixer", "GatedDeltaNet")) and hasattr(cls, "slow_forward"):
             changes.set(cls, "slow_forward", _counted_as_before(name, cls.slow_forward))
