@@ -90,6 +90,35 @@ def vmap_is_refused_with_its_name():
 
 
 @case
+def grad_and_jacrev_of_torch_func_are_refused_with_their_name():
+    found = [refuses(lambda: transform(lambda x: ops.rms_norm(x).sum())(torch.randn(2, 8))) for transform in (torch.func.grad, torch.func.jacrev)]
+    return all(fine and "torch.func's transforms" in words for fine, words in found), found
+
+
+@case
+def fla_refuses_what_it_does_not_know():
+    from firstlight.compat import fla
+
+    q, beta = torch.randn(1, 5, 2, 16), torch.rand(1, 5, 2)
+    wrong = [
+        (TypeError, {"typo": 1}),
+        (TypeError, {"typo": None}),
+        (NotImplementedError, {"ssm_state_indices": torch.zeros(1, dtype=torch.int32)}),
+        (ValueError, {"allow_neg_eigval": True}),
+    ]
+    found = []
+    for function in (fla.chunk_kda, fla.fused_recurrent_kda):
+        function(q, q, q, -q.abs(), beta, ssm_state_indices=None)
+        for kind, given in wrong:
+            try:
+                function(q, q, q, -q.abs(), beta, **given)
+                found.append((function.__name__, given))
+            except kind:
+                pass
+    return not found, found
+
+
+@case
 def numpy_of_another_byte_order_is_refused():
     return refuses(lambda: ops.rms_norm(np.ones((3, 8), ">f4")))
 
