@@ -106,6 +106,7 @@ const WITH_TORCH: [(&[&str], bool); 12] = [
     (&["sweep/sweep.py", "--sample", "8"], false),
     (&["patching.py"], false),
     (&["page.py", "../../../docs/book/src/python.md"], false),
+    (&["training.py"], false),
     (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),
