@@ -291,7 +291,7 @@ def make(model_name, config_name, implementation=None):
 def _made(model_class, config_class, arguments, implementation):
     torch.manual_seed(0)
     chosen = {"attn_implementation": implementation} if implementation else {}
-    # A configuration may take what its parts are given out of these.
+    # A configuration may remove settings of its parts from these.
     model = model_class._from_config(config_class(**copy.deepcopy(arguments)), **chosen)
     if hasattr(model, "set_default_language"):
         model.set_default_language(model.config.languages[0])
