@@ -61,6 +61,19 @@ def out_raises_the_version_of_a_saved_tensor():
 
 
 @case
+def an_output_that_no_gradient_reads_may_be_changed_in_place():
+    x, weight = torch.randn(3, 8), torch.randn(8, requires_grad=True)
+    found = []
+    for call in (lambda: ops.rms_norm(x, weight), lambda: ops.linear(x, weight[None]), lambda: ops.conv1d(x[None], weight[:, None].expand(8, 3))):
+        y = call()
+        (grad,) = torch.autograd.grad((y * 2).sum(), weight)
+        y = call()
+        y *= 2
+        found.append(torch.equal(torch.autograd.grad(y.sum(), weight)[0], grad))
+    return all(found), found
+
+
+@case
 def state_raises_the_version_of_a_saved_tensor():
     state = torch.randn(2, 8, 3)
     product = (torch.ones(2, 8, 3, requires_grad=True) * state).sum()
