@@ -198,29 +198,42 @@ def rms_norm(
 ) -> A: ...
 
 def linear(
-    x: A, w: Array, *, w_scale: Optional[Array] = None, norm: Optional[Array] = None, bias: Optional[Array] = None,
+    x: A, w: Array, *, w_scale: Optional[Array] = None, w_zero: Optional[Array] = None, w_offset: Optional[Array] = None,
+    w_group: Optional[int] = None, x_order: Optional[Array] = None, norm: Optional[Array] = None, bias: Optional[Array] = None,
     residual: Optional[Array] = None, activation: Optional[Literal["none", "swiglu", "relu_squared"]] = None, scale: Optional[float] = None,
-    eps: Optional[float] = None, out: Optional[A] = None,
+    eps: Optional[float] = None, out_dtype: object = None, out: Optional[A] = None,
 ) -> A: ...
 
 @overload
 def moe(
     x: A, logits: Array, w_gate_up: Array, w_down: Array, *, top_k: int,
-    score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None, renormalise: Optional[bool] = None,
-    weight_scale: Optional[float] = None, scale: Optional[float] = None, correction: Optional[Array] = None,
-    residual: Optional[Array] = None, return_choice: Literal[False] = False, out: Optional[A] = None,
+    activation: Optional[Literal["swiglu", "relu_squared", "clamped_swiglu"]] = None, limit: Optional[float] = None,
+    alpha: Optional[float] = None, score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None,
+    renormalise: Optional[bool] = None, sum_eps: Optional[float] = None, weight_scale: Optional[float] = None,
+    scale: Optional[float] = None, always: Optional[int] = None, experts_first: Optional[int] = None, correction: Optional[Array] = None,
+    gate_up_scale: Optional[Array] = None, down_scale: Optional[Array] = None, gate_up_offset: Optional[Array] = None,
+    down_offset: Optional[Array] = None, w_group: Optional[int] = None, gate_up_bias: Optional[Array] = None,
+    down_bias: Optional[Array] = None, residual: Optional[Array] = None, return_choice: Literal[False] = False, out: Optional[A] = None,
 ) -> A: ...
 @overload
 def moe(
     x: A, logits: Array, w_gate_up: Array, w_down: Array, *, top_k: int,
-    score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None, renormalise: Optional[bool] = None,
-    weight_scale: Optional[float] = None, scale: Optional[float] = None, correction: Optional[Array] = None,
-    residual: Optional[Array] = None, return_choice: Literal[True], out: Optional[A] = None,
+    activation: Optional[Literal["swiglu", "relu_squared", "clamped_swiglu"]] = None, limit: Optional[float] = None,
+    alpha: Optional[float] = None, score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None,
+    renormalise: Optional[bool] = None, sum_eps: Optional[float] = None, weight_scale: Optional[float] = None,
+    scale: Optional[float] = None, always: Optional[int] = None, experts_first: Optional[int] = None, correction: Optional[Array] = None,
+    gate_up_scale: Optional[Array] = None, down_scale: Optional[Array] = None, gate_up_offset: Optional[Array] = None,
+    down_offset: Optional[Array] = None, w_group: Optional[int] = None, gate_up_bias: Optional[Array] = None,
+    down_bias: Optional[Array] = None, residual: Optional[Array] = None, return_choice: Literal[True], out: Optional[A] = None,
 ) -> tuple[A, A, A]: ...
 @overload
 def moe(
     x: A, logits: Array, w_gate_up: Array, w_down: Array, *, top_k: int,
-    score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None, renormalise: Optional[bool] = None,
-    weight_scale: Optional[float] = None, scale: Optional[float] = None, correction: Optional[Array] = None,
-    residual: Optional[Array] = None, return_choice: bool, out: Optional[A] = None,
+    activation: Optional[Literal["swiglu", "relu_squared", "clamped_swiglu"]] = None, limit: Optional[float] = None,
+    alpha: Optional[float] = None, score: Optional[Literal["softmax_of_chosen", "softmax_of_all", "sigmoid"]] = None,
+    renormalise: Optional[bool] = None, sum_eps: Optional[float] = None, weight_scale: Optional[float] = None,
+    scale: Optional[float] = None, always: Optional[int] = None, experts_first: Optional[int] = None, correction: Optional[Array] = None,
+    gate_up_scale: Optional[Array] = None, down_scale: Optional[Array] = None, gate_up_offset: Optional[Array] = None,
+    down_offset: Optional[Array] = None, w_group: Optional[int] = None, gate_up_bias: Optional[Array] = None,
+    down_bias: Optional[Array] = None, residual: Optional[Array] = None, return_choice: bool, out: Optional[A] = None,
 ) -> Union[A, tuple[A, A, A]]: ...

@@ -38,7 +38,7 @@ def public(module):
 
 
 def docstrings():
-    names = ["firstlight", "firstlight.ops", "firstlight.transformers", "firstlight._types", "firstlight._status"]
+    names = ["firstlight", "firstlight.ops", "firstlight.quantization", "firstlight.transformers", "firstlight._types", "firstlight._status"]
     names += [f"firstlight.compat.{name}" for name in ("bert_padding", "causal_conv1d", "fla", "flash_attn", "mamba_ssm")]
     # `transformers` is imported by nothing in these; its own functions import it when they are called.
     bare = [name for module in map(importlib.import_module, names) for name, value in public(module) if not (value.__doc__ or "").strip()]

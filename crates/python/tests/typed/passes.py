@@ -13,7 +13,7 @@ import firstlight.compat.fla
 import firstlight.compat.flash_attn
 import firstlight.compat.mamba_ssm
 import firstlight.transformers
-from firstlight import ops
+from firstlight import ops, quantization
 
 Floats = npt.NDArray[np.float32]
 
@@ -41,6 +41,12 @@ def layers(x: Floats) -> Floats:
     o, chosen, weights = ops.moe(x, x, x, x, top_k=2, score="sigmoid", return_choice=True)
     n, indices = ops.nsa(x, x, x, g_cmp=x, pooling="mean", return_indices=True)
     return ops.linear(ops.rms_norm(x, gate=x, eps=1e-6, activation="sigmoid"), x, activation="swiglu") + o + chosen + weights + n + indices
+
+
+def quantized(x: Floats, w: Floats) -> Floats:
+    packed, scale, zero = quantization.quantize_int4(w, group=32, zero_points=True)
+    y: Floats = ops.linear(x, packed, w_scale=scale, w_zero=zero, w_group=32, out_dtype="float32")
+    return y + ops.moe(x, x, w, w, top_k=2, activation="clamped_swiglu", limit=7.0, always=1)
 
 
 def evidence(x: Floats) -> list[str]:
