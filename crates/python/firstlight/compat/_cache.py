@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Union
 
 from .._types import Array
+
+
 def attend(
     attention: Any,
     q: Array,

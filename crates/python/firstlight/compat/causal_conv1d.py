@@ -57,7 +57,13 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(
-    x: Array, conv_state: Array, weight: Array, bias: Optional[Array] = None, activation: Optional[str] = None, cache_seqlens: Union[int, Array, None] = None, conv_state_indices: Optional[Array] = None
+    x: Array,
+    conv_state: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
+    activation: Optional[str] = None,
+    cache_seqlens: Union[int, Array, None] = None,
+    conv_state_indices: Optional[Array] = None,
 ) -> Any:
     """x ``[B, C]`` or ``[B, C, T]``, conv_state ``[B, C, S]`` (a pool with conv_state_indices), which is written over: y like x."""
     activation = _activation(activation)

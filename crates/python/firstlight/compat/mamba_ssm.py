@@ -143,7 +143,18 @@ def mamba_split_conv1d_scan_combined(
     return (y, state) if return_final_states else y
 
 
-def selective_scan_fn(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Optional[Array] = None, z: Optional[Array] = None, delta_bias: Optional[Array] = None, delta_softplus: bool = False, return_last_state: bool = False) -> Any:
+def selective_scan_fn(
+    u: Array,
+    delta: Array,
+    A: Array,
+    B: Array,
+    C: Array,
+    D: Optional[Array] = None,
+    z: Optional[Array] = None,
+    delta_bias: Optional[Array] = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+) -> Any:
     """u, delta and z ``[B, E, T]``, A ``[E, N]``, B and C ``[B, N, T]`` or ``[B, G, N, T]``, D and delta_bias ``[E]``: y like u, with
     ``return_last_state`` and the states ``[B, E, N]`` in float32."""
     unsupported(
@@ -183,7 +194,17 @@ def _of_heads(name: str, tensor: Any, dimensions: int) -> Any:
 
 
 def selective_state_update(
-    state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Optional[Array] = None, z: Optional[Array] = None, dt_bias: Optional[Array] = None, dt_softplus: bool = False, state_batch_indices: Optional[Array] = None
+    state: Array,
+    x: Array,
+    dt: Array,
+    A: Array,
+    B: Array,
+    C: Array,
+    D: Optional[Array] = None,
+    z: Optional[Array] = None,
+    dt_bias: Optional[Array] = None,
+    dt_softplus: bool = False,
+    state_batch_indices: Optional[Array] = None,
 ) -> Any:
     """One token of each sequence. state ``[B, H, P, N]``, written over; x ``[B, H, P]``; dt ``[B, H, P]``, A ``[H, P, N]``, D and dt_bias
     ``[H, P]`` expanded from one value a head; B and C ``[B, G, N]``: y ``[B, H, P]``. Of Mamba without heads: state ``[B, E, N]``, x and dt
