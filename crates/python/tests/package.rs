@@ -100,7 +100,7 @@ fn type_checkers_know_every_public_name() {
 }
 
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
-const WITH_TORCH: [(&[&str], bool); 12] = [
+const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["models.py"], true),
     (&["drop_in.py"], true),
     (&["sweep/sweep.py", "--sample", "8"], false),
