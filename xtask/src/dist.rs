@@ -92,6 +92,7 @@ struct Dist<'a> {
     output: PathBuf,
     version: String,
     summary: String,
+    repository: Option<String>,
     /// Seconds since 1970 that every file is dated with.
     time: u64,
 }
@@ -112,9 +113,9 @@ pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
     let target_directory = cargo::target_directory(root)?;
     let output = request.output.clone().unwrap_or_else(|| target_directory.join("packages"));
     fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
-    let (version, summary) = described(root)?;
+    let (version, summary, repository) = described(root)?;
     let time = date_of_commit(root)?;
-    let dist = Dist { root, request, target_directory, output, version, summary, time };
+    let dist = Dist { root, request, target_directory, output, version, summary, repository, time };
     let here = host_triple()?;
     let mut platforms = match request.targets.as_slice() {
         [] if request.program.is_some() => {
@@ -209,8 +210,12 @@ impl Dist<'_> {
         }
         let wheel = self.output.join(wheel::name(&self.version, &tag));
         let description = fs::read_to_string(self.root.join("README.md"))?;
-        let package =
-            Package { version: &self.version, summary: &self.summary, description: &description };
+        let package = Package {
+            version: &self.version,
+            summary: &self.summary,
+            description: &description,
+            repository: self.repository.as_deref(),
+        };
         wheel::write(&wheel, &package, &tag, &files, self.time)?;
         let weight = fs::metadata(&wheel)?.len();
         if own && weight > MOST_OF_A_WHEEL {
@@ -237,13 +242,16 @@ impl Made {
     }
 }
 
-/// The version and the one line that the command's own manifest has.
-fn described(root: &Path) -> anyhow::Result<(String, String)> {
+/// The version, the one line and the repository that the command's own manifest has.
+fn described(root: &Path) -> anyhow::Result<(String, String, Option<String>)> {
     let metadata = cargo::metadata(root)?;
     let packages = metadata["packages"].as_array().context("`cargo metadata` lists no packages")?;
     let package = packages.iter().find(|package| package["name"] == "firstlight");
     let text = |key: &str| Some(package?[key].as_str()?.to_owned());
-    text("version").zip(text("description")).context("the workspace has no package `firstlight`")
+    let (version, summary) = text("version")
+        .zip(text("description"))
+        .context("the workspace has no package `firstlight`")?;
+    Ok((version, summary, text("repository")))
 }
 
 /// SOURCE_DATE_EPOCH where a packager sets it, else the date of the commit.
@@ -302,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_command_s_manifest_describes_the_wheel() {
-        let (version, summary) = described(&cargo::workspace_root().unwrap()).unwrap();
+        let (version, summary, _) = described(&cargo::workspace_root().unwrap()).unwrap();
         assert_eq!(version.split('.').count(), 3);
         assert!(!summary.contains('\n') && summary.len() > 20);
     }

@@ -97,12 +97,23 @@ pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     python_with(&target.join("openai-client"), CLIENTS)
 }
 
-/// The arrays that the package of ops is tried on; torch has 900 MB.
-const ARRAYS: &str = "numpy==2.2.6";
+/// The arrays that the package of ops is tried on, with bfloat16; torch has 900 MB.
+const ARRAYS: &str = "numpy==2.2.6 ml_dtypes==0.5.4";
 
 /// A Python that has arrays, below the target folder. `None` when the registry cannot be reached from here.
 pub(crate) fn arrays(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     python_with(&target.join("python-arrays"), ARRAYS)
+}
+
+/// Type checkers for the package; pyright brings its program and runs by Node.
+const TYPES: &str = "mypy==2.4.1 pyright==1.1.414 numpy==2.2.6";
+
+/// A Python with type checkers, below the target folder. `None` when the registry cannot be reached from here, or there is no Node.
+pub(crate) fn types(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if !is_available("node", "--version") {
+        return Ok(None);
+    }
+    python_with(&target.join("python-types"), TYPES)
 }
 
 /// The schemas that Kubernetes publishes, with a program that holds files against them.

@@ -4,26 +4,43 @@
 their signatures, and ``firstlight.status()`` tells which kernels really ran. Nothing here replaces another package unless you ask.
 """
 
+from __future__ import annotations
+
 from ._library import Refused, launches, library, tables
 
-__all__ = ["Refused", "compat", "launches", "library", "ops", "patch", "status", "tables", "why"]
+# Type checkers take it as true; importing `typing` would take longer than all of this.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import compat as compat
+    from . import ops as ops
+    from . import transformers as transformers
+    from ._patch import patch as patch
+    from ._status import status as status
+    from ._status import why as why
+
+    __version__: str
+
+__all__ = ["Refused", "compat", "launches", "library", "ops", "patch", "status", "tables", "transformers", "why"]
 
 
-def __getattr__(name):
-    if name in ("ops", "compat", "transformers"):
-        import importlib
+if not TYPE_CHECKING:
 
-        return importlib.import_module("." + name, __name__)
-    if name in ("status", "why"):
-        from . import _calls
+    def __getattr__(name):
+        """Imports what is asked for."""
+        if name in ("ops", "compat", "transformers"):
+            import importlib
 
-        return getattr(_calls, name)
-    if name == "patch":
-        from ._patch import patch
+            return importlib.import_module("." + name, __name__)
+        if name in ("status", "why"):
+            from . import _status
 
-        return patch
-    if name == "__version__":
-        from importlib.metadata import version
+            return getattr(_status, name)
+        if name == "patch":
+            from ._patch import patch
 
-        return version("firstlight")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return patch
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("firstlight")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,54 @@
-"""``python -m firstlight run script.py`` and ``python -m firstlight shim DIR``."""
+"""``python -m firstlight``: scripts with firstlight under other packages' names (``run``, ``shim``), and every command of the program.
+
+``run script.py`` and ``shim DIR`` are Python's own; anything else (``doctor``, ``check``, ``serve``, ``--version``) runs the program that
+the wheel installs next to this Python. Its ``run MODEL`` is ``firstlight run MODEL``, without ``python -m``.
+"""
+
+from __future__ import annotations
 
 import argparse
 import os
 import runpy
+import shutil
+import subprocess
 import sys
+import sysconfig
+from typing import NoReturn, Optional, Sequence
 
 from . import _shims
 
 
-def _run(arguments):
-    """Runs a script in the place of ``python script.py``, with firstlight under the packages' names."""
+def program() -> Optional[str]:
+    """The program of this installation: where its wheel has put it, in this Python's folder of scripts, or on PATH."""
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        recorded = [str(file.locate()) for file in files("firstlight") or () if file.name == "firstlight" and "firstlight" not in file.parts[:-1]]
+    except PackageNotFoundError:
+        recorded = []
+    schemes = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")]
+    candidates = [*recorded, *(os.path.join(folder, "firstlight") for folder in schemes if folder)]
+    for candidate in candidates:
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return os.path.abspath(candidate)
+    return shutil.which("firstlight")
+
+
+def _run_program(arguments: Sequence[str]) -> NoReturn:
+    """Replaces this process by the program."""
+    path = program()
+    if path is None:
+        sys.exit("firstlight: the program is not installed next to this Python\nhint: install the wheel, or put `firstlight` on PATH")
+    command = [path, *arguments]
+    if os.name != "posix":
+        sys.exit(subprocess.run(command).returncode)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(path, command)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Runs a script as ``python script.py`` does, with firstlight under the packages' names."""
     from ._patch import patch
 
     if not os.path.exists(arguments.script):
@@ -17,7 +56,7 @@ def _run(arguments):
     sys.argv = [arguments.script, *arguments.arguments]
     with patch(*arguments.only, force=arguments.force) as patched:
         for name, where in patched.kept.items():
-            print(f"firstlight: {name} is installed ({where}) and stays; --force puts firstlight in its place", file=sys.stderr)
+            print(f"firstlight: {name} is installed ({where}) and stays; --force replaces it by firstlight", file=sys.stderr)
         # The script's folder is the first on its path, as Python has it.
         sys.path.insert(0, os.path.dirname(os.path.abspath(arguments.script)))
         try:
@@ -27,44 +66,57 @@ def _run(arguments):
                 _report()
 
 
-def _report():
+def _report() -> None:
     from .transformers import report
 
     for title, counts in report().items():
         print(f"firstlight: {title.replace('_', ' ')}: {counts or 'nothing'}", file=sys.stderr)
 
 
-def _shim(arguments):
+def _shim(arguments: argparse.Namespace) -> None:
     """Writes the packages into a folder for PYTHONPATH."""
     packages = _shims.chosen(arguments.only)
     folder = os.path.abspath(arguments.folder)
     if not arguments.force:
         found = {package.name: _shims.there(package.name) for package in packages}
-        for name, where in found.items():
-            if where is not None and not where.startswith(folder + os.sep):
-                print(f"firstlight: {name} is installed ({where}) and is left out; --force writes it too", file=sys.stderr)
-        packages = [package for package in packages if found[package.name] is None or found[package.name].startswith(folder + os.sep)]
+        kept = []
+        for package in packages:
+            where = found[package.name]
+            if where is None or where.startswith(folder + os.sep):
+                kept.append(package)
+            else:
+                print(f"firstlight: {package.name} is installed ({where}) and is left out; --force writes it too", file=sys.stderr)
+        packages = kept
     files = _shims.write(folder, packages)
     print(f"{len(files)} files for {', '.join(package.name for package in packages) or 'no package'} in {folder}")
     print(f"PYTHONPATH={folder} puts them in place; remove the folder and they are gone")
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m firstlight", description="firstlight under the names of other packages")
-    commands = parser.add_subparsers(required=True, metavar="run | shim")
+def _parser() -> argparse.ArgumentParser:
+    about = "firstlight under the names of other packages; any other command is that of the program: doctor, check, plan, serve, ..."
+    parser = argparse.ArgumentParser(prog="python -m firstlight", description=about)
+    commands = parser.add_subparsers(required=True, metavar="run | shim | COMMAND")
     run = commands.add_parser("run", help="run a script with firstlight.patch()")
     shim = commands.add_parser("shim", help="write packages for PYTHONPATH")
     for command in (run, shim):
-        command.add_argument("--force", action="store_true", help="also in the place of packages that are installed")
-        about = "only this one; may be repeated"
-        command.add_argument("--only", action="append", default=[], metavar="PACKAGE", choices=_shims.PACKAGES, help=about)
+        command.add_argument("--force", action="store_true", help="also replace packages that are installed")
+        only = "only this one; may be repeated"
+        command.add_argument("--only", action="append", default=[], metavar="PACKAGE", choices=_shims.PACKAGES, help=only)
     run.add_argument("--report", action="store_true", help="at the end, which calls of models ran on firstlight, to standard error")
     run.add_argument("script")
     run.add_argument("arguments", nargs=argparse.REMAINDER)
     run.set_defaults(work=_run)
     shim.add_argument("folder")
     shim.set_defaults(work=_shim)
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Runs a command line, by default this process's."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] not in ("run", "shim", "-h", "--help"):
+        _run_program(words)
+    given = _parser().parse_args(words)
     given.work(given)
 
 

@@ -6,6 +6,7 @@ Each library of arrays has one class here. None of them is imported: an array of
 import sys
 
 from . import _library
+from ._foreign import Foreign
 from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8
 
 # Bytes of scratch memory that are kept for the next call, at most and at least.
@@ -18,13 +19,16 @@ class Numpy:
     def __init__(self, module):
         self.module = module
         self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32, "int8": INT8, "uint8": UINT8}
+        # Types of ml_dtypes, which numpy knows by their names once that is imported.
+        self.codes.update(bfloat16=BFLOAT16, float8_e4m3fn=FLOAT8)
         self.names = {code: name for name, code in self.codes.items()}
 
     def describe(self, array):
         """Address, type, sizes and strides in elements."""
         code = self.codes.get(array.dtype.name)
         if code is None:
-            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16, int32 or, as weights, int8 and uint8 are")
+            taken = "float32, float16, int32, ml_dtypes' bfloat16 or, as weights, int8, uint8 and ml_dtypes' float8_e4m3fn are"
+            raise TypeError(f"arrays of {array.dtype} are not taken: {taken}")
         if not array.dtype.isnative:
             raise TypeError(f"arrays of {array.dtype} are not taken: their byte order is not this machine's")
         size = array.dtype.itemsize
@@ -291,4 +295,4 @@ def _find(array):
                 if type(known) is kind:
                     return known
             return kind(module)
-    raise TypeError(f"{type(array).__name__} is no array of torch, numpy or CuPy")
+    raise Foreign(f"{type(array).__name__} is no array of torch, numpy or CuPy")

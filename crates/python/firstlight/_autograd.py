@@ -41,7 +41,8 @@ class _Recorded(torch.autograd.Function):
         outputs = found if isinstance(found, tuple) else (found,)
         count = len(overload.names)
         ctx.overload, ctx.rest = overload, args[count:]
-        ctx.save_for_backward(*args[:count], *outputs)
+        # What no formula reads may be written in place afterwards.
+        ctx.save_for_backward(*args[:count], *(outputs if overload.op in _backward.KEEPS else ()))
         ctx.set_materialize_grads(False)
         return found
 

@@ -12,8 +12,8 @@ from ._flash import flash
 
 @dataclass
 class Call:
-    """A recorded call: its inputs, settings, bounds, outputs, the outputs' gradients or None, and the inputs whose gradients are
-    wanted, each by name."""
+    """A recorded call: its inputs, settings, bounds, outputs (of ops in ``KEEPS``), the outputs' gradients or None, and the inputs whose
+    gradients are wanted, each by name."""
 
     inputs: dict
     settings: dict
@@ -27,7 +27,7 @@ class Call:
         for name, grad in self.grads.items():
             if name != "o" and grad is not None:
                 raise NotImplementedError(f"firstlight has no gradient through `{name}`: detach it, or use it outside what is trained")
-        return _wide(self.outputs["o"].new_zeros(()).expand_as(self.outputs["o"]) if self.grads["o"] is None else self.grads["o"])
+        return _wide(self.grads["o"])
 
 
 def _wide(x):
@@ -227,7 +227,7 @@ def _attention(call):
 
 
 BACKWARD = {"attention": _attention, "conv1d": _conv1d, "linear": _linear, "rmsnorm": _rms_norm}
-# Ops whose backward reads more than their first output.
+# Ops whose backward reads their outputs; those of the others are not saved.
 KEEPS = {"attention"}
 # Inputs that these formulas do not know; they are of inference.
 _UNKNOWN = {

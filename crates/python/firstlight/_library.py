@@ -1,5 +1,7 @@
 """The library of kernels: loaded on first use, by ctypes, so that one file serves every Python."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -7,6 +9,11 @@ import struct
 import sys
 import threading
 from functools import lru_cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Optional
 
 RANK = 6
 FLOAT64, FLOAT32, BFLOAT16, FLOAT16, INT32, FLOAT8, INT8, UINT8 = 1, 2, 3, 4, 5, 6, 7, 8
@@ -39,7 +46,7 @@ class Place(ctypes.Structure):
 
 
 @lru_cache(maxsize=None)
-def library():
+def library() -> ctypes.CDLL:
     """The loaded library, a ``ctypes.CDLL``."""
     name = "libfirstlight_ops.dylib" if sys.platform == "darwin" else "libfirstlight_ops.so"
     path = os.environ.get("FIRSTLIGHT_LIBRARY") or os.path.join(os.path.dirname(__file__), name)
@@ -60,7 +67,7 @@ def library():
 
 
 @lru_cache(maxsize=None)
-def fast():
+def fast() -> Optional[ModuleType]:
     """The same library as a module of CPython, whose calls cost a tenth of ctypes'; ``None`` where Python is another one or has no GIL."""
     import importlib.machinery
     import importlib.util
@@ -79,18 +86,18 @@ def fast():
     return module
 
 
-def refused():
+def refused() -> Refused:
     """What the library's last call said."""
     return Refused(library().fl_error().decode())
 
 
 @lru_cache(maxsize=None)
-def tables():
+def tables() -> dict[str, dict[str, Any]]:
     """Tables of all ops by name: their tensors and settings, with shapes, defaults and meanings."""
     return {op["name"]: op for op in json.loads(library().fl_tables())}
 
 
-def launches(device=-1):
+def launches(device: int = -1) -> dict[str, int]:
     """Launches of each kernel so far on a GPU's number, or on the processor (-1): the evidence that it ran."""
     found = library().fl_launches(device)
     if found is None:
@@ -105,7 +112,7 @@ MOST_HANDLES = 1024
 class Op:
     """An op of the library: places of its tensors, and a handle for each set of settings of its latest calls."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         table = tables()[name]
         names = [tensor["name"] for tensor in table["inputs"]]
         self.name = name
@@ -114,10 +121,10 @@ class Op:
         self.count = len(self.inputs) + len(self.outputs)
         self.names = list(self.inputs) + list(self.outputs)
         self.calls = self.refused = 0
-        self.handles = {}
+        self.handles: dict[Any, int] = {}
         self._lock = threading.Lock()
 
-    def handle(self, settings):
+    def handle(self, settings: Any) -> int:
         """The library's number for this op with these settings, a tuple of pairs of which a value of ``None`` is left out."""
         handle = self.handles.get(settings)
         if handle is None:
@@ -130,14 +137,14 @@ class Op:
                 self._forget()
         return handle
 
-    def _forget(self):
+    def _forget(self) -> None:
         """Closes handles that were not used since as many others were opened."""
         while len(self.handles) > MOST_HANDLES:
             settings = next(iter(self.handles))
             library().fl_close(self.handles.pop(settings))
 
 
-def _word(value):
+def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -146,6 +153,6 @@ def _word(value):
 
 
 @lru_cache(maxsize=None)
-def op(name):
+def op(name: str) -> Op:
     """The op of a name."""
     return Op(name)

@@ -244,6 +244,18 @@ def _of_keys(real, queries):
     return _packed(real.new_ones(batch, queries), real, _new_sequences(real.new_ones(batch, queries)), False, -1)
 
 
+def _keys_in_use(seen):
+    """How many keys of a mask ``[B, Tq, Tk]`` are in use. A static cache has room after the last query's key, which no query sees; a mask
+    whose queries see their own keys at the end has none."""
+    import torch
+
+    queries, keys = seen.shape[1:]
+    own = seen.diagonal(keys - queries, 1, 2).any()
+    last = torch.where(seen.any(1).any(0), torch.arange(keys, device=seen.device), -1).amax()
+    own, last = torch.stack([own.long(), last]).tolist()
+    return keys if own else max(last + 1, queries)
+
+
 def _of_values(mask, batch, queries, keys):
     """The pattern of a mask ``[B, H, Tq, Tk]``, by examining each value."""
     import torch
@@ -264,6 +276,11 @@ def _of_values(mask, batch, queries, keys):
             raise NotImplementedError("an attention mask that is neither padding nor causal, of more queries than keys")
         return _of_keys(seen[:, 0], queries)
     ahead = keys - queries
+    used = _keys_in_use(seen) if ahead else keys
+    if used < keys:
+        found = _of_values(mask[..., :used], batch, queries, used)
+        found.keys = found.keys or (0, used)
+        return found
     row, column = torch.arange(queries, device=seen.device) + ahead, torch.arange(keys, device=seen.device)
     # A query that is padding does not see itself; a key in the cache is padding where no query sees it.
     real_rows = seen.diagonal(ahead, 1, 2)

@@ -1,70 +1,198 @@
-"""RMS norms of transformers' modeling files on ``ops.rms_norm``, where their source shows that formula."""
+"""RMS norms of transformers' modeling files on ``ops.rms_norm``, where evaluating them shows that formula."""
+
+from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import types
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
 
 from . import ops
 from ._counts import fell, ran
 from ._library import Refused
 
-_VARIANCE = "variance=hidden_states.pow(2).mean(-1,keepdim=True)"
-_NORMED = "hidden_states=hidden_states*torch.rsqrt(variance+self.variance_epsilon)"
-_GATE_FIRST = "hidden_states=hidden_states*nn.functional.silu(gate.to(torch.float32))"
-_ACTIVATION = "hidden_states=hidden_states*ACT2FN[self.activation](gate.to(torch.float32))"
-_SILU = "hidden_states=hidden_states*F.silu(gate.to(torch.float32))"
-_END = "returnhidden_states.to(input_dtype)"
-_WEIGHTED = ("hidden_states=self.weight.to(torch.float32)*hidden_states", "hidden_states=self.weight*hidden_states.to(input_dtype)")
+_EPSILONS = ("variance_epsilon", "eps", "epsilon", "norm_eps")
+# Settings that a norm may read, with the values for which its formula is examined.
+_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "with_scale": (True, False),
+    "norm_before_gate": (True, False),
+    "activation": ("silu", "sigmoid"),
+    "group_size": (4, None),
+    "n_groups": (2, 1),
+}
+_WIDTH, _EPSILON = 8, 0.3
+_SHAPES = ((2, 3, _WIDTH), (2, 1, _WIDTH), (1, 1, _WIDTH), (3, _WIDTH), (2, 3, 2, _WIDTH))
 
 
-def is_norm(name):
-    """Whether a class is an RMS norm by its name."""
-    return name.endswith(("RMSNorm", "RMSNormGated"))
+@dataclass(frozen=True)
+class Formula:
+    """``x / sqrt(mean(x^2) + eps)``, times the weight (``plain``), one more than it (``plus_one``) or nothing (``none``); a gate multiplies
+    x (``before``), the result (``after``) or either (``setting``: as ``norm_before_gate`` says)."""
+
+    weight: str
+    gate: str
+    epsilon: str
+    names: tuple[str, ...]
+    reads: frozenset[str]
 
 
-def _settings(cls):
-    """A function from a norm to the arguments of ``ops.rms_norm`` beyond weight and epsilon, or None for a formula that it does not have:
-    ``weight * x / sqrt(mean(x^2) + eps)``, where a gate multiplies x or the result."""
+def is_norm(name: str) -> bool:
+    """Whether a class may be an RMS norm by its name: T5's is called ``LayerNorm``."""
+    return name.endswith(("Norm", "NormGated"))
+
+
+class _Stub:
+    """Takes the place of a norm while its forward pass is examined, and records which settings that reads."""
+
+    def __init__(self, cls: type, values: dict[str, Any]) -> None:
+        self._cls, self._values = cls, values
+        self._reads: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._values:
+            self._reads.add(name)
+            return self._values[name]
+        found = getattr(self._cls, name)
+        return types.MethodType(found, self) if isinstance(found, types.FunctionType) else found
+
+
+def _groups(values: Any, width: int) -> int:
+    """In how many groups of channels a norm with these settings normalises."""
+    size = values.get("group_size")
+    return width // size if size else values.get("n_groups") or 1
+
+
+def _expected(formula: Formula, values: dict[str, Any], x: Any, gate: Any) -> Any:
+    """A formula's result, in torch."""
+    import torch
+
+    activation = torch.sigmoid if "activation" in formula.reads and values["activation"] == "sigmoid" else torch.nn.functional.silu
+    after = values["norm_before_gate"] if formula.gate == "setting" else formula.gate == "after"
+    settings = {name: values[name] for name in ("group_size", "n_groups") if name in formula.reads}
+    y = x if gate is None or after else x * activation(gate)
+    grouped = y.reshape(*y.shape[:-1], _groups(settings, _WIDTH), -1)
+    y = (grouped * torch.rsqrt(grouped.square().mean(-1, keepdim=True) + _EPSILON)).reshape(y.shape)
+    if formula.weight != "none" and not ("with_scale" in formula.reads and not values["with_scale"]):
+        y = y * (values["weight"] + (formula.weight == "plus_one"))
+    return y * activation(gate) if gate is not None and after else y
+
+
+def _examined(cls: type, forward: Callable[..., Any], names: tuple[str, ...], values: dict[str, Any]) -> tuple[list[Any], set[str]]:
+    """Inputs and results of a norm's forward pass with these settings, for each shape that it takes, and the settings that it reads."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    found: list[Any] = []
+    stub = _Stub(cls, values)
+    for shape in _SHAPES:
+        for gated in (False, True) if len(names) > 1 else (False,):
+            x, gate = (torch.randn(shape, generator=generator) for _ in range(2))
+            given = (x, gate) if gated else (x,)
+            try:
+                found.append((x, gate if gated else None, forward(stub, *(one.clone() for one in given))))
+            except Exception:  # a norm that needs its gate, or a shape that it does not take
+                if shape == _SHAPES[0] and gated == (len(names) > 1):
+                    raise
+    return found, stub._reads
+
+
+def formula_of(cls: type, forward: Callable[..., Any]) -> Optional[Formula]:
+    """The formula of a norm, or None where it is another one."""
+    import torch
+
+    names = tuple(inspect.signature(forward).parameters)[1:]
+    if not names or names[1:] not in ((), ("gate",)):
+        return None
+    weight = torch.randn(_WIDTH, generator=torch.Generator().manual_seed(1))
+    values = {"weight": weight, **{name: _EPSILON for name in _EPSILONS}, **{name: options[0] for name, options in _SETTINGS.items()}}
     try:
-        text = "".join(line.split("#")[0] for line in inspect.getsource(cls.forward).splitlines())
-        text = "".join(text.split())
-    except (OSError, TypeError):
+        with torch.no_grad(), torch.device("cpu"):
+            reads = _examined(cls, forward, names, values)[1]
+            settings = sorted(reads & set(_SETTINGS))
+            epsilons = reads & set(_EPSILONS)
+            if len(epsilons) != 1:
+                return None
+            cases = []
+            for choice in itertools.product(*(_SETTINGS[name] for name in settings)):
+                chosen = {**values, **dict(zip(settings, choice))}
+                try:
+                    cases.append((chosen, _examined(cls, forward, names, chosen)[0]))
+                except (TypeError, ValueError):  # a setting that this norm does not take, such as no groups
+                    continue
+            gates = ("setting",) if "norm_before_gate" in reads else ("before", "after") if len(names) > 1 else ("none",)
+            for kind, gate in itertools.product(("plain", "plus_one", "none"), gates):
+                found = Formula(kind, gate, next(iter(epsilons)), names, frozenset(reads))
+                if all(_agrees(found, chosen, *one) for chosen, inputs in cases for one in inputs):
+                    return found
+    except Exception:  # what a forward pass of another kind does with a stub
         return None
-    if _VARIANCE not in text or _NORMED not in text:
-        return None
-    weighted = "returnself.weight*hidden_states.to(input_dtype)" in text
-    if "gate" not in inspect.signature(cls.forward).parameters:
-        return (lambda norm: {}) if weighted and "gate" not in text else None
-    if weighted and _GATE_FIRST in text:
-        return lambda norm: {}
-    if not any(weight in text for weight in _WEIGHTED):
-        return None
-    if text.endswith(_ACTIVATION + _END):
-        return lambda norm: {"norm_before_gate": True, "activation": norm.activation}
-    if text.endswith(_SILU + _END):
-        return lambda norm: {"norm_before_gate": True, "activation": "silu"}
     return None
 
 
-def patch(changes, name, cls):
+def _agrees(formula: Formula, values: dict[str, Any], x: Any, gate: Any, found: Any) -> bool:
+    import torch
+
+    wanted = _expected(formula, values, x, gate)
+    return isinstance(found, torch.Tensor) and found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _normed(formula: Formula, norm: Any, x: Any, gate: Any) -> Any:
+    """A norm's result by ``ops.rms_norm``."""
+    weight = None
+    if formula.weight != "none" and ("with_scale" not in formula.reads or norm.with_scale):
+        weight = norm.weight
+        if weight.dim() == 0:  # one value for all channels, where there is no weight
+            weight = weight.to(x.dtype).expand(x.shape[-1]).contiguous()
+        elif x.dtype != weight.dtype:
+            raise NotImplementedError(f"{x.dtype} with a weight of {weight.dtype}")
+        if formula.weight == "plus_one":
+            weight = weight.float() + 1.0
+    settings: dict[str, Any] = {"eps": getattr(norm, formula.epsilon)}
+    if gate is not None:
+        settings["norm_before_gate"] = norm.norm_before_gate if formula.gate == "setting" else formula.gate == "after"
+        if "activation" in formula.reads:
+            settings["activation"] = norm.activation
+    shape = x.shape
+    sizes = {name: getattr(norm, name) for name in ("group_size", "n_groups") if name in formula.reads}
+    groups = _groups(sizes, shape[-1])
+    if groups > 1:
+        x, gate = (None if one is None else one.reshape(1, -1, groups, shape[-1] // groups) for one in (x, gate))
+        weight = None if weight is None else weight.view(groups, -1)
+    return ops.rms_norm(x, weight, gate=gate, **settings).reshape(shape)
+
+
+def patch(changes: Any, name: str, cls: Any) -> Optional[str]:
     """Replaces a norm's ``forward``. Gives the reason where it does not."""
-    settings = _settings(cls)
-    if settings is None:
+    # A class that inherits from one that is replaced already may have another formula.
+    theirs = getattr(cls.forward, "_firstlight_before", cls.forward)
+    formula = formula_of(cls, theirs)
+    if formula is None:
+        if theirs is not cls.forward:
+            changes.set(cls, "forward", theirs)
         return "its formula is not that of firstlight's RMS norm"
-    theirs, gated = cls.forward, "gate" in inspect.signature(cls.forward).parameters
+    gated = len(formula.names) > 1
+    first, epsilon = formula.names[0], formula.epsilon
+    plain = formula.weight == "plain" and not gated and formula.reads == {"weight", epsilon}
 
     @functools.wraps(theirs)
-    def forward(self, hidden_states, gate=None):
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        x = given[0] if given else named[first]
+        gate = (given[1] if len(given) > 1 else named.get("gate")) if gated else None
         try:
             # `Module.__getattr__` takes longer than all else here.
-            weight = self.weight
-            if hidden_states.dtype != weight.dtype:
-                raise NotImplementedError(f"{hidden_states.dtype} with a weight of {weight.dtype}")
-            found = ops.rms_norm(hidden_states, weight, gate=gate, eps=self.variance_epsilon, **settings(self))
+            weight = self.weight if plain else None
+            if weight is not None and x.dtype == weight.dtype and weight.dim():
+                found = ops.rms_norm(x, weight, eps=getattr(self, epsilon))
+            else:
+                found = _normed(formula, self, x, gate)
         except (Refused, NotImplementedError, TypeError) as why:
             fell(name, str(why))
-            return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)
+            return theirs(self, *given, **named)
         ran(name)
         return found
 
+    forward._firstlight_before = theirs  # type: ignore[attr-defined]
     changes.set(cls, "forward", forward)
     return None

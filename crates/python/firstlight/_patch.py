@@ -1,7 +1,11 @@
 """``firstlight.patch()``: other packages' names, for as long as it is asked for."""
 
+from __future__ import annotations
+
 import importlib
+import importlib.metadata
 import sys
+from typing import Any, Optional
 
 from . import _shims
 
@@ -23,13 +27,13 @@ class patch:
     that other code has imported from these packages stay bound there.
     """
 
-    def __init__(self, *packages, force=False):
+    def __init__(self, *packages: str, force: bool = False) -> None:
         wanted = _shims.chosen(packages)
-        found = {} if force else {package.name: _shims.there(package.name) for package in wanted}
-        self.kept = {name: where for name, where in found.items() if where is not None}
+        found: dict[str, Optional[str]] = {} if force else {package.name: _shims.there(package.name) for package in wanted}
+        self.kept: dict[str, str] = {name: where for name, where in found.items() if where is not None}
         taken = [package for package in wanted if package.name not in self.kept]
-        self.names = [package.name for package in taken]
-        self._finder = _shims.Finder(taken)
+        self.names: list[str] = [package.name for package in taken]
+        self._finder: Optional[_shims.Finder] = _shims.Finder(taken)
         self._stashed = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in self.names}
         self._memory = _Memory()
         for name in self._stashed:
@@ -41,13 +45,13 @@ class patch:
 
         self._changes = rebind(self.names, self._finder.hidden)
 
-    def __enter__(self):
+    def __enter__(self) -> patch:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
-    def undo(self):
+    def undo(self) -> None:
         """Everything as it was before; a second time does nothing."""
         if self._finder is None:
             return
@@ -63,33 +67,34 @@ class patch:
 class _Memory:
     """What transformers keeps of what is available: answers of functions, a table of distributions, functions of flash attention."""
 
-    def __init__(self):
-        self.table, self.before = None, None
+    def __init__(self) -> None:
+        self.table: Any = None
+        self.before: Any = None
         importlib.invalidate_caches()
         self.flash = self._flash()
 
-    def _module(self, name):
+    def _module(self, name: str) -> Any:
         return sys.modules.get("transformers." + name)
 
-    def _flash(self):
+    def _flash(self) -> dict[str, Any]:
         module = self._module("modeling_flash_attention_utils")
         return {name: value for name, value in vars(module).items() if name.startswith("_") and not name.startswith("__")} if module else {}
 
-    def _forget(self):
+    def _forget(self) -> None:
         importlib.invalidate_caches()
         module = self._module("utils.import_utils")
         for name, function in list(vars(module).items()) if module else ():
             if name.startswith("is_") and hasattr(function, "cache_clear"):
                 function.cache_clear()
 
-    def taken(self, packages):
+    def taken(self, packages: list[_shims.Package]) -> None:
         self._forget()
         self.table = getattr(self._module("utils.import_utils"), "PACKAGE_DISTRIBUTION_MAPPING", None)
         if self.table is not None:
             self.before = {package.name: self.table.get(package.name) for package in packages}
             self.table.update({package.name: [package.distribution] for package in packages})
 
-    def restore(self):
+    def restore(self) -> None:
         for name, value in (self.before or {}).items():
             if value is None:
                 self.table.pop(name, None)
@@ -104,7 +109,7 @@ class _Memory:
             elif not before and name.endswith(("_fn", "_implementation")):
                 setattr(module, name, None)
 
-    def _restore_table_of_later_import(self):
+    def _restore_table_of_later_import(self) -> None:
         """A transformers that was imported meanwhile has read our metadata into its table."""
         table = getattr(self._module("utils.import_utils"), "PACKAGE_DISTRIBUTION_MAPPING", None)
         if self.table is None and table is not None:

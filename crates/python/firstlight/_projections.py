@@ -1,5 +1,6 @@
 """``ops.linear`` and ``ops.moe``: products with weights in 32, 16, 8 or 4 bits."""
 
+from ._foreign import again
 from ._route import call
 
 
@@ -38,10 +39,16 @@ def linear(
     ``w_scale``, ``w_zero`` and ``w_offset`` are ``[1, N]``, one for each row, or ``[G, N]``, one for each ``w_group`` columns of a row: a
     multiple of 32 (of 16 for int8). Unless given it is 128 where that makes G groups, and else K / G. ``x_order`` ``[K]`` (int32) has the
     column of x for each column of int8 or int4 weights whose columns were sorted by group (GPTQ's act-order).
+
+    Types: x, w and bias in one of float32, bfloat16, float16, and those above. Gradients: of x, w, norm, bias and residual; none with
+    ``w_scale``. Sources: SwiGLU (arXiv:2002.05202), squared ReLU of Primer (arXiv:2109.08668).
     """
-    shape, columns = x.shape, _columns(w)
-    if w_group is None and w_scale is not None:
-        w_group = _group("w_scale", w_scale, columns)
+    try:
+        shape, columns = x.shape, _columns(w)
+        if w_group is None and w_scale is not None:
+            w_group = _group("w_scale", w_scale, columns)
+    except AttributeError:
+        return again(linear, locals())
     settings = (
         ("activation", activation),
         ("w_group", w_group),
@@ -117,12 +124,18 @@ def moe(
     Quantized weights are float8_e4m3fn, int8 or int4 (uint8 ``[..., columns / 2]``, packed as for ``linear``) with x in bfloat16. They need
     ``gate_up_scale`` ``[L, G, 2I]`` and ``down_scale`` ``[L, G, H]`` in float32, G as for ``linear``. An int4 weight is scale * w - offset:
     the offset is 8 scales unless ``gate_up_offset`` and ``down_offset`` are given (scale * zero point, for zero points).
+
+    Types: x and weights in one of float32, bfloat16, float16, and those above. Gradients: none. Sources: experts (arXiv:1701.06538),
+    sigmoid scores of DeepSeek-V3 (arXiv:2412.19437).
     """
-    shape, lead = x.shape, None
-    if w_group is None and gate_up_scale is not None:
-        w_group = _group("gate_up_scale", gate_up_scale, _columns(w_gate_up))
-        if w_group is None and down_scale is not None:
-            w_group = _group("down_scale", down_scale, _columns(w_down))
+    try:
+        shape, lead = x.shape, None
+        if w_group is None and gate_up_scale is not None:
+            w_group = _group("gate_up_scale", gate_up_scale, _columns(w_gate_up))
+            if w_group is None and down_scale is not None:
+                w_group = _group("down_scale", down_scale, _columns(w_down))
+    except AttributeError:
+        return again(moe, locals())
     settings = (
         ("top_k", int(top_k)),
         ("activation", activation),

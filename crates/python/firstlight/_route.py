@@ -5,9 +5,10 @@ mode of its dispatcher, and each that ``torch.compile`` traces. Every other call
 microseconds. ``_torch`` has the operators; it is imported by the first call that needs one, so that nothing here imports torch.
 """
 
+import functools
 import sys
 
-from . import _arrays, _calls
+from . import _arrays, _calls, _foreign
 
 
 class _NoTorch:
@@ -26,6 +27,9 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             _check_derivatives(name, inputs)
         try:
             return _calls.call(name, settings, inputs, out, bounds, want, shapes, insert)
+        except _foreign.Foreign as error:
+            run = functools.partial(call, name, settings)
+            return _foreign.call(run, error, inputs, out, want, bounds, want, shapes, insert)
         except NotImplementedError:
             # Gradients are wanted, or a tensor is not plain; arrays of other libraries have neither.
             torch = sys.modules.get("torch")

@@ -3,6 +3,8 @@
 What stands under each name is one text here, whichever of the two brings it: imports from ``firstlight.compat`` and nothing else.
 """
 
+from __future__ import annotations
+
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
@@ -10,6 +12,8 @@ import importlib.util
 import re
 import sys
 from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Iterator, Optional, Sequence
 
 _FLASH = """from firstlight.compat.flash_attn import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from firstlight.compat.flash_attn import flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func
@@ -28,21 +32,21 @@ _KDA = "from firstlight.compat.fla import chunk_kda, fused_recurrent_kda\n"
 class Package:
     """A package's import name, its distribution's name, the version whose functions ours are, and its modules' texts by name."""
 
-    def __init__(self, name, distribution, version, modules):
+    def __init__(self, name: str, distribution: str, version: str, modules: dict[str, str]) -> None:
         self.name, self.distribution, self.version = name, distribution, version + "+firstlight"
         about = f'"""{distribution}\'s functions on firstlight\'s kernels (firstlight.compat)."""\n'
         self.modules = {module: about + text for module, text in modules.items()}
         self.modules[name] += f'\n__version__ = "{self.version}"\n'
 
-    def is_package(self, module):
+    def is_package(self, module: str) -> bool:
         return any(other.startswith(module + ".") for other in self.modules) or module == self.name
 
-    def metadata(self):
+    def metadata(self) -> dict[str, str]:
         """Files of its dist-info, by name."""
         about = f"Metadata-Version: 2.1\nName: {self.distribution}\nVersion: {self.version}\nSummary: a stand-in by firstlight\n"
         return {"METADATA": about, "top_level.txt": self.name + "\n", "INSTALLER": "firstlight\n"}
 
-    def dist_info(self):
+    def dist_info(self) -> str:
         return f"{self.distribution.replace('-', '_')}-{self.version}.dist-info"
 
 
@@ -85,7 +89,7 @@ PACKAGES = {
 }
 
 
-def chosen(names):
+def chosen(names: Sequence[str]) -> list[Package]:
     """Packages by name, all of them if none is named; ValueError for one that is not here."""
     for name in names:
         if name not in PACKAGES:
@@ -93,7 +97,7 @@ def chosen(names):
     return [PACKAGES[name] for name in names or PACKAGES]
 
 
-def there(name):
+def there(name: str) -> Optional[str]:
     """Where the package of a name was found, or None."""
     try:
         spec = importlib.util.find_spec(name)
@@ -105,53 +109,53 @@ def there(name):
 
 
 class _Loader(importlib.abc.InspectLoader):
-    def __init__(self, package):
+    def __init__(self, package: Package) -> None:
         self.package = package
 
-    def get_source(self, name):
+    def get_source(self, name: str) -> str:
         return self.package.modules[name]
 
-    def is_package(self, name):
+    def is_package(self, name: str) -> bool:
         return self.package.is_package(name)
 
 
 class _Distribution(importlib.metadata.Distribution):
-    def __init__(self, package):
+    def __init__(self, package: Package) -> None:
         self.package = package
 
-    def read_text(self, filename):
+    def read_text(self, filename: str) -> Optional[str]:
         return self.package.metadata().get(filename)
 
-    def locate_file(self, path):
+    def locate_file(self, path: Any) -> Any:
         return path
 
 
 class Finder(importlib.abc.MetaPathFinder):
     """Finds the modules and the metadata of packages; nothing while it is ``hidden``."""
 
-    def __init__(self, packages):
+    def __init__(self, packages: Sequence[Package]) -> None:
         self.packages = {package.name: package for package in packages}
         self._hidden = 0
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
         package = None if self._hidden else self.packages.get(name.partition(".")[0])
         if package is None or name not in package.modules:
             return None
         origin = f"firstlight.patch({package.name!r})"
         return importlib.machinery.ModuleSpec(name, _Loader(package), origin=origin, is_package=package.is_package(name))
 
-    def find_distributions(self, context=importlib.metadata.DistributionFinder.Context()):
+    def find_distributions(self, context: Any = importlib.metadata.DistributionFinder.Context()) -> Iterator[_Distribution]:
         wanted = None if context.name is None else re.sub(r"[-_.]+", "-", context.name).lower()
         for package in [] if self._hidden else self.packages.values():
             if wanted in (None, package.distribution, package.name.replace("_", "-")):
                 yield _Distribution(package)
 
-    def loaded(self):
+    def loaded(self) -> dict[str, ModuleType]:
         """Modules of these packages that were imported, by name."""
         return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in self.packages and _ours(module)}
 
     @contextmanager
-    def hidden(self):
+    def hidden(self) -> Iterator[None]:
         """As if there were none of them."""
         modules = self.loaded()
         for name in modules:
@@ -164,11 +168,11 @@ class Finder(importlib.abc.MetaPathFinder):
             sys.modules.update(modules)
 
 
-def _ours(module):
+def _ours(module: ModuleType) -> bool:
     return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader)
 
 
-def write(folder, packages):
+def write(folder: str, packages: Sequence[Package]) -> list[str]:
     """Writes packages with their metadata into a folder that is to be on the path, and gives the files."""
     from pathlib import Path
 

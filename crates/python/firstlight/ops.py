@@ -9,6 +9,7 @@ Storage types are float32, bfloat16 and float16; states (those of ``ssd`` as the
 errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
 """
 
+from ._foreign import again
 from ._library import FLOAT32
 from ._projections import linear, moe
 from ._route import call
@@ -62,7 +63,7 @@ def attention(
     causal=False,
     scale=None,
     softcap=None,
-    window=(-1, -1),
+    window=None,
     cu_seqlens=None,
     max_seqlen=None,
     cu_seqlens_k=None,
@@ -84,12 +85,16 @@ def attention(
 
     Gives o ``[B, Tq, H, Dv]`` in q's type, and with ``return_lse`` the log-sum-exp ``[B, H, Tq]`` (packed ``[H, total]``) in float32;
     where no key is visible o is 0 and lse -inf.
+
+    Types: q, k and v in one of float32, bfloat16, float16; ``sinks`` in any of these. Gradients: of q, k, v and sinks, through o and lse;
+    none with ``cache_seqlens`` or ``block_table``. Sources: FlashAttention-2 (arXiv:2307.08691), softcap of Gemma 2 (arXiv:2408.00118),
+    sinks of gpt-oss (arXiv:2309.17453).
     """
     settings = (
         ("causal", bool(causal)),
         ("scale", None if scale is None else float(scale)),
-        ("window_left", _limit(window[0])),
-        ("window_right", _limit(window[1])),
+        ("window_left", None if window is None else _limit(window[0])),
+        ("window_right", None if window is None else _limit(window[1])),
         ("softcap", float(softcap) if softcap else None),
         ("value_width", value_width),
     )
@@ -110,8 +115,11 @@ def attention(
         "block_table": block_table,
         "cache_seqlens": cache_seqlens,
     }
-    width = value_width if v is None else v.shape[-1]
-    shapes = {"o": ((*q.shape[:-1], width), None)} if width is not None else None
+    try:
+        width = value_width if v is None else v.shape[-1]
+        shapes = {"o": ((*q.shape[:-1], width), None)} if width is not None else None
+    except AttributeError:
+        return again(attention, locals())
     if sinks is not None:
         from ._sinks import attention_with_sinks
 
@@ -148,6 +156,9 @@ def kda(
     ``initial_state`` is kept, and ``return_state`` gives the new one. With ``state_indices`` ``[N]`` states are a pool, -1 is padding.
 
     Gives o ``[B, T, HV, V]``, with ``return_state`` and the final state.
+
+    Types: q, k, v, g and beta in one of float32, bfloat16, float16; A_log and dt_bias in float32 too. Gradients: none. Source: Kimi
+    Linear (arXiv:2510.26692).
     """
     settings = (
         ("scale", None if scale is None else float(scale)),
@@ -159,7 +170,10 @@ def kda(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(v.shape, initial_state, state_indices)
+    try:
+        shapes = _shapes(v.shape, initial_state, state_indices)
+    except AttributeError:
+        return again(kda, locals())
     return call("kda", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -183,7 +197,11 @@ def gated_delta(
     return_state=False,
     out=None,
 ):
-    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with g ``[B, T, HV]`` and ``dt_bias`` ``[HV]``."""
+    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with q, k, v and beta of the same shapes, g
+    ``[B, T, HV]`` and ``dt_bias`` ``[HV]``.
+
+    Types: as of ``kda``. Gradients: none. Source: Gated Delta Networks (arXiv:2412.06464).
+    """
     settings = (
         ("scale", None if scale is None else float(scale)),
         ("l2norm", bool(l2norm)),
@@ -192,7 +210,10 @@ def gated_delta(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(v.shape, initial_state, state_indices)
+    try:
+        shapes = _shapes(v.shape, initial_state, state_indices)
+    except AttributeError:
+        return again(gated_delta, locals())
     return call("gated_delta", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -224,6 +245,9 @@ def ssd(
     bfloat16 where ``state`` or ``initial_state`` is: beside 16-bit x, and rounded once a call.
 
     Gives y like x, with ``return_state`` and the final state.
+
+    Types: x, B, C and z in one of float32, bfloat16, float16; dt, A, D and dt_bias in it or in float32. Gradients: none. Source: Mamba-2
+    (arXiv:2405.21060).
     """
     low, high = float(dt_limit[0]), float(dt_limit[1])
     settings = (
@@ -235,7 +259,10 @@ def ssd(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(None, initial_state, state_indices)
+    try:
+        shapes = _shapes(None, initial_state, state_indices)
+    except AttributeError:
+        return again(ssd, locals())
     if initial_state is not None and "bfloat16" in str(initial_state.dtype):
         shapes.pop("final_state", None)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
@@ -267,12 +294,18 @@ def selective_scan(
     ``[B, T, G, N]``; D ``[E]``. States ``[B, E, N]`` are float32, as of ``kda``.
 
     Gives y like u, with ``return_state`` and the final state.
+
+    Types: u, B, C and z in one of float32, bfloat16, float16; delta, A, D and delta_bias in it or in float32. Gradients: none. Source:
+    Mamba (arXiv:2312.00752).
     """
     settings = (("delta_softplus", bool(delta_softplus)),)
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": D, "z": z, "delta_bias": delta_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(u, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = _shapes(None, initial_state, state_indices)
+    try:
+        shapes = _shapes(None, initial_state, state_indices)
+    except AttributeError:
+        return again(selective_scan, locals())
     return call("selective_scan", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -299,6 +332,9 @@ def conv1d(
     with ``state_positions`` ``[N]`` (tokens seen so far) a state is a ring.
 
     Gives y like x, with ``return_state`` and the final state.
+
+    Types: x in one of float32, bfloat16, float16; weight and bias in it or in float32. Gradients: of x, weight, bias and initial_state;
+    none over a ``state`` or through the final state. Source: the package causal-conv1d (``causal_conv1d_ref``).
     """
     settings = (("activation", activation), ("layout", layout))
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
@@ -344,41 +380,23 @@ def nsa(
 
     q ``[B, Tq, HQ, D]``; k ``[B, Tk, Hkv, D]``; v ``[B, Tk, Hkv, Dv]``. Settings that are None have the defaults of
     ``firstlight.tables()["nsa"]``. Gives o ``[B, Tq, HQ, Dv]``, with ``return_indices`` and the selected blocks ``[B, Tq, Hkv, n]``.
+
+    Types: q, k and v in one of float32, bfloat16, float16; indices in int32. Gradients: none. Source: Native Sparse Attention
+    (arXiv:2502.11089).
     """
-    settings = (
-        ("scale", None if scale is None else float(scale)),
-        ("compress_block", compress_block),
-        ("compress_stride", compress_stride),
-        ("select_block", select_block),
-        ("select_count", select_count),
-        ("initial_blocks", initial_blocks),
-        ("local_blocks", local_blocks),
-        ("window", window),
-        ("pooling", pooling),
-        ("gate", gate),
-        ("overlap", overlap),
-    )
-    inputs = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "g_cmp": g_cmp,
-        "g_slc": g_slc,
-        "g_swa": g_swa,
-        "cu_seqlens": cu_seqlens,
-        "cu_seqlens_k": cu_seqlens_k,
-        "block_indices": block_indices,
-        "k_cmp": k_cmp,
-        "v_cmp": v_cmp,
-        "cmp_k_weight": cmp_k_weight,
-        "cmp_v_weight": cmp_v_weight,
-        "cmp_k_pos": cmp_k_pos,
-        "cmp_v_pos": cmp_v_pos,
-    }
-    bounds = {
-        "cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen),
-        "cu_seqlens_k": _offsets(_tokens(k, 4), cu_seqlens_k, max_seqlen_k),
-    }
+    names = "compress_block compress_stride select_block select_count initial_blocks local_blocks window pooling gate overlap"
+    values = (compress_block, compress_stride, select_block, select_count, initial_blocks, local_blocks, window, pooling, gate, overlap)
+    settings = (("scale", None if scale is None else float(scale)), *zip(names.split(), values))
+    inputs = {"q": q, "k": k, "v": v, "g_cmp": g_cmp, "g_slc": g_slc, "g_swa": g_swa}
+    inputs.update(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, block_indices=block_indices, k_cmp=k_cmp, v_cmp=v_cmp)
+    inputs.update(cmp_k_weight=cmp_k_weight, cmp_v_weight=cmp_v_weight, cmp_k_pos=cmp_k_pos, cmp_v_pos=cmp_v_pos)
+    try:
+        bounds = {
+            "cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen),
+            "cu_seqlens_k": _offsets(_tokens(k, 4), cu_seqlens_k, max_seqlen_k),
+        }
+    except AttributeError:
+        return again(nsa, locals())
     return call("nsa", settings, inputs, {"o": out}, bounds, ("o", "indices") if return_indices else ("o",))
 
 
@@ -386,10 +404,16 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
     """``x / sqrt(mean(x^2) + eps) * weight``; with a ``gate`` like x, x is first (or the result last, ``norm_before_gate``) times
     ``activation(gate)``, silu or sigmoid.
 
-    x ``[..., D]`` is normalised over its last dimension; the groups of ``[B, T, G, D]`` may have weights of their own, ``[G, D]``. Gives y like x.
+    x ``[..., D]`` is normalised over its last dimension; weight ``[D]``, or for each group of x ``[B, T, G, D]``, ``[G, D]``. Gives y like x.
+
+    Types: x and gate in one of float32, bfloat16, float16; weight in it or in float32. Gradients: of x, gate and weight. Sources: RMSNorm
+    (arXiv:1910.07467), gated as in Mamba-2's ``layernorm_gated``.
     """
     settings = (("eps", float(eps)), ("activation", activation), ("norm_before_gate", bool(norm_before_gate)))
-    rank = len(x.shape)
+    try:
+        rank = len(x.shape)
+    except AttributeError:
+        return again(rms_norm, locals())
     if rank > 4:
         shape = x.shape
         flat = [None if one is None else one.reshape(-1, shape[-1]) for one in (x, gate, out)]

@@ -4,13 +4,18 @@ Functions take arrays of torch or numpy ``[..., N, K]`` and give arrays of the s
 the ops read them: G groups of columns of each row, 1 where a row has one scale.
 """
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from ._arrays import library_of
 from ._projections import columns_of_group
+from ._types import A, Array
 
 __all__ = ["dequantize", "pack_int4", "quantize_int4", "quantize_int8", "unpack_int4"]
 
 
-def pack_int4(values):
+def pack_int4(values: A) -> A:
     """Values from 0 to 15, ``[..., K]`` with an even K, as uint8 ``[..., K / 2]``: neighbours share a byte, the first in its low half."""
     if values.shape[-1] % 2:
         raise ValueError(f"{values.shape[-1]} columns: two int4 values share a byte, so that the number must be even")
@@ -18,13 +23,13 @@ def pack_int4(values):
     return values[..., 0::2] | (values[..., 1::2] << 4)
 
 
-def unpack_int4(packed):
+def unpack_int4(packed: A) -> A:
     """The values from 0 to 15 of ``pack_int4``, as uint8 ``[..., K]``."""
     module = library_of(packed).module
     return module.stack((packed & 15, packed >> 4), -1).reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
-def quantize_int8(w, group=None):
+def quantize_int8(w: A, group: Optional[int] = None) -> tuple[A, A]:
     """Weights as int8 and their scales (float32): ``w`` is about ``q * scale``, the largest of each group 127. Without a ``group``, a
     number of columns, each row has one scale."""
     grouped, columns = _grouped(w, group)
@@ -34,7 +39,7 @@ def quantize_int8(w, group=None):
     return _ungrouped(q, columns), _transposed(scale)
 
 
-def quantize_int4(w, group=128, zero_points=False):
+def quantize_int4(w: A, group: int = 128, zero_points: bool = False) -> tuple[A, A, Optional[A]]:
     """Weights as packed int4, their scales (float32) and zero points: ``w`` is about ``scale * (q - zero)``.
 
     Without ``zero_points`` these are None, which means 8 to the ops, and the largest absolute value of each group of columns is 7 scales
@@ -54,7 +59,7 @@ def quantize_int4(w, group=128, zero_points=False):
     return packed, _transposed(scale), None if zero is None else _transposed(_cast(zero, "uint8"))
 
 
-def dequantize(w, scale, zero=None, offset=None, group=None):
+def dequantize(w: A, scale: Array, zero: Optional[Array] = None, offset: Optional[Array] = None, group: Optional[int] = None) -> A:
     """The weights ``[..., N, K]`` in float32 that the ops multiply with, before they are rounded to bfloat16. ``group`` is the number of
     columns with one scale, unless given as for ``ops.linear``."""
     is_int4 = str(w.dtype).endswith("uint8")

@@ -5,6 +5,8 @@ Attention), their RMS norms, their experts and an attention named ``"firstlight"
 it did before, and ``report()`` counts it with the reason. ``enable`` returns what it replaced and what it left, with reasons.
 """
 
+from __future__ import annotations
+
 import copy
 import functools
 import importlib.abc
@@ -15,6 +17,7 @@ import types
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any, Callable, ContextManager, Optional
 
 from . import _experts, _masks, _mixers, _norms, _original
 from ._attention import attention
@@ -25,7 +28,7 @@ from .compat import causal_conv1d, fla, mamba_ssm
 __all__ = ["Enabled", "disable", "enable", "forget", "report"]
 
 # What modeling files call these functions, by package: the names of the packages', and their own of transformers' fallbacks.
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "causal_conv1d": {
         "causal_conv1d_fn": causal_conv1d.causal_conv1d_fn,
         "causal_conv1d_update": causal_conv1d.causal_conv1d_update,
@@ -54,11 +57,12 @@ _FAST_PATH = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_comb
 class Changes:
     """Changes and how to undo them. ``active`` until they are undone."""
 
-    def __init__(self):
-        self.steps = []
-        self.active = False
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], object]] = []
+        self.active: bool = False
 
-    def set(self, owner, name, value):
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Sets an attribute of a class or a module."""
         self.active = True
         # A class that inherited an attribute is to inherit it again.
         if name in vars(owner):
@@ -68,7 +72,8 @@ class Changes:
             self.steps.append(lambda: delattr(owner, name))
         setattr(owner, name, value)
 
-    def undo(self):
+    def undo(self) -> None:
+        """Undoes the changes, the last one first."""
         self.active = False
         while self.steps:
             self.steps.pop()()
@@ -78,10 +83,10 @@ class Changes:
 class Enabled:
     """The result of ``enable``: names of what it replaced, by modeling file or model, and what it left as it was, with the reason."""
 
-    replaced: dict = field(default_factory=dict)
-    left: dict = field(default_factory=dict)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"on firstlight: {owner}: {', '.join(names)}" for owner, names in self.replaced.items()]
         lines += [f"as before: {name}: {why}" for name, why in self.left.items()]
         return "\n".join(lines) or "nothing to replace"
@@ -89,10 +94,10 @@ class Enabled:
 
 _ENABLED = Changes()
 # Of every modeling file that was changed, what was replaced and what was left.
-_FILES = {}
+_FILES: dict[str, tuple[list[str], dict[str, str]]] = {}
 
 
-def enable(model=None):
+def enable(model: Any = None) -> Enabled:
     """Puts firstlight's kernels into every model of transformers in this process, those imported later too. With a ``model``, its
     attention and its experts become ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for. The model is
     not kept alive. Returns an ``Enabled``: of the model's modeling files, or of all that are imported."""
@@ -115,14 +120,14 @@ def enable(model=None):
     return result
 
 
-def disable():
+def disable() -> None:
     """Everything as it was before ``enable``."""
     _ENABLED.undo()
     _FILES.clear()
     _masks.forget()
 
 
-def _configs(model):
+def _configs(model: Any) -> list[Any]:
     """The configurations of a model and its parts, each once."""
     found, waiting = {}, [getattr(module, "config", None) for module in model.modules()]
     while waiting:
@@ -134,7 +139,7 @@ def _configs(model):
     return list(found.values())
 
 
-def _enable_model(model, result):
+def _enable_model(model: Any, result: Enabled) -> None:
     configs = _configs(model)
     before = [(config, config._attn_implementation_internal) for config in configs]
     for config, implementation in before:
@@ -152,7 +157,7 @@ def _enable_model(model, result):
         _bind_instance(module, functions)
 
 
-def _enable_attention(model, name, configs, before, result):
+def _enable_attention(model: Any, name: str, configs: list[Any], before: list[tuple[Any, Optional[str]]], result: Enabled) -> None:
     for module in model.modules():
         if _original.depends_on_name(type(module)):
             result.left[f"{name} attention"] = f"{type(module).__name__} computes something else for each attention's name"
@@ -175,15 +180,15 @@ def _enable_attention(model, name, configs, before, result):
         result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
 
 
-def _is_quantized(model):
+def _is_quantized(model: Any) -> bool:
     return getattr(model, "is_quantized", False) or getattr(model, "hf_quantizer", None) is not None
 
 
-def _restore(config, name, value, forget_config):
+def _restore(config: Any, name: str, value: Any, forget_config: Callable[[Any], object]) -> None:
     """Undoes a change of a configuration that may be gone by then."""
     reference = weakref.ref(config)
 
-    def step():
+    def step() -> None:
         config = reference()
         if config is not None:
             setattr(config, name, value)
@@ -192,7 +197,7 @@ def _restore(config, name, value, forget_config):
     _ENABLED.steps.append(step)
 
 
-def _bind_instance(module, functions):
+def _bind_instance(module: Any, functions: dict[str, Callable[..., Any]]) -> None:
     """Mixers of transformers 4 that hold their functions: those made before ``enable`` hold the functions from before."""
     for name, theirs in list(vars(module).items()):
         ours = functions.get(getattr(theirs, "__name__", None)) if isinstance(theirs, types.FunctionType) else None
@@ -201,7 +206,7 @@ def _bind_instance(module, functions):
         reference = weakref.ref(module)
         setattr(module, name, _instead(_ENABLED, theirs.__name__, theirs, ours))
 
-        def step(reference=reference, name=name, theirs=theirs):
+        def step(reference: Any = reference, name: str = name, theirs: Any = theirs) -> None:
             module = reference()
             if module is not None:
                 setattr(module, name, theirs)
@@ -209,12 +214,12 @@ def _bind_instance(module, functions):
         _ENABLED.steps.append(step)
 
 
-def _change_configurations(changes):
+def _change_configurations(changes: Changes) -> None:
     """Configurations are pickled with the implementations from before, which exist where firstlight is not enabled. Copies, which parts of
     a model have, are restored as their originals are. All get their identity as a property."""
     from transformers import PretrainedConfig
 
-    def __getstate__(self):
+    def __getstate__(self: Any) -> dict[str, Any]:
         state = dict(vars(self))
         if state.get("_attn_implementation_internal") == "firstlight":
             state["_attn_implementation_internal"] = _original.implementation(self)
@@ -222,7 +227,7 @@ def _change_configurations(changes):
             state["_experts_implementation_internal"] = _experts.implementation(self)
         return state
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
         found = memo[id(self)] = type(self).__new__(type(self))
         vars(found).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
         if getattr(self, "_attn_implementation_internal", None) == "firstlight":
@@ -236,7 +241,7 @@ def _change_configurations(changes):
     changes.set(PretrainedConfig, "_firstlight_key", property(id))
 
 
-def rebind(packages, hidden):
+def rebind(packages: list[str], hidden: Callable[[], ContextManager[None]]) -> Changes:
     """Functions of packages in modeling files, for ``firstlight.patch``: those imported later are read ``hidden`` from the packages, so
     that their own code stays beneath. Gives the changes."""
     changes = Changes()
@@ -245,9 +250,12 @@ def rebind(packages, hidden):
     return changes
 
 
-def _into_modeling_files(changes, functions, classes, during):
-    def work(module):
-        replaced, left = _patch(changes, module, functions), {}
+def _into_modeling_files(
+    changes: Changes, functions: dict[str, Callable[..., Any]], classes: bool, during: Callable[[], ContextManager[None]]
+) -> None:
+    def work(module: Any) -> None:
+        left: dict[str, str] = {}
+        replaced = _patch(changes, module, functions, left)
         if classes:
             _patch_classes(changes, module, replaced, left)
             _FILES[module.__name__] = replaced, left
@@ -260,23 +268,23 @@ def _into_modeling_files(changes, functions, classes, during):
             work(module)
 
 
-def _is_modeling(name):
+def _is_modeling(name: str) -> bool:
     return name.startswith("transformers.models.") and ".modeling_" in name
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Works on a modeling file once it has been imported by whoever finds it."""
 
-    def __init__(self, work, during):
+    def __init__(self, work: Callable[[Any], None], during: Callable[[], ContextManager[None]]) -> None:
         self.work, self.during = work, during
-        self.looking = set()
+        self.looking: set[str] = set()
         self.left = False
 
-    def leave(self):
+    def leave(self) -> None:
         sys.meta_path.remove(self)
         self.left = True
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if not _is_modeling(name) or name in self.looking:
             return None
         self.looking.add(name)
@@ -288,10 +296,11 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             return None
         run = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             del spec.loader.exec_module
             if self.left:
-                return run(module)
+                run(module)
+                return
             with self.during():
                 run(module)
             self.work(module)
@@ -300,13 +309,13 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _classes(module):
+def _classes(module: Any) -> list[tuple[str, Any]]:
     return [(name, cls) for name, cls in list(vars(module).items()) if inspect.isclass(cls) and cls.__module__ == module.__name__]
 
 
-def _patch(changes, module, functions):
-    """Replaces functions of a modeling file; gives their names."""
-    replaced = []
+def _patch(changes: Changes, module: Any, functions: dict[str, Callable[..., Any]], left: dict[str, str]) -> list[str]:
+    """Replaces functions of a modeling file and gives their names; ``left`` gets the mixers that stay, with the reason."""
+    replaced: list[str] = []
     for name, ours in functions.items():
         theirs = getattr(module, name, None)
         if callable(theirs):
@@ -317,24 +326,33 @@ def _patch(changes, module, functions):
         for name in _FAST_PATH:
             changes.set(module, name, _counted(name, functions[name]))
         for name, cls in mixers:
+            if not _has_one_formula(cls):
+                left[name] = "its code without kernels limits the time steps otherwise than its code with them"
+                continue
             changes.set(cls, "forward", _mixer(name, cls))
             replaced.append(name)
     return replaced
 
 
-def _has_fast_path(cls):
+def _has_fast_path(cls: Any) -> bool:
     """Whether a class has code that calls just these functions, beside code of its own."""
     fast = getattr(cls, "cuda_kernels_forward", None)
     return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
 
 
-def _patch_classes(changes, module, replaced, left):
+def _has_one_formula(cls: Any) -> bool:
+    """Whether a mixer's code for kernels and its code without them read the same limits of time steps."""
+    limits = [{one for one in inspect.unwrap(code).__code__.co_names if one.startswith("time_step")} for code in (cls.cuda_kernels_forward, cls.torch_forward)]
+    return limits[0] == limits[1]
+
+
+def _patch_classes(changes: Changes, module: Any, replaced: list[str], left: dict[str, str]) -> None:
     for name, cls in _classes(module):
         if _norms.is_norm(name):
             why = _norms.patch(changes, name, cls)
             if why is None:
                 replaced.append(name)
-            else:
+            elif "RMSNorm" in name:
                 left[name] = why
         elif name.endswith(("Mixer", "GatedDeltaNet")) and hasattr(cls, "slow_forward"):
             changes.set(cls, "slow_forward", _counted_as_before(name, cls.slow_forward))
@@ -351,18 +369,18 @@ def _patch_classes(changes, module, replaced, left):
 _SLOW = "its scan is part of the module and not a function that can be replaced"
 
 
-def _counted_as_before(name, theirs):
+def _counted_as_before(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         fell(name, _SLOW)
         return theirs(*args, **kwargs)
 
     return wrapped
 
 
-def _counted(name, ours):
+def _counted(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(ours)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         found = ours(*args, **kwargs)
         ran(name)
         return found
@@ -370,14 +388,14 @@ def _counted(name, ours):
     return wrapped
 
 
-def _mixer(name, cls):
+def _mixer(name: str, cls: Any) -> Callable[..., Any]:
     """A mixer of transformers 4 by its code for packages' functions, which asks for a GPU, and as before where one of ours refuses."""
     theirs = cls.forward
     taken = [key for key in inspect.signature(cls.cuda_kernels_forward).parameters if key not in ("self", "hidden_states")]
     signature = inspect.signature(theirs)
 
     @functools.wraps(theirs)
-    def forward(self, hidden_states, *args, **kwargs):
+    def forward(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, hidden_states, *args, **kwargs).arguments
         given = {**given, **given.get("kwargs", {})}
         advanced = RAN["causal_conv1d_update"]
@@ -395,19 +413,19 @@ def _mixer(name, cls):
     return forward
 
 
-def _instead(changes, name, theirs, ours):
+def _instead(changes: Changes, name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
     taken = set(inspect.signature(ours).parameters)
     only_theirs = set(inspect.signature(inspect.unwrap(theirs)).parameters) - taken
 
-    def without_others(kwargs):
+    def without_others(kwargs: dict[str, Any]) -> dict[str, Any]:
         for key, value in kwargs.items():
             if key in only_theirs and value is not None and value is not False:
                 raise NotImplementedError(f"keyword {key}")
         return {key: value for key, value in kwargs.items() if key in taken}
 
     @functools.wraps(theirs)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         # A model that was made in between holds this function after `disable`.
         if not changes.active:
             return theirs(*args, **kwargs)
@@ -419,11 +437,11 @@ def _instead(changes, name, theirs, ours):
         ran(name)
         return found
 
-    wrapped._firstlight = True
+    wrapped._firstlight = True  # type: ignore[attr-defined]
     return wrapped
 
 
-def _register_attention():
+def _register_attention() -> None:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 

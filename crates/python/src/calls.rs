@@ -110,6 +110,12 @@ fn overlap_in_part(inputs: &[RawTensor], outputs: &[RawTensor]) -> bool {
     })
 }
 
+/// Whether a call writes nothing: a launch of no blocks is an error.
+fn all_empty(outputs: &[RawTensor]) -> bool {
+    let empty = |output: &RawTensor| output.dtype == 0 || output.extent().is_none();
+    outputs.iter().any(|output| output.dtype != 0) && outputs.iter().all(empty)
+}
+
 /// Runs a call. `raw` has a record for each input of the op's table, then one for each output.
 ///
 /// # Safety
@@ -119,6 +125,7 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     let device = device_of(place.device)?;
     let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
     match device.cuda() {
+        Some(_) if all_empty(outputs) => Ok(0),
         Some(_) if overlap_in_part(inputs, outputs) => Ok(SHARED),
         // SAFETY: the caller's promise, here and below.
         Some(_) => unsafe { on_stream((handle, &*op), [inputs, outputs], device, place) },

@@ -78,6 +78,10 @@ pub(crate) unsafe fn on_host(
         return Ok(None);
     };
     let (dtype, sizes) = (layout.dtype, layout.sizes());
+    if sizes.contains(&0) {
+        // Strides of a tensor without elements may be anything, and its address 0.
+        return Ok(Some((Tensor::poisoned(sizes, dtype), true)));
+    }
     let mut wanted = 1;
     for (size, stride) in sizes.iter().zip(layout.strides()).rev() {
         if *size > 1 && *stride != wanted {
@@ -85,7 +89,7 @@ pub(crate) unsafe fn on_host(
         }
         wanted *= size;
     }
-    if raw.data == 0 && wanted > 0 {
+    if raw.data == 0 {
         return Err(about(spec, "has no memory (a fake or meta tensor?)"));
     }
     let start = std::ptr::with_exposed_provenance_mut(raw.data as usize);

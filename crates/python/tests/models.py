@@ -148,10 +148,7 @@ def static(label, model, ids, mask, wanted, padded):
     after = firstlight.transformers.report()
     # Some models of transformers 4 have no static cache.
     graph = after["compiled"] or not getattr(model, "_can_compile_fullgraph", False)
-    # transformers 4 with a static cache calls attention with such a mask, too: it is declined and counted.
-    known = "an attention mask by which no query sees a key"
-    new = [why for why, count in after["as_before"].items() if count != before["as_before"].get(why) and known not in why]
-    fine = torch.equal(found, wanted) and graph and not new
+    fine = torch.equal(found, wanted) and graph and after["as_before"] == before["as_before"]
     check(f"{label} compiled", fine, f"traced: {after['compiled']}")
     torch._dynamo.reset()
 

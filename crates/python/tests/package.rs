@@ -41,6 +41,23 @@ fn the_package_needs_no_other() {
     assert!(good, "{said}");
 }
 
+#[test]
+fn every_public_function_is_documented() {
+    let (said, good) = python(Path::new("python3"), &["documented.py"]);
+    assert!(good && said.contains(" passed, 0 failed"), "{said}");
+}
+
+/// With numpy and ml_dtypes, which `cargo xtask test` gets; without them this says so.
+#[test]
+fn ops_take_arrays_of_other_libraries() {
+    let Some(interpreter) = std::env::var_os("FIRSTLIGHT_ARRAYS_PYTHON") else {
+        eprintln!("SKIP: FIRSTLIGHT_ARRAYS_PYTHON names no Python with numpy");
+        return;
+    };
+    let (said, good) = python(Path::new(&interpreter), &["foreign.py"]);
+    assert!(good && said.contains(" passed, 0 failed"), "{said}");
+}
+
 /// With numpy, which `cargo xtask test` gets; without it this says so.
 #[test]
 fn ops_on_arrays_are_those_of_the_formulas() {
@@ -71,13 +88,25 @@ fn ops_on_arrays_are_those_of_the_formulas() {
     }
 }
 
+/// With mypy and pyright, which `cargo xtask test` gets; without them this says so.
+#[test]
+fn type_checkers_know_every_public_name() {
+    let Some(interpreter) = std::env::var_os("FIRSTLIGHT_TYPES_PYTHON") else {
+        eprintln!("SKIP: FIRSTLIGHT_TYPES_PYTHON names no Python with mypy and pyright");
+        return;
+    };
+    let (said, good) = python(Path::new(&interpreter), &["typed/check.py"]);
+    assert!(good && said.contains(" passed, 0 failed"), "{said}");
+}
+
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
-const WITH_TORCH: [(&[&str], bool); 12] = [
+const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["models.py"], true),
     (&["drop_in.py"], true),
     (&["sweep/sweep.py", "--sample", "8"], false),
     (&["patching.py"], false),
     (&["page.py", "../../../docs/book/src/python.md"], false),
+    (&["training.py"], false),
     (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),

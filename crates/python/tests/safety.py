@@ -61,6 +61,19 @@ def out_raises_the_version_of_a_saved_tensor():
 
 
 @case
+def an_output_that_no_gradient_reads_may_be_changed_in_place():
+    x, weight = torch.randn(3, 8), torch.randn(8, requires_grad=True)
+    found = []
+    for call in (lambda: ops.rms_norm(x, weight), lambda: ops.linear(x, weight[None]), lambda: ops.conv1d(x[None], weight[:, None].expand(8, 3))):
+        y = call()
+        (grad,) = torch.autograd.grad((y * 2).sum(), weight)
+        y = call()
+        y *= 2
+        found.append(torch.equal(torch.autograd.grad(y.sum(), weight)[0], grad))
+    return all(found), found
+
+
+@case
 def state_raises_the_version_of_a_saved_tensor():
     state = torch.randn(2, 8, 3)
     product = (torch.ones(2, 8, 3, requires_grad=True) * state).sum()
@@ -87,6 +100,35 @@ def jvp_is_refused():
 def vmap_is_refused_with_its_name():
     fine, found = refuses(lambda: torch.vmap(ops.rms_norm)(torch.randn(3, 2, 8)))
     return fine and "torch.func" in found, found
+
+
+@case
+def grad_and_jacrev_of_torch_func_are_refused_with_their_name():
+    found = [refuses(lambda: transform(lambda x: ops.rms_norm(x).sum())(torch.randn(2, 8))) for transform in (torch.func.grad, torch.func.jacrev)]
+    return all(fine and "torch.func's transforms" in words for fine, words in found), found
+
+
+@case
+def fla_refuses_what_it_does_not_know():
+    from firstlight.compat import fla
+
+    q, beta = torch.randn(1, 5, 2, 16), torch.rand(1, 5, 2)
+    wrong = [
+        (TypeError, {"typo": 1}),
+        (TypeError, {"typo": None}),
+        (NotImplementedError, {"ssm_state_indices": torch.zeros(1, dtype=torch.int32)}),
+        (ValueError, {"allow_neg_eigval": True}),
+    ]
+    found = []
+    for function in (fla.chunk_kda, fla.fused_recurrent_kda):
+        function(q, q, q, -q.abs(), beta, ssm_state_indices=None)
+        for kind, given in wrong:
+            try:
+                function(q, q, q, -q.abs(), beta, **given)
+                found.append((function.__name__, given))
+            except kind:
+                pass
+    return not found, found
 
 
 @case

@@ -74,6 +74,12 @@ const OUTSIDE: &[Outside] = &[
         without: "the ops were not called on numpy's arrays; that needs the Python registry",
     },
     Outside {
+        name: "the package's types",
+        get: |_, target| one("FIRSTLIGHT_TYPES_PYTHON", wheels::types(target)?),
+        tests: &["--test", "package", "type_checkers"],
+        without: "the package's types were not checked by mypy and pyright; that needs the Python registry and Node",
+    },
+    Outside {
         name: "the package with torch",
         // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
         get: |root, target| {

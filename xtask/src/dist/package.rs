@@ -25,7 +25,6 @@ pub(super) fn of(root: &Path, library: &Path) -> anyhow::Result<Package> {
     }
     let mut files = vec![File::text(&format!("firstlight/{LIBRARY}"), bytes)];
     sources(&root.join("crates/python/firstlight"), "firstlight", &mut files)?;
-    files.push(File::text("firstlight/py.typed", Vec::new()));
     Ok(Package { files, needs })
 }
 
@@ -36,7 +35,7 @@ fn sources(folder: &Path, inside: &str, files: &mut Vec<File>) -> anyhow::Result
         let inside = format!("{inside}/{name}");
         if path.is_dir() && name != "__pycache__" {
             sources(&path, &inside, files)?;
-        } else if name.ends_with(".py") {
+        } else if [".py", ".pyi", "py.typed"].iter().any(|end| name.ends_with(end)) {
             files.push(File::text(&inside, fs::read(&path)?));
         }
     }

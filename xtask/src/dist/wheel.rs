@@ -17,6 +17,8 @@ pub(super) struct Package<'a> {
     pub(super) summary: &'a str,
     /// The README.
     pub(super) description: &'a str,
+    /// `repository` of the manifest.
+    pub(super) repository: Option<&'a str>,
 }
 
 /// The file name of a wheel with this platform tag.
@@ -87,7 +89,38 @@ fn place(stem: &str, path: &str) -> Option<String> {
     }
 }
 
+/// Trove classifiers.
+const CLASSIFIERS: [&str; 17] = [
+    "Development Status :: 4 - Beta",
+    "Environment :: Console",
+    "Environment :: GPU :: NVIDIA CUDA",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3 :: Only",
+    "Programming Language :: Python :: 3.9",
+    "Programming Language :: Python :: 3.10",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Programming Language :: Python :: Implementation :: CPython",
+    "Programming Language :: Rust",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+];
+
 fn metadata(package: &Package) -> String {
+    let classifiers: String =
+        CLASSIFIERS.iter().map(|classifier| format!("Classifier: {classifier}\n")).collect();
+    let urls = package.repository.map_or_else(String::new, |url| {
+        let url = url.trim_end_matches('/').trim_end_matches(".git");
+        format!(
+            "Project-URL: Source, {url}\n\
+             Project-URL: Issues, {url}/issues\n\
+             Project-URL: Changelog, {url}/blob/HEAD/CHANGELOG.md\n"
+        )
+    });
     format!(
         "Metadata-Version: 2.4\n\
          Name: firstlight\n\
@@ -95,10 +128,9 @@ fn metadata(package: &Package) -> String {
          Summary: {}\n\
          License-Expression: Apache-2.0\n\
          License-File: LICENSE\n\
+         Author: The firstlight maintainers\n\
          Keywords: gpu,cuda,diagnostics,attention,benchmark\n\
-         Classifier: Environment :: Console\n\
-         Classifier: Operating System :: POSIX :: Linux\n\
-         Classifier: Programming Language :: Rust\n\
+         {urls}{classifiers}\
          Requires-Python: >=3.9\n\
          Description-Content-Type: text/markdown\n\
          \n{}",
@@ -154,7 +186,12 @@ mod tests {
             File::text("man/firstlight.1", b"page".to_vec()),
             File::text("firstlight/compat/__init__.py", b"pass".to_vec()),
         ];
-        let package = Package { version: "1.2.3", summary: "one line", description: "# Title\n" };
+        let package = Package {
+            version: "1.2.3",
+            summary: "one line",
+            description: "# Title\n",
+            repository: Some("https://example.org/firstlight.git"),
+        };
         bytes(&package, "manylinux_2_28_x86_64", &files, 1_763_700_000).unwrap()
     }
 
@@ -190,6 +227,27 @@ mod tests {
         let program = zip.by_name(expect[3]).unwrap();
         assert_eq!(program.unix_mode().map(|mode| mode & 0o777), Some(0o755));
         assert_eq!(program.last_modified().unwrap().to_string(), "2025-11-21 04:40:00");
+    }
+
+    #[test]
+    fn metadata_names_author_classifiers_and_urls() {
+        let mut zip = zip::ZipArchive::new(Cursor::new(made())).unwrap();
+        let mut text = String::new();
+        let mut file = zip.by_name("firstlight-1.2.3.dist-info/METADATA").unwrap();
+        file.read_to_string(&mut text).unwrap();
+        let (header, body) = text.split_once("\n\n").unwrap();
+        assert_eq!(body, "# Title\n");
+        for line in [
+            "Author: The firstlight maintainers",
+            "Project-URL: Source, https://example.org/firstlight",
+            "Classifier: Programming Language :: Python :: 3.12",
+            "Classifier: Typing :: Typed",
+            "Requires-Python: >=3.9",
+        ] {
+            assert!(header.lines().any(|one| one == line), "{line}: {header}");
+        }
+        let package = Package { version: "1", summary: "s", description: "d", repository: None };
+        assert!(!metadata(&package).contains("Project-URL"));
     }
 
     #[test]

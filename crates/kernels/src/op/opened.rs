@@ -119,12 +119,21 @@ impl<F: Family> Opened for WithOptions<F> {
         let given = self.nowhere(inputs)?;
         for OutputSpec { name, shape, dtype } in Bound::of(&given)?.problem.outputs() {
             let Some(tensor) = outputs.get(name) else { continue };
-            if tensor.shape() != shape || tensor.dtype() != dtype {
+            let (op, tensor_name) = (F::SPEC.name, name.to_owned());
+            if tensor.shape() != shape {
                 return Err(OpError::Shape {
-                    op: F::SPEC.name,
-                    tensor: name.to_owned(),
+                    op,
+                    tensor: tensor_name,
                     shape: tensor.shape().to_vec(),
-                    wanted: format!("{shape:?} {dtype}"),
+                    wanted: format!("{shape:?}"),
+                });
+            }
+            if tensor.dtype() != dtype {
+                return Err(OpError::DType {
+                    op,
+                    tensor: tensor_name,
+                    dtype: tensor.dtype(),
+                    wanted: dtype.to_string(),
                 });
             }
         }

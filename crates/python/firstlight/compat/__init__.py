@@ -4,8 +4,10 @@ Each module is one package: ``from firstlight.compat.mamba_ssm import mamba_chun
 firstlight does not raises NotImplementedError, which names it; nothing is computed another way behind your back.
 """
 
+from __future__ import annotations
 
-def unsupported(function, **given):
+
+def unsupported(function: str, **given: object) -> None:
     """Raises for the first argument that is there."""
     for name, present in given.items():
         if present:

@@ -3,23 +3,29 @@
 Nothing is read back from a GPU: positions are tensors.
 """
 
+from __future__ import annotations
+
+from typing import Any, Union
+
+from .._types import Array
+
 
 def attend(
-    attention,
-    q,
-    k_cache,
-    v_cache,
-    k,
-    v,
-    rotary_cos,
-    rotary_sin,
-    rotary_interleaved,
-    cache_seqlens,
-    cache_batch_idx,
-    block_table,
-    is_local,
-    **settings,
-):
+    attention: Any,
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    k: Array,
+    v: Array,
+    rotary_cos: Array,
+    rotary_sin: Array,
+    rotary_interleaved: bool,
+    cache_seqlens: Union[int, Array, None],
+    cache_batch_idx: Array,
+    block_table: Array,
+    is_local: Any,
+    **settings: Any,
+) -> Any:
     """Attention of q over a cache, to which k and v are appended first, by a function with the arguments of ``ops.attention``."""
     if isinstance(cache_seqlens, int):
         cache_seqlens = q.new_full((q.shape[0],), cache_seqlens).int()

@@ -1,29 +1,34 @@
 """``chunk_gated_delta_rule`` and ``fused_recurrent_gated_delta_rule`` of the package flash-linear-attention, forward."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._sequences import flat
 
 
 def chunk_gated_delta_rule(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    cu_seqlens_cpu=None,
-    chunk_indices=None,
-    cp_context=None,
-    **kwargs,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Array,
+    scale: Optional[float] = None,
+    initial_state: Optional[Array] = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Optional[Array] = None,
+    cu_seqlens_cpu: Optional[Array] = None,
+    chunk_indices: Any = None,
+    cp_context: Any = None,
+    **kwargs: Any,
+) -> Any:
     """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g and beta ``[B, T, HV]``: o and the final state ``[N, HV, K, V]`` (or None). With
     ``use_gate_in_kernel`` among the keywords g are logits, and ``A_log`` ``[HV]`` and ``dt_bias`` are wanted too. ``chunk_size`` and
     ``chunk_indices`` only cut the work."""
@@ -40,26 +45,26 @@ def chunk_gated_delta_rule(
 
 
 def fused_recurrent_gated_delta_rule(
-    q,
-    k,
-    v,
-    g=None,
-    gk=None,
-    gv=None,
-    beta=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_gate_in_kernel=False,
-    A_log=None,
-    dt_bias=None,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    **kwargs,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Optional[Array] = None,
+    gk: Any = None,
+    gv: Any = None,
+    beta: Optional[Array] = None,
+    scale: Optional[float] = None,
+    initial_state: Optional[Array] = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    A_log: Optional[Array] = None,
+    dt_bias: Optional[Array] = None,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Optional[Array] = None,
+    **kwargs: Any,
+) -> Any:
     """As ``chunk_gated_delta_rule``, for few tokens. Without g nothing decays, without beta it is 1."""
     unsupported("fused_recurrent_gated_delta_rule", gk=gk is not None, gv=gv is not None)
     if "transpose_state_layout" in kwargs:

@@ -1,16 +1,38 @@
 """``rmsnorm_fn`` and ``layernorm_fn`` of mamba-ssm's ops/triton/layernorm_gated."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 
 
-def layernorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True, is_rms_norm=False):
+def layernorm_fn(
+    x: Array,
+    weight: Array,
+    bias: Optional[Array],
+    z: Optional[Array] = None,
+    eps: float = 1e-6,
+    group_size: Optional[int] = None,
+    norm_before_gate: bool = True,
+    is_rms_norm: bool = False,
+) -> Any:
     """``rmsnorm_fn`` with ``is_rms_norm``; firstlight has no norm that subtracts the mean."""
     unsupported("layernorm_fn", layer_norm_with_a_mean=not is_rms_norm)
     return rmsnorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate)
 
 
-def rmsnorm_fn(x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True):
+def rmsnorm_fn(
+    x: Array,
+    weight: Array,
+    bias: Optional[Array],
+    z: Optional[Array] = None,
+    eps: float = 1e-6,
+    group_size: Optional[int] = None,
+    norm_before_gate: bool = True,
+) -> Any:
     """x and z ``[..., D]``, weight ``[D]``: each ``group_size`` channels (all of them unless given) are normalised, times weight; silu(z)
     multiplies the result, or x without ``norm_before_gate``."""
     unsupported("rmsnorm_fn", bias=bias is not None)

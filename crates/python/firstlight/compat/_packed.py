@@ -1,19 +1,24 @@
 """``flash_attn_qkvpacked_func``, ``flash_attn_kvpacked_func`` and their variants for packed sequences, of the package flash-attn."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from .._types import Array
 from . import flash_attn
 
 
 def flash_attn_qkvpacked_func(
-    qkv,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-):
+    qkv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """qkv ``[B, T, 3, H, D]``: o ``[B, T, H, D]``."""
     q, k, v = qkv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
@@ -21,17 +26,17 @@ def flash_attn_qkvpacked_func(
 
 
 def flash_attn_kvpacked_func(
-    q,
-    kv,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-):
+    q: Array,
+    kv: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """q ``[B, Tq, H, D]``, kv ``[B, Tk, 2, Hkv, D]``: o like q."""
     k, v = kv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
@@ -39,18 +44,18 @@ def flash_attn_kvpacked_func(
 
 
 def flash_attn_varlen_qkvpacked_func(
-    qkv,
-    cu_seqlens,
-    max_seqlen,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-):
+    qkv: Any,
+    cu_seqlens: Array,
+    max_seqlen: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """qkv ``[total, 3, H, D]`` with offsets of its sequences (int32): o ``[total, H, D]``."""
     q, k, v = qkv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
@@ -58,21 +63,21 @@ def flash_attn_varlen_qkvpacked_func(
 
 
 def flash_attn_varlen_kvpacked_func(
-    q,
-    kv,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-):
+    q: Array,
+    kv: Any,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """q ``[total, H, D]``, kv ``[total_k, 2, Hkv, D]`` with offsets of their sequences (int32): o like q."""
     k, v = kv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs

@@ -1,11 +1,14 @@
 """Sequences that lie behind each other in one row, as ``seq_idx`` says it and as offsets say it."""
 
+from __future__ import annotations
+
 import weakref
+from typing import Any, Optional
 
-_LAST = None
+_LAST: Optional[tuple[Any, int, Any]] = None
 
 
-def offsets(seq_idx):
+def offsets(seq_idx: Any) -> tuple[Any, int, Any]:
     """``seq_idx`` ``[B, T]``, the number of each token's sequence, as offsets into the ``B T`` tokens (int32), the longest sequence, and
     of each row its last sequence. A sequence ends where the number changes, and with its row.
 

@@ -1,28 +1,33 @@
 """``causal_conv1d_fn`` and ``causal_conv1d_update`` of the package causal-conv1d (causal_conv1d_interface.py)."""
 
+from __future__ import annotations
+
+from typing import Any, Literal, Optional, Union
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._sequences import offsets
 
 __all__ = ["causal_conv1d_fn", "causal_conv1d_update", "causal_conv1d_varlen_states"]
 
 
-def _activation(activation):
+def _activation(activation: Optional[str]) -> Optional[Literal["silu"]]:
     if activation not in (None, "silu", "swish"):
         raise NotImplementedError(f"activation must be None, silu, or swish, got {activation!r}")
     return None if activation is None else "silu"
 
 
 def causal_conv1d_fn(
-    x,
-    weight,
-    bias=None,
-    seq_idx=None,
-    initial_states=None,
-    return_final_states=False,
-    final_states_out=None,
-    activation=None,
-):
+    x: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
+    seq_idx: Optional[Array] = None,
+    initial_states: Optional[Array] = None,
+    return_final_states: bool = False,
+    final_states_out: Optional[Array] = None,
+    activation: Optional[str] = None,
+) -> Any:
     """x ``[B, C, T]`` of any of its two layouts, weight ``[C, W]``, bias ``[C]``, initial_states ``[B, C, W - 1]``: y like x, and with
     ``return_final_states`` the last W - 1 tokens. With ``seq_idx`` ``[B, T]`` a row has several sequences, and there are no states."""
     activation = _activation(activation)
@@ -52,8 +57,14 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(
-    x, conv_state, weight, bias=None, activation=None, cache_seqlens=None, conv_state_indices=None
-):
+    x: Array,
+    conv_state: Array,
+    weight: Array,
+    bias: Optional[Array] = None,
+    activation: Optional[str] = None,
+    cache_seqlens: Union[int, Array, None] = None,
+    conv_state_indices: Optional[Array] = None,
+) -> Any:
     """x ``[B, C]`` or ``[B, C, T]``, conv_state ``[B, C, S]`` (a pool with conv_state_indices), which is written over: y like x."""
     activation = _activation(activation)
     tokens = x.unsqueeze(1) if x.dim() == 2 else x.transpose(1, 2)
@@ -76,7 +87,7 @@ def causal_conv1d_update(
     return y.squeeze(1) if x.dim() == 2 else y.transpose(1, 2)
 
 
-def causal_conv1d_varlen_states(x, cu_seqlens, state_len):
+def causal_conv1d_varlen_states(x: Array, cu_seqlens: Array, state_len: Any) -> Any:
     """x ``[total, C]`` of packed sequences: the last ``state_len`` tokens of each, ``[N, C, state_len]``, with zeros before shorter ones."""
     import torch
 

@@ -1,6 +1,11 @@
 """``chunk_kda`` and ``fused_recurrent_kda`` of the package flash-linear-attention (fla/ops/kda), forward."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._gated_delta import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
 from ._sequences import flat
@@ -8,7 +13,37 @@ from ._sequences import flat
 __all__ = ["chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_gated_delta_rule", "fused_recurrent_kda"]
 
 
-def _kda(function, q, k, v, g, beta, A_log, dt_bias, scale, initial_state, final, l2norm, gate, beta_logits, **options):
+# Keywords of fla's own that change what is computed or where states are, beyond the parameters above.
+_OF_FLA = {"ssm_state_indices", "num_accepted_tokens", "inplace_final_state", "transpose_state_layout"}
+
+
+def _check(function: str, unknown: dict[str, Any], allow_neg_eigval: bool, use_beta_sigmoid_in_kernel: bool) -> None:
+    """Refuses keywords that are not known, and settings that fla refuses."""
+    for name, value in unknown.items():
+        if name not in _OF_FLA:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
+        unsupported(function, **{name: value is not None and value is not False})
+    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
+        raise ValueError("`allow_neg_eigval` needs `use_beta_sigmoid_in_kernel`: it doubles the sigmoid of beta")
+
+
+def _kda(
+    function: str,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    beta: Any,
+    A_log: Any,
+    dt_bias: Any,
+    scale: Optional[float],
+    initial_state: Any,
+    final: bool,
+    l2norm: bool,
+    gate: bool,
+    beta_logits: bool,
+    **options: Any,
+) -> Any:
     lower_bound, negative, state_v_first, cu_seqlens, most = (
         options.pop(name) for name in ("lower_bound", "negative", "state_v_first", "cu_seqlens", "most")
     )
@@ -44,35 +79,37 @@ def _kda(function, q, k, v, g, beta, A_log, dt_bias, scale, initial_state, final
 
 
 def chunk_kda(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_gate_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    safe_gate=False,
-    lower_bound=None,
-    disable_recompute=False,
-    return_intermediate_states=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    cu_seqlens_cpu=None,
-    cp_context=None,
-    use_graph=False,
-    max_num_seqs=None,
-    **kwargs,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Array,
+    scale: Optional[float] = None,
+    initial_state: Optional[Array] = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    safe_gate: bool = False,
+    lower_bound: Optional[float] = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Optional[Array] = None,
+    cu_seqlens_cpu: Optional[Array] = None,
+    cp_context: Any = None,
+    use_graph: bool = False,
+    max_num_seqs: Optional[int] = None,
+    **kwargs: Any,
+) -> Any:
     """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g ``[B, T, HV, K]``, beta ``[B, T, HV]``: o and the final state (or None). With
     ``use_gate_in_kernel`` the keywords ``A_log`` and ``dt_bias`` are wanted too."""
     unsupported(
         "chunk_kda", return_intermediate_states=return_intermediate_states, cp_context=cp_context is not None
     )
+    A_log, dt_bias = kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
+    _check("chunk_kda", kwargs, allow_neg_eigval, use_beta_sigmoid_in_kernel)
     most = None
     if cu_seqlens_cpu is not None:
         most = int((cu_seqlens_cpu[1:] - cu_seqlens_cpu[:-1]).max())
@@ -83,8 +120,8 @@ def chunk_kda(
         v,
         g,
         beta,
-        kwargs.get("A_log"),
-        kwargs.get("dt_bias"),
+        A_log,
+        dt_bias,
         scale,
         initial_state,
         output_final_state,
@@ -100,26 +137,27 @@ def chunk_kda(
 
 
 def fused_recurrent_kda(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    A_log=None,
-    dt_bias=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_gate_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    lower_bound=None,
-    state_v_first=False,
-    cu_seqlens=None,
-    **kwargs,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array,
+    beta: Array,
+    A_log: Optional[Array] = None,
+    dt_bias: Optional[Array] = None,
+    scale: Optional[float] = None,
+    initial_state: Optional[Array] = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    lower_bound: Optional[float] = None,
+    state_v_first: bool = False,
+    cu_seqlens: Optional[Array] = None,
+    **kwargs: Any,
+) -> Any:
     """As ``chunk_kda``, for few tokens."""
+    _check("fused_recurrent_kda", kwargs, allow_neg_eigval, use_beta_sigmoid_in_kernel)
     return _kda(
         "fused_recurrent_kda",
         q,

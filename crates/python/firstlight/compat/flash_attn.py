@@ -1,6 +1,11 @@
 """``flash_attn_func`` and its kin of the package flash-attn (flash_attn_interface.py)."""
 
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._cache import attend
 from ._packed import (
@@ -21,24 +26,24 @@ __all__ = [
 ]
 
 
-def _answer(found, probabilities):
+def _answer(found: Any, probabilities: bool) -> Any:
     """Theirs gives the log-sum-exp and no probabilities (dropout's) behind the output."""
     return (*found, None) if probabilities else found
 
 
 def flash_attn_func(
-    q,
-    k,
-    v,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q. Results are the same each time, whatever ``deterministic`` says."""
     unsupported("flash_attn_func", dropout_p=dropout_p, alibi_slopes=alibi_slopes is not None)
     found = ops.attention(
@@ -55,23 +60,23 @@ def flash_attn_func(
 
 
 def flash_attn_varlen_func(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    alibi_slopes=None,
-    deterministic=False,
-    return_attn_probs=False,
-    block_table=None,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Optional[Array] = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Optional[Array] = None,
+) -> Any:
     """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32; with a ``block_table``
     ``[B, max_blocks]`` k and v are pages ``[blocks, block_size, Hkv, D]``. Nothing is read back from the GPU."""
     unsupported(
@@ -101,26 +106,26 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_with_kvcache(
-    q,
-    k_cache,
-    v_cache,
-    k=None,
-    v=None,
-    rotary_cos=None,
-    rotary_sin=None,
-    cache_seqlens=None,
-    cache_batch_idx=None,
-    cache_leftpad=None,
-    block_table=None,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    rotary_interleaved=True,
-    alibi_slopes=None,
-    num_splits=0,
-    return_softmax_lse=False,
-):
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    k: Optional[Array] = None,
+    v: Optional[Array] = None,
+    rotary_cos: Optional[Array] = None,
+    rotary_sin: Optional[Array] = None,
+    cache_seqlens: Union[int, Array, None] = None,
+    cache_batch_idx: Optional[Array] = None,
+    cache_leftpad: Optional[Array] = None,
+    block_table: Optional[Array] = None,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Optional[Array] = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
     """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, of which each sequence has ``cache_seqlens`` keys, or over pages by a
     ``block_table``; with ``cache_batch_idx`` ``[B]`` over those rows of a larger cache. New k and v ``[B, T, Hkv, D]`` are written to the
     cache first, k and q rotated where ``rotary_cos`` and ``rotary_sin`` are given."""

@@ -1,6 +1,11 @@
 """The functions of flash-attn 3's ``flash_attn_interface`` (hopper/flash_attn_interface.py)."""
 
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._cache import attend
 
@@ -8,20 +13,20 @@ __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_fu
 
 
 def flash_attn_qkvpacked_func(
-    qkv,
-    softmax_scale=None,
-    causal=False,
-    q_descale=None,
-    k_descale=None,
-    v_descale=None,
-    window_size=(-1, -1),
-    attention_chunk=0,
-    softcap=0.0,
-    deterministic=False,
-    num_heads_q=None,
-    sm_margin=0,
-    return_attn_probs=False,
-):
+    qkv: Any,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: Any = 0,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    num_heads_q: Any = None,
+    sm_margin: Any = 0,
+    return_attn_probs: bool = False,
+) -> Any:
     """qkv ``[B, T, 3, H, D]``, or ``[B, T, H + 2 Hkv, D]`` with ``num_heads_q``, H: o ``[B, T, H, D]``."""
     if len(qkv.shape) == 5:
         q, k, v = qkv.unbind(-3)
@@ -47,24 +52,24 @@ def flash_attn_qkvpacked_func(
 
 
 def flash_attn_func(
-    q,
-    k,
-    v,
-    softmax_scale=None,
-    causal=False,
-    qv=None,
-    q_descale=None,
-    k_descale=None,
-    v_descale=None,
-    window_size=(-1, -1),
-    attention_chunk=0,
-    softcap=0.0,
-    num_splits=1,
-    pack_gqa=None,
-    deterministic=False,
-    sm_margin=0,
-    return_attn_probs=False,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: Any = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: Any = None,
+    deterministic: bool = False,
+    sm_margin: Any = 0,
+    return_attn_probs: bool = False,
+) -> Any:
     """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q, with ``return_attn_probs`` and the log-sum-exp. ``num_splits``,
     ``pack_gqa``, ``deterministic`` and ``sm_margin`` change no result: firstlight chooses, and repeats its results."""
     _refused("flash_attn_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
@@ -81,30 +86,30 @@ def flash_attn_func(
 
 
 def flash_attn_varlen_func(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    seqused_q=None,
-    seqused_k=None,
-    softmax_scale=None,
-    causal=False,
-    qv=None,
-    q_descale=None,
-    k_descale=None,
-    v_descale=None,
-    window_size=(-1, -1),
-    attention_chunk=0,
-    softcap=0.0,
-    num_splits=1,
-    pack_gqa=None,
-    deterministic=False,
-    sm_margin=0,
-    return_attn_probs=False,
-):
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    qv: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: Any = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: Any = None,
+    deterministic: bool = False,
+    sm_margin: Any = 0,
+    return_attn_probs: bool = False,
+) -> Any:
     """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32."""
     unsupported("flash_attn_varlen_func", seqused_q=seqused_q is not None, seqused_k=seqused_k is not None)
     _refused("flash_attn_varlen_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
@@ -125,37 +130,37 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_with_kvcache(
-    q,
-    k_cache,
-    v_cache,
-    k=None,
-    v=None,
-    qv=None,
-    rotary_cos=None,
-    rotary_sin=None,
-    cache_seqlens=None,
-    cache_batch_idx=None,
-    cache_leftpad=None,
-    page_table=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k_new=None,
-    max_seqlen_q=None,
-    rotary_seqlens=None,
-    q_descale=None,
-    k_descale=None,
-    v_descale=None,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    attention_chunk=0,
-    softcap=0.0,
-    rotary_interleaved=True,
-    scheduler_metadata=None,
-    num_splits=0,
-    pack_gqa=None,
-    sm_margin=0,
-    return_softmax_lse=False,
-):
+    q: Array,
+    k_cache: Array,
+    v_cache: Array,
+    k: Optional[Array] = None,
+    v: Optional[Array] = None,
+    qv: Any = None,
+    rotary_cos: Optional[Array] = None,
+    rotary_sin: Optional[Array] = None,
+    cache_seqlens: Union[int, Array, None] = None,
+    cache_batch_idx: Optional[Array] = None,
+    cache_leftpad: Optional[Array] = None,
+    page_table: Any = None,
+    cu_seqlens_q: Optional[Array] = None,
+    cu_seqlens_k_new: Any = None,
+    max_seqlen_q: int = None,
+    rotary_seqlens: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
+    softmax_scale: Optional[float] = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: Any = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Any = None,
+    num_splits: int = 0,
+    pack_gqa: Any = None,
+    sm_margin: Any = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
     """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, or over pages ``[blocks, block_size, Hkv, D]`` by a ``page_table``, of which
     each sequence has ``cache_seqlens`` keys. New k and v ``[B, T, Hkv, D]`` are written after these first, k and q rotated where
     ``rotary_cos`` and ``rotary_sin`` are given. Gives o, with ``return_softmax_lse`` and the log-sum-exp."""

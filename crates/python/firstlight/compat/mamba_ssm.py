@@ -1,7 +1,12 @@
 """``mamba_chunk_scan_combined`` and ``selective_state_update`` of the package mamba-ssm (ops/triton), with one decay a head (Mamba-2),
 and ``selective_scan_fn`` with a decay a state (Mamba), of which ``selective_state_update`` is one token."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from .. import ops
+from .._types import Array
 from . import unsupported
 from ._gated_norms import layernorm_fn, rmsnorm_fn
 from ._sequences import offsets
@@ -18,24 +23,24 @@ __all__ = [
 
 
 def mamba_chunk_scan_combined(
-    x,
-    dt,
-    A,
-    B,
-    C,
-    chunk_size,
-    D=None,
-    z=None,
-    dt_bias=None,
-    initial_states=None,
-    seq_idx=None,
-    cu_seqlens=None,
-    dt_softplus=False,
-    dt_limit=(0.0, float("inf")),
-    return_final_states=False,
-    return_varlen_states=False,
-    state_dtype=None,
-):
+    x: Array,
+    dt: Array,
+    A: Array,
+    B: Array,
+    C: Array,
+    chunk_size: int,
+    D: Optional[Array] = None,
+    z: Optional[Array] = None,
+    dt_bias: Optional[Array] = None,
+    initial_states: Optional[Array] = None,
+    seq_idx: Optional[Array] = None,
+    cu_seqlens: Optional[Array] = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+    return_varlen_states: bool = False,
+    state_dtype: Any = None,
+) -> Any:
     """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``: y like x, with ``return_final_states`` and the states
     ``[B, H, P, N]`` in float32. With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one;
     ``return_varlen_states`` adds the state of each sequence of one row, whose offsets are ``cu_seqlens`` too, in ``state_dtype`` or x's
@@ -78,27 +83,27 @@ def mamba_chunk_scan_combined(
 
 
 def mamba_split_conv1d_scan_combined(
-    zxbcdt,
-    conv1d_weight,
-    conv1d_bias,
-    dt_bias,
-    A,
-    D,
-    chunk_size,
-    initial_states=None,
-    seq_idx=None,
-    dt_limit=(0.0, float("inf")),
-    return_final_states=False,
-    activation="silu",
-    rmsnorm_weight=None,
-    rmsnorm_eps=1e-6,
-    outproj_weight=None,
-    outproj_bias=None,
-    headdim=None,
-    ngroups=1,
-    norm_before_gate=True,
-    state_dtype=None,
-):
+    zxbcdt: Any,
+    conv1d_weight: Any,
+    conv1d_bias: Any,
+    dt_bias: Array,
+    A: Array,
+    D: Array,
+    chunk_size: int,
+    initial_states: Optional[Array] = None,
+    seq_idx: Optional[Array] = None,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+    activation: Optional[str] = "silu",
+    rmsnorm_weight: Optional[Array] = None,
+    rmsnorm_eps: float = 1e-6,
+    outproj_weight: Optional[Array] = None,
+    outproj_bias: Optional[Array] = None,
+    headdim: Optional[int] = None,
+    ngroups: int = 1,
+    norm_before_gate: bool = True,
+    state_dtype: Any = None,
+) -> Any:
     """A whole Mamba-2 layer behind its first projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P``
     channels and last projection, one op after the other. The scan has no backward: for training use mamba-ssm itself."""
     heads = A.shape[0]
@@ -138,7 +143,18 @@ def mamba_split_conv1d_scan_combined(
     return (y, state) if return_final_states else y
 
 
-def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False):
+def selective_scan_fn(
+    u: Array,
+    delta: Array,
+    A: Array,
+    B: Array,
+    C: Array,
+    D: Optional[Array] = None,
+    z: Optional[Array] = None,
+    delta_bias: Optional[Array] = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+) -> Any:
     """u, delta and z ``[B, E, T]``, A ``[E, N]``, B and C ``[B, N, T]`` or ``[B, G, N, T]``, D and delta_bias ``[E]``: y like u, with
     ``return_last_state`` and the states ``[B, E, N]`` in float32."""
     unsupported(
@@ -165,7 +181,7 @@ def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_
     return (found[0].transpose(1, 2), found[1]) if return_last_state else found.transpose(1, 2)
 
 
-def _of_heads(name, tensor, dimensions):
+def _of_heads(name: str, tensor: Any, dimensions: int) -> Any:
     """What a head has of a tensor that was expanded over its last dimensions: theirs takes [.., P] and [.., P, N], of which a tied
     one has stride 0."""
     shape, stride = tensor.shape, tensor.stride()
@@ -178,8 +194,18 @@ def _of_heads(name, tensor, dimensions):
 
 
 def selective_state_update(
-    state, x, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False, state_batch_indices=None
-):
+    state: Array,
+    x: Array,
+    dt: Array,
+    A: Array,
+    B: Array,
+    C: Array,
+    D: Optional[Array] = None,
+    z: Optional[Array] = None,
+    dt_bias: Optional[Array] = None,
+    dt_softplus: bool = False,
+    state_batch_indices: Optional[Array] = None,
+) -> Any:
     """One token of each sequence. state ``[B, H, P, N]``, written over; x ``[B, H, P]``; dt ``[B, H, P]``, A ``[H, P, N]``, D and dt_bias
     ``[H, P]`` expanded from one value a head; B and C ``[B, G, N]``: y ``[B, H, P]``. Of Mamba without heads: state ``[B, E, N]``, x and dt
     ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``: y ``[B, E]``."""

@@ -1,9 +1,11 @@
 """Tiny random models of every class of transformers: configurations shrunk by the names of their settings, and inputs for them."""
 
+import copy
 import inspect
 
 import torch
 import transformers
+from families import FAMILIES, merged
 from transformers.models.auto import configuration_auto, modeling_auto
 
 # The auto mappings whose classes have text inputs, in the order in which they are tried. The last one adds every base model.
@@ -172,9 +174,13 @@ def _kinds_first(kinds, count):
     return (order + list(kinds))[:count]
 
 
-def settings(config_class, keep_layer_types=True):
+def settings(config_class):
     """Arguments of a configuration of this class that make a tiny model."""
-    before = config_class()
+    family = FAMILIES.get(getattr(config_class, "model_type", None), {})
+    try:
+        before = config_class()
+    except Exception:  # it has no default
+        return dict(family)
     layers = next((getattr(before, name) for name in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if isinstance(getattr(before, name, None), int)), None)
     found = {}
     for name, value in before.to_dict().items():
@@ -187,6 +193,9 @@ def settings(config_class, keep_layer_types=True):
             continue
         if isinstance(nested, transformers.PretrainedConfig):
             found[name] = settings(type(nested))
+            continue
+        if name == "per_layer_config":  # layers by number, most of which are not made
+            found[name] = {}
             continue
         if name.startswith("_") or name in ("transformers_version", "model_type", "architectures", "dtype", "torch_dtype", "id2label", "label2id"):
             continue
@@ -204,7 +213,7 @@ def settings(config_class, keep_layer_types=True):
                 found[name] = count if value == 2 else value
             elif isinstance(value, list) and len(value) in (2, 4) and name in ("layer_types", "layers_block_type", "mlp_layer_types"):
                 found[name] = (value * 2)[:count]
-    return found
+    return merged(found, family)
 
 
 def _sections(value):
@@ -222,7 +231,7 @@ _MORE = (
     {"layer_types": ["conv", "full_attention"]},
     {"layer_types": ["sliding_attention", "full_attention"]},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}},
-    {"per_layer_config": {}},
+    {"is_decoder": False},
     {"num_hidden_layers": 3, "block_types": ["recurrent", "recurrent", "attention"]},
 )
 
@@ -230,8 +239,12 @@ _MORE = (
 def _attempts(config_class):
     """Settings to try, until one makes a model that runs."""
     small = settings(config_class)
-    without = {name: value for name, value in small.items() if not isinstance(value, list)}
-    defaults = set(vars(config_class()))
+    family = FAMILIES.get(getattr(config_class, "model_type", None), {})
+    without = {name: value for name, value in small.items() if name in family or not isinstance(value, list)}
+    try:
+        defaults = set(vars(config_class()))
+    except Exception:  # it has no default
+        defaults = set()
     for base in (small, without):
         fitting = [{**base, **more} for more in _MORE if all(name in defaults or name in base for name in more)]
         # Without the first ones a model runs, but has no attention.
@@ -263,7 +276,7 @@ def make(model_name, config_name, implementation=None):
     for arguments in _attempts(config_class):
         try:
             with torch.device("meta"):
-                count = sum(value.numel() for value in model_class._from_config(config_class(**arguments)).parameters())
+                count = sum(value.numel() for value in model_class._from_config(config_class(**copy.deepcopy(arguments))).parameters())
         except Exception:  # some models compute with values while they are made
             count = 0
         if count > MOST_PARAMETERS:
@@ -278,7 +291,8 @@ def make(model_name, config_name, implementation=None):
 def _made(model_class, config_class, arguments, implementation):
     torch.manual_seed(0)
     chosen = {"attn_implementation": implementation} if implementation else {}
-    model = model_class._from_config(config_class(**arguments), **chosen)
+    # A configuration may remove settings of its parts from these.
+    model = model_class._from_config(config_class(**copy.deepcopy(arguments)), **chosen)
     if hasattr(model, "set_default_language"):
         model.set_default_language(model.config.languages[0])
     _draw(model.float())

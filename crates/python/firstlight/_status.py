@@ -1,0 +1,127 @@
+"""Which kernel a call would run and why not each other one, and what ran so far."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Iterable, Mapping, Optional, TypedDict, Union
+
+from . import _calls, _library
+from ._arrays import library_of
+from ._types import Array
+
+Why = TypedDict("Why", {"kernel": str, "not": dict[str, str]})
+Why.__doc__ = """The kernel that a call would run, and for each other variant the reason why it does not."""
+
+
+class Status(TypedDict):
+    """Counts since the process began."""
+
+    calls: dict[str, int]
+    copies: dict[str, int]
+    refused: dict[str, int]
+    launches: dict[str, int]
+
+
+# Names of ops elsewhere: in `firstlight.ops`, in the packages of `firstlight.compat`, and in papers.
+_ALIASES = {
+    "attn": "attention",
+    "flash_attn_func": "attention",
+    "flash_attn_varlen_func": "attention",
+    "flash_attn_with_kvcache": "attention",
+    "scaled_dot_product_attention": "attention",
+    "sdpa": "attention",
+    "chunk_kda": "kda",
+    "fused_recurrent_kda": "kda",
+    "kimi_delta_attention": "kda",
+    "chunk_gated_delta_rule": "gated_delta",
+    "fused_recurrent_gated_delta_rule": "gated_delta",
+    "gated_delta_rule": "gated_delta",
+    "gated_deltanet": "gated_delta",
+    "mamba2": "ssd",
+    "mamba_chunk_scan_combined": "ssd",
+    "state_space_duality": "ssd",
+    "mamba": "selective_scan",
+    "selective_scan_fn": "selective_scan",
+    "selective_state_update": "selective_scan",
+    "causal_conv1d": "conv1d",
+    "causal_conv1d_fn": "conv1d",
+    "causal_conv1d_update": "conv1d",
+    "native_sparse_attention": "nsa",
+    "parallel_nsa": "nsa",
+    "rms_norm": "rmsnorm",
+    "rmsnorm_fn": "rmsnorm",
+    "experts": "moe",
+    "mixture_of_experts": "moe",
+}
+# Tensors as the functions of `firstlight.ops` name them.
+_TENSORS = {"state": "initial_state"}
+
+
+def op_named(name: str) -> str:
+    """The op of a name or an alias, whatever its case and dashes; ValueError with the names that there are."""
+    word = str(name).strip().lower().replace("-", "_").replace(" ", "_")
+    word = word.rsplit(".", 1)[-1]
+    tables = _library.tables()
+    for candidate in (word, _ALIASES.get(word, ""), word.replace("_", "")):
+        if candidate in tables:
+            return candidate
+    raise ValueError(f"no op is named `{name}`: there are {', '.join(sorted(tables))}")
+
+
+def why(
+    name: str,
+    settings: Union[Mapping[str, object], Iterable[tuple[str, object]]] = (),
+    bounds: Optional[Mapping[str, tuple[int, int]]] = None,
+    **given: Any,
+) -> Why:
+    """The kernel that a call of an op would run, and why not each other one: ``{"kernel": ..., "not": {variant: reason}}``.
+
+    ``name`` is an op of ``firstlight.tables()`` or of ``firstlight.ops``, or an alias such as ``"sdpa"`` or ``"mamba_chunk_scan_combined"``.
+    Keyword arguments are its tensors and settings by their names in the table. ``bounds`` has, for int32 tensors on a GPU, the largest
+    value, or for offsets the longest sequence and the last offset."""
+    op = _library.op(op_named(name))
+    table = _library.tables()[op.name]
+    known = {setting["name"] for setting in table["settings"]}
+    options = dict(settings)
+    tensors: dict[str, Any] = {}
+    for key, value in given.items():
+        key = _TENSORS.get(key, key)
+        if key in op.inputs:
+            tensors[key] = value
+        elif key in known:
+            options[key] = value
+        else:
+            raise TypeError(f"{op.name} has no tensor or setting `{key}`: its tensors are {', '.join(op.inputs)}; its settings {', '.join(sorted(known))}")
+    missing = [tensor["name"] for tensor in table["inputs"] if tensor["required"] and tensors.get(tensor["name"]) is None]
+    if missing:
+        raise TypeError(f"`why` needs the tensors of {op.name}: {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing")
+    first: Array = tensors[next(iter(op.inputs))]
+    handle = op.handle(tuple(options.items()))
+    kind = library_of(first)
+    device = kind.device(first)
+    # As `ops.rms_norm`: each vector before the last dimension is a token of one group.
+    insert = ("x", "gate") if op.name == "rmsnorm" and len(first.shape) != 4 else ()
+    room = _calls._Room(op)
+    _calls._lay(op, room, kind, device, tensors, bounds, insert)
+    found = _library.library().fl_why(handle, room.address, len(op.inputs), device)
+    if found is None:
+        raise _library.refused()
+    answer: Why = json.loads(found)
+    return answer
+
+
+def status(device: Optional[int] = None) -> Status:
+    """What ran so far in this process: calls of each op that reached a kernel, inputs that were copied on the way, calls that were
+    refused, and launches of each kernel (on a GPU's number; by default on torch's current one, or else the processor)."""
+    if device is None:
+        torch = sys.modules.get("torch")
+        on_gpu = torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
+        device = torch.cuda.current_device() if torch is not None and on_gpu else -1
+    ops = {name: _library.op(name) for name in _library.tables()}
+    return {
+        "calls": {name: op.calls for name, op in ops.items() if op.calls},
+        "copies": dict(_calls._COPIES),
+        "refused": {name: op.refused for name, op in ops.items() if op.refused},
+        "launches": _library.launches(device),
+    }
