@@ -27,6 +27,7 @@ mod plan;
 mod process;
 mod pyenv;
 mod run;
+mod sort;
 mod sustained;
 mod units;
 
@@ -79,6 +80,7 @@ pub use pyenv::{
     PathModule, PyEnv, Torch, UnmetImport,
 };
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use sort::CompactSort;
 pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;
 

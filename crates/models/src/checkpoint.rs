@@ -17,6 +17,7 @@ use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored};
 use device::MappedFile;
+use facts::CompactSort;
 use headers::{named_otherwise, read_index};
 use safetensors::tensor::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
@@ -265,7 +266,7 @@ impl Files {
         if files.is_empty() {
             files = named_otherwise(folder);
         }
-        files.sort();
+        files.compact_sort();
         files.dedup();
         if let Some(absent) = files.iter().find(|file| !file.is_file()) {
             if let Some(pickle) = pickles(folder).filter(|_| promised.is_empty()) {
