@@ -9,6 +9,10 @@ mod build;
 mod documents;
 mod package;
 mod proof;
+mod sbom;
+#[cfg(test)]
+mod schemas;
+mod size;
 mod wheel;
 mod zig;
 
@@ -173,7 +177,10 @@ impl Dist<'_> {
         if !platform.triple.starts_with(needs.processor.replace("arm64", "aarch64").as_str()) {
             bail!("{} is for {}", program.display(), needs.processor);
         }
-        // A program that was brought is for trying only, whatever it weighs and wants.
+        // A program that was brought is the tests', whose release has to fit.
+        if !own && platform.triple == "x86_64-unknown-linux-gnu" {
+            size::Sections::of(&bytes)?.hold(MOST_BYTES as u64)?;
+        }
         if own {
             needs.hold()?;
             if bytes.len() > MOST_BYTES {
@@ -221,7 +228,10 @@ impl Dist<'_> {
         if own && weight > MOST_OF_A_WHEEL {
             bail!("the wheel has {weight} bytes; wanted {MOST_OF_A_WHEEL} or fewer");
         }
-        for file in [&archive, &wheel] {
+        let bill = self.output.join(format!("{stem}.cdx.json"));
+        let document = sbom::of(self.root, platform.triple, &self.version, self.time)?;
+        fs::write(&bill, format!("{document:#}\n")).with_context(|| bill.display().to_string())?;
+        for file in [&archive, &wheel, &bill] {
             checksum(file)?;
         }
         if let Some(image) = platform.image {

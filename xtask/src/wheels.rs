@@ -125,6 +125,14 @@ pub(crate) fn kubernetes(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(python.map(|python| python.with_file_name("kubernetes-validate")))
 }
 
+/// The schemas of GitHub's workflows and actions, and those of CycloneDX, each with a program that validates files by them.
+const SCHEMAS: &str = "check-jsonschema==0.39.0 cyclonedx-python-lib[json-validation]==11.12.0";
+
+/// A Python with them, below the target folder. `None` when the registry cannot be reached from here.
+pub(crate) fn schemas(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    python_with(&target.join("schemas"), SCHEMAS)
+}
+
 /// A Python with packages, which spaces separate, or `None` as above.
 pub(crate) fn python_with(home: &Path, packages: &str) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));

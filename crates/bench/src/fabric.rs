@@ -11,6 +11,7 @@ mod values;
 use crate::BenchError;
 use device::Device;
 use device::cuda::{Buffer, Cuda, CudaError, Event, Nccl, PinnedBuffer};
+use facts::CompactSort;
 use facts::{FabricLeft, FabricReport};
 use std::sync::Arc;
 use std::time::Instant;
@@ -147,7 +148,7 @@ fn millis(stretches: &[(Event, Event)]) -> Result<Vec<f64>, CudaError> {
 
 /// The middle one of several times.
 fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
+    times.compact_sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 

@@ -7,6 +7,7 @@ use crate::remedy::{Installer, quote};
 use crate::requirement;
 use crate::rules::{Context, Rule};
 use crate::torch_build::{by_conda, installed};
+use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, RemedyStep, Severity};
 
 /// In what an extension and torch differ.
@@ -145,7 +146,7 @@ fn finding(
         .iter()
         .flat_map(|native| symbols(native).into_iter().map(move |symbol| (native, symbol)))
         .collect();
-    lines.sort_by_key(|(_, symbol)| !proves(symbol, kind));
+    lines.compact_sort_by_key(|(_, symbol)| !proves(symbol, kind));
     for (native, symbol) in lines.iter().take(2) {
         let words = words(&symbol.symbol, symbol.demangled.as_deref());
         draft = draft.evidence(format!("needs {words}"), native.file.path.clone());

@@ -8,6 +8,7 @@ mod similar;
 use crate::oom::{self, OutOfMemory};
 use crate::rules::{Context, RULES, Rule, Seen};
 use crate::text::{Pasted, Pattern, Text};
+use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -150,7 +151,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
             (first, score, found)
         })
         .collect();
-    matches.sort_by_key(|(first, score, found)| {
+    matches.compact_sort_by_key(|(first, score, found)| {
         let refuted = found.confirmed_here == Some(false);
         let unconfirmed = found.confirmed_here != Some(true);
         (refuted, found.rule.role, *first, std::cmp::Reverse(*score), unconfirmed)
@@ -162,7 +163,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
 fn take_meaning(found: &mut Match, entities: &[Entity]) {
     let mut own: Vec<&Entity> =
         entities.iter().filter(|entity| entity.rule == Some(found.rule.id)).collect();
-    own.sort_by_key(|entity| std::cmp::Reverse(entity.rank));
+    own.compact_sort_by_key(|entity| std::cmp::Reverse(entity.rank));
     let Some(first) = own.first().filter(|entity| entity.answers()) else { return };
     let meanings: Vec<&str> = own.iter().map(|entity| entity.meaning.as_str()).collect();
     found.meaning = Some(meanings.join("\n\n"));

@@ -1,6 +1,7 @@
 //! The ranks of a fleet beside each other: whose files, whose bits and whose speed are not the others'.
 
 use crate::gpus::{GpuRows, gpus};
+use facts::CompactSort;
 use facts::{
     BackendKind, DoctorReport, FleetDevice, FleetReport, FoundOnRanks, GpuKind, RankPart, SCHEMA,
     Severity, StackDiffers, StackFile, StackForm, StackReport,
@@ -111,7 +112,7 @@ fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDiffers>) {
         let others =
             forms.values().enumerate().filter(|(at, _)| usual.is_some_and(|usual| usual != *at));
         let mut odd: Vec<u32> = others.flat_map(|(_, form)| form.ranks.iter().copied()).collect();
-        odd.sort_unstable();
+        odd.compact_sort();
         let forms = forms.into_values().collect();
         differing.push(StackDiffers { what: what.to_owned(), odd, forms });
     }

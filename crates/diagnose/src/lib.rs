@@ -56,6 +56,7 @@ pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};
 pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 
+use facts::CompactSort;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 use rayon::prelude::*;
 
@@ -67,7 +68,7 @@ pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
         .filter_map(|rule| rule.check)
         .flat_map_iter(|check| check(&context))
         .collect();
-    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }
 
@@ -75,7 +76,7 @@ pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
 fn run_on_fleet(fleet: &FleetReport) -> Vec<Finding> {
     let rules = RULES.iter().filter_map(|rule| rule.check_fleet);
     let mut findings: Vec<Finding> = rules.flat_map(|check| check(fleet)).collect();
-    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }
 
@@ -83,7 +84,7 @@ fn run_on_fleet(fleet: &FleetReport) -> Vec<Finding> {
 pub fn run_on_gpus(gpus: &GpusReport) -> Vec<Finding> {
     let rules = RULES.iter().filter_map(|rule| rule.check_gpus);
     let mut findings: Vec<Finding> = rules.flat_map(|check| check(gpus)).collect();
-    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }
 

@@ -6,6 +6,7 @@ mod memory;
 mod tests;
 
 use architectures::{Architecture, Config, ConfigError, Family};
+use facts::CompactSort;
 use facts::{
     Confidence, Finding, KernelNeed, KernelStatus, LayerGroup, Machine, ModelReport, PyEnv,
     Severity,
@@ -120,7 +121,7 @@ fn slow_path(
 ) -> Option<Finding> {
     let first = wrong.first()?;
     let mut packages: Vec<&str> = wrong.iter().map(|need| need.package.as_str()).collect();
-    packages.sort_unstable();
+    packages.compact_sort();
     packages.dedup();
     let layers: usize = report
         .layers

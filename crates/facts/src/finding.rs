@@ -1,3 +1,4 @@
+use crate::CompactSort;
 use crate::{Machine, ModelReport, PyEnv, RemedyStep, SCHEMA, SupportMatrix};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub struct DoctorReport {
 impl DoctorReport {
     /// A report with findings sorted worst first, then by rule id, so that its text does not depend on rule order.
     pub fn new(machine: Machine, envs: Vec<PyEnv>, mut findings: Vec<Finding>) -> Self {
-        findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+        findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
         Self { schema: SCHEMA, machine, envs, findings, model: None, matrix: None }
     }
 }

@@ -28,6 +28,7 @@ mod process;
 mod pyenv;
 mod remedy;
 mod run;
+mod sort;
 mod sustained;
 mod units;
 
@@ -81,6 +82,7 @@ pub use pyenv::{
 };
 pub use remedy::{Install, PackageTarget, PackageTool, RemedyStep, quote};
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use sort::CompactSort;
 pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;
 

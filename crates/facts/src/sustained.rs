@@ -1,3 +1,4 @@
+use crate::CompactSort;
 use serde::{Deserialize, Serialize};
 
 /// A large product on all GPUs at once, for many seconds.
@@ -37,7 +38,7 @@ impl GpuLoad {
     pub fn warm_tflops(&self) -> Option<f64> {
         let mut warm: Vec<f64> =
             self.rates[self.rates.len() / 2..].iter().map(|rate| rate.tflops).collect();
-        warm.sort_by(f64::total_cmp);
+        warm.compact_sort_by(f64::total_cmp);
         warm.get(warm.len() / 2).copied()
     }
 }

@@ -4,6 +4,7 @@ mod bench_fabric;
 mod bench_model;
 mod check;
 mod foreign;
+mod gate;
 mod help;
 mod mcp;
 mod model;
@@ -19,6 +20,7 @@ pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
 pub(crate) use foreign::as_typed;
+pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, ModelCommand, ModelFiles, Named, NarrowWeights, Quantize, Run,
@@ -132,8 +134,9 @@ pub(crate) enum Command {
     Report(Report),
     /// Show what changed between two runs; --fail makes it a gate for CI.
     Compare(Compare),
-    /// The former name of `compare --fail`.
-    #[command(hide = true)]
+    /// Accept or refuse this machine by a certificate of `check`.
+    ///
+    /// It is accepted while the signature is valid and the files, the driver and the GPUs are those that were checked.
     Gate(Gate),
     /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
     /// may hang or be ended by a driver in trouble.
@@ -443,27 +446,8 @@ pub(crate) struct Compare {
     pub(crate) output: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Gate {
-    /// The run to judge.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: PathBuf,
-    /// The run to compare it with.
-    #[arg(long, value_name = "RUN")]
-    pub(crate) baseline: PathBuf,
-    /// How much longer, in percent, a median may be than in the baseline.
-    #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
-    pub(crate) tolerance: f64,
-    /// Allow runs of different machines.
-    #[arg(long)]
-    pub(crate) any_machine: bool,
-    /// Also write gate.md and gate.html into this folder.
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
-}
-
 /// A percentage that is a number and not negative.
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
         _ => Err("wanted a percentage of 0 or more, such as 5".to_owned()),

@@ -13,6 +13,7 @@ mod convert;
 mod doctor;
 mod explain;
 mod fit;
+mod gate;
 mod logits;
 mod man;
 mod matrix;
@@ -52,7 +53,7 @@ fn former_name(command: &Command) -> Option<(&'static str, &'static str)> {
         Command::Convert(_) => ("`firstlight convert`", "`firstlight model convert`"),
         Command::Quantize(_) => ("`firstlight quantize`", "`firstlight model quantize`"),
         Command::Logits(_) => ("`firstlight logits`", "`firstlight model logits`"),
-        Command::Gate(_) => {
+        Command::Gate(gate) if gate.certificate.is_none() => {
             ("`firstlight gate RUN --baseline BASE`", "`firstlight compare BASE RUN --fail`")
         }
         Command::Plan(_) | Command::Matrix(_)
@@ -94,7 +95,7 @@ fn dispatch(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
         Command::Remote(arguments) => remote::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),
-        Command::Gate(arguments) => compare::gate(arguments, output),
+        Command::Gate(arguments) => gate::run(arguments, output),
         Command::AskNvml(arguments) => ask_nvml::run(arguments),
         Command::CheckGpu(arguments) => check_gpu::run(arguments),
         Command::Rank => rank::run(),

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // The only room that prints.
 
 mod backend;
+mod certificate;
 mod cli;
 mod commands;
 mod confirm;
@@ -9,6 +10,7 @@ mod cores;
 mod crew;
 mod destination;
 mod failure;
+mod hashes;
 mod hub;
 mod loading;
 mod output;

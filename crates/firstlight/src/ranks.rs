@@ -9,6 +9,7 @@ mod nodelist;
 pub(crate) use launchers::LAUNCHERS;
 
 use crate::failure::Failure;
+use facts::CompactSort;
 use launchers::{Launcher, Leader};
 
 /// Which process of a job this one is.
@@ -68,7 +69,7 @@ pub(crate) fn of(variables: Variables<'_>) -> anyhow::Result<Rank> {
         }
     }
     // The larger job first; of equal ones the order of the table.
-    found.sort_by_key(|(_, counted)| std::cmp::Reverse(counted.size));
+    found.compact_sort_by_key(|(_, counted)| std::cmp::Reverse(counted.size));
     let Some((inner, counted)) = found.first() else {
         let what = "no launcher's variables are set: this process has no rank";
         let names: Vec<&str> = LAUNCHERS.iter().map(|launcher| launcher.name).collect();

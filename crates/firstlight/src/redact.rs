@@ -4,6 +4,7 @@
 //! asks for more: the names of the host and of users, their home folders, processes of others, and packages that say nothing
 //! about kernels. All of it is taken out before anything is hashed or written.
 
+use facts::CompactSort;
 use facts::{DoctorReport, GpuProcess, RunManifest};
 use std::collections::BTreeSet;
 
@@ -62,7 +63,7 @@ impl Redaction {
     fn add(&mut self, words: impl IntoIterator<Item = (String, &'static str)>) {
         self.words.extend(words.into_iter().filter(|(word, _)| !word.is_empty()));
         // `host:port` goes before `host`, of which it would leave the port, and a home folder before its user.
-        self.words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        self.words.compact_sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     }
 
     /// The text without them.

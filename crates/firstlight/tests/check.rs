@@ -33,6 +33,49 @@ fn names(folder: &Path, word: &str) -> usize {
     count
 }
 
+/// Builds a shared library of a line of C.
+fn build(library: &Path, text: &str) {
+    let source = library.with_extension("c");
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    let built = compiler.args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).status();
+    assert!(built.unwrap().success());
+}
+
+/// The machine is accepted as it was checked, and refused for each thing that is no longer so.
+fn certified(folder: &Path, library: &Path) {
+    let gate = ["gate", "--certificate", "node.json", "--public-key", "key.pub.pem"];
+    let refused = |more: &[&str], reason: &str| {
+        let answer = json(folder, &[&gate[..], more].concat(), 1);
+        let reasons = answer["reasons"].as_array().unwrap();
+        assert_eq!((reasons.len(), &answer["accepted"]), (1, &false.into()), "{answer}");
+        assert!(reasons[0].as_str().unwrap().contains(reason), "{reason}: {answer}");
+    };
+    let accepted = json(folder, &gate, 0);
+    assert_eq!(accepted["accepted"], true, "{accepted}");
+    assert_eq!(accepted["statement"]["predicate"]["firstlight"]["extent"], "quick");
+    let (told, _) = expect(folder, &gate, 0);
+    assert!(told.starts_with("certificate: accepted, checked at 20"), "{told}");
+    refused(&["--max-age", "0h"], "hours old, more than 0.0 hours");
+    let bytes = std::fs::read(library).unwrap();
+    build(library, "int part = 2;");
+    refused(&[], "libpart.so has other bytes");
+    std::fs::write(library, bytes).unwrap();
+    expect(folder, &gate, 0);
+    // Someone without the key makes the node another one.
+    let text = std::fs::read_to_string(folder.join("node.json")).unwrap();
+    let mut bundle: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let payload = bundle["dsseEnvelope"]["payload"].as_str().unwrap().replacen('a', "b", 1);
+    bundle["dsseEnvelope"]["payload"] = payload.into();
+    std::fs::write(folder.join("node.json"), bundle.to_string()).unwrap();
+    refused(&[], "no signature of it is by the key");
+    std::fs::write(folder.join("node.json"), text).unwrap();
+    let unread = ["gate", "--certificate", "node.json", "--public-key", "absent.pem"];
+    support::refuses(folder, &unread, &["there is no public key absent.pem"]);
+    let unread = ["gate", "--certificate", "key.pem", "--public-key", "key.pub.pem"];
+    support::refuses(folder, &unread, &["key.pem is no certificate"]);
+}
+
 #[test]
 fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     let folder = tempdir().unwrap();
@@ -40,7 +83,17 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     std::fs::create_dir_all(&home).unwrap();
     let venv = environment(&home, &[("numpy", "2.1.0"), ("secret-project", "0.1")]);
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
-    let summary = json(folder.path(), &arguments, 0);
+    // A library that the check is loaded with is a part of the stack.
+    let library = folder.path().join("libpart.so");
+    build(&library, "int part = 1;");
+    let certify = ["--certificate", "node.json", "--signing-key", "key.pem", "--json"];
+    let output = command(folder.path(), &[&arguments[..], &certify].concat())
+        .env("LD_PRELOAD", &library)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    certified(folder.path(), &library);
     let run = folder.path().join("run");
     assert!(!run.join("INCOMPLETE").exists());
     let manifest = manifest(&run);

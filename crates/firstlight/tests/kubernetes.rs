@@ -19,9 +19,11 @@ fn judged(file: &Path) -> Result<String, String> {
 #[test]
 fn emitted_and_published_files_are_what_the_schemas_want() {
     let folder = tempdir().unwrap();
-    for (kind, resources) in
-        [("kubernetes-job", &["service", "job"][..]), ("daemonset", &["daemonset"])]
-    {
+    for (kind, resources) in [
+        ("kubernetes-job", &["service", "job"][..]),
+        ("daemonset", &["daemonset"]),
+        ("init-container", &["pod"]),
+    ] {
         support::expect(folder.path(), &["check", "--emit", kind, "--nodes", "8", "-o", kind], 0);
         let file = folder.path().join(kind);
         let said = judged(&file).unwrap();

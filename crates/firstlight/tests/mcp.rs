@@ -9,7 +9,9 @@ use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use support::{command, environment};
 use tempfile::tempdir;
 
@@ -100,4 +102,28 @@ fn changes_are_refused_unless_allowed() {
         assert_eq!(doctor.annotations.as_ref().unwrap().read_only_hint, Some(false));
         writer.cancel().await.unwrap();
     });
+}
+
+/// Without the cancellation, every case of every op runs, which takes minutes, and its answer is printed.
+#[test]
+fn a_cancelled_call_ends_without_an_answer() {
+    let folder = tempdir().unwrap();
+    let mut server = command(folder.path(), &["mcp"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let verify = json!({"name": "verify", "arguments": {"extent": "full", "backend": "cpu"}});
+    for message in [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": verify}),
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}),
+    ] {
+        writeln!(server.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+    // The end of its input ends the server, once every call has ended.
+    let output = server.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n");
 }

@@ -1,5 +1,6 @@
 //! Which C++ ABI PyTorch's Linux wheels have.
 
+use crate::packed::table;
 use crate::table::{minor, optional_minor, rows};
 use crate::{Arch, Minor, Source};
 use serde::Deserialize;
@@ -23,7 +24,7 @@ pub struct Abi {
     pub source: Source,
 }
 
-static ROWS: LazyLock<Vec<Abi>> = LazyLock::new(|| rows(include_str!("../data/abi.toml"), "abi"));
+static ROWS: LazyLock<Vec<Abi>> = LazyLock::new(|| rows(table!("abi.toml"), "abi"));
 
 /// The row that says which ABI a torch build has; `None` where the builds differ among themselves.
 pub fn abi(torch: Minor, cuda: Minor, arch: Arch) -> Option<&'static Abi> {

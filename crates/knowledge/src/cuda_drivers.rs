@@ -1,11 +1,10 @@
 //! The oldest Linux driver each CUDA major version runs on, and the driver branches that are maintained.
 
+use crate::packed::table;
 use crate::table::{minor, rows};
 use crate::{Minor, Source, Version};
 use serde::Deserialize;
 use std::sync::LazyLock;
-
-const TABLE: &str = include_str!("../data/cuda_drivers.toml");
 
 /// The oldest driver of one CUDA major version.
 #[derive(Debug, Deserialize)]
@@ -32,8 +31,9 @@ struct Branch {
     source: Source,
 }
 
-static FLOORS: LazyLock<Vec<Floor>> = LazyLock::new(|| rows(TABLE, "floor"));
-static BRANCHES: LazyLock<Vec<Branch>> = LazyLock::new(|| rows(TABLE, "branch"));
+static FLOORS: LazyLock<Vec<Floor>> = LazyLock::new(|| rows(table!("cuda_drivers.toml"), "floor"));
+static BRANCHES: LazyLock<Vec<Branch>> =
+    LazyLock::new(|| rows(table!("cuda_drivers.toml"), "branch"));
 
 /// Every CUDA major version torch 2 was built with, rising.
 pub fn floors() -> &'static [Floor] {

@@ -1,5 +1,6 @@
 //! Container images with a CUDA toolkit.
 
+use crate::packed::table;
 use crate::table::{minor, rows};
 use crate::{Minor, Source};
 use serde::Deserialize;
@@ -24,7 +25,7 @@ pub struct CudaImage {
 pub const UBUNTU: &[(&str, Minor)] = &[("22.04", (2, 35)), ("24.04", (2, 39))];
 
 static IMAGES: LazyLock<Vec<CudaImage>> =
-    LazyLock::new(|| rows(include_str!("../data/cuda_images.toml"), "image"));
+    LazyLock::new(|| rows(table!("cuda_images.toml"), "image"));
 
 /// Every row, rising.
 pub fn images() -> &'static [CudaImage] {

@@ -1,5 +1,6 @@
 //! Where files come from, and how they are called there.
 
+use crate::packed::table;
 use crate::table::rows;
 use crate::{Arch, Minor, Source, dotted};
 use serde::Deserialize;
@@ -76,8 +77,7 @@ impl Named<'_> {
     }
 }
 
-static INDEXES: LazyLock<Vec<Index>> =
-    LazyLock::new(|| rows(include_str!("../data/indexes.toml"), "index"));
+static INDEXES: LazyLock<Vec<Index>> = LazyLock::new(|| rows(table!("indexes.toml"), "index"));
 
 /// Every index.
 pub fn indexes() -> &'static [Index] {

@@ -1,5 +1,6 @@
 //! torch as NVIDIA's index for Jetson has it: PyTorch's own Arm wheels have no code for these GPUs.
 
+use crate::packed::table;
 use crate::table::{minor, minors, rows};
 use crate::{Minor, Sm, Source};
 use serde::Deserialize;
@@ -26,8 +27,7 @@ pub struct Torch {
     pub source: Source,
 }
 
-static TORCH: LazyLock<Vec<Torch>> =
-    LazyLock::new(|| rows(include_str!("../data/jetson.toml"), "torch"));
+static TORCH: LazyLock<Vec<Torch>> = LazyLock::new(|| rows(table!("jetson.toml"), "torch"));
 
 /// Every version, rising.
 pub fn torch() -> &'static [Torch] {

@@ -1,11 +1,10 @@
 //! The packages each kind of layer takes functions from.
 
 use crate::Source;
+use crate::packed::table;
 use crate::table::rows;
 use serde::Deserialize;
 use std::sync::LazyLock;
-
-const TABLE: &str = include_str!("../data/kernels.toml");
 
 /// One package a kind of layer takes functions from.
 #[derive(Debug, Deserialize)]
@@ -40,8 +39,8 @@ struct Layer {
     source: Source,
 }
 
-static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| rows(TABLE, "kernel"));
-static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| rows(TABLE, "layer"));
+static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| rows(table!("kernels.toml"), "kernel"));
+static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| rows(table!("kernels.toml"), "layer"));
 
 /// What a kind of layer wants, in the order of installing; empty for one that wants nothing, and for a kind that is not known.
 pub fn of_layer(kind: &str) -> impl Iterator<Item = &'static Kernel> {

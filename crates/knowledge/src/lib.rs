@@ -13,6 +13,7 @@ pub mod kernels;
 pub mod machines;
 pub mod marker;
 pub mod packages;
+mod packed;
 pub mod profiles;
 pub mod pypi;
 pub mod recipes;

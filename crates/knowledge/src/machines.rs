@@ -1,5 +1,6 @@
 //! Machines known by name, so that a plan can be made for one that is not at hand.
 
+use crate::packed::table;
 use crate::table::{optional_minor, rows};
 use crate::{Arch, Sm, Source};
 use serde::Deserialize;
@@ -39,7 +40,7 @@ pub struct Machine {
 }
 
 static MACHINES: LazyLock<Vec<Machine>> =
-    LazyLock::new(|| rows(include_str!("../data/machines.toml"), "machine"));
+    LazyLock::new(|| rows(table!("machines.toml"), "machine"));
 
 impl Machine {
     /// Bytes that a program can have of one GPU: of its own memory, or of the machine's where they share it.

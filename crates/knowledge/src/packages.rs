@@ -1,11 +1,10 @@
 //! Packages that are more than a name and a version: their order, the GPUs they start at, what takes their place.
 
+use crate::packed::table;
 use crate::table::{minors, optional_minor, rows};
 use crate::{Minor, Sm, Source};
 use serde::Deserialize;
 use std::sync::LazyLock;
-
-const TABLE: &str = include_str!("../data/packages.toml");
 
 /// One package.
 #[derive(Debug, Deserialize)]
@@ -72,9 +71,12 @@ pub struct Libraries {
     pub source: Source,
 }
 
-static PACKAGES: LazyLock<Vec<Package>> = LazyLock::new(|| rows(TABLE, "package"));
-static UNSTATED: LazyLock<Vec<Unstated>> = LazyLock::new(|| rows(TABLE, "requires"));
-static LIBRARIES: LazyLock<Vec<Libraries>> = LazyLock::new(|| rows(TABLE, "libraries"));
+static PACKAGES: LazyLock<Vec<Package>> =
+    LazyLock::new(|| rows(table!("packages.toml"), "package"));
+static UNSTATED: LazyLock<Vec<Unstated>> =
+    LazyLock::new(|| rows(table!("packages.toml"), "requires"));
+static LIBRARIES: LazyLock<Vec<Libraries>> =
+    LazyLock::new(|| rows(table!("packages.toml"), "libraries"));
 
 /// Every package of the table.
 pub fn packages() -> &'static [Package] {

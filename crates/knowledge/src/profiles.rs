@@ -1,5 +1,6 @@
 //! What teams in the field installed, by name.
 
+use crate::packed::table;
 use crate::table::{optional_minor, rows};
 use crate::{Minor, Source};
 use serde::Deserialize;
@@ -49,7 +50,7 @@ pub struct ProfileOption {
 }
 
 static PROFILES: LazyLock<Vec<Profile>> =
-    LazyLock::new(|| rows(include_str!("../data/profiles.toml"), "profile"));
+    LazyLock::new(|| rows(table!("profiles.toml"), "profile"));
 
 /// Every profile.
 pub fn profiles() -> &'static [Profile] {

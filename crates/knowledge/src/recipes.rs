@@ -1,5 +1,6 @@
 //! How packages are built from source, and what that takes.
 
+use crate::packed::table;
 use crate::table::{minors, rows};
 use crate::{Sm, Source};
 use serde::Deserialize;
@@ -38,8 +39,7 @@ pub struct Recipe {
     pub source: Source,
 }
 
-static RECIPES: LazyLock<Vec<Recipe>> =
-    LazyLock::new(|| rows(include_str!("../data/recipes.toml"), "recipe"));
+static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| rows(table!("recipes.toml"), "recipe"));
 
 /// Every recipe.
 pub fn recipes() -> &'static [Recipe] {

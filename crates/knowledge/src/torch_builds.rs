@@ -3,6 +3,7 @@
 //! The architectures are those the release scripts passed to nvcc. They are a label, not the bytes: a rule that rests
 //! on them is likely, never certain. Vendors' builds, conda's builds, nightlies and source builds are not here.
 
+use crate::packed::table;
 use crate::table::{minor, minors, optional_minor, rows};
 use crate::{Arch, Minor, Sm, Source};
 use serde::Deserialize;
@@ -68,8 +69,7 @@ pub fn runs_on(sm: &[Sm], gpu: Sm) -> bool {
     sm.iter().any(|sm| sm.0 == gpu.0 && sm.1 <= gpu.1)
 }
 
-static BUILDS: LazyLock<Vec<Build>> =
-    LazyLock::new(|| rows(include_str!("../data/torch_builds.toml"), "build"));
+static BUILDS: LazyLock<Vec<Build>> = LazyLock::new(|| rows(table!("torch_builds.toml"), "build"));
 
 /// Every row, x86-64 first, by rising CUDA release.
 pub fn builds() -> &'static [Build] {

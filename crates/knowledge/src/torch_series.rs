@@ -1,5 +1,6 @@
 //! What goes with each torch series: Python, torchvision, torchaudio, triton.
 
+use crate::packed::table;
 use crate::table::{minor, parse_minor, rows};
 use crate::{Minor, Source, dotted};
 use serde::de::Error;
@@ -74,7 +75,7 @@ fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(Minor, Minor), D::Error>
 }
 
 static SERIES: LazyLock<Vec<Series>> =
-    LazyLock::new(|| rows(include_str!("../data/torch_series.toml"), "series"));
+    LazyLock::new(|| rows(table!("torch_series.toml"), "series"));
 
 /// Every series, oldest first.
 pub fn all() -> &'static [Series] {

@@ -1,5 +1,6 @@
 //! GPU code and CUDA libraries inside wheels of an index, read from the files: the wheel's name does not tell them.
 
+use crate::packed::table;
 use crate::table::rows;
 use crate::{Sm, Source};
 use serde::{Deserialize, Deserializer};
@@ -99,7 +100,7 @@ fn architectures<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Architecture>
 }
 
 static ROWS: LazyLock<Vec<(String, WheelCode)>> = LazyLock::new(|| {
-    let read = rows::<Row>(include_str!("../data/wheel_code.toml"), "wheel");
+    let read = rows::<Row>(table!("wheel_code.toml"), "wheel");
     let code = |row: Row| (row.sha256, WheelCode { cuda: row.cuda, architectures: row.code });
     read.into_iter().map(code).collect()
 });

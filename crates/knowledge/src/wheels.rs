@@ -1,6 +1,7 @@
 //! Wheels of extensions that are published outside PyPI.
 
 use crate::indexes::{Index, Named, index};
+use crate::packed::table;
 use crate::table::{minors, parse_minor, rows};
 use crate::{Arch, Minor, Sm, Source, minor_of};
 use serde::de::Error;
@@ -97,8 +98,7 @@ impl Wheels {
     }
 }
 
-static WHEELS: LazyLock<Vec<Wheels>> =
-    LazyLock::new(|| rows(include_str!("../data/wheels.toml"), "wheels"));
+static WHEELS: LazyLock<Vec<Wheels>> = LazyLock::new(|| rows(table!("wheels.toml"), "wheels"));
 
 /// Every row.
 pub fn wheels() -> &'static [Wheels] {

@@ -1,6 +1,7 @@
 //! Errors that NVIDIA's driver writes into the kernel's log, by their numbers.
 
 use crate::Source;
+use crate::packed::table;
 use crate::table::rows;
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -102,7 +103,7 @@ pub struct Xid {
     pub source: Source,
 }
 
-static XIDS: LazyLock<Vec<Xid>> = LazyLock::new(|| rows(include_str!("../data/xids.toml"), "xid"));
+static XIDS: LazyLock<Vec<Xid>> = LazyLock::new(|| rows(table!("xids.toml"), "xid"));
 
 /// Every error of the table, by number.
 pub fn xids() -> &'static [Xid] {

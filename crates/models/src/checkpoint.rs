@@ -21,6 +21,7 @@ use crate::values::{Of, Value, Values};
 use crate::{Architecture, Config, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored, TensorShapes};
 use device::MappedFile;
+use facts::CompactSort;
 use headers::{named_otherwise, read_index};
 use safetensors::tensor::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
@@ -274,7 +275,7 @@ impl Files {
         if files.is_empty() {
             files = named_otherwise(folder);
         }
-        files.sort();
+        files.compact_sort();
         files.dedup();
         if let Some(absent) = files.iter().find(|file| !file.is_file()) {
             if let Some(reason) = explain(folder).filter(|_| promised.is_empty()) {

@@ -9,6 +9,7 @@ pub use keys::{Key, KeyMap, Layout, Pair, Zeros};
 use crate::checkpoint::{Files, INDEX};
 use crate::files::{empty_folder, room, whole};
 use crate::{Architecture, ModelError, read_config};
+use facts::CompactSort;
 use record::{Entry, RECORD, Record, Stamp};
 use shard::Plan;
 use std::fs::File;
@@ -113,7 +114,7 @@ impl Conversion {
                 others.push((name == CONFIG, name, Stamp::of(&path)?.bytes));
             }
         }
-        others.sort();
+        others.compact_sort();
         self.files.extend(others.into_iter().map(|(_, name, bytes)| Planned {
             name,
             plan: Plan::copy(bytes),

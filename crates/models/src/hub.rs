@@ -6,6 +6,7 @@ mod name;
 pub use download::{Download, HubFile, HubHash, NO_NETWORK, download};
 
 use crate::ModelError;
+use facts::CompactSort;
 use name::Name;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ fn snapshot(cache: &Path, of: &Name<'_>) -> Result<PathBuf, ModelError> {
     let mut found: Vec<String> =
         files(&folder, "").into_iter().filter(|path| of.is_file(path)).collect();
     // Of several that a model was split into, the first.
-    found.sort();
+    found.compact_sort();
     match found.first() {
         Some(path) => Ok(folder.join(path)),
         None => Err(absent(&folder, format!("has no file {file}"))),

@@ -1,6 +1,7 @@
 //! Checkpoints that the libraries of weights' formats write, and what they say that these stand for.
 
 use crate::Checkpoint;
+use facts::CompactSort;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub(crate) fn folders(of: &TempDir) -> Vec<(String, PathBuf)> {
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     let all = std::fs::read_dir(of.path()).unwrap().map(path);
     let mut all: Vec<_> = all.map(|path| (name(&path), path)).collect();
-    all.sort();
+    all.compact_sort();
     all
 }
 

@@ -7,6 +7,7 @@ use crate::convert::shard::written_header;
 use crate::files::{Made, Watched, room, whole, write_text};
 use crate::{Architecture, Config, ModelError, read_config};
 use architectures::{SCALE, Stored, in_fp8, in_integers};
+use facts::CompactSort;
 use kernels::E4m3;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
@@ -114,7 +115,7 @@ pub fn quantize(
             written.extend(own);
         }
         // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
-        written.sort_by(|one, other| {
+        written.compact_sort_by(|one, other| {
             other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name))
         });
         places.extend(written.iter().map(|tensor| (tensor.name.clone(), json!(name))));
@@ -128,7 +129,7 @@ pub fn quantize(
     copy_others(model, folder, &mut made)?;
     write_text(made.file(folder.join("config.json")), &config.to_text())?;
     made.keep();
-    tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    tensors.compact_sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Quantized { tensors, bytes: [files.bytes(), total as u64] })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::verify::{Verified, counts, since, tokens};
 use crate::{Batch, Choice, Engine, ModelError, Sampling, Storage, Wanted, holding};
+use facts::CompactSort;
 use facts::{DecodeLimit, FirstToken, ModelSpeed};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -208,7 +209,7 @@ fn batch(all: &[Vec<u32>], range: std::ops::Range<usize>) -> Batch {
 
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    sorted.compact_sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }

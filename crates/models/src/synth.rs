@@ -11,6 +11,7 @@ use crate::text::tiktoken;
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, Config, ModelError};
 use architectures::{Fp8, Int, Packing, Stored};
+use facts::CompactSort;
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
@@ -237,7 +238,7 @@ const RUN: usize = 1 << 14;
 fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelError> {
     // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
     let mut drawn: Vec<&Written> = drawn.iter().collect();
-    drawn.sort_by(|one, other| {
+    drawn.compact_sort_by(|one, other| {
         let wider = other.dtype().cmp(&one.dtype());
         wider.then_with(|| one.name.cmp(&other.name))
     });

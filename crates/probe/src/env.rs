@@ -1,6 +1,7 @@
 //! Python environments, read from their files.
 
 use crate::{ProbeError, Source, native};
+use facts::CompactSort;
 use facts::{Dist, NativeFile, PyEnv};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -108,8 +109,8 @@ fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
             dist.installer = Some("conda".to_string());
         }
     }
-    dists.sort_by_cached_key(|dist| Dist::normalise(&dist.name));
-    native_files.sort_by(|a, b| a.path.cmp(&b.path));
+    dists.compact_sort_by_key(|dist| Dist::normalise(&dist.name));
+    native_files.compact_sort_by(|a, b| a.path.cmp(&b.path));
     native_files.dedup_by(|a, b| a.path == b.path);
 
     let torch = layout.site_packages.iter().find_map(|folder| torch_version::read(source, folder));

@@ -28,6 +28,7 @@ use crate::Source;
 use crate::env::answers::Answers;
 pub(crate) use cache::Fnv;
 use cache::{Entry, Known};
+use facts::CompactSort;
 use facts::{Elf, Fact, Needed, PyEnv};
 use link::Unresolved;
 use process::Process;
@@ -127,7 +128,7 @@ fn inspect_env(
         env.native_files.iter().map(|file| PathBuf::from(&file.path)).collect();
     // The order of the work, not of the results: the largest files take longest and go first.
     let mut by_size: Vec<usize> = (0..paths.len()).collect();
-    by_size.sort_by_key(|index| std::cmp::Reverse(env.native_files[*index].bytes));
+    by_size.compact_sort_by_key(|index| std::cmp::Reverse(env.native_files[*index].bytes));
     by_size.par_iter().with_max_len(1).for_each(|index| drop(store.get(&paths[*index])));
 
     let mut plain = Process::default();

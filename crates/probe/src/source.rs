@@ -3,6 +3,7 @@ use crate::loader::Loader;
 use crate::native::Stamp;
 use crate::nvml::{self, Nvml};
 use crate::text::sysctl::Sysctl;
+use facts::CompactSort;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -202,7 +203,7 @@ impl Source {
         let mut names: Vec<String> = std::fs::read_dir(self.on_disk(path))?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .collect();
-        names.sort_unstable();
+        names.compact_sort();
         Ok(names)
     }
 

@@ -1,6 +1,7 @@
 //! What a check made of each GPU, beside the others: words that terminal and documents share.
 
 use crate::format;
+use facts::CompactSort;
 use facts::{GpuKind, GpuPart, GpusReport, MemoryTest};
 
 /// A line of the comparison: its name, and a value for each GPU.
@@ -77,7 +78,7 @@ fn vote(kind: &GpuKind) -> String {
         0 => format!("the outputs of {checks} were compared bit by bit and are the same"),
         some => {
             let mut odd: Vec<u32> = differing.iter().flat_map(|it| &it.odd).copied().collect();
-            odd.sort_unstable();
+            odd.compact_sort();
             odd.dedup();
             let who = if odd.is_empty() {
                 "no majority says which is wrong".to_owned()

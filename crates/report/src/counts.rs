@@ -3,6 +3,7 @@
 use crate::document::{Prose, Tone};
 use crate::format;
 use crate::verdict::evidence_gap;
+use facts::CompactSort;
 use facts::{BackendKind, ParityRow, Status};
 
 /// How many rows stand at each status. A row that says PASS without evidence is `unproven`, never a pass.
@@ -203,7 +204,7 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
         _ => 5,
     };
     let mut found: Vec<&ParityRow> = rows.iter().filter(|row| status(row).1 != "PASS").collect();
-    found.sort_by_key(|row| rank(row));
+    found.compact_sort_by_key(|row| rank(row));
     found
 }
 

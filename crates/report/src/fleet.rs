@@ -4,6 +4,7 @@ use crate::document::{Block, Document, Prose, Section, Table, Tone};
 use crate::format;
 use crate::run::{Documents, MANIFEST_FILE};
 use crate::sections::{finding_card, finding_tone};
+use facts::CompactSort;
 use facts::{FleetReport, GpuSpeed, NotRun, RankPart, RunManifest, RunState, StackDiffers};
 use std::collections::BTreeMap;
 
@@ -217,7 +218,9 @@ fn speed(fleet: &FleetReport) -> Vec<Block> {
         Table::new(from_file("Median time of the same kernels by that of the siblings"), &heads);
     let speeds = fleet.kinds.iter().flat_map(|kind| &kind.speed);
     let mut speeds: Vec<&GpuSpeed> = speeds.filter(|speed| speed.median.is_some()).collect();
-    speeds.sort_by(|a, b| b.median.partial_cmp(&a.median).unwrap_or(std::cmp::Ordering::Equal));
+    speeds.compact_sort_by(|a, b| {
+        b.median.partial_cmp(&a.median).unwrap_or(std::cmp::Ordering::Equal)
+    });
     for speed in speeds.into_iter().take(LISTED) {
         let Some(device) = fleet.devices.get(speed.gpu as usize) else { continue };
         let index = device.gpu.map(|index| format!("GPU {index}, ")).unwrap_or_default();

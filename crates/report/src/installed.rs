@@ -3,6 +3,7 @@
 use crate::counts::{Counts, by_reason, status};
 use crate::document::Tone;
 use crate::format;
+use facts::CompactSort;
 use facts::ParityRow;
 
 /// A kernel of an installed package that was asked for in a run.
@@ -91,7 +92,7 @@ impl Installed<'_> {
         }
         let mut reasons = by_reason(rows);
         // Stable: of equals the first.
-        reasons.sort_by_key(|some| std::cmp::Reverse(some.rows.len()));
+        reasons.compact_sort_by_key(|some| std::cmp::Reverse(some.rows.len()));
         let others = reasons.iter().skip(1).map(|some| some.rows.len()).sum();
         Some((reasons.into_iter().next()?.reason, others))
     }

@@ -1,6 +1,7 @@
 //! What GPUs do together: words that terminal and documents share.
 
 use crate::format;
+use facts::CompactSort;
 use facts::{Collective, CollectiveKind, FabricReport, GpuLoad, PeerCopy, SustainedReport};
 
 /// A matrix of copies: a line for each GPU that sends, a value for each that gets, its own place marked with `X`.
@@ -30,7 +31,7 @@ pub(crate) fn sizes(fabric: &FabricReport) -> Vec<(u64, Vec<Option<&Collective>>
     // Rows of ranks that do not divide a size are a little shorter.
     let all = fabric.collectives.iter().filter(|it| it.kind == CollectiveKind::AllReduce);
     let mut sizes: Vec<u64> = all.map(|it| it.bytes).collect();
-    sizes.sort_unstable();
+    sizes.compact_sort();
     let near = |size: u64, kind: CollectiveKind| {
         let mut of_kind = fabric.collectives.iter().filter(|it| it.kind == kind);
         of_kind.find(|it| it.bytes <= size && it.bytes > size - size / 4)
@@ -127,7 +128,7 @@ fn load(gpu: &GpuLoad) -> String {
         words.push_str(&format!(" at {}", told.join(", ")));
     }
     let mut held: Vec<&String> = gpu.states.iter().flat_map(|state| &state.held_down_by).collect();
-    held.sort();
+    held.compact_sort();
     held.dedup();
     if !held.is_empty() {
         let names: Vec<String> =

@@ -16,6 +16,7 @@ pub use offer::{Host, Offer, Wanted};
 pub use published::{Published, PublishedRelease};
 
 use crate::uv::{is_script, programs};
+use facts::CompactSort;
 use facts::PlannedFile;
 use knowledge::WheelCode;
 use page::Page;
@@ -44,7 +45,7 @@ pub const PYPI: &str = "https://pypi.org/simple";
 pub fn interpreter(path: Option<&OsStr>) -> Option<PathBuf> {
     let mut named: Vec<PathBuf> =
         ["python3", "python"].iter().flat_map(|name| programs(path, name)).collect();
-    named.sort_by_key(|file| is_script(file));
+    named.compact_sort_by_key(|file| is_script(file));
     named.into_iter().next()
 }
 

@@ -10,6 +10,7 @@ pub use error::LockError;
 use crate::emit::pylock::{Document, File, Package};
 use crate::emit::{has_hashes, is_cloned, pyproject, python_platform};
 use crate::uv::Uv;
+use facts::CompactSort;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
 use std::fs;
 use std::path::Path;
@@ -79,7 +80,7 @@ fn in_order(
 ) -> Vec<PlannedPackage> {
     let mut filled: Vec<_> = wheels.into_iter().chain(built).collect();
     let place = |package: &PlannedPackage| order.iter().position(|one| one.name == package.name);
-    filled.sort_by_key(place);
+    filled.compact_sort_by_key(place);
     let first_build = filled.iter().position(|package| package.origin != PackageOrigin::Wheel);
     let at = first_build.unwrap_or(filled.len());
     filled.splice(at..at, needed);

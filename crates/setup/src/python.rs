@@ -1,6 +1,7 @@
 //! The Pythons of this machine: a plan that takes another one cannot be applied here.
 
 use crate::uv::{Uv, is_script};
+use facts::CompactSort;
 use knowledge::{Minor, dotted};
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +15,7 @@ pub fn installed(path: Option<&OsStr>, data: Option<&Path>) -> Vec<Minor> {
     let by_uv = by_uv.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
     let folders = on_path.chain(by_uv.map(|entry| entry.path().join("bin")));
     let mut found: Vec<Minor> = folders.flat_map(|folder| in_folder(&folder)).collect();
-    found.sort_unstable();
+    found.compact_sort();
     found.dedup();
     found
 }

@@ -1,5 +1,6 @@
 //! uv, which resolves and installs: found, or installed by pip into a folder of firstlight's own.
 
+use facts::CompactSort;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -208,7 +209,7 @@ fn kept(tools: &Path) -> Vec<PathBuf> {
             Some((version, entry.path().join(INSTALLED)))
         })
         .collect();
-    found.sort();
+    found.compact_sort();
     found.into_iter().rev().map(|(_, program)| program).collect()
 }
 

@@ -11,6 +11,7 @@ use crate::python::{Budget, Session};
 use crate::references::References;
 use crate::{Case, Standing, Tier, cases, tolerance};
 use device::{Device, Unavailable};
+use facts::CompactSort;
 use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
 use kernels::{DType, Op};
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ pub fn matrix(
         .flat_map(|(at, op)| (0..op.cases.len()).map(move |case| (at, case)))
         .collect();
     // Neighbours want the same kernels, which one of them compiles: the ops take turns.
-    jobs.sort_by_key(|(op, case)| (case << 16) / ops[*op].cases.len());
+    jobs.compact_sort_by_key(|(op, case)| (case << 16) / ops[*op].cases.len());
     let next = AtomicUsize::new(0);
     let mut rows: BTreeMap<Place, Vec<ParityRow>> = BTreeMap::new();
     let (send, made) = channel::<(Place, ParityRow)>();

@@ -133,6 +133,12 @@ const OUTSIDE: &[Outside] = &[
         without: "the files for Kubernetes were not held against its schemas; that needs the Python registry",
     },
     Outside {
+        name: "schemas of workflows and of bills of materials",
+        get: |_, target| one("FIRSTLIGHT_SCHEMAS_PYTHON", wheels::schemas(target)?),
+        tests: &["--bins", "published_schemas"],
+        without: "workflows, action.yml and the bill of materials were not validated by their schemas; that needs the Python registry",
+    },
+    Outside {
         name: "npm's clients",
         get: |_, target| one("FIRSTLIGHT_NPM_CLIENTS", wheels::npm_clients(target)?),
         tests: &["--test", "openai_client", "npms"],

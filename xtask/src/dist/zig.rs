@@ -14,12 +14,15 @@ use std::process::Command;
 /// The release that was tried.
 const PACKAGE: &str = "ziglang==0.17.1";
 
-/// What rustc gives a C compiler driver, in zig's words: its libunwind takes the place of libgcc_s, which it does not have, and it chooses its
-/// linker itself.
+/// Translates what rustc gives a C compiler driver: zig has libunwind instead of libgcc_s, and chooses its linker itself.
+///
+/// The program is linked at a fixed address. A position-independent one needs 24 bytes for each pointer in its tables, 1 MB of 30. The heap, the
+/// stack and every library still have random addresses.
 const TRANSLATION: &str = r#"for word do
     shift
     case $word in
     -lgcc_s) set -- "$@" -lunwind ;;
+    -pie) set -- "$@" -no-pie ;;
     -fuse-ld=* | -B* | --target=*) ;;
     *) set -- "$@" "$word" ;;
     esac
@@ -27,12 +30,13 @@ done"#;
 
 /// Links, and links again with functions of the same code folded into one, which zig's linker does when it is called by its own name: `zig cc`
 /// has no word for that. Kernels of numbers in float32 are the same for processors with and without bfloat16, and many a `drop` is another's.
-/// Where functions lie, Rust promises nothing of; data are left apart. A path with a space in it keeps the first program.
+/// Rust promises no address of a function; constants of the same bytes are
+/// folded too, whose addresses no code compares but as equal contents. A path with a space in it keeps the first program.
 const FOLDING: &str = r#"said=$("$zig" cc -target "$target" "$@" --verbose 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
 line=$(printf '%s\n' "$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
 case $line in
 '' | *' -r '*) ;;
-*) "$zig" ld.lld $line --icf=all 2>/dev/null || exec "$zig" cc -target "$target" "$@" ;;
+*) "$zig" ld.lld $line --icf=all --ignore-data-address-equality 2>/dev/null || exec "$zig" cc -target "$target" "$@" ;;
 esac"#;
 
 /// A program that links for `architecture` (`x86_64`, `aarch64`) as a C compiler driver does.

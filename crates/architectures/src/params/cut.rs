@@ -1,3 +1,4 @@
+use facts::CompactSort;
 use std::ops::Range;
 
 /// Which part of a checkpoint's tensor a rank has: some columns of some of its rows, in their order.
@@ -13,7 +14,7 @@ pub struct Cut {
 impl Cut {
     /// Of rows in any order, which may touch and overlap.
     pub(crate) fn new(width: usize, mut rows: Vec<Range<usize>>, columns: Range<usize>) -> Self {
-        rows.sort_by_key(|range| range.start);
+        rows.compact_sort_by_key(|range| range.start);
         let mut apart: Vec<Range<usize>> = Vec::new();
         for range in rows {
             match apart.last_mut() {

@@ -1,5 +1,6 @@
 //! Where a library of NVIDIA's may lie: the environments people install wheels into, then the toolkit.
 
+use facts::CompactSort;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +69,7 @@ impl Wanted {
         let mut pythons: Vec<PathBuf> =
             entries.map(|entry| entry.path()).filter(is_python).collect();
         // The order of a folder's entries differs between file systems.
-        pythons.sort();
+        pythons.compact_sort();
         let mut found = Vec::new();
         for (wheel, name) in self.wheels.iter().zip(self.names) {
             for python in &pythons {

@@ -25,6 +25,7 @@ mod xid;
 
 use crate::rules::Seen;
 use crate::text::{Found, Pasted, Pattern};
+use facts::CompactSort;
 use facts::Evidence;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -213,7 +214,7 @@ pub(super) fn entities(pasted: &Pasted, seen: &Seen) -> Vec<Entity> {
         }
         all.append(&mut own);
     }
-    all.sort_by_key(|entity| (!entity.answers(), entity.span.0));
+    all.compact_sort_by_key(|entity| (!entity.answers(), entity.span.0));
     all
 }
 

@@ -1,6 +1,7 @@
 //! The rules whose words are most like those of a text that nothing explains.
 
 use crate::rules::{RULES, Rule};
+use facts::CompactSort;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many rules are shown at most.
@@ -38,7 +39,7 @@ pub(super) fn rules(text: &str) -> Vec<&'static Rule> {
         .map(|(rule, words)| (words.intersection(&asked).map(weight).sum::<f64>(), *rule))
         .filter(|(score, _)| *score >= LEAST)
         .collect();
-    scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.id.cmp(b.id)));
+    scored.compact_sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.id.cmp(b.id)));
     scored.into_iter().take(MOST).map(|(_, rule)| rule).collect()
 }
 

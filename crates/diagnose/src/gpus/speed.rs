@@ -2,6 +2,7 @@
 //! takes a tenth longer would be a twentieth over their median.
 
 use super::GpuRows;
+use facts::CompactSort;
 use facts::{BackendKind, BenchReport, BenchRow, CeilingKind, CeilingRatio, GpuSpeed, RowRatio};
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ fn of_one(gpu: &GpuRows<'_>, others: &[&GpuRows<'_>]) -> GpuSpeed {
     let all = rows.iter().map(|(_, row)| row.ratio).collect();
     let count = rows.len() as u32;
     let mut slowest: Vec<RowRatio> = rows.into_iter().map(|(_, row)| row).collect();
-    slowest.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+    slowest.compact_sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
     slowest.truncate(SLOWEST);
     GpuSpeed {
         gpu: gpu.part.index,
@@ -77,7 +78,7 @@ fn key(row: &BenchRow) -> Key<'_> {
 
 /// The middle value, or the mean of the two in the middle.
 fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
+    values.compact_sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
         0 => None,

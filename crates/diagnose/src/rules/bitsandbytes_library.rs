@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::{installed, live_dist};
+use facts::CompactSort;
 use facts::{Confidence, Finding, PyEnv, Severity};
 use knowledge::dotted;
 pub(super) const RULE: Rule = Rule {
@@ -56,7 +57,7 @@ fn shipped(env: &PyEnv) -> Vec<u32> {
         name.strip_suffix(".so")?.parse().ok()
     };
     let mut all: Vec<u32> = env.native_files.iter().filter_map(|file| number(&file.path)).collect();
-    all.sort_unstable();
+    all.compact_sort();
     all
 }
 

@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::{by_conda, is_leftover, same_name};
+use facts::CompactSort;
 use facts::{
     Alteration, AlteredFile, Confidence, Dist, Finding, NativeFile, PyEnv, RemedyStep, Severity,
 };
@@ -112,7 +113,7 @@ fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
             seen.push((severity, what, file.path.clone()));
         }
     }
-    seen.sort_by_key(|(severity, _, _)| *severity);
+    seen.compact_sort_by_key(|(severity, _, _)| *severity);
     let severity = seen.first()?.0;
     // What was not written out is like what was.
     let rest = (dist.altered_total as usize).saturating_sub(dist.altered.len());
@@ -216,7 +217,7 @@ pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
         Some((major, minor?)).filter(|_| dist.name.starts_with("torch"))
     };
     let mut indexes: Vec<_> = pip.iter().map(|dist| index(dist)).collect();
-    indexes.sort_unstable();
+    indexes.compact_sort();
     indexes.dedup();
     let mut lines = Vec::new();
     for wanted in indexes {

@@ -3,6 +3,7 @@ use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::live_dist;
 use crate::wants::wants;
+use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::Version;
 use std::cmp::Ordering;
@@ -198,7 +199,7 @@ fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
         let mut last = last.into_iter();
         all.retain(|_| last.next() == Some(true));
     }
-    all.sort_by_key(|conflict| !is_compared(conflict));
+    all.compact_sort_by_key(|conflict| !is_compared(conflict));
     all
 }
 

@@ -1,4 +1,5 @@
 use super::{Context, Need, Rule};
+use facts::CompactSort;
 use facts::{Confidence, Finding, GpuProcess, Machine, Severity};
 use std::collections::BTreeMap;
 pub(super) const RULE: Rule = Rule {
@@ -120,7 +121,7 @@ fn judge(machine: &Machine, gpu: u32, program: &str, processes: &[&GpuProcess]) 
     }
     // The youngest is most likely the one somebody is looking at.
     let mut oldest = processes.to_vec();
-    oldest.sort_by_key(|process| {
+    oldest.compact_sort_by_key(|process| {
         std::cmp::Reverse(process.age_seconds.as_ref().map_or(0, |age| age.value))
     });
     let mut fix =

@@ -1,4 +1,5 @@
 use super::Rule;
+use facts::CompactSort;
 use facts::{CollectiveKind, Confidence, FabricReport, Finding, GpusReport, PeerCopy, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -64,7 +65,7 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
         };
         slow.push((gbps / of, copy, format!("{gbps:.0} GB/s, {words}")));
     }
-    slow.sort_by(|a, b| a.0.total_cmp(&b.0));
+    slow.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
     let (share, worst, _) = slow.first()?;
     let title = format!(
         "copies from GPU {} to GPU {} are slow: {:.0} % of what they should be",
@@ -104,7 +105,7 @@ fn sums(fabric: &FabricReport) -> Option<Finding> {
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
+    values.compact_sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 

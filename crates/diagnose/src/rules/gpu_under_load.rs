@@ -1,5 +1,6 @@
 use super::Rule;
 use super::clocks_held_down::ALARMS;
+use facts::CompactSort;
 use facts::{Confidence, Finding, GpuLoad, GpusReport, Severity, SustainedReport};
 
 pub(super) const RULE: Rule = Rule {
@@ -43,7 +44,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
     let rate = gpu.warm_tflops()?;
     let others = report.gpus.iter().filter(|other| other.gpu != gpu.gpu && other.name == gpu.name);
     let mut others: Vec<f64> = others.filter_map(GpuLoad::warm_tflops).collect();
-    others.sort_by(f64::total_cmp);
+    others.compact_sort_by(f64::total_cmp);
     let usual = others.get(others.len() / 2).copied();
     let slow = usual.filter(|usual| rate < OF_SIBLINGS * usual);
     let alarm = ALARMS.iter().find_map(|(name, why)| {

@@ -1,5 +1,6 @@
 use super::{Context, Rule};
 use crate::gpu::nvidia;
+use facts::CompactSort;
 use facts::{Confidence, Fact, Finding, Gpu, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -64,7 +65,7 @@ fn switch(on: bool) -> String {
 fn check(context: &Context) -> Vec<Finding> {
     let machine = context.machine;
     let mut names: Vec<&str> = nvidia(machine).map(|gpu| gpu.name.value.as_str()).collect();
-    names.sort_unstable();
+    names.compact_sort();
     names.dedup();
     let of_name = |name: &&str| {
         let gpus: Vec<&Gpu> = nvidia(machine).filter(|gpu| gpu.name.value == **name).collect();

@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::words;
 use crate::native::{Native, files};
+use facts::CompactSort;
 use facts::{Confidence, Finding, FoundBy, MissingSymbol, Needed, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -156,7 +157,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         draft = draft.evidence(format!("it has no version {version}"), path);
     }
     let mut names: Vec<&str> = all.iter().map(|(_, needed)| needed.name.as_str()).collect();
-    names.sort_unstable();
+    names.compact_sort();
     names.dedup();
     if names.len() > 1 {
         draft =

@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
 use crate::native::{Native, by_owner, files};
+use facts::CompactSort;
 use facts::{Confidence, Finding, Machine, Needed, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -118,7 +119,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     let (module, _) = first.file.stem().split_once('.')?;
     let mut names: Vec<&str> =
         group.iter().filter_map(|native| Some(missing(native)?.name.as_str())).collect();
-    names.sort_unstable();
+    names.compact_sort();
     names.dedup();
     let title = format!(
         "{} in {} needs {} for its module {module}, which this system does not have",
@@ -182,7 +183,7 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     let needed = missing(first)?;
     let mut names: Vec<&str> =
         group.iter().filter_map(|native| Some(missing(native)?.name.as_str())).collect();
-    names.sort_unstable();
+    names.compact_sort();
     names.dedup();
     let or_others = if names.len() > 1 { ", nor any other release of it" } else { "" };
     let mut draft = RULE

@@ -2,6 +2,7 @@ use super::other_python::{dotted, own_release};
 use super::{Context, Need, Rule};
 use crate::torch_build::live_dist;
 use crate::wants::{Want, wants};
+use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PathFolder, PathModule, PyEnv, Severity};
 use knowledge::Version;
 
@@ -66,7 +67,7 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         })
         .collect();
     // What a package of the environment refuses comes first.
-    hidden.sort_by_key(|(.., unmet)| unmet.is_empty());
+    hidden.compact_sort_by_key(|(.., unmet)| unmet.is_empty());
     let (front, module, dist, refused) = hidden.first()?;
     let version = module.version.as_deref().unwrap_or_default();
     let severity = if refused.is_empty() { Severity::Warning } else { Severity::Error };
@@ -99,7 +100,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         .filter(|(_, module)| !module.releases.is_empty() && !module.releases.contains(&own))
         .collect();
     // What hides a package of the environment breaks it; what is only there breaks nothing by itself.
-    strays.sort_by_key(|(_, module)| !module.hides);
+    strays.compact_sort_by_key(|(_, module)| !module.hides);
     let (front, first) = strays.first()?;
     let hiding = strays.iter().filter(|(_, module)| module.hides).count();
     let severity = if hiding > 0 { Severity::Error } else { Severity::Warning };

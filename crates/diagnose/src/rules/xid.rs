@@ -1,5 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::host;
+use facts::CompactSort;
 use facts::{Confidence, Finding, Machine, Severity, Xid};
 use knowledge::xids::{self, Origin, Weight};
 
@@ -42,7 +43,7 @@ GPU alone points to the hardware. Memory errors: reset the GPU when it is idle. 
 fn check(context: &Context) -> Vec<Finding> {
     let Some(log) = &context.machine.xids else { return Vec::new() };
     let mut numbers: Vec<u32> = log.value.iter().map(|xid| xid.number).collect();
-    numbers.sort_unstable();
+    numbers.compact_sort();
     numbers.dedup();
     let of = |number: u32| {
         let lines: Vec<&Xid> = log.value.iter().filter(|xid| xid.number == number).collect();

@@ -52,6 +52,12 @@ pub(crate) struct Check {
     /// Also write the findings, and kernels that failed, as SARIF 2.1.0 for code scanning.
     #[arg(long, value_name = "FILE")]
     pub(crate) sarif: Option<PathBuf>,
+    /// Also write a signed statement of what was verified: hashes of the files, GPUs, driver. `firstlight gate` accepts or refuses it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["redact", "fleet", "emit"])]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Ed25519 key in PEM that signs the certificate; made if it does not exist. Default: ~/.config/firstlight/signing-key.pem.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) signing_key: Option<PathBuf>,
     /// Write a run folder that can be shared: without host and user names, home folders, and unrelated packages.
     #[arg(long)]
     pub(crate) redact: bool,
@@ -102,6 +108,10 @@ pub(crate) enum Emitted {
     NodeProblemDetector,
     /// A task of SkyPilot that checks N nodes as one fleet.
     Skypilot,
+    /// A Prolog for slurmd: a node without a valid certificate is checked before a job starts.
+    SlurmProlog,
+    /// A pod whose init container checks its node unless that has a valid certificate.
+    InitContainer,
 }
 
 /// A model, and the lengths it should fit with.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// The commands by what people want of them. Every command that is shown stands here once.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("First contact", &["check", "doctor"]),
+    ("First contact", &["check", "doctor", "gate"]),
     ("Diagnose", &["explain", "matrix", "ps", "mcp"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench"]),
@@ -47,6 +47,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight matrix",
             "firstlight matrix --machine v100",
             "firstlight matrix --compute-capability 8.0",
+        ],
+    ),
+    (
+        "gate",
+        &[
+            "firstlight gate --certificate node.json",
+            "firstlight gate --certificate node.json --public-key signing-key.pub.pem --max-age 7d",
         ],
     ),
     ("mcp", &["firstlight mcp", "firstlight mcp --allow-changes"]),

@@ -1,17 +1,19 @@
 //! `firstlight check`: the main job, from probe to report.
 
+mod certify;
 mod cut_short;
 mod emit;
 mod estimate;
 mod fleet;
 mod group;
 mod left_out;
+mod models;
 mod part;
 mod siblings;
 mod side_by_side;
 mod stack;
 
-use super::check_gpu::{bench_plan, families, test_memory, tier, to_time, until};
+use super::check_gpu::{bench_plan, test_memory, tier, to_time, until};
 use super::together::chosen;
 use super::{bench, doctor, verify};
 use crate::Outcome;
@@ -29,6 +31,8 @@ use crate::stopping;
 use ::bench::Ahead;
 use ::verify::{Peers, Session};
 use anyhow::Context;
+use certify::Signer;
+use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, ParityRow, PyEnv,
     RunManifest, SCHEMA, Status,
@@ -85,6 +89,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let wanted_folder = arguments.fleet.part.as_deref().or(arguments.output.as_deref());
     run_folder::look(wanted_folder.unwrap_or(Path::new(run_folder::DEFAULT)))?;
     arguments.sarif.as_deref().map(destination::file).transpose()?;
+    let signer = Signer::of(arguments)?;
     // A model that cannot be read is said at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
     let reading = Progress::start("reading the machine and its environments");
@@ -179,11 +184,9 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         let seconds = end.duration_since(since).as_secs_f64();
         folder.note(&format!("verified {what} within {seconds:.1} s"));
     }
-    for backend in &backends {
-        let progress = Progress::start(&format!("models on {backend}"));
-        parity.rows.extend(families(*backend, &arguments.op, until, |name, at, of| {
-            progress.say(format!("{name}, {} of {of}", at + 1));
-        }));
+    for (backend, rows, took) in models::of(&backends, arguments, until) {
+        folder.note(&format!("models verified on {backend} within {:.1} s", took.as_secs_f64()));
+        parity.rows.extend(rows);
     }
     parity.rows.extend(python.unmet(&arguments.op, &doctor, &parity));
     siblings.iter_mut().for_each(|sibling| sibling.verified(since.elapsed()));
@@ -291,11 +294,16 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         false => verify::outcome(&parity),
     };
     let outcomes = [doctor::outcome(&doctor), verified, timed(&bench)];
-    Ok(match outcomes.contains(&Outcome::Bad) {
+    let outcome = match outcomes.contains(&Outcome::Bad) {
         true => Outcome::Bad,
         false if cut => Outcome::Unclear,
         false => Outcome::Good,
-    })
+    };
+    if let Some(signer) = &signer {
+        let run = (&doctor, &parity, &folder.manifest);
+        signer.sign(run, arguments, (outcome, cut), output)?;
+    }
+    Ok(outcome)
 }
 
 /// What is left out of the run folder. The machine's own words tell which home folders there are.
@@ -442,7 +450,7 @@ fn timed_peers(bench: &BenchReport) -> Option<String> {
     }
     let left: usize = reasons.values().sum();
     let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    reasons.compact_sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let said: Vec<String> =
         reasons.iter().take(3).map(|(why, count)| format!("{count}: {why}")).collect();
     let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };

@@ -26,8 +26,10 @@ pub(super) fn run(arguments: &Compare, output: &Output) -> anyhow::Result<Outcom
     Ok(Outcome::Good)
 }
 
-pub(super) fn gate(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> {
-    let Gate { run, baseline, tolerance, any_machine, output: folder } = arguments;
+/// The former name of `compare --fail`.
+pub(super) fn gate(run: &Path, arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> {
+    let Gate { baseline, tolerance, any_machine, output: folder, .. } = arguments;
+    let baseline = baseline.as_deref().context("--baseline is not given")?;
     judge((baseline, run), *tolerance, *any_machine, folder.as_deref(), output)
 }
 

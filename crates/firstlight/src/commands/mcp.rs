@@ -1,107 +1,161 @@
 //! `firstlight mcp`: a server of the Model Context Protocol over standard input and output, for agents that bring a machine up.
 //!
-//! Each tool is one command with `--json`, run by this program in a process of its own, so that nothing but the protocol reaches
+//! Each tool is one command with `--json`, run by this program in a separate process, so that nothing but the protocol reaches
 //! standard output and a driver in trouble takes no server with it.
 
+mod protocol;
 mod tools;
 
 use crate::Outcome;
 use crate::cli::Mcp;
 use crate::own_program::own_program;
-use crate::source_tree;
 use anyhow::Context as _;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
-};
-use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
-use std::process::Stdio;
+use protocol::{Action, INTERNAL_ERROR};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-const INSTRUCTIONS: &str = "\
-firstlight diagnoses NVIDIA GPU machines and Python environments by reading their files. Begin with `doctor`; give `explain` any error text or log. \
-`verify` runs kernels against a float64 reference. A skipped or unlaunched kernel is never a pass. Every answer is the JSON of the command of that name.";
+/// Longest message: a log that is given to `explain` may be long.
+const MOST_BYTES: u64 = 64 << 20;
 
-/// The server: its only state is what the user allowed.
-#[derive(Debug, Clone, Copy)]
-struct Server {
-    allow_changes: bool,
-}
+/// The processes of calls in flight, by the ids of their requests.
+#[derive(Default)]
+struct Calls(Mutex<Vec<(Value, Child)>>);
 
-impl ServerHandler for Server {
-    fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new("firstlight", source_tree::VERSION))
-            .with_instructions(INSTRUCTIONS)
+impl Calls {
+    fn with<T>(&self, f: impl FnOnce(&mut Vec<(Value, Child)>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn list_tools(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::list(self.allow_changes)))
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
-        let call = tools::call(&request.name, &arguments, self.allow_changes)
-            .map_err(|problem| ErrorData::invalid_params(problem, None))?;
-        let answer = run(call).await.map_err(|problem| {
-            ErrorData::internal_error(format!("cannot run firstlight: {problem}"), None)
-        })?;
-        Ok(answer.into())
-    }
-}
-
-/// Runs one command. Exit codes 0, 1 and 3 are answers; 2 is a wrong call or an operational error.
-async fn run(call: tools::Call) -> std::io::Result<CallToolResult> {
-    let output = tokio::task::spawn_blocking(move || -> std::io::Result<std::process::Output> {
-        let program = own_program()
-            .ok_or_else(|| std::io::Error::other("the program's file is not known"))?;
-        let mut child = std::process::Command::new(program)
+    /// Starts a command. From here on its call can be cancelled.
+    fn start(&self, id: &Value, call: &tools::Call) -> io::Result<Pipes> {
+        let program =
+            own_program().ok_or_else(|| io::Error::other("the program's file is not known"))?;
+        let mut child = Command::new(program)
             .args(&call.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            use std::io::Write;
-            // A command that does not read its input closes it.
-            let _ = input.write_all(call.input.as_bytes());
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        self.with(|calls| calls.push((id.clone(), child)));
+        Ok(pipes)
+    }
+
+    /// Waits for a command that was started; `None` if its call was cancelled.
+    fn finish(&self, id: &Value, pipes: Pipes, input: &str) -> io::Result<Option<Output>> {
+        let (stdout, stderr) = exchange(pipes, input.as_bytes());
+        let Some(mut child) = self.take(id) else { return Ok(None) };
+        Ok(Some(Output { status: child.wait()?, stdout: stdout?, stderr: stderr? }))
+    }
+
+    fn take(&self, id: &Value) -> Option<Child> {
+        self.with(|calls| {
+            let at = calls.iter().position(|(other, _)| other == id)?;
+            Some(calls.swap_remove(at).1)
+        })
+    }
+
+    /// Kills the process of a call, whose answer is then dropped.
+    fn cancel(&self, id: &Value) {
+        if let Some(mut child) = self.take(id) {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        child.wait_with_output()
+    }
+}
+
+type Pipes = (
+    Option<std::process::ChildStdin>,
+    Option<std::process::ChildStdout>,
+    Option<std::process::ChildStderr>,
+);
+
+/// Writes a process's input while both of its outputs are read to their ends.
+fn exchange(
+    (stdin, stdout, stderr): Pipes,
+    input: &[u8],
+) -> (io::Result<Vec<u8>>, io::Result<Vec<u8>>) {
+    fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        pipe.map(|mut pipe| pipe.read_to_end(&mut bytes)).transpose()?;
+        Ok(bytes)
+    }
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // A command that does not read its input closes it.
+            stdin.map(|mut stdin| stdin.write_all(input))
+        });
+        let stderr = scope.spawn(move || whole(stderr));
+        let stdout = whole(stdout);
+        let stderr = stderr.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
+        (stdout, stderr)
     })
-    .await
-    .map_err(std::io::Error::other)??;
+}
+
+/// The result of a call. Exit codes 0, 1 and 3 are answers; 2 is a wrong call or an operational error.
+fn answer(output: &Output) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let (shown, problem) = (text(&output.stdout), text(&output.stderr));
+    let content = |text: &str| json!([{ "type": "text", "text": text }]);
     if matches!(output.status.code(), Some(0 | 1 | 3)) && !shown.is_empty() {
-        let mut result = CallToolResult::success(vec![ContentBlock::text(shown.clone())]);
-        result.structured_content = serde_json::from_str(&shown).ok();
-        return Ok(result);
+        let mut result = json!({ "content": content(&shown), "isError": false });
+        if let Ok(document) = serde_json::from_str::<Value>(&shown) {
+            result["structuredContent"] = document;
+        }
+        return result;
     }
     let words = if problem.is_empty() { shown } else { problem };
-    Ok(CallToolResult::error(vec![ContentBlock::text(words)]))
+    json!({ "content": content(&words), "isError": true })
+}
+
+/// One message on a line. A client that is gone reads no answer, and its end of standard input ends the server.
+fn send(message: &Value) {
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(format!("{message}\n").as_bytes()).and_then(|()| output.flush());
 }
 
 pub(super) fn run_server(arguments: &Mcp) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start the server's threads")?;
-    let server = Server { allow_changes: arguments.allow_changes };
-    runtime.block_on(async {
-        let running = server
-            .serve(rmcp::transport::stdio())
-            .await
-            .context("the client did not begin a session")?;
-        running.waiting().await.context("the session ended with an error")?;
-        Ok(Outcome::Good)
+    let calls = Calls::default();
+    let mut input = io::stdin().lock();
+    // Calls that have begun are answered after the end of the input, too.
+    thread::scope(|scope| {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut input)
+                .take(MOST_BYTES)
+                .read_until(b'\n', &mut line)
+                .context("standard input cannot be read")?;
+            if read == 0 {
+                return Ok(Outcome::Good);
+            }
+            let text = String::from_utf8_lossy(&line);
+            if text.trim().is_empty() {
+                continue;
+            }
+            match protocol::action(&text, arguments.allow_changes) {
+                Action::Reply(reply) => send(&reply),
+                Action::Cancel { id } => calls.cancel(&id),
+                Action::Ignore => {}
+                Action::Call { id, call } => {
+                    let pipes = calls.start(&id, &call);
+                    let calls = &calls;
+                    scope.spawn(move || {
+                        match pipes.and_then(|pipes| calls.finish(&id, pipes, &call.input)) {
+                            Ok(Some(output)) => send(&protocol::result(&id, answer(&output))),
+                            Ok(None) => {}
+                            Err(problem) => {
+                                let problem = format!("cannot run firstlight: {problem}");
+                                send(&protocol::error(&id, INTERNAL_ERROR, &problem));
+                            }
+                        }
+                    });
+                }
+            }
+        }
     })
 }

@@ -314,6 +314,13 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
         "which leaves no room for one of 4096 tokens, the model's context",
         "--max-num-seqs ",
     );
+    // One of 4096 tokens would fit, and a hundred thousand short ones; all at once do not.
+    let both = ["--max-num-seqs", "100000", "--max-model-len", "4096"];
+    hints(
+        &[&["serve", "m", "--port", "0", "--backend", "cpu"][..], &both].concat(),
+        "100000 requests at once of 4096 tokens each need ",
+        "the largest that fit: --max-num-seqs ",
+    );
     hints(
         &["serve", "m", "--port", "0", "--swap-space", "100000"],
         "--swap-space 100000 is more than the RAM that is free",

@@ -15,6 +15,7 @@ mod wire;
 use crate::gguf::{self, is_gguf};
 use crate::{ModelError, read_json, read_text};
 pub use arguments::call_arguments;
+use facts::CompactSort;
 pub use json::{Json, Message};
 use minijinja::{Environment, Value};
 use process::Pool;
@@ -296,7 +297,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let entries = std::fs::read_dir(folder).map_err(|error| ModelError::file(folder, error))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "jinja"));
-    files.sort();
+    files.compact_sort();
     Ok(files)
 }
 

@@ -1,5 +1,6 @@
 //! tiktoken.model, the ranks of byte sequences, as a tokenizer.json.
 
+use facts::CompactSort;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -39,7 +40,7 @@ pub(crate) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, Stri
         let mut cuts: Vec<(usize, usize, usize)> = (1..token.len())
             .filter_map(|at| Some((*rank_of.get(&token[..at])?, *rank_of.get(&token[at..])?, at)))
             .collect();
-        cuts.sort_unstable();
+        cuts.compact_sort();
         merges.extend(
             cuts.iter().map(|(.., at)| json!([spell(&token[..*at]), spell(&token[*at..])])),
         );

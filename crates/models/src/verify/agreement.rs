@@ -1,6 +1,7 @@
 //! When two sets of logits agree.
 
 use crate::{Architecture, Storage};
+use facts::CompactSort;
 
 /// Two largest logits this far apart are no tie: both sides have to choose the same.
 const MARGIN: f32 = 0.1;
@@ -48,7 +49,7 @@ impl Judge {
         let rows = got.chunks_exact(self.vocabulary).zip(want.chunks_exact(self.vocabulary));
         let mut rows: Vec<_> =
             rows.map(|(got, want)| (relative_error(got, want), got, want)).collect();
-        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        rows.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
         rows.truncate(self.held(rows.len()));
         let apart = |(_, got, want): &(f64, &[f32], &[f32])| {
             got.iter().zip(*want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)

@@ -13,6 +13,7 @@ use super::record::is_native;
 use super::site::without_dots;
 use crate::Source;
 use crate::source::{About, Folder};
+use facts::CompactSort;
 use facts::{Alteration, AlteredFile};
 pub(super) use lines::Listed;
 use lines::{Line, Lines, contested, shared};
@@ -91,7 +92,7 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         audits[list].altered.push(file);
     }
     for audit in &mut audits {
-        audit.altered.sort_by_key(|file| rank(&file.path));
+        audit.altered.compact_sort_by_key(|file| rank(&file.path));
         audit.altered.truncate(MOST_FILES);
     }
     audits

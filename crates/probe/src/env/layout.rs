@@ -5,6 +5,7 @@ use super::discover::Candidate;
 use super::manager;
 use super::pyvenv_cfg::PyvenvCfg;
 use crate::Source;
+use facts::CompactSort;
 use facts::{EnvKind, Fact, Interpreter};
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ fn python_folders(source: &Source, lib: &Path) -> Vec<PythonFolder> {
         .filter_map(|name| PythonFolder::parse(name))
         .filter(|f| f.version.0 == 3)
         .collect();
-    folders.sort_by_key(|folder| folder.version);
+    folders.compact_sort_by_key(|folder| folder.version);
     folders
 }
 

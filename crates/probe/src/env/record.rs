@@ -1,5 +1,6 @@
 //! RECORD of a dist-info folder: one line a file, `path,hash,size`, quoted as in a CSV file where a path needs it.
 
+use facts::CompactSort;
 use std::borrow::Cow;
 
 /// What RECORD tells. A torch has some 15,000 lines, so only what is used is kept.
@@ -32,7 +33,7 @@ impl Record {
                 record.top_level.push(first.to_string());
             }
         }
-        record.top_level.sort_unstable();
+        record.top_level.compact_sort();
         record.top_level.dedup();
         record
     }

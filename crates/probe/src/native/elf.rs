@@ -1,5 +1,6 @@
 //! What one ELF file says about itself, read through its program headers as the dynamic loader reads it.
 
+use facts::CompactSort;
 use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian as LE;
 use object::read::ReadRef;
@@ -108,7 +109,7 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
     }
     object.numpy = file.numpy();
     object.executable_stack = file.has_executable_stack();
-    object.gpu_code.sort_by(|a, b| a.images.cmp(&b.images));
+    object.gpu_code.compact_sort_by(|a, b| a.images.cmp(&b.images));
     Some(object)
 }
 

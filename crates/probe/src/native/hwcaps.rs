@@ -2,6 +2,7 @@
 //! processor before the plain one (ld.so(8), glibc 2.33 and later).
 
 use crate::Source;
+use facts::CompactSort;
 use std::path::{Path, PathBuf};
 
 /// The name of the sub-folder that holds one folder for each level.
@@ -50,7 +51,7 @@ pub(crate) fn ordered(files: Vec<PathBuf>, levels: &[&str]) -> Vec<PathBuf> {
             Some((rank, file))
         })
         .collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.compact_sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().map(|(_, file)| file).collect()
 }
 

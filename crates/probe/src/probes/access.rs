@@ -3,6 +3,7 @@
 use super::nvidia_smi;
 use crate::Source;
 use crate::source::Command;
+use facts::CompactSort;
 use facts::{DeviceNode, Fact, Machine, PciGpu, Platform};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
@@ -29,7 +30,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 fn pci(source: &Source) -> Option<Fact<Vec<PciGpu>>> {
     const BUS: &str = "/sys/bus/pci/devices";
     let mut places = source.list(BUS);
-    places.sort();
+    places.compact_sort();
     if places.is_empty() {
         return None;
     }

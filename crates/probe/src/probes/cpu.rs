@@ -4,6 +4,7 @@ use crate::Source;
 use crate::cgroup::{self, Membership};
 use crate::text::cpuinfo::{self, CpuInfo};
 use crate::text::{count_cpu_list, parse_size};
+use facts::CompactSort;
 use facts::{Cache, Cpu, Fact, Machine, Platform};
 use std::collections::BTreeSet;
 
@@ -95,7 +96,7 @@ fn caches(source: &Source) -> Vec<Cache> {
             caches.push(Cache { level, kind, bytes, source: format!("{folder}/{name}/size") });
         }
     }
-    caches.sort_by_key(|cache| cache.level);
+    caches.compact_sort_by_key(|cache| cache.level);
     caches
 }
 

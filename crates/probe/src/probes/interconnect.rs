@@ -1,6 +1,7 @@
 //! Where GPUs and network cards are attached, and what lets one reach the other.
 
 use crate::Source;
+use facts::CompactSort;
 use facts::{Fact, Machine, RdmaPort};
 
 const BUS: &str = "/sys/bus/pci/devices";
@@ -42,7 +43,7 @@ fn iommu(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> {
     let devices = machine.gpus.iter().filter_map(|gpu| gpu.pci_bus.as_deref().and_then(device));
     let mut types: Vec<String> =
         devices.filter_map(|device| source.word(format!("{device}/iommu_group/type"))).collect();
-    types.sort_unstable();
+    types.compact_sort();
     types.dedup();
     Some(Fact::new(types, GROUPS))
 }
@@ -62,7 +63,7 @@ fn acs_bridges(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> 
         let own = gpu.rsplit('/').next().unwrap_or(&gpu);
         above.extend(names.filter(|name| *name != own).map(str::to_owned));
     }
-    above.sort_unstable();
+    above.compact_sort();
     above.dedup();
     let configs = above.into_iter().filter_map(|bridge| {
         let bytes = source.read(format!("{BUS}/{bridge}/config")).ok()?;

@@ -3,6 +3,7 @@
 use super::driver_of;
 use crate::Source;
 use crate::nvml::{Device, Nvml};
+use facts::CompactSort;
 use facts::{Fact, Gpu, GpuHealth, GpuProcess, GpuUse, GpuVendor, Machine};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
@@ -88,7 +89,7 @@ fn list_processes(machine: &mut Machine, gpu: u32, device: &Device) {
             kind: listed.kind.clone(),
         });
     }
-    machine.gpu_processes.sort_by_key(|process| process.pid);
+    machine.gpu_processes.compact_sort_by_key(|process| process.pid);
 }
 
 fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {

@@ -1,4 +1,5 @@
 use super::Source;
+use facts::CompactSort;
 use std::os::unix::fs::MetadataExt as _;
 
 /// A device file as `ls -l` has it.
@@ -26,7 +27,7 @@ impl Source {
             }
             None => live(),
         };
-        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        nodes.compact_sort_by(|a, b| a.path.cmp(&b.path));
         nodes
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::counts::reason;
 use crate::verdict::evidence_gap;
+use facts::CompactSort;
 use facts::{ParityChange, ParityReport, ParityRow, Status};
 
 /// Checks whose outcome differs, those that take evidence away first, the number of those with the same one, and how many of
@@ -31,7 +32,7 @@ pub(super) fn changes(
             reason: new.map_or_else(String::new, reason),
         });
     }
-    changes.sort_by_key(|change| !matters(change));
+    changes.compact_sort_by_key(|change| !matters(change));
     (changes, same, passed)
 }
 

@@ -2,6 +2,7 @@
 
 use super::doubts::Doubts;
 use super::spread::spread;
+use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingChange, CeilingKind, Ceilings, Change, SpeedChange,
     Spread,
@@ -24,7 +25,7 @@ pub(super) fn changes(
     }
     changes.extend(after.iter().map(|new| change(None, Some(new), tolerance_pct)));
     let key = |change: &SpeedChange| (rank(change.change), -change.change_pct.unwrap_or(0.0));
-    changes.sort_by(|a, b| {
+    changes.compact_sort_by(|a, b| {
         let ((first, by), (second, than)) = (key(a), key(b));
         first.cmp(&second).then(by.total_cmp(&than))
     });

@@ -1,5 +1,6 @@
 //! How well a median is known.
 
+use facts::CompactSort;
 use facts::{BenchRow, Spread};
 
 /// The normal deviate of a two-sided confidence of 99 %.
@@ -11,7 +12,7 @@ const DEVIATE: f64 = 2.576;
 /// Statistics, 3.2). Few samples give their whole range.
 pub(super) fn spread(row: &BenchRow) -> Spread {
     let mut sorted = row.samples_ms.clone();
-    sorted.sort_by(f64::total_cmp);
+    sorted.compact_sort_by(f64::total_cmp);
     let count = sorted.len();
     let (low_ms, high_ms) = match count {
         0 => {
@@ -37,7 +38,7 @@ pub(crate) mod tests {
     /// A timed row with these samples, whose median is the middle one.
     pub(crate) fn row(case: &str, samples_ms: &[f64]) -> BenchRow {
         let mut sorted = samples_ms.to_vec();
-        sorted.sort_by(f64::total_cmp);
+        sorted.compact_sort_by(f64::total_cmp);
         BenchRow {
             op: "ssd".into(),
             case: case.into(),

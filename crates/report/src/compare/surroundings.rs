@@ -1,6 +1,7 @@
 //! What surrounded the runs: machine, stack, source, findings.
 
 use super::Recorded;
+use facts::CompactSort;
 use facts::{Difference, DoctorReport, FindingChange, RunState, Severity};
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Difference> {
     let (before, after) = (told(base), told(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
-    names.sort();
+    names.compact_sort();
     names.dedup();
     names
         .into_iter()

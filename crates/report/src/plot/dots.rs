@@ -1,6 +1,7 @@
 use super::scale::{Scale, decades};
 use super::svg::{Anchor, Svg, WIDTH, width_of};
 use crate::format;
+use facts::CompactSort;
 
 /// One compared row.
 pub(crate) struct Dot {
@@ -78,7 +79,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
             _ => broken_x,
         };
         let mut marks: Vec<(f64, &Dot)> = row.dots.iter().map(|dot| (place(dot), dot)).collect();
-        marks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        marks.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
         // Marks that would hide each other go to the first of three heights with room.
         let mut ends = [f64::NEG_INFINITY; 3];
         for (x, dot) in marks {

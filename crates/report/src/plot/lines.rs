@@ -1,6 +1,7 @@
 use super::scale::{Scale, steps};
 use super::svg::{Anchor, Svg, WIDTH};
 use crate::format;
+use facts::CompactSort;
 
 /// One line of a sweep.
 pub(crate) struct Series {
@@ -104,7 +105,7 @@ fn draw(
         true => steps(high, 5).into_iter().filter(|second| *second <= high).collect(),
         false => points().map(|(x, _)| x).collect(),
     };
-    sizes.sort_by(f64::total_cmp);
+    sizes.compact_sort_by(f64::total_cmp);
     sizes.dedup();
     let mut last = f64::NEG_INFINITY;
     for size in sizes {

@@ -6,6 +6,7 @@ use crate::format;
 use crate::plot::{Bar, BarGroup, Series, bars, lines};
 use crate::run::{BENCH_FILE, CONDITIONS_FILE, Run};
 use crate::{conditions, legend, shares};
+use facts::CompactSort;
 use facts::{BackendKind, BenchReport, BenchRow, Ceilings, Conditions, RaisedCeiling};
 use std::collections::BTreeMap;
 
@@ -272,7 +273,7 @@ fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
 fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.shape.keys().map(String::as_str)).collect();
-    names.sort_unstable();
+    names.compact_sort();
     names.dedup();
     let mut figures = Vec::new();
     for name in names {
@@ -293,7 +294,7 @@ fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
             }
         }
         for series in &mut found {
-            series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            series.points.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         found.retain(|series| {
             let mut sizes: Vec<f64> = series.points.iter().map(|(size, _)| *size).collect();

@@ -5,6 +5,7 @@ use crate::format;
 use crate::plot::{PairRate, Series, lines, pairs};
 use crate::run::{GPUS_FILE, Run};
 use crate::together::{matrix, rate, sentences, sizes};
+use facts::CompactSort;
 use facts::{CollectiveKind, FabricReport, PeerCopy};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
@@ -108,7 +109,7 @@ fn curves(fabric: &FabricReport) -> Option<Figure> {
         let all = fabric.collectives.iter().filter(|it| it.kind == kind);
         let mut points: Vec<(f64, f64)> =
             all.filter_map(|it| Some((it.bytes as f64 / 1024.0, it.bus_gbps?))).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
         Series { label: kind.as_str().to_owned(), points }
     };
     let series: Vec<Series> =

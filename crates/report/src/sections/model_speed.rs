@@ -3,6 +3,7 @@
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
 use crate::run::{MODEL_SPEED_FILE, PARITY_FILE, Run};
+use facts::CompactSort;
 use facts::{ModelSpeed, ModelSpeedReport, Status};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
@@ -145,7 +146,7 @@ pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
 pub(crate) fn ran(model: &ModelSpeedReport) -> String {
     let mut kernels: Vec<&str> =
         model.speeds.iter().flat_map(|speed| speed.launches.keys().map(String::as_str)).collect();
-    kernels.sort_unstable();
+    kernels.compact_sort();
     kernels.dedup();
     format!("Kernels that ran, each of them in the checks too: {}.", kernels.join(", "))
 }

@@ -4,6 +4,7 @@ use super::Style;
 use super::layout::NARROWEST;
 use crate::document::Tone;
 use crate::escape;
+use facts::CompactSort;
 use std::fmt::Write as _;
 
 /// A cell: words and their meaning.
@@ -111,7 +112,7 @@ impl Table {
             let mut left = room.checked_sub(widths.iter().sum())?;
             // The smallest wish first: most columns are then as wide as they want to be.
             let mut order: Vec<usize> = (0..widths.len()).collect();
-            order.sort_by_key(|at| most[*at].saturating_sub(widths[*at]));
+            order.compact_sort_by_key(|at| most[*at].saturating_sub(widths[*at]));
             for at in order {
                 let more = most[at].saturating_sub(widths[at]).min(left);
                 widths[at] += more;

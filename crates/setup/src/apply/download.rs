@@ -5,6 +5,7 @@ use super::{ApplyError, Progress};
 use crate::fetch::{Event, Fetch, Hash, Wanted};
 use crate::wheel::{self, Layout};
 use facts::AppliedPackage;
+use facts::CompactSort;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
@@ -86,7 +87,7 @@ pub(super) fn run(
         let opened: Result<Vec<Vec<_>>, wheel::WheelError> = opened.collect();
         came.and(opened.map(|opened| opened.concat()).map_err(ApplyError::from))
     })?;
-    opened.sort_by_key(|(number, _)| *number);
+    opened.compact_sort_by_key(|(number, _)| *number);
     let mut layout = Layout::default();
     let shared = layout.add(opened.into_iter().map(|(_, wheel)| wheel).collect())?;
     let packages: Vec<AppliedPackage> = files

@@ -1,6 +1,7 @@
 //! What is installed, with the files of each package by its RECORD: whose files lie on top of whose.
 
 use crate::wheel::{Lines, hash_of};
+use facts::CompactSort;
 use facts::{Dist, PyEnv};
 use knowledge::marker::{Marker, Platform};
 use knowledge::{Minor, Requirement, Version, minor_of};
@@ -115,7 +116,7 @@ impl Packages {
                 }
             }
         }
-        broken.sort();
+        broken.compact_sort();
         broken.dedup();
         broken
     }

@@ -2,6 +2,7 @@
 
 use super::action::{Action, actions, name_of};
 use super::packages::Packages;
+use facts::CompactSort;
 use facts::{Finding, Install, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +61,7 @@ impl Remedy {
             }
         }
         // Findings come worst first; another torch answers more of them than anything else does.
-        wishes.sort_by_key(|wish| !wish.changes_torch);
+        wishes.compact_sort_by_key(|wish| !wish.changes_torch);
         let mut torch_by = None;
         for wish in wishes {
             let title = |by: usize| {
@@ -76,7 +77,7 @@ impl Remedy {
         }
         remedy.protect(packages);
         remedy.keep_torch(packages);
-        remedy.left.sort();
+        remedy.left.compact_sort();
         remedy
     }
 

@@ -3,6 +3,7 @@
 use super::action::name_of;
 use super::packages::Packages;
 use super::remedy::{Remedy, Set};
+use facts::CompactSort;
 use facts::{Finding, Install, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -156,7 +157,7 @@ impl Tool {
             commands.push(self.install(&set.install, &found, &set.again, false));
             going.extend(robbed);
         }
-        findings.sort_unstable();
+        findings.compact_sort();
         findings.dedup();
         going.extend(new.into_keys());
         Ok(Resolved { findings, left: remedy.left.clone(), commands, removed, touched: going })

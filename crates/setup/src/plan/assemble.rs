@@ -7,6 +7,7 @@ use super::search::{Passed, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
 use crate::index::Published;
+use facts::CompactSort;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedPackage, Rejected, SCHEMA};
 use knowledge::dotted;
 use knowledge::packages;
@@ -34,7 +35,7 @@ pub(super) fn plan(
     let tools = build_tools(stack, &packages);
     packages.extend(tools.into_iter().map(|package| (TOOLS, package)));
     // Stable: what has the same place stays in the order in which it was asked for.
-    packages.sort_by_key(|(order, _)| *order);
+    packages.compact_sort_by_key(|(order, _)| *order);
     let packages: Vec<PlannedPackage> = packages.into_iter().map(|(_, package)| package).collect();
     let mut rejected: Vec<Rejected> = passed.iter().map(passed_over).collect();
     rejected.extend(newer(&place, stack));

@@ -3,6 +3,7 @@
 use super::code::cuda_of;
 use crate::index::{Published, PublishedRelease};
 use crate::wheel::WheelName;
+use facts::CompactSort;
 use facts::{Dist, PlannedFile};
 use knowledge::marker::Marker;
 use knowledge::pypi::{self, File};
@@ -98,7 +99,7 @@ pub(super) fn releases(package: &str, published: &Published) -> Vec<Release> {
             None => all.push(on_index(version, row, published)),
         }
     }
-    all.sort_by(|a, b| b.version.cmp(&a.version));
+    all.compact_sort_by(|a, b| b.version.cmp(&a.version));
     all
 }
 

@@ -4,6 +4,7 @@ use super::Reason;
 use super::catalogue::{Release, Requires, Wheel};
 use super::problem::{Dropped, Item, Limit, Problem};
 use super::torch::{Torch, pypi};
+use facts::CompactSort;
 use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
 use knowledge::indexes::{Named, Trust};
 use knowledge::packages::{self, Needs};
@@ -137,7 +138,7 @@ impl<'p> Place<'_, 'p> {
                 .filter_map(|row| self.elsewhere(number, release, row))
                 .collect();
             // The project's own build before a publisher's, and that before one person's.
-            found.sort_by_key(|pick| pick.trust);
+            found.compact_sort_by_key(|pick| pick.trust);
             found.into_iter().next()
         };
         let has_libraries = self.has_libraries(item, release);
@@ -181,7 +182,7 @@ impl<'p> Place<'_, 'p> {
             let digits = wheel.name.build.as_deref().unwrap_or_default();
             digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0)
         };
-        files.sort_by_key(|wheel| std::cmp::Reverse(build(wheel)));
+        files.compact_sort_by_key(|wheel| std::cmp::Reverse(build(wheel)));
         files.into_iter()
     }
 
@@ -330,7 +331,7 @@ impl<'p> Place<'_, 'p> {
                 None => dotted(*gpu),
             };
         let mut names: Vec<String> = self.problem.target.gpus.iter().map(name).collect();
-        names.sort();
+        names.compact_sort();
         names.dedup();
         names.join(";")
     }
@@ -386,7 +387,7 @@ pub(super) fn published(item: &Item, problem: &Problem) -> String {
         let rows = rows.filter(|row| (row.index().trust == Trust::Community) == community);
         let mut series: Vec<Minor> =
             rows.flat_map(|row| row.torch.iter().filter_map(|torch| minor_of(torch))).collect();
-        series.sort_unstable();
+        series.compact_sort();
         Some(format!("torch {} to {}", dotted(*series.first()?), dotted(*series.last()?)))
     };
     match (range(false), range(true)) {

@@ -6,6 +6,7 @@ use super::fit::Tags;
 use crate::Request;
 use crate::index::Published;
 use crate::request::Wanted;
+use facts::CompactSort;
 use facts::{PlanTarget, Want};
 use knowledge::cuda_drivers::Reach;
 use knowledge::marker::Platform;
@@ -146,7 +147,7 @@ impl<'a> Problem<'a> {
             });
             items.extend(Wanted::parse("torch", &because).ok().as_ref().map(of));
         }
-        items.sort_by_key(Item::order);
+        items.compact_sort_by_key(Item::order);
         // Tegra's driver has a numbering of its own, which the table of floors is not about.
         let driver = target.driver.as_deref().filter(|_| !target.tegra);
         Self {

@@ -6,6 +6,7 @@ use super::extension::{Pick, Place};
 use super::pins::{Clash, consistent};
 use super::problem::{Dropped, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
+use facts::CompactSort;
 use knowledge::torch_series::Fits;
 use knowledge::{Minor, dotted};
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ pub(super) fn solve<'p>(
         order.insert(0, torch);
     }
     // torch decides what every other item may be, so it is chosen first.
-    order.sort_by_key(|item| (*item != torch, *item));
+    order.compact_sort_by_key(|item| (*item != torch, *item));
     let by_wheels = newest(problem, &order, 0, dropped);
     let most = order.iter().filter(|item| problem.may_build(**item, dropped)).count();
     if by_wheels.0.is_some() || most == 0 {
@@ -94,7 +95,7 @@ fn with_torch<'p>(
         match complete(&place, order, builds, &mut Vec::new()) {
             Ok(picks) => {
                 let mut picks = picks;
-                picks.sort_by_key(|pick| pick.item);
+                picks.compact_sort_by_key(|pick| pick.item);
                 return Ok(Stack { torch: Some(*torch), python, picks });
             }
             Err(clash) => {

@@ -3,6 +3,7 @@
 use super::Reason;
 use super::catalogue::Release;
 use super::problem::{Dropped, Limit, Problem};
+use facts::CompactSort;
 use facts::PlanIndex;
 use knowledge::cuda_drivers::{floor, preference};
 use knowledge::indexes::index;
@@ -94,7 +95,7 @@ pub(super) fn candidates<'p>(problem: &'p Problem) -> Vec<Torch<'p>> {
             .filter(|build| build.offered && build.torch.contains(&series.torch))
             .filter(|build| Some(build.arch) == problem.arch)
             .collect();
-        fitting.sort_by_key(|build| preference(build.cuda, problem.reach));
+        fitting.compact_sort_by_key(|build| preference(build.cuda, problem.reach));
         all.extend(fitting.into_iter().map(|build| Torch { release, series, build: Some(build) }));
     }
     all

@@ -5,6 +5,7 @@ use crate::peers::Peer;
 use crate::python::{Budget, PeerRun, PythonError, Session, judge_peer, load};
 use crate::references::References;
 use crate::{Case, Draw};
+use facts::CompactSort;
 use facts::{BackendKind, ParityRow, Status};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -81,7 +82,7 @@ impl Team<'_> {
 fn covering(cases: &[Case]) -> Vec<usize> {
     let mut draw = Draw::named("order of the peers' cases");
     let mut drawn: Vec<(u64, usize)> = (0..cases.len()).map(|at| (draw.bits(), at)).collect();
-    drawn.sort_unstable();
+    drawn.compact_sort();
     let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = drawn
         .into_iter()
@@ -92,7 +93,7 @@ fn covering(cases: &[Case]) -> Vec<usize> {
             (*earlier, at)
         })
         .collect();
-    order.sort_by_key(|(nth, _)| *nth);
+    order.compact_sort_by_key(|(nth, _)| *nth);
     order.into_iter().map(|(_, at)| at).collect()
 }
 

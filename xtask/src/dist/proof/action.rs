@@ -7,13 +7,12 @@ use std::path::Path;
 use std::process::Command;
 use yaml_serde::Value;
 
-/// Runs every shell step with the wheel that was made. What was found here is no failure, and nothing is uploaded.
+/// Runs every shell step with the wheel that was made. Findings about this machine are no failure, and nothing is uploaded.
 pub(super) fn run(action: &Path, wheel: &Path, folder: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(action).with_context(|| action.display().to_string())?;
-    fs::create_dir_all(folder)?;
     let wheel = wheel.canonicalize()?.display().to_string();
-    let given = [("wheel", wheel.as_str()), ("upload", "false"), ("fail-on-findings", "false")];
-    let mut runner = Runner::new(&text, &given, folder)?;
+    let inputs = [("wheel", wheel.as_str()), ("upload", "false"), ("fail-on-findings", "false")];
+    let mut runner = Runner::new(&text, &inputs, &[], folder)?;
     runner.steps()?;
     let sarif = folder.join("firstlight.sarif");
     let document: serde_json::Value = serde_json::from_str(
@@ -32,25 +31,42 @@ pub(super) fn run(action: &Path, wheel: &Path, folder: &Path) -> anyhow::Result<
 /// A runner of one composite action.
 struct Runner<'a> {
     action: Value,
-    /// Values by what stands between `${{` and `}}`.
+    /// Values of expressions: `inputs.wheel`, `github.action_ref`.
     outputs: BTreeMap<String, String>,
     path: String,
     folder: &'a Path,
 }
 
+/// Values of the `github` context that the action reads: those of `uses: ./`, a checkout in the job's folder.
+const LOCAL: [(&str, &str); 4] = [
+    ("github.action_path", "."),
+    ("github.action_ref", ""),
+    ("github.action_repository", ""),
+    ("github.server_url", "https://github.com"),
+];
+
 impl<'a> Runner<'a> {
-    fn new(text: &str, given: &[(&str, &str)], folder: &'a Path) -> anyhow::Result<Self> {
+    fn new(
+        text: &str,
+        inputs: &[(&str, &str)],
+        context: &[(&str, &str)],
+        folder: &'a Path,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder)?;
         let action: Value = yaml_serde::from_str(text).context("action.yml")?;
         let mut outputs = BTreeMap::new();
         outputs.insert("runner.temp".to_owned(), folder.display().to_string());
+        for (name, value) in LOCAL.iter().chain(context) {
+            outputs.insert((*name).to_owned(), (*value).to_owned());
+        }
         for (name, input) in action["inputs"].as_mapping().context("no inputs")? {
             let name = name.as_str().context("an input without a name")?;
             let default = input["default"].as_str().unwrap_or_default();
-            let value = given.iter().find(|(given, _)| *given == name);
+            let value = inputs.iter().find(|(input, _)| *input == name);
             let value = value.map_or(default, |(_, value)| value);
             outputs.insert(format!("inputs.{name}"), value.to_owned());
         }
-        for (name, _) in given {
+        for (name, _) in inputs {
             if !outputs.contains_key(&format!("inputs.{name}")) {
                 bail!("action.yml has no input `{name}`");
             }
@@ -92,7 +108,9 @@ impl<'a> Runner<'a> {
         }
         let ended = command.output()?;
         if !ended.status.success() {
-            bail!("{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr).trim());
+            // Workflow commands such as `::error::` are on standard output.
+            let printed = [ended.stdout, ended.stderr].concat();
+            bail!("{}: {}", ended.status, String::from_utf8_lossy(&printed).trim());
         }
         if let Some(id) = step["id"].as_str() {
             for line in fs::read_to_string(&output)?.lines() {
@@ -121,52 +139,4 @@ impl<'a> Runner<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ACTION: &str = r#"
-inputs:
-  word: { default: there }
-runs:
-  using: composite
-  steps:
-    - name: first
-      id: first
-      shell: bash
-      env: { WORD: "<${{ inputs.word }}>" }
-      run: |
-        mkdir -p bin && printf '#!/bin/sh\necho "$1" > said\n' > bin/say && chmod +x bin/say
-        echo "$PWD/bin" >> "$GITHUB_PATH"
-        echo "word=$WORD" >> "$GITHUB_OUTPUT"
-    - name: other
-      uses: someone/something@v1
-    - name: second
-      shell: bash
-      env: { WORD: "${{ steps.first.outputs.word }}" }
-      run: say "$WORD"
-"#;
-
-    #[test]
-    fn steps_hand_on_outputs_and_path() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut runner = Runner::new(ACTION, &[("word", "a b")], folder.path()).unwrap();
-        runner.steps().unwrap();
-        assert_eq!(fs::read_to_string(folder.path().join("said")).unwrap(), "<a b>\n");
-    }
-
-    #[test]
-    fn what_a_runner_would_refuse_is_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Runner::new(ACTION, &[("words", "x")], folder.path()).is_err());
-        for (from, to, expect) in [
-            ("run: say", "run: exit 3 #", "step `second`: exit status: 3"),
-            ("steps.first.outputs.word", "steps.first.outputs.wrd", "has no value"),
-            ("run: say \"$WORD\"", "run: echo ${{ inputs.word }}", "wanted it in `env`"),
-        ] {
-            let text = ACTION.replace(from, to);
-            let mut runner = Runner::new(&text, &[], folder.path()).unwrap();
-            let error = format!("{:#}", runner.steps().unwrap_err());
-            assert!(error.contains(expect), "{error}");
-        }
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::redact::Redaction;
 use crate::run_folder::{self, RunFolder};
 use device::Device;
+use facts::CompactSort;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
     Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
@@ -148,7 +149,7 @@ fn timed(
     let name = name.to_string_lossy().into_owned();
     progress.step("holding the engine against float32".to_owned());
     let mut lengths: Vec<usize> = arguments.tests.iter().map(|test| test.prompt()).collect();
-    lengths.sort_unstable();
+    lengths.compact_sort();
     lengths.dedup();
     let ranks = crew.map(|crew| &crew.ranks);
     let types = (storage, arguments.states.held());

@@ -15,6 +15,8 @@ const TEMPLATES: &[(Emitted, &str, u64)] = &[
     (Emitted::Daemonset, include_str!("emit/daemonset.yaml"), 900),
     (Emitted::NodeProblemDetector, include_str!("emit/node-problem-detector.json"), 50),
     (Emitted::Skypilot, include_str!("emit/skypilot.yaml"), 1800),
+    (Emitted::SlurmProlog, include_str!("emit/slurm-prolog.sh"), 600),
+    (Emitted::InitContainer, include_str!("emit/init-container.yaml"), 1800),
 ];
 
 /// What node-problem-detector and slurmd allow.
@@ -39,6 +41,18 @@ fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
         let what =
             format!("--budget {budget} is too long: what runs there is ended after {LIMIT} s");
         return Err(Failure::hinted(what, "leave --budget out, or give less than 60"));
+    }
+    let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
+    if certified && !arguments.op.is_empty() {
+        let what = "--op is no choice here: a node is certified by all of its kernels";
+        return Err(Failure::hinted(
+            what,
+            "leave --op out, and --quick in if it should take less time",
+        ));
+    }
+    if certified && arguments.redact {
+        let what = "--redact is no choice here: a certificate names its GPUs and files";
+        return Err(Failure::hinted(what, "leave --redact out"));
     }
     let mut options = vec!["--budget".to_owned(), budget.to_string()];
     // Without a word about how much, what has a minute does little.
@@ -66,6 +80,8 @@ fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
         ("options", options.join(" ")),
         ("quoted options", quoted.join(", ")),
         ("budget", budget.to_string()),
+        // The check, and what verifies its certificate before and after it.
+        ("prolog timeout", (budget + 60).to_string()),
         ("nodes", arguments.fleet.nodes.to_string()),
         ("image", arguments.fleet.image.clone()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),

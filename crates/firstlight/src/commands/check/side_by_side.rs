@@ -6,6 +6,7 @@ use crate::commands::bench::conditions_json;
 use crate::commands::together::chosen::Chosen;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
+use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, DoctorReport, GpuPart, GpusReport, MemoryTest, ParityReport,
 };
@@ -80,7 +81,7 @@ pub(super) fn judge(
         return Ok(());
     }
     doctor.findings.extend(found);
-    doctor.findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    doctor.findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     let text = serde_json::to_string_pretty(doctor)? + "\n";
     folder.artefact(FACTS_FILE, "machine, environments and findings", &text)
 }

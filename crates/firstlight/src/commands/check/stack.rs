@@ -2,22 +2,19 @@
 //!
 //! Versions are shown beside the hashes and never compared: two files of one version can differ, and the one that does is looked for.
 
+use crate::hashes;
 use crate::own_program::own_program;
 use crate::run_folder::RunFolder;
+use facts::CompactSort;
 use facts::{Dist, DoctorReport, PyEnv, SCHEMA, StackFile, StackReport};
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The stack in a rank's run folder; its content is a [`StackReport`] as JSON.
 pub(super) const STACK_FILE: &str = "stack.json";
-
-/// What is read at once of a file.
-const PIECE: usize = 1 << 20;
 
 struct Named {
     what: String,
@@ -33,9 +30,7 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     let since = Instant::now();
     let until = until.map(|until| since + until.saturating_duration_since(since) / 4);
-    let mut files: Vec<StackFile> =
-        named(doctor).into_par_iter().filter_map(|named| hashed(named, until)).collect();
-    files.sort_by(|a, b| a.what.cmp(&b.what));
+    let files = files(doctor, until);
     let unread = files.iter().filter(|file| file.sha256.is_none()).count();
     if unread > 0 {
         folder.not_run(&format!("{unread} files of the stack"), "no time was left to read them");
@@ -44,6 +39,14 @@ pub(super) fn write(
     let text = serde_json::to_string_pretty(&StackReport { schema: SCHEMA, files })? + "\n";
     folder.artefact(STACK_FILE, "the files of the stack with their hashes", &text)?;
     folder.stage("stack", since, outcome)
+}
+
+/// Every file of the stack, with its hash where there was time to read it.
+pub(super) fn files(doctor: &DoctorReport, until: Option<Instant>) -> Vec<StackFile> {
+    let mut files: Vec<StackFile> =
+        named(doctor).into_par_iter().filter_map(|named| hashed(named, until)).collect();
+    files.compact_sort_by(|a, b| a.what.cmp(&b.what));
+    files
 }
 
 /// What is there, by names that are the same on every node. Of several with one name the first counts.
@@ -104,7 +107,7 @@ fn loaded() -> Vec<PathBuf> {
         maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
     let mut paths: Vec<PathBuf> =
         paths.filter(|path| path.contains(".so")).map(PathBuf::from).collect();
-    paths.sort();
+    paths.compact_sort();
     paths.dedup();
     paths
 }
@@ -122,31 +125,12 @@ fn hashed(named: Named, until: Option<Instant>) -> Option<StackFile> {
     let Named { what, path, version } = named;
     let file = File::open(&path).ok()?;
     let mut bytes = file.metadata().ok()?.len();
-    let sha256 = read(file, until).map(|(hash, read)| {
+    let sha256 = hashes::until(file, until).ok()?.map(|(hash, read)| {
         // Files of the kernel have no size until they are read.
         bytes = bytes.max(read);
         hash
     });
     Some(StackFile { what, path: path.display().to_string(), version, bytes, sha256 })
-}
-
-fn read(mut file: File, until: Option<Instant>) -> Option<(String, u64)> {
-    let mut hasher = Sha256::new();
-    let mut piece = vec![0_u8; PIECE];
-    let mut read = 0;
-    loop {
-        if until.is_some_and(|until| Instant::now() >= until) {
-            return None;
-        }
-        match file.read(&mut piece).ok()? {
-            0 => break,
-            count => {
-                hasher.update(&piece[..count]);
-                read += count as u64;
-            }
-        }
-    }
-    Some((hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), read))
 }
 
 #[cfg(test)]

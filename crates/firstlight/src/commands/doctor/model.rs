@@ -5,6 +5,7 @@ use crate::cli::{NarrowWeights, Wanted, as_typed};
 use crate::failure::Failure;
 use architectures::{Config, ConfigError};
 use diagnose::{ModelOptions, Weights};
+use facts::CompactSort;
 use facts::DoctorReport;
 use models::{Checkpoint, ModelError};
 use std::io::Read;
@@ -111,7 +112,7 @@ pub(in crate::commands) fn judge(
         return Err(Failure::hinted(what, format!("ask for at most {option} {limit}")));
     }
     report.findings.extend(findings);
-    report.findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    report.findings.compact_sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     report.model = Some(wanted);
     Ok(())
 }

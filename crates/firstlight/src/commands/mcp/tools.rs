@@ -1,10 +1,9 @@
 //! The tools, their parameters, and the command line of each call.
 
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde_json::{Value, json};
-use std::sync::Arc;
+use serde_json::{Map, Value, json};
 
 /// A command to run.
+#[derive(Debug)]
 pub(super) struct Call {
     pub(super) arguments: Vec<String>,
     /// Text for its standard input.
@@ -153,20 +152,24 @@ const TOOLS: [Spec; 6] = [
 ];
 
 /// The tools that are offered.
-pub(super) fn list(allow_changes: bool) -> Vec<Tool> {
+pub(super) fn list(allow_changes: bool) -> Vec<Value> {
     let tool = |spec: &'static Spec| {
         let offered = || spec.parameters.iter().filter(|it| allow_changes || !it.changes);
-        let properties: serde_json::Map<String, Value> =
+        let properties: Map<String, Value> =
             offered().map(|it| (it.name.to_owned(), schema(it))).collect();
         let required: Vec<&str> = offered().filter(|it| it.required).map(|it| it.name).collect();
-        let mut input = JsonObject::new();
-        input.insert("type".into(), json!("object"));
-        input.insert("properties".into(), Value::Object(properties));
-        input.insert("required".into(), json!(required));
-        input.insert("additionalProperties".into(), json!(false));
         let changes = offered().any(|it| it.changes);
-        Tool::new(spec.name, spec.about, Arc::new(input))
-            .with_annotations(ToolAnnotations::new().read_only(!changes).destructive(changes))
+        json!({
+            "name": spec.name,
+            "description": spec.about,
+            "inputSchema": {
+                "type": "object",
+                "properties": properties,
+                "required": required,
+                "additionalProperties": false,
+            },
+            "annotations": { "readOnlyHint": !changes, "destructiveHint": changes },
+        })
     };
     TOOLS.iter().map(tool).collect()
 }
@@ -183,7 +186,11 @@ fn schema(parameter: &Parameter) -> Value {
 }
 
 /// The command of a call, or why it is refused.
-pub(super) fn call(name: &str, given: &JsonObject, allow_changes: bool) -> Result<Call, String> {
+pub(super) fn call(
+    name: &str,
+    given: &Map<String, Value>,
+    allow_changes: bool,
+) -> Result<Call, String> {
     let known = || TOOLS.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
     let spec = TOOLS
         .iter()
@@ -300,9 +307,7 @@ mod tests {
         let read_only = |allow| {
             list(allow)
                 .into_iter()
-                .filter(|tool| {
-                    tool.annotations.as_ref().and_then(|it| it.read_only_hint) == Some(true)
-                })
+                .filter(|tool| tool["annotations"]["readOnlyHint"] == true)
                 .count()
         };
         assert_eq!((read_only(false), read_only(true)), (6, 5));

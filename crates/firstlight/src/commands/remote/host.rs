@@ -1,6 +1,7 @@
 //! By which name or address a machine is reached, and what of that no report may hold.
 
 use crate::failure::Failure;
+use facts::CompactSort;
 
 /// A machine as ssh is told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Host {
             });
             addresses.extend(whole.into_iter().chain([name.to_owned()]));
         }
-        addresses.sort();
+        addresses.compact_sort();
         addresses.dedup();
         addresses
     }

@@ -105,6 +105,10 @@ impl Room {
                 )),
             };
         }
+        // Both numbers together are a promise; with one alone, requests share what there is.
+        if asked.max_num_seqs.is_some() && asked.max_model_len.is_some() {
+            needs.promise(sequences, tokens, free)?;
+        }
         // Caches for more than one of the longest, as far as they go.
         let most = sequences.saturating_mul(tokens);
         let pool = needs.most_tokens(sequences, most, usable).max(tokens);
@@ -216,6 +220,38 @@ impl Needs<'_> {
         largest(most.div_ceil(block), fits).saturating_mul(block).min(most)
     }
 
+    /// Whether so many requests of so many tokens each fit at once.
+    ///
+    /// # Errors
+    /// When they do not, with the largest numbers that would.
+    fn promise(&self, sequences: usize, tokens: usize, free: u64) -> anyhow::Result<()> {
+        let all = |sequences: usize, tokens: usize| {
+            self.bytes(sequences, sequences.saturating_mul(tokens))
+        };
+        let needed = all(sequences, tokens);
+        if needed <= free {
+            return Ok(());
+        }
+        let fewer = largest(sequences, |sequences| all(sequences, tokens) <= free);
+        let shorter = largest(tokens, |tokens| all(sequences, tokens) <= free);
+        let mut would = Vec::new();
+        if fewer > 0 {
+            would.push(format!("--max-num-seqs {fewer} --max-model-len {tokens}"));
+        }
+        if shorter > 0 {
+            would.push(format!("--max-num-seqs {sequences} --max-model-len {shorter}"));
+        }
+        let (needed, free) = (byte_count(needed), byte_count(free));
+        let what = format!(
+            "{sequences} requests at once of {tokens} tokens each need {needed}, and {free} are free"
+        );
+        let hint = format!(
+            "the largest that fit: {}; with one of the two options alone, requests share the memory",
+            would.join(", or ")
+        );
+        Err(Failure::hinted(what, hint))
+    }
+
     /// What does not fit, with the largest that would.
     fn refuse(
         &self,
@@ -297,5 +333,27 @@ mod tests {
         assert!(tokens >= 100_000, "{tokens}");
         assert_eq!(needs.most_sequences(1000, 100_000, bytes), 4);
         assert_eq!(needs.most_sequences(1000, 100_000, 1), 0);
+    }
+
+    #[test]
+    fn as_many_and_as_long_as_asked_for_fit_at_once_or_are_refused() {
+        let shape = models::shape("granite-4.0-h-micro").unwrap();
+        let architecture = Architecture::of(&shape).unwrap();
+        let device = device::open(BackendKind::Cpu).unwrap();
+        let needs = Needs {
+            kind: models::engine_kind(&device).unwrap(),
+            architecture: &architecture,
+            holding: models::holding(&device, Storage::Bf16),
+            step_tokens: 512,
+            snapshots: 0,
+            swap_space: 0,
+        };
+        let free = needs.bytes(100, 100 * 4096);
+        assert!(needs.promise(100, 4096, free).is_ok());
+        let refused = needs.promise(1000, 4096, free).unwrap_err();
+        let what = refused.to_string();
+        assert!(what.starts_with("1000 requests at once of 4096 tokens each need "), "{what}");
+        let hint = format!("{:?}", refused.downcast_ref::<Failure>().unwrap());
+        assert!(hint.contains("that fit: --max-num-seqs 100 --max-model-len 4096"), "{hint}");
     }
 }

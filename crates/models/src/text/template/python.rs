@@ -1,6 +1,7 @@
 //! Values as Python writes them: `str`, `repr` and `json.dumps`.
 
 use super::objects::Digits;
+use facts::CompactSort;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write as _;
@@ -128,7 +129,7 @@ impl Dumps {
                 let pairs: Result<Vec<_>, Error> = pairs.into_iter().flatten().map(key).collect();
                 let mut pairs = pairs?;
                 if self.sort_keys {
-                    pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+                    pairs.compact_sort_by(|(a, _), (b, _)| a.cmp(b));
                 }
                 self.between(['{', '}'], &pairs, level, out, |(key, value), out| {
                     self.string(key, out);

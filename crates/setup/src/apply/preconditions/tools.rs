@@ -3,6 +3,7 @@
 use super::super::Unmet;
 use super::builds;
 use crate::target_of;
+use facts::CompactSort;
 use facts::{BuildRecipe, Dist, Machine, Plan};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,9 @@ fn nvcc(plan: &Plan, machine: &Machine) -> Result<PathBuf, Unmet> {
         .filter(|(_, version)| major(version) == wanted.and_then(major))
         .collect();
     // The same minor release first, for what nvcc compiles is linked with torch's own libraries.
-    fitting.sort_by_key(|(_, version)| !wanted.is_some_and(|wanted| version.starts_with(wanted)));
+    fitting.compact_sort_by_key(|(_, version)| {
+        !wanted.is_some_and(|wanted| version.starts_with(wanted))
+    });
     if let Some((toolkit, _)) = fitting.first() {
         return Ok(PathBuf::from(&toolkit.root));
     }

@@ -13,17 +13,10 @@ fn check(arguments: &[&str]) -> anyhow::Result<String> {
 fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
     for kind in Emitted::value_variants() {
         let name = kind.to_possible_value().unwrap().get_name().to_owned();
-        let got = check(&[
-            "--emit",
-            &name,
-            "--nodes",
-            "4",
-            "--op",
-            "ssd,kda",
-            "--image",
-            "registry/firstlight:1",
-        ])
-        .unwrap();
+        let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
+        let ops: &[&str] = if certified { &[] } else { &["--op", "ssd,kda"] };
+        let emit = ["--emit", &name, "--nodes", "4", "--image", "registry/firstlight:1"];
+        let got = check(&[&emit[..], ops].concat()).unwrap();
         assert!(!got.contains("{{") && !got.contains("}}"), "{got}");
         // What runs there is parsed as it stands: the options behind `check`, up to the shell's next word.
         let plain = got.replace(['"', ','], " ").replace("[", " ");
@@ -39,7 +32,10 @@ fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
         crate::cli::Cli::try_parse_from(&own)
             .unwrap_or_else(|error| panic!("{name}: {own:?}: {error}"));
         assert!(
-            own.windows(2).any(|pair| pair == ["--op", "ssd"] || pair == ["--op", "ssd,kda"]),
+            certified
+                || own
+                    .windows(2)
+                    .any(|pair| pair == ["--op", "ssd"] || pair == ["--op", "ssd,kda"]),
             "{name}: {own:?}"
         );
     }
@@ -81,4 +77,57 @@ fn the_files_of_kubernetes_are_what_they_say() {
     let detector: Value =
         serde_json::from_str(&check(&["--emit", "node-problem-detector"]).unwrap()).unwrap();
     assert_eq!(detector["rules"][0]["condition"], detector["conditions"][0]["type"]);
+}
+
+#[test]
+fn a_certificate_is_of_all_kernels() {
+    for kind in ["slurm-prolog", "init-container"] {
+        for option in [&["--op", "ssd"][..], &["--redact"]] {
+            let said = check(&[&["--emit", kind], option].concat()).unwrap_err().to_string();
+            assert!(said.contains("is no choice here"), "{said}");
+        }
+    }
+}
+
+/// Runs an emitted prolog with a firstlight whose `gate` accepts once `check` was run, or never; its status and the commands.
+#[cfg(unix)]
+fn prolog(accepts_at_once: bool, check_mends: bool) -> (Option<i32>, Vec<String>) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let stub = format!(
+        "#!/bin/sh\necho \"$1\" >> {log}\ncase $1 in\ngate) [ -e {good} ] ;;\ncheck) {mend} touch {certificate} ;;\nesac\n",
+        log = path("log").display(),
+        good = path("good").display(),
+        mend =
+            if check_mends { format!("touch {};", path("good").display()) } else { String::new() },
+        certificate = path("n1.certificate.json").display(),
+    );
+    std::fs::write(path("firstlight"), stub).unwrap();
+    std::fs::set_permissions(path("firstlight"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    if accepts_at_once {
+        std::fs::write(path("good"), "").unwrap();
+        std::fs::write(path("n1.certificate.json"), "{}").unwrap();
+    }
+    std::fs::write(path("prolog"), check(&["--emit", "slurm-prolog"]).unwrap()).unwrap();
+    let search = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let status = std::process::Command::new("sh")
+        .arg(path("prolog"))
+        .env("PATH", search)
+        .env("SLURMD_NODENAME", "n1")
+        .env("FIRSTLIGHT_RUNS", folder.path())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    let log = std::fs::read_to_string(path("log")).unwrap_or_default();
+    (status.code(), log.lines().map(str::to_owned).collect())
+}
+
+#[test]
+#[cfg(unix)]
+fn a_prolog_checks_only_nodes_without_a_valid_certificate() {
+    let commands = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    assert_eq!(prolog(true, false), (Some(0), commands(&["gate"])));
+    assert_eq!(prolog(false, true), (Some(0), commands(&["check", "gate"])));
+    assert_eq!(prolog(false, false), (Some(1), commands(&["check", "gate"])));
 }

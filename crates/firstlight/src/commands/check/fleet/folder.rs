@@ -2,6 +2,7 @@
 
 use super::wire::{Kind, Link, MOST};
 use crate::run_folder::sha256;
+use facts::CompactSort;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -123,7 +124,7 @@ impl Arriving {
 pub(super) fn seal(folder: &Path) -> anyhow::Result<String> {
     let mut files = Vec::new();
     list(folder, folder, &mut files)?;
-    files.sort();
+    files.compact_sort();
     let mut hasher = Sha256::new();
     for path in files {
         let mut content = Vec::new();

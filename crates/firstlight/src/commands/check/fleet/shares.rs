@@ -1,6 +1,7 @@
 //! Which GPUs each rank has for itself.
 
 use super::Hello;
+use facts::CompactSort;
 use std::collections::BTreeMap;
 
 /// Local rank and place in the list of ranks.
@@ -19,7 +20,7 @@ pub(super) fn of(ranks: &[&Hello]) -> Vec<Option<Vec<String>>> {
         if sharing.len() < 2 || gpus.is_empty() {
             continue;
         }
-        sharing.sort_unstable();
+        sharing.compact_sort();
         let each = (gpus.len() / sharing.len()).max(1);
         for (place, (_, at)) in sharing.into_iter().enumerate() {
             let own = gpus.iter().skip(place * each).take(each);
