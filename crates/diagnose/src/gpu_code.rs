@@ -110,11 +110,14 @@ impl Coverage {
     }
 }
 
-/// Whether a package's files are each for other GPU generations than the others: special kernels, of which the package opens those
-/// of the GPU, if there are any (torchao).
-pub(crate) fn are_special(group: &[Native<'_>]) -> bool {
-    let generations: Vec<BTreeSet<u32>> = group
-        .iter()
+/// Whether the files of a package are each for other GPU generations than the others: special kernels, of which the package opens
+/// those of the GPU, if there are any (torchao).
+pub(crate) fn are_special(one: &Native<'_>) -> bool {
+    let owner = one.owner_name();
+    let mine = crate::native::files(one.env).filter(|native| {
+        !native.elf.gpu_code.is_empty() && owner.is_some() && native.owner_name() == owner
+    });
+    let generations: Vec<BTreeSet<u32>> = mine
         .map(|native| {
             let images = native.elf.gpu_code.iter().flat_map(|code| &code.images);
             images.filter(|image| image.kind != GpuImageKind::Other).map(|it| it.sm.0).collect()

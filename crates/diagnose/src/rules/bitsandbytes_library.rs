@@ -131,7 +131,7 @@ mod tests {
                     "no library for torch's CUDA 12.9",
                     "libraries for CUDA 118, 126, 128",
                     "libbitsandbytes_cuda129.so",
-                    "pip install 'bitsandbytes>=0.46' --upgrade",
+                    "pip install --upgrade 'bitsandbytes>=0.46'",
                     "export BNB_CUDA_VERSION=128",
                 ],
             ),

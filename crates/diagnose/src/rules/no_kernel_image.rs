@@ -63,7 +63,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
     let (severity, title, shown, cause) = if all.runs() == 0
         && all.too_new == 0
-        && are_special(group)
+        && are_special(&group[0])
     {
         let title = format!("{what} has special kernels for other GPUs than the {on}");
         let cause = "Each of its files is for other GPU generations than the others: the package opens the one of the GPU, \
@@ -247,7 +247,7 @@ mod tests {
                 machines::a10(),
                 ffpa(&[("_C_cutlass_90a.so", &["sm_90a"]), ("_C_mxfp8.so", &["sm_100a", "sm_120a"])]),
             )
-            .finds(Info, Certain, &["special kernels for other GPUs", "_C_mxfp8.so"]),
+            .finds(Info, Certain, &["special kernels for other GPUs", "_C_cutlass_90a.so"]),
             Case::new("no GPU", machines::x86(), ffpa(&[("a.so", &["sm_80"])])),
         ]
     }
