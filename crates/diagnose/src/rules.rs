@@ -84,6 +84,7 @@ mod missing_cuda_library;
 mod missing_dependency;
 mod missing_header;
 mod missing_library;
+mod missing_name;
 mod mixed_cuda_majors;
 mod mkl_too_new;
 mod model_memory;
@@ -237,6 +238,7 @@ pub const RULES: &[Rule] = &[
     triton_hoist_tmem::RULE,
     dependency_conflict::RULE,
     missing_dependency::RULE,
+    missing_name::RULE,
     gate_broadcast::RULE,
     kernel_hub_variant::RULE,
     kernel_syntax_error::RULE,

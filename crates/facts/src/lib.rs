@@ -77,8 +77,8 @@ pub use plan::{
 };
 pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
 pub use pyenv::{
-    Alteration, AlteredFile, Companion, Dist, EnvKind, EnvManager, Interpreter, PathFolder,
-    PathModule, PyEnv, Torch, UnmetImport,
+    Alteration, AlteredFile, Companion, Dist, EnvKind, EnvManager, Interpreter, MissingKind,
+    MissingName, PathFolder, PathModule, PyEnv, Torch, UnmetImport,
 };
 pub use remedy::{Install, PackageTarget, PackageTool, RemedyStep, quote};
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};

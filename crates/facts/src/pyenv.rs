@@ -34,6 +34,9 @@ pub struct PyEnv {
     /// Imports of packages that are required and not installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmet_imports: Vec<UnmetImport>,
+    /// Names that imports ask of installed packages and that these do not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_names: Vec<MissingName>,
     /// What could not be read, one sentence each, naming the file.
     pub problems: Vec<String>,
 }
@@ -226,6 +229,44 @@ pub struct UnmetImport {
     pub requirement: String,
     /// File and line of an import that runs whenever the distribution's package is imported.
     pub at: String,
+}
+
+/// A name that an import asks for and that the installed package certainly does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingName {
+    /// The distribution whose file asks for it; `None` for a file that no RECORD lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dist: Option<String>,
+    /// File and line of the statement.
+    pub at: String,
+    /// The module that is asked: `huggingface_hub.utils`.
+    pub module: String,
+    /// The name.
+    pub name: String,
+    /// How it is asked for.
+    pub kind: MissingKind,
+    /// The distribution that the module is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Modules whose import fails by it: packages, and the modules of commands.
+    pub imports: Vec<String>,
+    /// Files and lines of the imports that lead there, the outermost last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub via: Vec<String>,
+}
+
+/// How an import asks for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MissingKind {
+    /// `from module import name`.
+    Name,
+    /// `import module.name`.
+    Submodule,
+    /// `module.name` in an expression.
+    Attribute,
+    /// The version of the module has to equal that of the package `name`, and does not.
+    Version,
 }
 
 /// What torch/version.py says.

@@ -145,6 +145,7 @@ fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
         companions: companions::read(source, &layout.site_packages),
         in_front: python_path::read(source, &layout.site_packages),
         unmet_imports: Vec::new(),
+        missing_names: Vec::new(),
         problems,
     }
 }

@@ -86,6 +86,7 @@ mod tests {
             companions: Vec::new(),
             in_front: Vec::new(),
             unmet_imports: Vec::new(),
+            missing_names: Vec::new(),
             problems: Vec::new(),
         };
         around(&[env]).map(|fact| {

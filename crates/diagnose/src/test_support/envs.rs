@@ -30,6 +30,7 @@ pub(crate) fn env(root: &str) -> EnvBuilder {
         companions: Vec::new(),
         in_front: Vec::new(),
         unmet_imports: Vec::new(),
+        missing_names: Vec::new(),
         problems: Vec::new(),
     })
 }

@@ -66,6 +66,9 @@ fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result
     };
     let probe::Report { machine, mut envs } = probe::read(&options)?;
     trace_imports(&options, &machine, &mut envs);
+    for env in &mut envs {
+        env.missing_names = probe::missing_names(&options, env);
+    }
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
 }

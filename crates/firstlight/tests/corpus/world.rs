@@ -100,6 +100,9 @@ impl World {
                 at,
             }));
         }
+        for env in &mut envs {
+            env.missing_names = probe::missing_names(&options, env);
+        }
         let mut findings = diagnose::run(&machine, &envs);
         if let Some(path) = &self.model {
             let config = std::fs::read_to_string(path).unwrap();

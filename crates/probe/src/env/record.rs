@@ -40,7 +40,7 @@ impl Record {
 }
 
 /// The lines of a text, as [`str::lines`] has them; a folder's RECORDs have some ten million letters.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The first field of a line, and what follows it.
-pub(super) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
+pub(crate) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
     let (path, rest) = match line.strip_prefix('"') {
         None => {
             let end = memchr::memchr(b',', line.as_bytes());

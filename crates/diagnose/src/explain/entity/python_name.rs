@@ -128,15 +128,30 @@ fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
     mismatch(seen, name, module, "an attribute that another package uses")
 }
 
+/// Who asks for the name here, as the doctor found in the files of the environments.
+fn asked_here<'a>(seen: &'a Seen, name: &str, module: &str) -> Option<&'a facts::MissingName> {
+    let all = seen.context.envs.iter().flat_map(|env| &env.missing_names);
+    let mut same = all.filter(|missing| missing.name == name && missing.module == module);
+    same.next()
+}
+
 /// A name that a module does not have: two releases that do not fit.
 fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity> {
     let package = provider(module, seen.context.envs);
     let known = modules::is_known(module) || installed(seen, &package).is_some();
     let in_packages = frames(seen.text).iter().any(|frame| module.starts_with(frame));
     (known || in_packages).then_some(())?;
-    let importer = importer(seen, &package);
+    let asked = asked_here(seen, name, module);
+    let importer = importer(seen, &package)
+        .or_else(|| asked?.dist.as_deref().map(Dist::normalise))
+        .filter(|importer| *importer != package);
     let mut entity =
         Entity::new("python-name", format!("{module}.{name}")).package(package.clone()).rank(3);
+    if let Some(missing) = asked {
+        entity = entity
+            .evidence(format!("imports {module}.{name}"), missing.at.clone())
+            .confirmed(Some(true));
+    }
     let who = importer.as_deref().unwrap_or("the program that imports it");
     let mut words = format!(
         "The installed {package} has no {name} in {module}, {what}: {package} and {who} are of different ages. A later {package} moved or removed the name, or an \
@@ -328,6 +343,35 @@ fn could_not(seen: &Seen, _: &'static str) -> Option<Entity> {
 #[cfg(test)]
 mod tests {
     use super::version_in;
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn a_missing_name_leads_to_the_file_that_imports_it() {
+        let mut env =
+            env("/v").uv().dist("mamba-ssm", "2.2.2").dist("transformers", "5.24.0").build();
+        env.missing_names.push(facts::MissingName {
+            dist: Some("mamba-ssm".into()),
+            at: "/v/lib/python3.12/site-packages/mamba_ssm/utils/generation.py:14".into(),
+            module: "transformers.generation".into(),
+            name: "GreedySearchDecoderOnlyOutput".into(),
+            kind: facts::MissingKind::Name,
+            provider: Some("transformers".into()),
+            imports: vec!["mamba_ssm".into()],
+            via: Vec::new(),
+        });
+        let text = "ImportError: cannot import name 'GreedySearchDecoderOnlyOutput' from 'transformers.generation' (/v/x.py)";
+        let found = crate::explain_text(text, &machines::a10(), &[env], &[]);
+        let entity = &found.entities[0];
+        assert_eq!(entity.confirmed_here, Some(true));
+        let evidence = format!("{:?}", entity.evidence);
+        assert!(evidence.contains("mamba_ssm/utils/generation.py:14"), "{evidence}");
+        assert!(entity.packages.iter().any(|name| name == "mamba-ssm"), "{:?}", entity.packages);
+        assert!(
+            entity.meaning.contains("transformers and mamba-ssm are of different ages"),
+            "{}",
+            entity.meaning
+        );
+    }
 
     #[test]
     fn versions_stand_after_names() {

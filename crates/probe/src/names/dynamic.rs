@@ -1,0 +1,77 @@
+//! Ways by which a module has names that no statement of it binds, as tokens show them.
+
+use super::conditions::unquoted;
+use super::lexer::{Kind, Lines};
+use super::module::{Dynamic, Module};
+
+/// Notes what a file does to its own names and to attributes of other objects.
+pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
+    let tokens = lines.all();
+    let text = |index: usize| tokens.get(index).map_or("", |token| lines.text(token));
+    let mut dynamic = Dynamic::No;
+    for (index, token) in tokens.iter().enumerate() {
+        if token.kind != Kind::Name {
+            continue;
+        }
+        let word = text(index);
+        let called = text(index + 1) == "(";
+        let member = index > 0 && text(index - 1) == ".";
+        match word {
+            "globals" | "exec" | "execfile" if called && !member => dynamic = Dynamic::Open,
+            // In a function both are the function's own.
+            "vars" | "locals" if called && !member && text(index + 2) == ")" => {
+                if outside_functions(lines, token.line) {
+                    dynamic = Dynamic::Open;
+                }
+            }
+            // `sys.modules[__name__] = ..`
+            "modules" if text(index + 1) == "[" && text(index + 2) == "__name__" => {
+                dynamic = Dynamic::Open;
+            }
+            "extend_path" | "meta_path" | "declare_namespace" => module.changes_path = true,
+            // Others only list it.
+            "__path__" => {
+                let set = matches!(text(index + 1), "=" | "+=" | "[");
+                let changed = matches!(text(index + 2), "append" | "extend" | "insert");
+                module.changes_path |= set || changed;
+            }
+            "__dict__" if matches!(text(index + 2), "update" | "setdefault") => {
+                dynamic = Dynamic::Open;
+            }
+            "setattr" if called && !member => {
+                // The object up to the comma, and the name if it is written out.
+                let object = text(index + 2);
+                let attribute = unquoted(text(index + 4)).filter(|_| text(index + 3) == ",");
+                match (object, attribute) {
+                    ("self" | "cls", _) => {}
+                    (_, Some(name)) => drop(module.patched.insert(name.into())),
+                    ("sys", None) => dynamic = Dynamic::Open,
+                    (object, None) => drop(module.patched_objects.insert(object.into())),
+                }
+            }
+            _ => {}
+        }
+    }
+    // transformers' own kind lists its names in the file, or in those of its package.
+    let lazy = tokens.iter().any(|token| lines.text(token) == "_LazyModule");
+    module.dynamic = if lazy { dynamic.min(Dynamic::Listed) } else { dynamic };
+}
+
+/// Whether a line stands in no function: nothing above it that is indented less begins one.
+fn outside_functions(lines: &Lines<'_>, line: u32) -> bool {
+    let index = lines.lines.partition_point(|it| lines.of(*it)[0].line <= line);
+    let Some(own) = index.checked_sub(1).and_then(|index| lines.lines.get(index)) else {
+        return true;
+    };
+    let mut indent = own.indent;
+    for above in lines.lines[..index].iter().rev() {
+        if above.indent < indent {
+            indent = above.indent;
+            let words = lines.of(*above).iter().take(2);
+            if words.clone().any(|token| lines.text(token) == "def") {
+                return false;
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,319 @@
+//! Python source as tokens, grouped into logical lines. Only what the reader of statements needs: operators keep their
+//! text, and a string is one token whatever stands in it.
+
+/// A piece of a logical line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    start: u32,
+    end: u32,
+    /// Line, counted from 1.
+    pub(super) line: u32,
+}
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An identifier or a keyword.
+    Name,
+    Number,
+    /// A string literal with its prefix and quotes.
+    Text,
+    /// An operator or delimiter of up to three letters.
+    Operator,
+}
+
+/// One logical line: its tokens, and how far it is indented.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) indent: u32,
+    first: u32,
+    last: u32,
+}
+
+/// The tokens of one file.
+pub(super) struct Lines<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    pub(super) lines: Vec<Line>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(&self, line: Line) -> &[Token] {
+        &self.tokens[line.first as usize..line.last as usize]
+    }
+
+    pub(super) fn text(&self, token: &Token) -> &'a str {
+        &self.text[token.start as usize..token.end as usize]
+    }
+
+    /// Every token of the file.
+    pub(super) fn all(&self) -> &[Token] {
+        &self.tokens
+    }
+}
+
+/// Splits a file; a file that is no valid Python gives some lines, never a panic.
+pub(super) fn lex(text: &str) -> Lines<'_> {
+    let mut lexer = Lexer { bytes: text.as_bytes(), at: 0, line: 1, tokens: Vec::new() };
+    if text.starts_with('\u{feff}') {
+        lexer.at = 3;
+    }
+    lexer.tokens.reserve(text.len() / 6);
+    let mut lines = Vec::new();
+    while lexer.at < lexer.bytes.len() {
+        let indent = lexer.indentation();
+        let first = lexer.tokens.len();
+        lexer.logical_line();
+        if lexer.tokens.len() > first {
+            lines.push(Line { indent, first: first as u32, last: lexer.tokens.len() as u32 });
+        }
+    }
+    Lines { text, tokens: lexer.tokens, lines }
+}
+
+struct Lexer<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    line: u32,
+    tokens: Vec<Token>,
+}
+
+impl Lexer<'_> {
+    fn peek(&self, ahead: usize) -> u8 {
+        self.bytes.get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    /// Reads the blanks at the beginning of a line: a tab goes to the next multiple of 8, a form feed starts over.
+    fn indentation(&mut self) -> u32 {
+        let mut indent = 0;
+        loop {
+            match self.peek(0) {
+                b' ' => indent += 1,
+                b'\t' => indent = (indent / 8 + 1) * 8,
+                b'\x0c' => indent = 0,
+                _ => return indent,
+            }
+            self.at += 1;
+        }
+    }
+
+    fn logical_line(&mut self) {
+        let mut depth = 0_u32;
+        while self.at < self.bytes.len() {
+            let byte = self.bytes[self.at];
+            match byte {
+                b'\n' | b'\r' => {
+                    self.newline();
+                    if depth == 0 {
+                        return;
+                    }
+                }
+                b' ' | b'\t' | b'\x0c' => self.at += 1,
+                b'#' => {
+                    let rest = &self.bytes[self.at..];
+                    self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                }
+                b'\\' if matches!(self.peek(1), b'\n' | b'\r') => {
+                    self.at += 1;
+                    self.newline();
+                }
+                b'"' | b'\'' => self.string(self.at),
+                b'0'..=b'9' => self.number(),
+                b'.' if self.peek(1).is_ascii_digit() => self.number(),
+                _ if is_name(byte) => self.name(),
+                _ => {
+                    match byte {
+                        b'(' | b'[' | b'{' => depth += 1,
+                        b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+                        _ => {}
+                    }
+                    self.operator();
+                }
+            }
+        }
+    }
+
+    /// Moves past one end of a line, of whichever system.
+    fn newline(&mut self) {
+        self.at += if self.bytes[self.at..].starts_with(b"\r\n") { 2 } else { 1 };
+        self.line += 1;
+    }
+
+    fn push(&mut self, kind: Kind, start: usize, line: u32) {
+        let (start, end) = (start as u32, self.at as u32);
+        self.tokens.push(Token { kind, start, end, line });
+    }
+
+    fn name(&mut self) {
+        let start = self.at;
+        while is_name(self.peek(0)) || self.peek(0).is_ascii_digit() {
+            self.at += 1;
+        }
+        let prefix = &self.bytes[start..self.at];
+        let quote = matches!(self.peek(0), b'"' | b'\'');
+        if quote && prefix.len() <= 2 && prefix.iter().all(|byte| b"rRbBuUfFtT".contains(byte)) {
+            self.string(start);
+        } else {
+            self.push(Kind::Name, start, self.line);
+        }
+    }
+
+    fn number(&mut self) {
+        let start = self.at;
+        loop {
+            let exponent = matches!(self.bytes[self.at.saturating_sub(1)], b'e' | b'E')
+                && !self.bytes[start..].starts_with(b"0x")
+                && !self.bytes[start..].starts_with(b"0X");
+            match self.peek(0) {
+                b'+' | b'-' if exponent && self.at > start => self.at += 1,
+                byte if byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'_' => {
+                    self.at += 1;
+                }
+                _ => break,
+            }
+        }
+        self.push(Kind::Number, start, self.line);
+    }
+
+    fn operator(&mut self) {
+        const LONG: [&[u8]; 25] = [
+            b"**=", b"//=", b">>=", b"<<=", b"...", b"**", b"//", b">>", b"<<", b"<=", b">=",
+            b"==", b"!=", b"->", b"+=", b"-=", b"*=", b"/=", b"%=", b"&=", b"|=", b"^=", b"@=",
+            b":=", b"<>",
+        ];
+        let start = self.at;
+        let rest = &self.bytes[start..];
+        self.at += LONG.iter().find(|long| rest.starts_with(long)).map_or(1, |long| long.len());
+        // A letter that Python does not know ends where the text can be cut.
+        while self.at < self.bytes.len() && self.bytes[self.at] & 0xc0 == 0x80 {
+            self.at += 1;
+        }
+        self.push(Kind::Operator, start, self.line);
+    }
+
+    /// Reads a string literal that begins at `start`, with `at` on its first quote.
+    fn string(&mut self, start: usize) {
+        let prefix = &self.bytes[start..self.at];
+        let has = |letters: &[u8]| prefix.iter().any(|byte| letters.contains(byte));
+        let (formatted, raw) = (has(b"fFtT"), has(b"rR"));
+        let line = self.line;
+        self.skip_string(formatted, raw);
+        self.push(Kind::Text, start, line);
+    }
+
+    fn skip_string(&mut self, formatted: bool, raw: bool) {
+        let quote = self.bytes[self.at];
+        let triple = self.peek(1) == quote && self.peek(2) == quote;
+        let width = if triple { 3 } else { 1 };
+        self.at += width;
+        while self.at < self.bytes.len() {
+            let byte = self.bytes[self.at];
+            if byte == quote && (!triple || (self.peek(1) == quote && self.peek(2) == quote)) {
+                self.at += width;
+                return;
+            }
+            match byte {
+                b'\n' | b'\r' => {
+                    if !triple {
+                        return;
+                    }
+                    self.newline();
+                }
+                b'\\' => {
+                    self.at += 1;
+                    match self.peek(0) {
+                        b'\n' | b'\r' => self.newline(),
+                        b'N' if formatted && !raw && self.peek(1) == b'{' => {
+                            let rest = &self.bytes[self.at..];
+                            self.at += memchr::memchr(b'}', rest).map_or(rest.len(), |end| end + 1);
+                        }
+                        b'{' | b'}' if formatted => {}
+                        _ => self.at += 1,
+                    }
+                }
+                b'{' if formatted && self.peek(1) == b'{' => self.at += 2,
+                b'{' if formatted => {
+                    self.at += 1;
+                    self.replacement_field(quote, triple, raw);
+                }
+                _ => self.at += 1,
+            }
+        }
+        self.at = self.bytes.len();
+    }
+
+    /// Skips the expression of an f-string, its format included, up to the closing brace.
+    fn replacement_field(&mut self, quote: u8, triple: bool, raw: bool) {
+        let mut depth = 0_u32;
+        while self.at < self.bytes.len() {
+            match self.bytes[self.at] {
+                b'}' if depth == 0 => {
+                    self.at += 1;
+                    return;
+                }
+                b'(' | b'[' | b'{' => depth += 1,
+                b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+                b':' if depth == 0 => {
+                    self.at += 1;
+                    return self.format_spec(quote, triple, raw);
+                }
+                b'#' if triple => {
+                    let rest = &self.bytes[self.at..];
+                    self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                    continue;
+                }
+                b'"' | b'\'' => {
+                    let prefix = self.bytes[..self.at]
+                        .iter()
+                        .rev()
+                        .take(2)
+                        .take_while(|byte| b"rRbBuUfFtT".contains(byte));
+                    let prefix: Vec<u8> = prefix.copied().collect();
+                    let has = |letters: &[u8]| prefix.iter().any(|byte| letters.contains(byte));
+                    self.skip_string(has(b"fFtT"), has(b"rR"));
+                    continue;
+                }
+                b'\n' | b'\r' => {
+                    self.newline();
+                    continue;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+
+    fn format_spec(&mut self, quote: u8, triple: bool, raw: bool) {
+        while self.at < self.bytes.len() {
+            let byte = self.bytes[self.at];
+            match byte {
+                b'}' => {
+                    self.at += 1;
+                    return;
+                }
+                b'{' => {
+                    self.at += 1;
+                    self.replacement_field(quote, triple, raw);
+                    continue;
+                }
+                // A string that ends here was not closed.
+                _ if byte == quote
+                    && (!triple || (self.peek(1) == quote && self.peek(2) == quote)) =>
+                {
+                    return;
+                }
+                b'\n' | b'\r' => {
+                    self.newline();
+                    continue;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+}

@@ -1,0 +1,203 @@
+//! Where the modules of an environment are: Python's search of its folders, by listings that are read once.
+
+use super::module::{Module, Python};
+use super::reader;
+use crate::Source;
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Folders and modules of one environment.
+pub(crate) struct Modules<'a> {
+    source: &'a Source,
+    sites: Vec<PathBuf>,
+    python: Python,
+    folders: Mutex<HashMap<PathBuf, Arc<Listing>>>,
+    known: Mutex<HashMap<Box<str>, Arc<Located>>>,
+}
+
+/// Names in a folder, and whether each is a folder.
+type Listing = HashMap<String, bool>;
+
+/// A module, as Python would find it.
+#[derive(Debug)]
+pub(crate) enum Located {
+    /// Python source; a package where it is an `__init__.py`.
+    Source { path: PathBuf, package: bool, module: Module },
+    /// Folders without an `__init__.py`.
+    Namespace(Vec<PathBuf>),
+    /// A compiled module, or one without source.
+    Compiled(Option<PathBuf>),
+    /// Not in the environment's folders: Python's own, elsewhere on the path, or not installed.
+    Absent,
+}
+
+impl Located {
+    /// Where its submodules are searched.
+    fn search(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Source { path, package: true, .. } | Self::Compiled(Some(path)) => {
+                path.parent().map(Path::to_path_buf).into_iter().collect()
+            }
+            Self::Namespace(folders) => folders.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<(&Path, &Module)> {
+        match self {
+            Self::Source { path, module, .. } => Some((path, module)),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Modules<'a> {
+    pub(crate) fn new(source: &'a Source, sites: Vec<PathBuf>, python: Python) -> Self {
+        Self { source, sites, python, folders: Mutex::default(), known: Mutex::default() }
+    }
+
+    pub(super) fn files(&self) -> &'a Source {
+        self.source
+    }
+
+    pub(super) fn sites(&self) -> &[PathBuf] {
+        &self.sites
+    }
+
+    /// The names in a folder.
+    pub(super) fn listing(&self, folder: &Path) -> Arc<Listing> {
+        let lock = || self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(folder) {
+            return known.clone();
+        }
+        let listing: Listing = self
+            .source
+            .entries(folder)
+            .into_iter()
+            // A link to a folder is a folder to Python.
+            .map(|(name, is_dir)| {
+                let is_dir =
+                    is_dir || !name.contains('.') && self.source.is_dir(folder.join(&name));
+                (name, is_dir)
+            })
+            .collect();
+        lock().entry(folder.to_path_buf()).or_insert(Arc::new(listing)).clone()
+    }
+
+    /// The module of this absolute name.
+    pub(crate) fn get(&self, name: &str) -> Arc<Located> {
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(name) {
+            return known.clone();
+        }
+        let located = Arc::new(self.find(name));
+        lock().entry(name.into()).or_insert(located).clone()
+    }
+
+    /// Every module that was read so far, by name.
+    pub(super) fn all(&self) -> Vec<(Box<str>, Arc<Located>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(name, located)| (name.clone(), located.clone())).collect()
+    }
+
+    /// Reads modules and all that their imports run, in parallel.
+    pub(super) fn read_all(&self, names: Vec<String>) {
+        let mut seen: HashSet<String> = names.iter().cloned().collect();
+        let mut pending = names;
+        while !pending.is_empty() {
+            let more: Vec<String> = pending
+                .par_iter()
+                .flat_map_iter(|name| match &*self.get(name) {
+                    Located::Source { package, module, .. } => module.targets(name, *package),
+                    _ => Vec::new(),
+                })
+                .collect();
+            pending = more.into_iter().filter(|name| seen.insert(name.clone())).collect();
+        }
+    }
+
+    fn find(&self, name: &str) -> Located {
+        match name.rsplit_once('.') {
+            None if super::standard::is_standard(name) => Located::Absent,
+            None => self.search(&self.sites, name),
+            Some((parent, leaf)) => self.search(&self.get(parent).search(), leaf),
+        }
+    }
+
+    /// Python's order: a package, a compiled module, a source file, a file without source; a namespace if no folder has one of these.
+    fn search(&self, folders: &[PathBuf], name: &str) -> Located {
+        let mut namespace = Vec::new();
+        for folder in folders {
+            let listing = self.listing(folder);
+            if listing.get(name) == Some(&true) {
+                let inner = folder.join(name);
+                let files = self.listing(&inner);
+                if let Some(compiled) = compiled_in(&files, "__init__") {
+                    return Located::Compiled(Some(inner.join(compiled)));
+                }
+                if files.get("__init__.py") == Some(&false) {
+                    return self.read(inner.join("__init__.py"), true);
+                }
+                if files.contains_key("__init__.pyc") {
+                    return Located::Compiled(Some(inner.join("__init__.pyc")));
+                }
+                namespace.push(inner);
+            }
+            if compiled_in(&listing, name).is_some() {
+                return Located::Compiled(None);
+            }
+            if listing.contains_key(&format!("{name}.py")) {
+                return self.read(folder.join(format!("{name}.py")), false);
+            }
+            if listing.contains_key(&format!("{name}.pyc")) {
+                return Located::Compiled(None);
+            }
+        }
+        match namespace.is_empty() {
+            true => Located::Absent,
+            false => Located::Namespace(namespace),
+        }
+    }
+
+    fn read(&self, path: PathBuf, package: bool) -> Located {
+        match self.source.text(&path) {
+            Some(text) => {
+                let module = reader::read(&text, Some(self.python));
+                Located::Source { path, package, module }
+            }
+            None => Located::Compiled(None),
+        }
+    }
+}
+
+/// A compiled module of this name: `x.so`, `x.abi3.so`, `x.cpython-312-x86_64-linux-gnu.so`.
+fn compiled_in<'l>(listing: &'l Listing, name: &str) -> Option<&'l String> {
+    let is_it = |file: &&String| {
+        let rest = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| {
+            rest == "so" || rest == "pyd" || {
+                let tag = rest.strip_suffix(".so").or(rest.strip_suffix(".pyd"));
+                tag.is_some_and(|tag| !tag.contains('.'))
+            }
+        })
+    };
+    listing.keys().filter(|file| file.ends_with(".so") || file.ends_with(".pyd")).find(is_it)
+}
+
+/// The absolute name of what a `from` statement in a module names; `None` beyond the top-level package.
+pub(super) fn absolute(from: &str, package: bool, level: u32, module: &str) -> Option<String> {
+    if level == 0 {
+        return Some(module.to_owned());
+    }
+    // One dot is the package itself, for its own file, and the package around it for a module.
+    let mut base = from;
+    for _ in 0..level - u32::from(package) {
+        base = base.rsplit_once('.')?.0;
+    }
+    Some(match module {
+        "" => base.to_owned(),
+        module => format!("{base}.{module}"),
+    })
+}

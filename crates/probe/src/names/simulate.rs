@@ -1,0 +1,312 @@
+//! Runs imports over what the files say: which statements run whatever happens, and whether one of them asks for a name that
+//! is certainly not there. Where that cannot be decided, the name counts as there.
+
+use super::exports::{Exports, Presence};
+use super::locate::{Located, Modules, absolute};
+use super::module::{Alias, Handler, Module, Origin, Statement, Try};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// What an import asks for and what is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The file whose statement asks for it.
+    pub(crate) path: PathBuf,
+    pub(crate) line: u32,
+    /// The module that does not have it.
+    pub(crate) module: String,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Imports that lead there, the outermost last.
+    pub(crate) via: Vec<(PathBuf, u32)>,
+}
+
+/// How it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `from module import name`.
+    Name,
+    /// `import module.name`.
+    Submodule,
+    /// `module.name` in an expression.
+    Attribute,
+    /// A module whose version the package compares with that of its own, the name.
+    Version,
+}
+
+impl Kind {
+    /// Whether an `except` clause with these classes catches what it raises; `None` where a class is not known.
+    fn caught_by(self, handler: &Handler) -> Option<bool> {
+        let mut unknown = false;
+        for class in &handler.catches {
+            match &**class {
+                "Exception" | "BaseException" => return Some(true),
+                "ImportError" if matches!(self, Self::Name | Self::Submodule) => return Some(true),
+                "ModuleNotFoundError" if self == Self::Submodule => return Some(true),
+                "AttributeError" if self == Self::Attribute => return Some(true),
+                "RuntimeError" if self == Self::Version => return Some(true),
+                "ImportError"
+                | "ModuleNotFoundError"
+                | "AttributeError"
+                | "TypeError"
+                | "KeyError"
+                | "IndexError"
+                | "ValueError"
+                | "OSError"
+                | "NameError"
+                | "RuntimeError"
+                | "SyntaxError"
+                | "FileNotFoundError" => {}
+                _ => unknown = true,
+            }
+        }
+        match (handler.catches.is_empty(), unknown) {
+            (true, _) => Some(true),
+            (false, true) => None,
+            (false, false) => Some(false),
+        }
+    }
+}
+
+/// What running statements results in; `Err` where they certainly fail.
+type Outcome = Result<(), Rc<Failure>>;
+
+/// Why statements end early.
+enum End {
+    /// They raise on purpose, or nothing is known about what follows.
+    Unknown,
+    Fails(Rc<Failure>),
+}
+
+impl From<Rc<Failure>> for End {
+    fn from(failure: Rc<Failure>) -> Self {
+        Self::Fails(failure)
+    }
+}
+
+/// The imports of one environment.
+pub(crate) struct Simulation<'a> {
+    modules: &'a Modules<'a>,
+    exports: &'a Exports<'a>,
+    /// Versions of the packages that top-level modules are of.
+    versions: &'a HashMap<String, String>,
+    /// `None` while a module runs.
+    results: HashMap<String, Option<Outcome>>,
+}
+
+/// The module whose statements run.
+struct Frame<'a> {
+    name: &'a str,
+    package: bool,
+    path: &'a PathBuf,
+    module: &'a Module,
+}
+
+impl<'a> Simulation<'a> {
+    pub(crate) fn new(
+        modules: &'a Modules<'a>,
+        exports: &'a Exports<'a>,
+        versions: &'a HashMap<String, String>,
+    ) -> Self {
+        Self { modules, exports, versions, results: HashMap::new() }
+    }
+
+    /// `import a.b.c` from outside of the environment.
+    pub(crate) fn import(&mut self, name: &str) -> Outcome {
+        self.load(name, None)
+    }
+
+    /// Runs a module and the packages around it.
+    fn load(&mut self, name: &str, asked: Option<(&Frame<'_>, u32)>) -> Outcome {
+        for end in name.match_indices('.').map(|(at, _)| at).chain([name.len()]) {
+            let part = &name[..end];
+            match &*self.modules.get(part) {
+                Located::Absent => {
+                    let Some((parent, leaf)) = part.rsplit_once('.') else { return Ok(()) };
+                    let Some((frame, line)) = asked else { return Ok(()) };
+                    return match self.exports.submodule(parent, leaf) {
+                        Presence::Absent => {
+                            Err(failure(frame, line, parent, leaf, Kind::Submodule))
+                        }
+                        _ => Ok(()),
+                    };
+                }
+                located => self.run(part, located)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, name: &str, located: &Located) -> Outcome {
+        let Located::Source { path, package, module } = located else { return Ok(()) };
+        if let Some(known) = self.results.get(name) {
+            // A module that is being run is there for those that it imports.
+            return known.clone().unwrap_or(Ok(()));
+        }
+        self.results.insert(name.to_owned(), None);
+        let frame = Frame { name, package: *package, path, module };
+        let outcome = match self.block(&frame, &module.body) {
+            Ok(()) | Err(End::Unknown) => Ok(()),
+            Err(End::Fails(failure)) => Err(failure),
+        };
+        self.results.insert(name.to_owned(), Some(outcome.clone()));
+        outcome
+    }
+
+    fn block(&mut self, frame: &Frame<'_>, body: &[Statement]) -> Result<(), End> {
+        body.iter().try_for_each(|statement| self.statement(frame, statement))
+    }
+
+    fn statement(&mut self, frame: &Frame<'_>, statement: &Statement) -> Result<(), End> {
+        match statement {
+            Statement::Import(origin) => Ok(self.from(frame, origin, &origin.module)?),
+            Statement::Star(origin) => {
+                let Some(module) = resolved(frame, origin) else { return Ok(()) };
+                Ok(self.from(frame, origin, &module)?)
+            }
+            Statement::From(origin, names) => {
+                let Some(module) = resolved(frame, origin) else { return Ok(()) };
+                self.from(frame, origin, &module)?;
+                for name in names {
+                    match self.exports.presence(&module, name) {
+                        Presence::Absent => {
+                            Err(failure(frame, origin.line, &module, name, Kind::Name))?;
+                        }
+                        Presence::Submodule => {
+                            self.from(frame, origin, &format!("{module}.{name}"))?;
+                        }
+                        Presence::Bound | Presence::Unknown => {}
+                    }
+                }
+                Ok(())
+            }
+            Statement::Attribute(line, chain) => Ok(self.attribute(frame, *line, chain)?),
+            Statement::Guard(line, other) => {
+                let own = frame.name.split('.').next().unwrap_or(frame.name);
+                let versions = self.versions.get(own).zip(self.versions.get(&**other));
+                match versions.is_some_and(|(own, other)| public(own) != public(other)) {
+                    true => Err(failure(frame, *line, other, own, Kind::Version))?,
+                    false => Ok(()),
+                }
+            }
+            Statement::Raise => Err(End::Unknown),
+            Statement::Try(attempt) => self.attempt(frame, attempt),
+        }
+    }
+
+    /// Loads what a statement names, and notes the statement on the way to a failure.
+    fn from(&mut self, frame: &Frame<'_>, origin: &Origin, module: &str) -> Outcome {
+        self.load(module, Some((frame, origin.line))).map_err(|failure| {
+            if failure.path == *frame.path {
+                return failure;
+            }
+            let mut failure = (*failure).clone();
+            failure.via.push((frame.path.clone(), origin.line));
+            Rc::new(failure)
+        })
+    }
+
+    fn attempt(&mut self, frame: &Frame<'_>, attempt: &Try) -> Result<(), End> {
+        let result = match self.block(frame, &attempt.body) {
+            Err(End::Fails(failure)) => self.handled(frame, attempt, failure),
+            // A `raise` in the body may go to any of the handlers.
+            Err(End::Unknown) if !attempt.handlers.is_empty() => Ok(()),
+            other => other,
+        };
+        self.block(frame, &attempt.finally)?;
+        result
+    }
+
+    fn handled(
+        &mut self,
+        frame: &Frame<'_>,
+        attempt: &Try,
+        failure: Rc<Failure>,
+    ) -> Result<(), End> {
+        for handler in &attempt.handlers {
+            match failure.kind.caught_by(handler) {
+                Some(false) => {}
+                None => return Ok(()),
+                Some(true) => {
+                    return match self.block(frame, &handler.body) {
+                        // A handler that raises makes another error of it.
+                        Err(End::Unknown) => Err(End::Fails(failure)),
+                        other => other,
+                    };
+                }
+            }
+        }
+        Err(End::Fails(failure))
+    }
+
+    /// The module that a name of this module is, if one import alone binds it.
+    fn alias(&self, module: &Module, frame: (&str, bool), name: &str) -> Option<String> {
+        if module.bound.get(name) != Some(&1) || module.shadowed.contains(name) {
+            return None;
+        }
+        match module.aliases.get(name)? {
+            Alias::Module(module) => Some(module.to_string()),
+            Alias::Member(origin, member) => {
+                let base = absolute(frame.0, frame.1, origin.level, &origin.module)?;
+                let is_submodule = self.exports.presence(&base, member) == Presence::Submodule;
+                is_submodule.then(|| format!("{base}.{member}"))
+            }
+        }
+    }
+
+    /// Follows `a.b.c` from the module that `a` is; gives the last module reached and the names that follow.
+    fn follow<'c>(
+        &self,
+        frame: &Frame<'_>,
+        chain: &'c [Box<str>],
+    ) -> Option<(String, &'c [Box<str>])> {
+        let (root, mut rest) = chain.split_first()?;
+        let mut module = self.alias(frame.module, (frame.name, frame.package), root)?;
+        while let Some((name, after)) = rest.split_first() {
+            match self.exports.presence(&module, name) {
+                Presence::Submodule => module = format!("{module}.{name}"),
+                Presence::Bound => {
+                    let located = self.modules.get(&module);
+                    let Located::Source { package, module: inner, .. } = &*located else { break };
+                    match self.alias(inner, (&module, *package), name) {
+                        Some(next) => module = next,
+                        None => break,
+                    }
+                }
+                Presence::Absent | Presence::Unknown => break,
+            }
+            rest = after;
+        }
+        Some((module, rest))
+    }
+
+    fn attribute(&self, frame: &Frame<'_>, line: u32, chain: &[Box<str>]) -> Outcome {
+        let Some((module, rest)) = self.follow(frame, chain) else { return Ok(()) };
+        let Some(name) = rest.first() else { return Ok(()) };
+        match self.exports.presence(&module, name) {
+            Presence::Absent => Err(failure(frame, line, &module, name, Kind::Attribute)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A version without its local label.
+fn public(version: &str) -> &str {
+    version.split('+').next().unwrap_or(version)
+}
+
+fn resolved(frame: &Frame<'_>, origin: &Origin) -> Option<String> {
+    absolute(frame.name, frame.package, origin.level, &origin.module)
+}
+
+fn failure(frame: &Frame<'_>, line: u32, module: &str, name: &str, kind: Kind) -> Rc<Failure> {
+    Rc::new(Failure {
+        path: frame.path.clone(),
+        line,
+        module: module.to_owned(),
+        name: name.to_owned(),
+        kind,
+        via: Vec::new(),
+    })
+}

@@ -1,0 +1,240 @@
+//! Packages laid out on disk, and what their imports certainly do not find.
+
+use super::{failures, missing_names, python};
+use crate::{EnvOptions, Source, environments};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Writes files below a folder.
+fn lay(site: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = site.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+/// What the import of `user` does not find, as `file:line kind module.name`.
+fn found(files: &[(&str, &str)]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    lay(folder.path(), files);
+    let versions: HashMap<String, String> =
+        [("user", "2.0"), ("sibling", "1.9+cu13")].map(|(top, it)| (top.into(), it.into())).into();
+    let sites = vec![folder.path().to_path_buf()];
+    let found = failures(&Source::live(), sites, python(3, 12), &versions, &["user".to_owned()]);
+    let line = |failure: super::Failure| {
+        let file = failure.path.strip_prefix(folder.path()).unwrap().display().to_string();
+        format!("{file}:{} {:?} {}.{}", failure.line, failure.kind, failure.module, failure.name)
+    };
+    found.into_iter().map(|(failure, _)| line(failure)).collect()
+}
+
+/// The result where `user` has one statement and `lib` one file.
+fn check(user: &str, lib: &str, expect: &[&str]) {
+    let files =
+        [("user/__init__.py", user), ("lib/__init__.py", lib), ("lib/sub.py", "deep = 1\n")];
+    assert_eq!(found(&files), expect, "{user:?} of {lib:?}");
+}
+
+#[test]
+fn reports_names_that_no_statement_binds() {
+    let lib = "import os\nfrom .sub import deep as renamed\nclass A:\n    inner = 1\n";
+    check("from lib import A, renamed, os, sub\n", lib, &[]);
+    check("\nfrom lib import gone\n", lib, &["user/__init__.py:2 Name lib.gone"]);
+    check("from lib import inner\n", lib, &["user/__init__.py:1 Name lib.inner"]);
+    check("from lib import (A,\n    gone as there)\n", lib, &["user/__init__.py:1 Name lib.gone"]);
+    check("import lib.gone\n", lib, &["user/__init__.py:1 Submodule lib.gone"]);
+    check("from lib.sub import deep, gone\n", lib, &["user/__init__.py:1 Name lib.sub.gone"]);
+    check("import lib\nx = lib.sub.gone\n", lib, &["user/__init__.py:2 Attribute lib.sub.gone"]);
+    check(
+        "import lib as l\n@l.gone\ndef f(): ...\n",
+        lib,
+        &["user/__init__.py:2 Attribute lib.gone"],
+    );
+    check("import lib\ndef f(x: lib.gone): ...\n", lib, &["user/__init__.py:2 Attribute lib.gone"]);
+    check(
+        "import lib\nclass B(lib.A):\n    x = lib.gone\n",
+        lib,
+        &["user/__init__.py:3 Attribute lib.gone"],
+    );
+    check("from missing import x\nfrom lib import A\n", lib, &[]);
+}
+
+#[test]
+fn statements_that_may_not_run_are_not_judged() {
+    for user in [
+        "try:\n    from lib import gone\nexcept ImportError:\n    gone = None\n",
+        "try:\n    import lib.gone\nexcept (KeyError, Exception):\n    pass\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lib import gone\n",
+        "import sys\nif sys.version_info < (3, 10):\n    from lib import gone\n",
+        "import lib\nif hasattr(lib, 'gone'):\n    x = lib.gone\n",
+        "def f():\n    from lib import gone\n",
+        "import lib\nx = lambda: lib.gone\n",
+        "import lib\nx = None and lib.gone\n",
+        "from __future__ import annotations\nimport lib\ndef f(x: lib.gone): ...\n",
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    from lib import gone\n",
+        "import lib\nlib = object()\nx = lib.gone\n",
+        "import lib\nlib.gone = 1\nx = lib.gone\n",
+        "for name in []:\n    from lib import gone\n",
+    ] {
+        check(user, "", &[]);
+    }
+    let later = "import sys\nif sys.version_info >= (3, 10):\n    from lib import gone\n";
+    check(later, "", &["user/__init__.py:3 Name lib.gone"]);
+    let raised =
+        "try:\n    from lib import gone\nexcept ImportError as e:\n    raise ValueError from e\n";
+    check(raised, "", &["user/__init__.py:2 Name lib.gone"]);
+    let other = "try:\n    from lib import gone\nexcept KeyError:\n    pass\n";
+    check(other, "", &["user/__init__.py:2 Name lib.gone"]);
+    let second =
+        "try:\n    from lib import gone\nexcept ImportError:\n    from lib.sub import gone\n";
+    check(second, "", &["user/__init__.py:4 Name lib.sub.gone"]);
+}
+
+#[test]
+fn modules_whose_names_cannot_be_listed_have_every_name() {
+    for lib in [
+        "gone = 1\n",
+        "if unknown():\n    gone = 1\n",
+        "def f():\n    global gone\n    gone = 1\n",
+        "with open('x') as gone: pass\n",
+        "for a, (gone, *b) in []: pass\n",
+        "if (gone := 1): pass\n",
+        "from ctypes import *\n",
+        "from .sub import *\nfrom .other import *\n",
+        "for name in names:\n    globals()[name] = 1\n",
+        "exec('gone = 1')\n",
+        "import sys\nsys.modules[__name__] = object()\n",
+        "def __getattr__(name):\n    return getattr(other, name)\n",
+        "def __getattr__(name):\n    if name == 'gone':\n        return 1\n    raise AttributeError(name)\n",
+        "__getattr__, __dir__, __all__ = attach(__name__, {'sub': ['gone']})\n",
+        "_import_structure = {'sub': ['gone']}\nimport sys\nsys.modules[__name__] = _LazyModule(__name__, globals()['__file__'], _import_structure)\n",
+    ] {
+        let files = [
+            ("user.py", "from lib import gone\n"),
+            ("lib/__init__.py", lib),
+            ("lib/sub.py", ""),
+            ("lib/other.py", "gone = 1\n"),
+        ];
+        assert_eq!(found(&files), [""; 0], "{lib}");
+    }
+    // What lists its names does not have the others.
+    for lib in [
+        "def __getattr__(name):\n    if name == 'old':\n        return 1\n    raise AttributeError(name)\n",
+        "__getattr__, __dir__, __all__ = attach(__name__, {'sub': ['old']})\n",
+        "import sys\nsys.modules[__name__] = _LazyModule(__name__, globals()['__file__'], {'sub': ['old']})\n",
+        "from .sub import *\n",
+        "if False:\n    gone = 1\n",
+        "gone: int\n",
+    ] {
+        check("from lib import gone\n", lib, &["user/__init__.py:1 Name lib.gone"]);
+    }
+    // A list that is written out is whole, wherever else the name is.
+    let attached =
+        "__getattr__, __dir__, __all__ = attach(__name__, submod_attrs={'sub': ['old']})\n";
+    let elsewhere = [
+        ("user.py", "from lib import gone\n"),
+        ("lib/__init__.py", attached),
+        ("lib/sub.py", "gone = 1\n"),
+    ];
+    assert_eq!(found(&elsewhere), ["user.py:1 Name lib.gone"]);
+    // Compiled modules are not read, and may set names of their package.
+    let compiled = [
+        ("user.py", "from lib import gone\n"),
+        ("lib/__init__.py", ""),
+        ("lib/_C.abi3.so", "..gone."),
+    ];
+    assert_eq!(found(&compiled), [""; 0]);
+}
+
+#[test]
+fn namespaces_have_what_their_folders_have() {
+    let user = "from flash import cute\nfrom flash import flash_func\n";
+    let files = [("user.py", user), ("flash/cute/__init__.py", "")];
+    assert_eq!(found(&files), ["user.py:2 Name flash.flash_func"]);
+    let more = [files[0], files[1], ("x-nspkg.pth", ""), ("flash_x-nspkg.pth", "")];
+    assert_eq!(found(&more), [""; 0]);
+}
+
+#[test]
+fn failures_reach_the_packages_that_import_them() {
+    let files = [
+        ("user/__init__.py", "from . import a\n"),
+        ("user/a.py", "import lib\n"),
+        ("lib.py", "from other import gone\n"),
+        ("other.py", "here = 1\n"),
+    ];
+    assert_eq!(found(&files), ["lib.py:1 Name other.gone"]);
+    // Both import each other.
+    let circle = [("user.py", "import lib\nx = 1\n"), ("lib.py", "import user\ny = user.x\n")];
+    assert_eq!(found(&circle), [""; 0]);
+}
+
+#[test]
+fn siblings_of_another_version_are_refused_where_the_import_compares_them() {
+    let guard = |call: &str, versions: &str| {
+        format!(
+            "from .version import own_version\ndef directory():\n    import sibling\n    other_version = sibling.__version__\n    if {versions}:\n        raise RuntimeError('no')\n{call}\n"
+        )
+    };
+    let check = |text: &str, expect: &[&str]| {
+        let files = [
+            ("user/__init__.py", text),
+            ("user/version.py", "own_version = '2.0'\n"),
+            ("sibling.py", "__version__ = '1.9'\n"),
+        ];
+        assert_eq!(found(&files), expect, "{text}");
+    };
+    let unequal = "own_version != other_version";
+    check(&guard("FOLDER = directory()", unequal), &["user/__init__.py:6 Version sibling.user"]);
+    check(&guard("", unequal), &[]);
+    check(&guard("FOLDER = directory()", "other_version"), &[]);
+}
+
+#[test]
+fn an_environment_is_checked_once_until_a_record_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("env/lib/python3.12/site-packages");
+    lay(
+        folder.path(),
+        &[("env/pyvenv.cfg", "home = /nowhere/bin\nversion = 3.12.3\n"), ("env/bin/python", "")],
+    );
+    lay(
+        &site,
+        &[
+            ("user/__init__.py", ""),
+            ("user/cli.py", "from lib import gone\n"),
+            ("user-2.dist-info/METADATA", "Name: user\nVersion: 2\n"),
+            ("user-2.dist-info/RECORD", "user/__init__.py,,\nuser/cli.py,,\n"),
+            (
+                "user-2.dist-info/entry_points.txt",
+                "[console_scripts]\nuser = user.cli:main\nmore = user.x:main [x]\n",
+            ),
+            ("lib/__init__.py", ""),
+            ("the_lib-1.dist-info/METADATA", "Name: the-lib\nVersion: 1\n"),
+            ("the_lib-1.dist-info/RECORD", "lib/__init__.py,,\n"),
+        ],
+    );
+    let options = EnvOptions {
+        source: Source::live().without_vars().with_working_folder(folder.path()),
+        venv: Some(folder.path().join("env")),
+        cache: Some(folder.path().join("cache/native")),
+        verify_files: false,
+    };
+    let look = || missing_names(&options, &environments(&options).unwrap()[0]);
+    let first = look();
+    let [missing] = first.as_slice() else { panic!("{first:?}") };
+    let of = (missing.dist.as_deref(), missing.provider.as_deref());
+    assert_eq!(of, (Some("user"), Some("the-lib")));
+    assert_eq!((missing.module.as_str(), missing.name.as_str()), ("lib", "gone"));
+    assert_eq!(missing.imports, ["user.cli"]);
+    assert!(missing.at.ends_with("user/cli.py:1"), "{}", missing.at);
+    // The answer is cached: files that change without their RECORD are not read again.
+    lay(&site, &[("lib/__init__.py", "gone = 1\n")]);
+    assert_eq!(look(), first);
+    lay(&site, &[("the_lib-1.dist-info/RECORD", "lib/__init__.py,,9\n")]);
+    assert_eq!(look(), []);
+    // A cache that cannot be written costs time alone.
+    let unwritable = EnvOptions { cache: Some("/proc/none/native".into()), ..options.clone() };
+    assert_eq!(missing_names(&unwritable, &environments(&options).unwrap()[0]), []);
+}
