@@ -60,7 +60,10 @@ pub fn generate(
                     }
                 }
                 Event::Finished { ended, .. } => *end = Some(ended),
-                Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. }
+                | Event::Scored { .. }
+                | Event::Embedded { .. }
+                | Event::Preempted { .. } => {}
             }
         }
     }

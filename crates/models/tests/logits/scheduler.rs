@@ -308,7 +308,10 @@ fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Ans
             match event {
                 Event::Token { token, .. } => answered.tokens.push(token),
                 Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. }
+                | Event::Scored { .. }
+                | Event::Embedded { .. }
+                | Event::Preempted { .. } => {}
             }
         }
     }
@@ -425,7 +428,10 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
                     assert_eq!(Some(&talker.got), want.as_ref());
                     talker.said.extend(&talker.got);
                 }
-                Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. }
+                | Event::Scored { .. }
+                | Event::Embedded { .. }
+                | Event::Preempted { .. } => {}
             }
         }
     }

@@ -168,7 +168,10 @@ impl<'a, 'e> Session<'a, 'e> {
                         answer.ended = ended.into();
                         return Ok(());
                     }
-                    Event::Begun { .. } | Event::Scored { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
+                    Event::Begun { .. }
+                    | Event::Scored { .. }
+                    | Event::Embedded { .. }
+                    | Event::Preempted { .. } => {}
                 }
             }
             if interrupted.swap(false, Ordering::Relaxed) {
