@@ -24,7 +24,7 @@ use exports::Exports;
 use locate::Modules;
 use module::Python;
 use simulate::Simulation;
-pub(crate) use simulate::{Failure, Kind};
+pub(crate) use simulate::Failure;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -19,12 +19,12 @@ It shows as
   AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'
   RuntimeError: flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14)
 
-Seen by reading the Python files that an import runs, without importing them. Statements in `try`, in `if` and in functions
-count only where they certainly run and their error is not caught; a module whose names cannot be listed counts as having
-every name.
+Seen by reading the Python files that an import runs, without importing them. A statement counts only where it certainly
+runs and its error is not caught; a module whose names cannot be listed counts as having every name.
 
 Install versions of both packages that fit each other.",
     links: &["https://docs.python.org/3/reference/import.html"],
+    remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
     needs: &[Need::Environment],
     check: Some(check),
     #[cfg(test)]

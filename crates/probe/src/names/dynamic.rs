@@ -19,10 +19,13 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
         match word {
             "globals" | "exec" | "execfile" if called && !member => dynamic = Dynamic::Open,
             // In a function both are the function's own.
-            "vars" | "locals" if called && !member && text(index + 2) == ")" => {
-                if outside_functions(lines, token.line) {
-                    dynamic = Dynamic::Open;
-                }
+            "vars" | "locals"
+                if called
+                    && !member
+                    && text(index + 2) == ")"
+                    && outside_functions(lines, token.line) =>
+            {
+                dynamic = Dynamic::Open;
             }
             // `sys.modules[__name__] = ..`
             "modules" if text(index + 1) == "[" && text(index + 2) == "__name__" => {

@@ -24,7 +24,7 @@ type Listing = HashMap<String, bool>;
 #[derive(Debug)]
 pub(crate) enum Located {
     /// Python source; a package where it is an `__init__.py`.
-    Source { path: PathBuf, package: bool, module: Module },
+    Source { path: PathBuf, package: bool, module: Box<Module> },
     /// Folders without an `__init__.py`.
     Namespace(Vec<PathBuf>),
     /// A compiled module, or one without source.
@@ -164,7 +164,7 @@ impl<'a> Modules<'a> {
     fn read(&self, path: PathBuf, package: bool) -> Located {
         match self.source.text(&path) {
             Some(text) => {
-                let module = reader::read(&text, Some(self.python));
+                let module = Box::new(reader::read(&text, Some(self.python)));
                 Located::Source { path, package, module }
             }
             None => Located::Compiled(None),

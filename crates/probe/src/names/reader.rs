@@ -359,16 +359,12 @@ impl<'a> Reader<'a> {
         let is_name = second.is_some_and(|token| token.kind == Kind::Name);
         match self.text(&tokens[0]) {
             "import" | "from" => self.import(tokens, Some(place), body),
-            "raise" => {
-                if place.runs {
-                    body.push(Statement::Raise);
-                }
-            }
+            "raise" if place.runs => body.push(Statement::Raise),
             "del" => {
                 let names = tokens[1..].iter().filter(|token| token.kind == Kind::Name);
                 self.module.shadowed.extend(names.map(|token| Box::from(self.lines.text(token))));
             }
-            "pass" | "global" | "nonlocal" => {}
+            "raise" | "pass" | "global" | "nonlocal" => {}
             "type" if is_name => {
                 if let Some(name) = second {
                     bind(&mut self.module, self.lines.text(name), place);
