@@ -2,7 +2,9 @@ use super::{Context, Need, Rule};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
 use crate::wants::wants;
-use facts::{Confidence, Dist, Finding, Machine, MissingKind, MissingName, PyEnv, Severity};
+use facts::{
+    Confidence, Dist, Finding, Machine, MissingKind, MissingName, PyEnv, RemedyStep, Severity,
+};
 use knowledge::Version;
 
 pub(super) const RULE: Rule = Rule {
@@ -101,7 +103,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
     draft.cause(cause).fix(remedy(machine, env, missing, same)).done()
 }
 
-fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> Vec<String> {
+fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let live = |name: Option<&String>| name.and_then(|name| live_dist(env, name));
     let (importer, provider) = (live(missing.dist.as_ref()), live(missing.provider.as_ref()));
@@ -112,10 +114,8 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
     if missing.kind == MissingKind::Version {
         return vec![
             installer.install(&[format!("{}=={}", provider.name, importer.version)], None),
-            format!(
-                "# or, if the index has no such release: {}",
-                installer.uninstall(&[&provider.name])
-            ),
+            RemedyStep::Alternative { text: "or, if the index has no such release:".to_owned() },
+            installer.uninstall(&[&provider.name]),
         ];
     }
     // What METADATA asks for names the version that fits, where it is not met.
@@ -125,7 +125,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
         Some(spec) => vec![installer.install(&[spec], None)],
         None => {
             let both = [importer.name.clone(), provider.name.clone()];
-            vec![format!("{} --upgrade", installer.install(&both, None))]
+            vec![installer.install(&both, None).upgraded()]
         }
     }
 }

@@ -198,7 +198,7 @@ impl Scheduler<'_> {
             return Some(slot);
         }
         while self.free_slots.is_empty() && self.give_way(None) {}
-        let slot = self.free_slots.pop()?;
+        let slot = self.free_slots.pop_first()?;
         self.embeddings.texts[at].slot = Some(slot);
         Some(slot)
     }

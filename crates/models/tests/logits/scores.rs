@@ -77,7 +77,7 @@ fn run(scheduler: &mut Scheduler<'_>) -> BTreeMap<RequestId, Outcome> {
                 }
                 Event::Token { token, .. } => one.1.push(token),
                 Event::Finished { ended, .. } => one.2 = Some(ended),
-                Event::Begun { .. } | Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Embedded { .. } | Event::Preempted { .. } => {}
             }
         }
     }

@@ -62,7 +62,8 @@ fn ours() -> String {
 /// A wheel whose program does nothing.
 fn small_wheel(folder: &Path) -> PathBuf {
     let files = [File::program("firstlight", b"#!/bin/sh\n".to_vec())];
-    let package = Package { version: "1.2.3", summary: "a test", description: "" };
+    let package =
+        Package { version: "1.2.3", summary: "a test", description: "", repository: None };
     let tag = match (cfg!(target_os = "macos"), std::env::consts::ARCH) {
         (true, _) => "macosx_11_0_arm64".to_owned(),
         (_, processor) => format!("manylinux_2_17_{processor}"),
