@@ -180,7 +180,7 @@ mod tests {
                     "mamba-ssm 2.2.2 in /v imports transformers.generation.GreedySearchDecoderOnlyOutput, which transformers 5.24.0 does not have",
                     "from transformers.generation import GreedySearchDecoderOnlyOutput [/v/lib/python3.12/site-packages/a/b.py:7]",
                     "import a fails by it [/v/lib/python3.12/site-packages/a/__init__.py:3]",
-                    "uv pip install --python /v/bin/python mamba-ssm transformers --upgrade",
+                    "uv pip install --python /v/bin/python --upgrade mamba-ssm transformers",
                 ],
             ),
             Case::new("METADATA says which version fits", machines::a10(), vec![missing(
