@@ -1,6 +1,7 @@
 //! The ranks of a fleet beside each other: whose files, whose bits and whose speed are not the others'.
 
 use crate::gpus::{GpuRows, gpus};
+use facts::CompactCollect;
 use facts::CompactSort;
 use facts::{
     BackendKind, DoctorReport, FleetDevice, FleetReport, FoundOnRanks, GpuKind, RankPart, SCHEMA,
@@ -87,7 +88,8 @@ fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDiffers>) {
             Some((rank.part.rank, files.collect()))
         })
         .collect();
-    let names: BTreeSet<&str> = known.iter().flat_map(|(_, files)| files.keys().copied()).collect();
+    let names: BTreeSet<&str> =
+        known.iter().flat_map(|(_, files)| files.keys().copied()).compact_set();
     let (mut compared, mut differing) = (0, Vec::new());
     for what in names {
         // What one of them had no time to read is no evidence for or against it.

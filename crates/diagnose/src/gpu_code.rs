@@ -3,6 +3,7 @@
 use crate::data::ptx_isa;
 use crate::gpu::Sm;
 use crate::native::Native;
+use facts::CompactCollect;
 use facts::{GpuCode, GpuImage, GpuImageKind, GpuReach, Machine, MachineKind};
 use knowledge::Minor;
 use std::collections::BTreeSet;
@@ -135,7 +136,7 @@ pub(crate) fn architectures(code: &[GpuCode]) -> String {
         .flat_map(|group| &group.images)
         .filter(|image| image.kind != GpuImageKind::Other)
         .map(|image| (image.kind, image.sm, image.reach, image.ptx_isa))
-        .collect();
+        .compact_set();
     let words = images.into_iter().map(|(kind, sm, reach, ptx_isa)| {
         let image = GpuImage { kind, sm, reach, ptx_isa, compressed: false };
         match ptx_isa {

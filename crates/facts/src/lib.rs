@@ -82,7 +82,7 @@ pub use pyenv::{
 };
 pub use remedy::{Install, PackageTarget, PackageTool, RemedyStep, quote};
 pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
-pub use sort::CompactSort;
+pub use sort::{CompactCollect, CompactSort};
 pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;
 

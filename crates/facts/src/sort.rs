@@ -5,6 +5,7 @@
 //! symbols, merges and routes, which have thousands of elements, keep the standard library's.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Stable sorts for slices, named after those of the standard library.
 pub trait CompactSort<T> {
@@ -42,6 +43,35 @@ impl<T> CompactSort<T> for [T] {
         }
     }
 }
+
+/// Collections that are filled element by element. `collect` sorts all elements first, by a copy of the standard library's sort for each type.
+pub trait CompactCollect: Iterator + Sized {
+    /// A map of all pairs; of equal keys the last one's value stays.
+    fn compact_map<K: Ord, V>(self) -> BTreeMap<K, V>
+    where
+        Self: Iterator<Item = (K, V)>,
+    {
+        let mut map = BTreeMap::new();
+        for (key, value) in self {
+            map.insert(key, value);
+        }
+        map
+    }
+
+    /// A set of all elements.
+    fn compact_set(self) -> BTreeSet<Self::Item>
+    where
+        Self::Item: Ord,
+    {
+        let mut set = BTreeSet::new();
+        for element in self {
+            set.insert(element);
+        }
+        set
+    }
+}
+
+impl<I: Iterator> CompactCollect for I {}
 
 /// The indices of `count` elements in sorted order, by a merge sort from runs of one. `is_after(a, b)`: whether element `a` belongs after
 /// element `b`.
@@ -99,6 +129,14 @@ mod tests {
                 assert_eq!(ours, theirs);
             }
         }
+    }
+
+    #[test]
+    fn collects_as_the_standard_library_does() {
+        let pairs = [(3, 'a'), (1, 'b'), (3, 'c'), (2, 'd')];
+        assert_eq!(pairs.into_iter().compact_map(), BTreeMap::from(pairs));
+        let keys = pairs.map(|(key, _)| key);
+        assert_eq!(keys.into_iter().compact_set(), BTreeSet::from(keys));
     }
 
     #[test]

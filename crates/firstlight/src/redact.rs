@@ -4,6 +4,7 @@
 //! asks for more: the names of the host and of users, their home folders, processes of others, and packages that say nothing
 //! about kernels. All of it is taken out before anything is hashed or written.
 
+use facts::CompactCollect;
 use facts::CompactSort;
 use facts::{DoctorReport, GpuProcess, RunManifest};
 use std::collections::BTreeSet;
@@ -43,10 +44,10 @@ impl Redaction {
         texts: impl IntoIterator<Item = &'t str>,
     ) -> Self {
         self.for_sharing = true;
-        let mut homes: BTreeSet<String> = texts.into_iter().flat_map(homes).collect();
+        let mut homes: BTreeSet<String> = texts.into_iter().flat_map(homes).compact_set();
         homes.extend(std::env::var("HOME").ok().filter(|home| home.len() > 1));
         let mut users: BTreeSet<String> =
-            homes.iter().filter_map(|home| Some(home.rsplit('/').next()?.to_owned())).collect();
+            homes.iter().filter_map(|home| Some(home.rsplit('/').next()?.to_owned())).compact_set();
         users.extend(["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok()));
         // Every machine has a root, and it is a part of many words; a name of one letter is none.
         users.retain(|user| user.len() > 1 && user != "root");

@@ -21,6 +21,7 @@ use crate::values::{Of, Value, Values};
 use crate::{Architecture, Config, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored, TensorShapes};
 use device::MappedFile;
+use facts::CompactCollect;
 use facts::CompactSort;
 use headers::{named_otherwise, read_index};
 use safetensors::tensor::Dtype;
@@ -407,7 +408,7 @@ impl Files {
         unused: &[&str],
     ) -> Result<(), ModelError> {
         let wanted: Vec<(&str, &[usize])> = wanted.into_iter().collect();
-        let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| *name).collect();
+        let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| *name).compact_set();
         let names = wanted.iter().map(|(name, _)| *name);
         let there =
             |name: &&str| self.tensors.contains_key(*name) || self.integers.contains_key(*name);

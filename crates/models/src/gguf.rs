@@ -10,6 +10,7 @@ mod names;
 mod rows;
 mod text;
 
+use facts::CompactCollect;
 pub use file::is_gguf;
 pub(crate) use rows::Placed;
 pub(crate) use text::{settings, tokenizer};
@@ -60,7 +61,7 @@ impl Weights {
         let header = Header::read(path)?;
         let architecture = Architecture::describe(&config::read(&header)?)?;
         let params: BTreeMap<String, Placed> =
-            names::place(&header, &architecture)?.into_iter().collect();
+            names::place(&header, &architecture)?.into_iter().compact_map();
         let integers = architecture.params.iter().filter_map(|param| {
             let placed = &params[&param.name];
             Some((param.name.clone(), integers(placed, &param.shape)?))

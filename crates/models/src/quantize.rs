@@ -7,6 +7,7 @@ use crate::convert::shard::written_header;
 use crate::files::{Made, Watched, room, whole, write_text};
 use crate::{Architecture, Config, ModelError, read_config};
 use architectures::{SCALE, Stored, in_fp8, in_integers};
+use facts::CompactCollect;
 use facts::CompactSort;
 use kernels::E4m3;
 use rayon::prelude::*;
@@ -94,7 +95,8 @@ pub fn quantize(
     })?;
     let files = Files::open(model)?;
     let narrow = architecture.params.iter().filter(|param| param.stored != Stored::Wide);
-    let narrow: BTreeMap<&str, Stored> = narrow.map(|param| (&*param.name, param.stored)).collect();
+    let narrow: BTreeMap<&str, Stored> =
+        narrow.map(|param| (&*param.name, param.stored)).compact_map();
     let mut made = Made::folder(folder)?;
     room(folder, files.bytes())?;
     let (mut places, mut total, mut tensors) = (serde_json::Map::new(), 0, Vec::new());

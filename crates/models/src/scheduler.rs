@@ -27,6 +27,7 @@ mod under_way;
 
 use embeddings::Embeddings;
 pub use event::{Event, Logits};
+use facts::CompactCollect;
 pub use failed::Failed;
 pub use guide::Guide;
 use kept::Keep;
@@ -134,7 +135,7 @@ impl<'e> Scheduler<'e> {
     pub fn new(engine: &'e mut dyn Engine, budget: StepBudget) -> Self {
         let pages = engine.pages();
         let slots = 0..pages.sequences();
-        let free_slots: BTreeSet<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
+        let free_slots: BTreeSet<usize> = slots.filter(|slot| pages.is_empty(*slot)).compact_set();
         Self {
             budget,
             blocks: pages.free_blocks(),

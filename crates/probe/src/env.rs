@@ -1,6 +1,7 @@
 //! Python environments, read from their files.
 
 use crate::{ProbeError, Source, native};
+use facts::CompactCollect;
 use facts::CompactSort;
 use facts::{Dist, NativeFile, PyEnv};
 use rayon::prelude::*;
@@ -98,7 +99,7 @@ fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
         native_files.extend(site.native_files);
         // Python takes a package from the first folder that has it; what a later folder has under the name is not seen.
         let names: BTreeSet<String> =
-            site.dists.iter().map(|dist| Dist::normalise(&dist.name)).collect();
+            site.dists.iter().map(|dist| Dist::normalise(&dist.name)).compact_set();
         dists.extend(
             site.dists.into_iter().filter(|dist| !seen.contains(&Dist::normalise(&dist.name))),
         );

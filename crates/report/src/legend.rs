@@ -1,6 +1,7 @@
 //! The letters of shapes in words.
 
 use facts::BenchRow;
+use facts::CompactCollect;
 use std::collections::BTreeSet;
 
 /// Letters that mean the same in every op that has no row of its own for them.
@@ -75,7 +76,7 @@ pub(crate) fn lines(rows: &[BenchRow]) -> Vec<String> {
     let line = |op: &&str| {
         let of_op = rows.iter().filter(|row| row.op == **op);
         let letters: BTreeSet<&str> =
-            of_op.flat_map(|row| row.shape.keys().map(String::as_str)).collect();
+            of_op.flat_map(|row| row.shape.keys().map(String::as_str)).compact_set();
         let words = letters.iter().filter_map(|letter| Some((letter, meaning(op, letter)?)));
         let words: Vec<String> = words.map(|(letter, words)| format!("{letter} {words}")).collect();
         (!words.is_empty()).then(|| format!("{op}: {}", words.join(", ")))

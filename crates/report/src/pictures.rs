@@ -8,6 +8,7 @@ mod png;
 
 use crate::baseline::{BASIS, bands};
 use crate::plot::{Band, Series, lines_with};
+use facts::CompactCollect;
 use facts::{BenchReport, BenchRow, Ceilings};
 use floors::floors;
 use std::collections::BTreeMap;
@@ -116,7 +117,7 @@ impl Sweep {
         };
         let basis = rows.iter().filter(|row| row.peer.is_some() && row.variant == BASIS);
         let basis: BTreeMap<u64, f64> =
-            basis.filter_map(|row| Some((*row.shape.get(x_name)?, row.median_ms))).collect();
+            basis.filter_map(|row| Some((*row.shape.get(x_name)?, row.median_ms))).compact_map();
         let mut drawn = Vec::new();
         let mut draw = |what: &str, y_name: &str, series: &[Series], bands: &[Band]| {
             let title = format!("{} {} {} on {device}", self.op, self.form, self.dtype);

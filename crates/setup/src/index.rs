@@ -12,6 +12,7 @@ mod read;
 mod tests;
 
 pub use code::code_of;
+use facts::CompactCollect;
 pub use offer::{Host, Offer, Wanted};
 pub use published::{Published, PublishedRelease};
 
@@ -141,7 +142,7 @@ impl Source for Index<'_> {
             .iter()
             .zip(&folders)
             .map(|(file, folder)| (file.name.as_str(), folder))
-            .collect();
+            .compact_map();
         let mut all: BTreeMap<String, Vec<PublishedRelease>> = BTreeMap::new();
         for (name, release) in chosen {
             let folder = release.wheel().and_then(|file| metadata.get(file.name.as_str()));

@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::{is_leftover, live_dist};
+use facts::CompactCollect;
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::{Version, cuda_of_label};
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,7 +177,7 @@ fn leftovers(env: &PyEnv) -> Option<Finding> {
     let of_dists = set_aside.map(|dist| dist.path.as_str());
     // A folder without readable METADATA is no distribution; the record then names it among the problems.
     let of_problems = env.problems.iter().filter_map(|problem| leftover_path(problem));
-    let left: BTreeSet<&str> = of_dists.chain(of_problems).collect();
+    let left: BTreeSet<&str> = of_dists.chain(of_problems).compact_set();
     if left.is_empty() {
         return None;
     }

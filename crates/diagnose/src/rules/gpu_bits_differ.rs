@@ -1,5 +1,6 @@
 use super::Rule;
 use crate::fleet::device;
+use facts::CompactCollect;
 use facts::{
     BitsDiffer, Confidence, Finding, FleetReport, GpuKind, GpusReport, ParityRow, Severity,
 };
@@ -61,7 +62,7 @@ fn finding(
     let GpuKind { name, compared, .. } = kind;
     let list = |all: &[u32]| all.iter().map(|gpu| call(*gpu)).collect::<Vec<_>>().join(", ");
     let count = format!("{} of {compared} checks", checks.len());
-    let voters: BTreeSet<u32> = checks.iter().flat_map(|it| it.bits.keys()).copied().collect();
+    let voters: BTreeSet<u32> = checks.iter().flat_map(|it| it.bits.keys()).copied().compact_set();
     let voters: Vec<u32> = voters.into_iter().collect();
     let (named, title, confidence) = match odd {
         [] => {

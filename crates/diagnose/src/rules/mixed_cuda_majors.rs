@@ -4,6 +4,7 @@ use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::requirement;
 use crate::torch_build::{installed, is_leftover, live_dist};
+use facts::CompactCollect;
 use facts::{Confidence, Dist, Finding, PyEnv, RemedyStep, Severity};
 use knowledge::{Version, cuda_of_label};
 use std::collections::BTreeSet;
@@ -101,7 +102,8 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         .filter(|dist| !apart.contains(&Dist::normalise(&dist.name)))
         .filter_map(|dist| Some((dist, major(dist)?)))
         .collect();
-    let majors: BTreeSet<u32> = dists.iter().map(|(_, major)| *major).chain(torch_major).collect();
+    let majors: BTreeSet<u32> =
+        dists.iter().map(|(_, major)| *major).chain(torch_major).compact_set();
     let keep = torch_major.or(majors.last().copied())?;
     if majors.len() < 2 {
         return None;
@@ -161,7 +163,7 @@ fn apart(env: &PyEnv) -> BTreeSet<String> {
     }
     let torch = live_dist(env, "torch").into_iter().flat_map(|dist| &dist.requires);
     let of_torch: BTreeSet<String> =
-        torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).collect();
+        torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).compact_set();
     apart.retain(|name| plugin(name) || !of_torch.contains(name));
     apart
 }

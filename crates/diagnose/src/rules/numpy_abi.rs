@@ -2,6 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
+use facts::CompactCollect;
 use facts::{Confidence, Dist, Finding, Needed, NumpyApi, PyEnv, RemedyStep, Severity};
 use knowledge::Version;
 use std::cmp::Ordering;
@@ -88,7 +89,7 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
     // Most of its modules take this NumPy: those for a newer one are imported under that alone (h5py 3.16's _npystrings).
     let takes = |native: &Native<'_>| native.elf.numpy.is_some() && !refuses(native);
     let of = |native: &Native<'_>| native.owner_name().filter(|_| takes(native));
-    let content: BTreeSet<String> = files(env).filter_map(|native| of(&native)).collect();
+    let content: BTreeSet<String> = files(env).filter_map(|native| of(&native)).compact_set();
     groups.retain(|group| !group[0].owner_name().is_some_and(|owner| content.contains(&owner)));
     groups.iter().filter_map(|group| finding(env, numpy, group)).collect()
 }

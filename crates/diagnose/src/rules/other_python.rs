@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, text};
 use crate::torch_build::live_dist;
+use facts::CompactCollect;
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +109,7 @@ pub(super) fn own_release(env: &PyEnv) -> Option<String> {
 
 fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
     let releases: BTreeSet<String> =
-        modules.iter().flat_map(|module| module.releases.keys()).map(|it| dotted(it)).collect();
+        modules.iter().flat_map(|module| module.releases.keys()).map(|it| dotted(it)).compact_set();
     let releases = releases.into_iter().collect::<Vec<_>>().join(", ");
     let mut draft = RULE.finding(
         Severity::Error,

@@ -1,5 +1,6 @@
 //! The statement: an in-toto attestation with the predicate "test result", and the comparison of a node with it.
 
+use facts::CompactCollect;
 use facts::{DoctorReport, ParityReport, RunManifest, StackFile, Status};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ pub(super) fn of(checked: &Checked<'_>) -> Value {
         rows.map(|row| format!("{} on {}", row.op, row.backend)).collect()
     };
     let failed = with(Status::Fail);
-    let passed: BTreeSet<String> = with(Status::Pass).difference(&failed).cloned().collect();
+    let passed: BTreeSet<String> = with(Status::Pass).difference(&failed).cloned().compact_set();
     let artefact = |artefact: &facts::Artefact| json!({ "name": artefact.path, "digest": { "sha256": artefact.sha256 } });
     let configuration: Vec<Value> = manifest.artefacts.iter().map(artefact).collect();
     json!({
@@ -130,7 +131,7 @@ pub(crate) fn refusals(
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let gpus = own["gpus"].as_array().map_or(&[][..], Vec::as_slice);
     let gpus: BTreeSet<_> =
-        gpus.iter().map(|gpu| (text(&gpu["uuid"]), text(&gpu["name"]))).collect();
+        gpus.iter().map(|gpu| (text(&gpu["uuid"]), text(&gpu["name"]))).compact_set();
     for (uuid, name) in node.gpus.difference(&gpus) {
         reasons.push(format!("{name} {uuid} was not checked"));
     }

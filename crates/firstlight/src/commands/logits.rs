@@ -12,6 +12,7 @@ use crate::run_folder::write_atomically;
 use crate::stages::Team;
 use crate::tensors;
 use device::Device;
+use facts::CompactCollect;
 use facts::SCHEMA;
 use kernels::{Tensor, TensorMap};
 use models::{Batch, Capacity, LargestStep, Model, Wanted};
@@ -62,7 +63,7 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
         .snapshot()
         .into_iter()
         .map(|(kernel, record)| (kernel, record.count))
-        .collect();
+        .compact_map();
     let file = arguments.output.display().to_string();
     let ran = json!({
         "schema": SCHEMA, "family": family, "backend": backend.as_str(), "device": told,

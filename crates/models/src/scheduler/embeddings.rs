@@ -169,7 +169,7 @@ impl Scheduler<'_> {
         let several = self.embeddings.texts.front().is_some_and(|text| !text.alone);
         let most = if several { self.embeddings.texts.len() } else { 1 };
         for at in 0..most {
-            if left == 0 || counts.len() > 0 && self.embeddings.texts[at].alone {
+            if left == 0 || !counts.is_empty() && self.embeddings.texts[at].alone {
                 break;
             }
             let Some(slot) = self.embedding_slot(at) else { break };

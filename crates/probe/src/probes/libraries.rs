@@ -2,6 +2,7 @@
 
 use crate::Source;
 use crate::loader::{Found, is_library, libraries_in, version_of};
+use facts::CompactCollect;
 use facts::{AcceleratorLibrary, Machine, Platform};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,8 @@ fn search(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[(
 
 /// Adds each file once, whatever number of links and folders lead to it; the first way it was found is kept.
 fn add(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, name: &str, found: Vec<Found>) {
-    let mut seen: BTreeSet<String> = libraries.iter().map(|library| library.path.clone()).collect();
+    let mut seen: BTreeSet<String> =
+        libraries.iter().map(|library| library.path.clone()).compact_set();
     for Found { path, source: words } in found {
         let real = source.canonical(&path).unwrap_or_else(|| path.clone());
         if seen.insert(real.display().to_string()) {

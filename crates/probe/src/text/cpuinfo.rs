@@ -1,6 +1,7 @@
 //! /proc/cpuinfo of x86-64 and AArch64, and the instruction sets it names.
 
 use super::sysctl::Sysctl;
+use facts::CompactCollect;
 use std::collections::BTreeSet;
 
 /// What /proc/cpuinfo tells.
@@ -117,7 +118,7 @@ fn features(flags: &str) -> Vec<String> {
         .split_whitespace()
         .filter_map(|flag| FEATURES.iter().find(|(word, _)| *word == flag))
         .map(|(_, name)| *name)
-        .collect();
+        .compact_set();
     names.into_iter().map(str::to_string).collect()
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn features_of_sysctl(sysctl: &Sysctl) -> Vec<String> {
         ("hw.optional.arm.FEAT_SME", "sme"),
     ];
     let mut names: BTreeSet<&str> =
-        FLAGS.iter().filter(|(flag, _)| sysctl.is_set(flag)).map(|(_, name)| *name).collect();
+        FLAGS.iter().filter(|(flag, _)| sysctl.is_set(flag)).map(|(_, name)| *name).compact_set();
     // Intel Macs name FMA only among the processor's own words.
     let words = sysctl.word("machdep.cpu.features").unwrap_or_default();
     if words.split_whitespace().any(|word| word == "FMA") {

@@ -6,6 +6,7 @@ use crate::format;
 use crate::gpus::{LEGEND, RESTING, known, paths, resting, rows, sentences};
 use crate::plot::{RatioColumn, ratios};
 use crate::run::{FACTS_FILE, GPUS_FILE, Run};
+use facts::CompactCollect;
 use facts::{Gpu, GpuKind, GpuPart, GpusReport, Machine};
 use std::collections::BTreeSet;
 
@@ -95,7 +96,7 @@ fn differing(kind: &GpuKind) -> Block {
 
 /// Each op's time on each GPU by that of its siblings.
 fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
-    let ops: BTreeSet<&String> = kind.speed.iter().flat_map(|gpu| gpu.by_op.keys()).collect();
+    let ops: BTreeSet<&String> = kind.speed.iter().flat_map(|gpu| gpu.by_op.keys()).compact_set();
     let rows: Vec<String> = ops.into_iter().cloned().collect();
     let columns: Vec<RatioColumn> = kind
         .speed

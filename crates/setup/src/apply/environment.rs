@@ -2,6 +2,7 @@
 
 use super::program::{Programs, output};
 use super::{ApplyError, places};
+use facts::CompactCollect;
 use facts::{AppliedPackage, Dist};
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +68,7 @@ pub(super) fn holds_no_other(environment: &Path, packages: &[AppliedPackage]) ->
     let wanted: BTreeMap<String, &str> = packages
         .iter()
         .map(|package| (Dist::normalise(&package.name), package.version.as_str()))
-        .collect();
+        .compact_map();
     let there = installed(environment);
     there.iter().all(|(name, version)| wanted.get(name) == Some(&version.as_str()))
 }

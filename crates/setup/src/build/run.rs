@@ -2,6 +2,7 @@
 
 use super::compilers::Compilers;
 use super::{Build, BuildError, memory};
+use facts::CompactCollect;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
@@ -76,7 +77,7 @@ fn switches(build: &Build<'_>) -> Vec<(String, String)> {
 
 /// Compute capabilities as torch's extension builder takes them, each once: `8.6;9.0`.
 fn architectures(gpus: &[(u32, u32)]) -> String {
-    let gpus: BTreeSet<&(u32, u32)> = gpus.iter().collect();
+    let gpus: BTreeSet<&(u32, u32)> = gpus.iter().compact_set();
     let words: Vec<String> = gpus.iter().map(|(major, minor)| format!("{major}.{minor}")).collect();
     words.join(";")
 }

@@ -1,5 +1,6 @@
 //! The CUDA that libraries need and the architectures of their GPU code.
 
+use facts::CompactCollect;
 use facts::Elf;
 use knowledge::{Architecture, WheelCode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
             total = total.saturating_add(group.containers);
             let images = group.images.iter();
             let here: BTreeSet<Architecture> =
-                images.filter_map(|image| Architecture::parse(&image.architecture())).collect();
+                images.filter_map(|image| Architecture::parse(&image.architecture())).compact_set();
             for architecture in here {
                 let count = containers.entry(architecture).or_default();
                 *count = count.saturating_add(group.containers);

@@ -1,6 +1,7 @@
 //! What uv says when it cannot resolve, in terms of the plan.
 
 use crate::emit::pyproject::PROJECT;
+use facts::CompactCollect;
 use facts::Plan;
 use std::collections::BTreeSet;
 use std::io;
@@ -192,7 +193,7 @@ fn package_of(want: &str) -> &str {
 
 /// Where the packages of these requirements came from: where uv says that it found them, or the plan's own index of them.
 fn indexes(stderr: &str, wants: &[String], plan: &Plan) -> Vec<(String, String)> {
-    let names: BTreeSet<_> = wants.iter().map(|want| package_of(want)).collect();
+    let names: BTreeSet<_> = wants.iter().map(|want| package_of(want)).compact_set();
     let found = |name: &str| {
         let words = format!("`{name}` was found on ");
         word_after(stderr, &words).map(|url| url.trim_end_matches(',').to_owned())

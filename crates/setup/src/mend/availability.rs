@@ -17,11 +17,11 @@ pub enum Availability {
     Answered,
 }
 
+/// Asks an index which of some requirements it has files for, for a machine; the error says why it did not answer.
+type AskIndex<'a> = dyn Fn(&[Wanted], Host<'_>) -> Result<Vec<Offer>, String> + 'a;
+
 /// Asks about all remedies at once, and changes those whose files do not exist.
-pub fn check_availability(
-    report: &mut DoctorReport,
-    ask: &dyn Fn(&[Wanted], Host<'_>) -> Result<Vec<Offer>, String>,
-) -> Availability {
+pub fn check_availability(report: &mut DoctorReport, ask: &AskIndex) -> Availability {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut host = None;
     for finding in report.findings.iter().filter(|it| it.severity != Severity::Info) {

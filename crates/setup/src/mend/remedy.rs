@@ -2,6 +2,7 @@
 
 use super::action::{Action, actions, name_of};
 use super::packages::Packages;
+use facts::CompactCollect;
 use facts::CompactSort;
 use facts::{Finding, Install, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,7 @@ impl Remedy {
             .sets
             .iter()
             .flat_map(|set| set.install.specs.iter().map(|spec| name_of(spec)))
-            .collect();
+            .compact_set();
         for name in wish.remove {
             if !installed.contains(&name) {
                 self.remove.entry(name).or_insert(wish.finding);
@@ -143,7 +144,7 @@ impl Remedy {
     /// What a package that stays requires is not removed.
     fn protect(&mut self, packages: &Packages) {
         loop {
-            let going: BTreeSet<String> = self.remove.keys().cloned().collect();
+            let going: BTreeSet<String> = self.remove.keys().cloned().compact_set();
             let kept = going.iter().find(|name| packages.is_required(name, &going)).cloned();
             let Some((name, finding)) = kept.and_then(|name| self.remove.remove_entry(&name))
             else {

@@ -3,6 +3,7 @@
 use super::action::name_of;
 use super::packages::Packages;
 use super::remedy::{Remedy, Set};
+use facts::CompactCollect;
 use facts::CompactSort;
 use facts::{Finding, Install, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,13 +122,14 @@ impl Tool {
             sets.push((set.clone(), versions));
         }
         let removed: BTreeSet<String> =
-            remedy.remove.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
+            remedy.remove.keys().filter(|name| !new.contains_key(*name)).cloned().compact_set();
         let mut going = removed.clone();
         going.extend(new.keys().filter(|name| packages.version(name).is_some()).cloned());
         // An uninstall removes what RECORD lists, whoever put it there last. What comes back as the same version brings all of it
         // again; a package that shares some of it, installed after that, would take it once more.
         let same = |name: &String| new.get(name).map(String::as_str) == packages.version(name);
-        let leaving: BTreeSet<String> = going.iter().filter(|name| !same(name)).cloned().collect();
+        let leaving: BTreeSet<String> =
+            going.iter().filter(|name| !same(name)).cloned().compact_set();
         let mut robbed = packages.robbed(&leaving);
         robbed.retain(|name| !new.contains_key(name));
         let mut commands = Vec::new();
@@ -143,7 +145,7 @@ impl Tool {
             let pins: BTreeMap<String, String> = robbed
                 .iter()
                 .filter_map(|name| Some((name.clone(), packages.version(name)?.to_owned())))
-                .collect();
+                .compact_map();
             let install = Install {
                 specs: pins.iter().map(|(name, version)| format!("{name}=={version}")).collect(),
                 no_deps: true,

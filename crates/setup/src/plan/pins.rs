@@ -4,6 +4,7 @@ use super::Reason;
 use super::catalogue::Requires;
 use super::extension::{Pick, Place};
 use super::problem::Limit;
+use facts::CompactCollect;
 use knowledge::pypi;
 use pep440_rs::Version;
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), Clash> {
     let all: Vec<Asked> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();
     let names: BTreeSet<&str> =
-        of_pick(place, last).map(|asked| asked.requires.name.as_str()).chain([own]).collect();
+        of_pick(place, last).map(|asked| asked.requires.name.as_str()).chain([own]).compact_set();
     for name in names {
         let same: Vec<Asked> =
             all.iter().filter(|asked| asked.requires.name == name).copied().collect();

@@ -7,6 +7,7 @@
 
 use super::record::Listed;
 use super::{Unpacked, WheelError, scripts, unpack};
+use facts::CompactCollect;
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ impl Layout {
     /// # Errors
     /// Where one has a file that is the environment's own, as its interpreter is.
     pub(crate) fn add(&mut self, wheels: Vec<Unpacked>) -> Result<usize, WheelError> {
-        let taken: BTreeSet<PathBuf> = wheels.iter().flat_map(|it| it.taken.clone()).collect();
+        let taken: BTreeSet<PathBuf> = wheels.iter().flat_map(|it| it.taken.clone()).compact_set();
         self.wheels.extend(wheels);
         let mut replaced = 0;
         for place in taken {
@@ -54,7 +55,7 @@ impl Layout {
     pub(crate) fn install(&mut self) -> Result<(), WheelError> {
         let (done, new) = self.wheels.split_at_mut(self.installed);
         let mut of_wheels: BTreeSet<PathBuf> =
-            done.iter().chain(&*new).flat_map(|wheel| wheel.files.keys().cloned()).collect();
+            done.iter().chain(&*new).flat_map(|wheel| wheel.files.keys().cloned()).compact_set();
         for wheel in new {
             wheel.install(&of_wheels)?;
             of_wheels.extend(wheel.files.keys().cloned());

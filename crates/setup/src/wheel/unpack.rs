@@ -2,6 +2,7 @@
 
 use super::record::{self, Listed};
 use super::{WheelError, WheelName};
+use facts::CompactCollect;
 use facts::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -154,7 +155,7 @@ fn info_folder(
         folder.ends_with(".dist-info").then(|| folder.to_owned())
     };
     let files = archive.file_names().filter_map(Result::ok);
-    let found: BTreeSet<String> = files.filter_map(|file| folder(&file)).collect();
+    let found: BTreeSet<String> = files.filter_map(|file| folder(&file)).compact_set();
     let one = found.into_iter().collect::<Vec<_>>();
     let [info] = one.as_slice() else {
         return Err(format!("one dist-info folder was wanted, not {}", one.len()));

@@ -5,6 +5,7 @@ use super::MODEL;
 use super::files::{ADAPTERS, HARNESS};
 use super::tuning::Tuning;
 use crate::peers::{FILES, PEERS, Peer};
+use facts::CompactCollect;
 use facts::{BackendKind, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -143,7 +144,7 @@ impl Session {
             Hello { cuda: false, why_no_cuda: String::new(), torch: None, installed: Vec::new() };
         let mut session = Self::with(python, folder, hello);
         session.write_harness().map_err(|error| session.start_error(error))?;
-        let modules: BTreeSet<&str> = PEERS.iter().map(|peer| peer.module).collect();
+        let modules: BTreeSet<&str> = PEERS.iter().map(|peer| peer.module).compact_set();
         let answer = session.ask(json!({ "do": "hello", "modules": modules }))?;
         session.hello = serde_json::from_value(answer.clone())
             .map_err(|_| PythonError::Garbage(answer.to_string()))?;

@@ -28,7 +28,9 @@ pub(in crate::commands) const DEFAULT_CONTEXT: u64 = 4096;
 impl Model {
     /// Its config.
     pub(in crate::commands) fn config(&self) -> Result<Config, ConfigError> {
-        Config::parse(&self.path.display().to_string(), &self.config)
+        let config = Config::parse(&self.path.display().to_string(), &self.config)?;
+        // A GGUF file leaves out keys that mean none.
+        Ok(if models::is_gguf(&self.path) { config.without_class_defaults() } else { config })
     }
 
     /// The model that `quantize` would make of this one.
