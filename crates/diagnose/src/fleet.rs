@@ -1,12 +1,11 @@
 //! The ranks of a fleet beside each other: whose files, whose bits and whose speed are not the others'.
 
 use crate::gpus::{GpuRows, gpus};
-use facts::CompactCollect;
-use facts::CompactSort;
 use facts::{
     BackendKind, DoctorReport, FleetDevice, FleetReport, FoundOnRanks, GpuKind, RankPart, SCHEMA,
     Severity, StackDiffers, StackFile, StackForm, StackReport,
 };
+use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What arrived of one rank.

@@ -4,8 +4,7 @@
 //! asks for more: the names of the host and of users, their home folders, processes of others, and packages that say nothing
 //! about kernels. All of it is taken out before anything is hashed or written.
 
-use facts::CompactCollect;
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use facts::{DoctorReport, GpuProcess, RunManifest};
 use std::collections::BTreeSet;
 

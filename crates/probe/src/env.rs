@@ -1,8 +1,7 @@
 //! Python environments, read from their files.
 
 use crate::{ProbeError, Source, native};
-use facts::CompactCollect;
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use facts::{Dist, NativeFile, PyEnv};
 use rayon::prelude::*;
 use std::collections::BTreeSet;

@@ -12,13 +12,12 @@ mod read;
 mod tests;
 
 pub use code::code_of;
-use facts::CompactCollect;
 pub use offer::{Host, Offer, Wanted};
 pub use published::{Published, PublishedRelease};
 
 use crate::uv::{is_script, programs};
-use facts::CompactSort;
 use facts::PlannedFile;
+use facts::{CompactCollect, CompactSort};
 use knowledge::WheelCode;
 use page::Page;
 use pep440_rs::VersionSpecifiers;

@@ -2,8 +2,7 @@
 
 use super::action::{Action, actions, name_of};
 use super::packages::Packages;
-use facts::CompactCollect;
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use facts::{Finding, Install, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,8 +3,7 @@
 use super::action::name_of;
 use super::packages::Packages;
 use super::remedy::{Remedy, Set};
-use facts::CompactCollect;
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use facts::{Finding, Install, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
