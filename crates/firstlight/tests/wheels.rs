@@ -62,6 +62,8 @@ impl World {
         let label = cuda.replace('.', "");
         let text = format!("__version__ = '{version}+cu{label}'\ncuda: Optional[str] = '{cuda}'\n");
         self.write("torch/version.py", &text);
+        // torch's other modules are not here: a package that changes its path may have any.
+        self.write("torch/__init__.py", "__path__.append(somewhere)\n");
         self
     }
 

@@ -30,7 +30,7 @@ the wheel.",
     remedy: |seen| {
         let mut lines = text(seen.fitting_extension());
         if let (Some(last), Some(jobs)) = (lines.last_mut(), build_jobs(seen.machine())) {
-            *last = format!("MAX_JOBS={jobs} {last}").into();
+            *last = format!("MAX_JOBS={jobs} {last}");
         }
         lines
     },
