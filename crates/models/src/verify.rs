@@ -4,6 +4,7 @@
 mod agreement;
 mod families;
 
+use facts::CompactCollect;
 pub use agreement::relative_error;
 pub use families::verify_families;
 
@@ -122,7 +123,7 @@ pub fn hold(
 /// How often each kernel of an engine's device has run.
 pub(crate) fn counts(engine: &dyn Engine) -> BTreeMap<String, u64> {
     let launches = engine.device().launches().snapshot().into_iter();
-    launches.map(|(kernel, record)| (kernel, record.count)).collect()
+    launches.map(|(kernel, record)| (kernel, record.count)).compact_map()
 }
 
 /// What ran between two counts.
@@ -134,7 +135,7 @@ pub(crate) fn since(
         let more = count - before.get(&kernel).copied().unwrap_or(0);
         (more > 0).then_some((kernel, more))
     };
-    after.into_iter().filter_map(more).collect()
+    after.into_iter().filter_map(more).compact_map()
 }
 
 /// Token ids without a pattern that a layer could profit from.

@@ -1,7 +1,7 @@
 //! The rules whose words are most like those of a text that nothing explains.
 
 use crate::rules::{RULES, Rule};
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many rules are shown at most.
@@ -12,14 +12,14 @@ const LEAST: f64 = 6.0;
 /// Words of four letters and more, in lower case.
 fn words(text: &str) -> BTreeSet<String> {
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
-    parts.filter(|word| word.len() >= 4).map(str::to_ascii_lowercase).collect()
+    parts.filter(|word| word.len() >= 4).map(str::to_ascii_lowercase).compact_set()
 }
 
 /// The words of a rule: its title and the errors that it shows as.
 fn of_rule(rule: &Rule) -> BTreeSet<String> {
     let texts = rule.texts.iter().flat_map(|text| [text.pattern, text.sample]);
     let shown = rule.about.lines().filter(|line| line.starts_with("  "));
-    texts.chain(shown).chain([rule.title]).flat_map(words).collect()
+    texts.chain(shown).chain([rule.title]).flat_map(words).compact_set()
 }
 
 /// The most similar rules, the most similar first. A word counts for more the fewer rules have it.

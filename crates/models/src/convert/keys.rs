@@ -1,5 +1,6 @@
 //! Which tensor of one layout is which of the other.
 
+use facts::CompactCollect;
 use crate::{Architecture, Layer, Mixer, ModelError, Param};
 use std::collections::{BTreeMap, HashMap};
 
@@ -186,7 +187,7 @@ impl KeyMap {
 
     /// The changed names, by what is read.
     pub(super) fn renamed(&self) -> BTreeMap<String, String> {
-        self.changed().map(|pair| (pair.from.name.clone(), pair.to.name.clone())).collect()
+        self.changed().map(|pair| (pair.from.name.clone(), pair.to.name.clone())).compact_map()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who manages an environment, which decides the words of a remedy.
 
+use facts::CompactCollect;
 use crate::Source;
 use facts::{Dist, EnvKind, EnvManager, Fact};
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ pub(super) fn manager(
 /// Normalised names of the packages that conda-meta lists: `numpy-2.1.3-py312h58c1407_0.json`.
 pub(super) fn conda_packages(source: &Source, root: &Path) -> BTreeSet<String> {
     let names = source.list(root.join("conda-meta")).into_iter();
-    names.filter_map(|file| Some(Dist::normalise(conda_record(&file)?.0))).collect()
+    names.filter_map(|file| Some(Dist::normalise(conda_record(&file)?.0))).compact_set()
 }
 
 /// Version of a package that conda-meta lists, and the file that says so.

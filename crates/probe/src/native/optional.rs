@@ -1,5 +1,6 @@
 //! Which of the files in trouble their distribution works without: its Python code tries to load them and handles the failure.
 
+use facts::CompactCollect;
 use super::opened::{in_trouble, indent};
 use crate::Source;
 use crate::env::answers::{Answers, Trace};
@@ -53,7 +54,7 @@ fn packages_of(env: &PyEnv, site: &Path, dist: &str) -> BTreeSet<String> {
         let mut parts = path.iter();
         Some(parts.next()?.to_str()?.to_owned()).filter(|_| parts.next().is_some())
     });
-    first.filter(|first| !first.ends_with(".libs")).collect()
+    first.filter(|first| !first.ends_with(".libs")).compact_set()
 }
 
 /// Those of the files that Python code of these packages loads, with every attempt guarded; each with one that is.

@@ -53,7 +53,7 @@ pub(super) fn installed(environment: &Path) -> BTreeMap<String, String> {
             let (name, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
             Some((Dist::normalise(name), version.to_owned()))
         })
-        .collect()
+        .compact_map()
 }
 
 /// Whether these packages in these versions are installed, and no others.

@@ -1,5 +1,6 @@
 //! What an apply installed, held against RECORD file by file, and what differs written again from the plan's wheels.
 
+use facts::CompactCollect;
 use super::places::{self, Places};
 use super::program::Programs;
 use super::steps::{Outcome, Steps};
@@ -111,7 +112,7 @@ fn records(environment: &Path) -> BTreeMap<String, PathBuf> {
             let (name, _) = name.strip_suffix(".dist-info")?.split_once('-')?;
             Some((Dist::normalise(name), entry.path().join("RECORD")))
         })
-        .collect()
+        .compact_map()
 }
 
 fn read(record: &Path) -> Option<(PathBuf, wheel::Lines)> {

@@ -1,7 +1,7 @@
 //! What is installed, with the files of each package by its RECORD: whose files lie on top of whose.
 
 use crate::wheel::{Lines, hash_of};
-use facts::CompactSort;
+use facts::{CompactCollect, CompactSort};
 use facts::{Dist, PyEnv};
 use knowledge::marker::{Marker, Platform};
 use knowledge::{Minor, Requirement, Version, minor_of};
@@ -67,7 +67,7 @@ impl Packages {
         let shared = owners.into_values().filter(|owners| owners.len() > 1);
         let of_going = shared.filter(|owners| owners.iter().any(|name| going.contains(*name)));
         let staying = of_going.flatten().filter(|name| !going.contains(*name));
-        staying.map(str::to_owned).collect()
+        staying.map(str::to_owned).compact_set()
     }
 
     /// Whether a package that is not among `going` requires this one.

@@ -323,7 +323,7 @@ fn planned_by_uv(said: &str) -> BTreeMap<String, String> {
         let version = version.split_whitespace().next()?;
         Some((name_of(name), version.to_owned()))
     };
-    said.lines().filter_map(line).collect()
+    said.lines().filter_map(line).compact_map()
 }
 
 /// `Would install torch-2.8.0 sympy-1.14.0`.
@@ -333,7 +333,7 @@ fn planned_by_pip(said: &str) -> BTreeMap<String, String> {
     words
         .filter_map(|word| word.rsplit_once('-'))
         .map(|(name, version)| (name_of(name), version.to_owned()))
-        .collect()
+        .compact_map()
 }
 
 /// Why a dry run failed, by what it said.

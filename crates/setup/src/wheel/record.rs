@@ -1,5 +1,6 @@
 //! RECORD: every file of a wheel with its hash and its size.
 
+use facts::CompactCollect;
 use sha2::digest::DynDigest;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
         let path = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')).unwrap_or(path);
         Some((path.replace("\"\"", "\""), Listed { hash: Some(hash), bytes }))
     };
-    text.lines().filter_map(line).collect()
+    text.lines().filter_map(line).compact_map()
 }
 
 /// The files of an installed package, by their paths from the folder of packages.
