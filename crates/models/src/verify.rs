@@ -4,8 +4,8 @@
 mod agreement;
 mod families;
 
-use facts::CompactCollect;
 pub use agreement::relative_error;
+use facts::CompactCollect;
 pub use families::verify_families;
 
 use crate::random::mix;

@@ -1,7 +1,7 @@
 //! Which tensor of one layout is which of the other.
 
-use facts::CompactCollect;
 use crate::{Architecture, Layer, Mixer, ModelError, Param};
+use facts::CompactCollect;
 use std::collections::{BTreeMap, HashMap};
 
 /// How the tensors of a checkpoint are called.

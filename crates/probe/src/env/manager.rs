@@ -1,7 +1,7 @@
 //! Who manages an environment, which decides the words of a remedy.
 
-use facts::CompactCollect;
 use crate::Source;
+use facts::CompactCollect;
 use facts::{Dist, EnvKind, EnvManager, Fact};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! Which of the files in trouble their distribution works without: its Python code tries to load them and handles the failure.
 
-use facts::CompactCollect;
 use super::opened::{in_trouble, indent};
 use crate::Source;
 use crate::env::answers::{Answers, Trace};
 use crate::env::imports::targets_of_statement;
 use crate::native::Fnv;
+use facts::CompactCollect;
 use facts::{NativeFile, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! What an apply installed, held against RECORD file by file, and what differs written again from the plan's wheels.
 
-use facts::CompactCollect;
 use super::places::{self, Places};
 use super::program::Programs;
 use super::steps::{Outcome, Steps};
 use super::{ApplyError, ApplyOptions, Progress, download, preconditions};
 use crate::wheel;
+use facts::CompactCollect;
 use facts::{AppliedPackage, Dist, PackageOrigin, Plan, PlannedPackage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
