@@ -60,7 +60,9 @@ impl World {
         self.write(&format!("{info}/METADATA"), &metadata);
         self.write(&format!("{info}/RECORD"), "torch/version.py,,\n");
         let label = cuda.replace('.', "");
-        let text = format!("__version__ = '{version}+cu{label}'\ncuda: Optional[str] = '{cuda}'\n");
+        let text = format!(
+            "__version__ = '{version}+cu{label}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"
+        );
         self.write("torch/version.py", &text);
         // torch's other modules are not here: a package that changes its path may have any.
         self.write("torch/__init__.py", "__path__.append(somewhere)\n");
