@@ -1,4 +1,4 @@
-//! The local key: PKCS #8 in PEM, readable by its owner alone; next to it the public key, for whoever verifies.
+//! The local key: PKCS #8 in PEM, readable by its owner alone; next to it the public key, for those who verify.
 
 use crate::failure::Failure;
 use anyhow::Context;

@@ -1,4 +1,5 @@
-//! Logits and hidden states of transformers' own models, and those of the engine on the processor: 1e-5 absolute in float32.
+//! Logits and hidden states of transformers' own models, and those of the engine on the processor: in float32, 1e-5 absolute for logits, 5e-5 for
+//! hidden states.
 //!
 //! `cargo xtask test` has a Python with transformers, which it names in FIRSTLIGHT_TRANSFORMERS_PYTHON.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.

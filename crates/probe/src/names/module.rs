@@ -124,7 +124,7 @@ pub(super) enum Statement {
     Star(Origin),
     /// `a.b.c` in an expression that is evaluated.
     Attribute(u32, Vec<Box<str>>),
-    /// A call of a function that raises unless this other package has the version of its own.
+    /// A call of a function that raises unless this other package has the same version as the package.
     Guard(u32, Box<str>),
     /// `raise`.
     Raise,

@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Submodule,
     /// `module.name` in an expression.
     Attribute,
-    /// A module whose version the package compares with that of its own, the name.
+    /// A module whose version the package compares with its own; the name is the package's.
     Version,
 }
 
