@@ -5,9 +5,13 @@ use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 
+include!("strip.rs");
+
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("data");
     println!("cargo::rerun-if-changed={}", folder.display());
+    println!("cargo::rerun-if-changed=strip.rs");
+    let release = std::env::var("PROFILE")? == "release";
     let mut files: Vec<_> = folder
         .read_dir()?
         .map(|entry| entry.map(|entry| entry.path()))
@@ -16,9 +20,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Each table follows a line with its name and its length.
     let mut all = Vec::new();
     for file in files {
-        let (name, text) = (file.file_name().unwrap_or_default(), std::fs::read(&file)?);
+        let name = file.file_name().unwrap_or_default();
+        let mut text = std::fs::read_to_string(&file)?;
+        if release && name.to_string_lossy().starts_with("messages_") {
+            text = without_samples(&text);
+        }
         writeln!(all, "{} {}", name.display(), text.len())?;
-        all.extend(text);
+        all.extend(text.into_bytes());
     }
     let options =
         LzmaOptions { nice_len: LzmaOptions::NICE_LEN_MAX, pb: 0, ..LzmaOptions::with_preset(6) };

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Where the bundle is committed, from which it is built in.
-const COMMITTED: &str = "crates/kernels/src/cuda/bundle.bin";
+const COMMITTED: &str = "crates/ops-cuda/src/bundle.bin";
 /// Most that the bundle may weigh: it is part of every binary and of every clone.
 const MOST_BYTES: u64 = (3 << 20) + (768 << 10);
 /// What mends a bundle that is not what its sources give.
@@ -48,12 +48,14 @@ pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow:
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
-        let built = ["run", "--locked", "--quiet", "-p", "kernels", "--example", "bundle", "--"];
+        let built = ["run", "--locked", "--quiet", "-p", "ops-cuda", "--example", "bundle", "--"];
         let mut bundle = program.map_or_else(|| cargo::command(root, &built), Command::new);
         bundle.arg("--nvrtc").arg(&tools.nvrtc).arg("--into").arg(&folder);
-        if let Asked::Sample(count) = asked {
-            bundle.args(["--sample", &count.to_string()]);
-        }
+        match asked {
+            Asked::Make => bundle.args(["--compile", "changed"]),
+            Asked::Check => &mut bundle,
+            Asked::Sample(count) => bundle.args(["--sample", &count.to_string()]),
+        };
         run(&mut bundle).context(HINT)
     })?;
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;

@@ -1,6 +1,7 @@
 //! The layout checks. A new one is a file under `checks/` and a line in [`CHECKS`].
 
 mod book;
+mod cuda_users;
 mod dependency_reasons;
 mod doc_code;
 mod edges;
@@ -8,19 +9,23 @@ mod file_length;
 mod links;
 mod lists;
 mod machine_paths;
+mod module_cycles;
 mod modules;
 mod one_version;
 mod pure_rooms;
 mod releases;
+mod runs;
 mod signatures;
 mod stubs;
 mod unsafe_code;
+mod words;
 mod workflows;
 
 use crate::layout::Layout;
 use anyhow::bail;
 use std::fmt;
 use std::path::Path;
+pub(crate) use words::print_findings as print_words;
 
 /// Every check, in the order they run.
 const CHECKS: &[Check] = &[
@@ -31,6 +36,8 @@ const CHECKS: &[Check] = &[
     machine_paths::CHECK,
     dependency_reasons::CHECK,
     one_version::CHECK,
+    cuda_users::CHECK,
+    module_cycles::CHECK,
     unsafe_code::CHECK,
     doc_code::CHECK,
     stubs::CHECK,
@@ -38,8 +45,10 @@ const CHECKS: &[Check] = &[
     pure_rooms::CHECK,
     links::CHECK,
     releases::CHECK,
+    runs::CHECK,
     workflows::CHECK,
     book::CHECK,
+    words::CHECK,
 ];
 
 /// One check: a pure function from the layout to what is wrong with it.

@@ -9,6 +9,7 @@ mod sweep;
 mod test;
 mod tidy;
 mod wheel;
+mod words;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     test::COMMAND,
     check::COMMAND,
     tidy::COMMAND,
+    words::COMMAND,
     cross::COMMAND,
     wheel::COMMAND,
     bundle::COMMAND,

@@ -106,8 +106,10 @@ struct Made {
     triple: &'static str,
     bytes: usize,
     needs: Needs,
-    /// How it was run here; `None` where it cannot be.
-    ran: Option<String>,
+    /// How it was run here, or why it was not.
+    ran: Result<String, String>,
+    /// What runs it.
+    runner: Option<build::Runner>,
     wheel: PathBuf,
     program: PathBuf,
 }
@@ -153,11 +155,14 @@ pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
     if all.is_empty() || (!request.targets.is_empty() && !missing.is_empty()) {
         bail!("not made: {}", missing.join(", "));
     }
-    match all.iter().find(|made| made.triple == here) {
-        Some(made) if request.prove => proof::run(&dist, made),
-        None if request.prove => bail!("--prove wants a program of this machine ({here})"),
-        _ => Ok(()),
+    if request.prove {
+        let runs = |made: &&Made| made.runner.is_some();
+        if !all.iter().any(|made| runs(&made)) {
+            bail!("--prove wants a platform whose programs run here");
+        }
+        all.iter().filter(runs).try_for_each(|made| proof::run(&dist, made, &here))?;
     }
+    Ok(())
 }
 
 impl Dist<'_> {
@@ -187,15 +192,18 @@ impl Dist<'_> {
                 bail!("the program has {} bytes; wanted {MOST_BYTES} or fewer", bytes.len());
             }
         }
-        let runner = build::runner(platform, here);
+        let runner = build::runner(self, platform, here);
         let ran = match &runner {
-            Some(runner) => Some(runner.version(&program)?),
-            None => None,
+            Ok(runner) => Ok(runner.version(&program)?),
+            Err(reason) => Err(format!("{reason:#}")),
         };
         if documents.is_none() {
-            let runner = runner
-                .context("no program of this run starts here, which would print its man pages")?;
-            *documents = Some(documents::of(&runner, &program)?);
+            let runner = runner.as_ref().map_err(|reason| {
+                anyhow::anyhow!(
+                    "the program, which prints its man pages, does not run here: {reason:#}"
+                )
+            })?;
+            *documents = Some(documents::of(runner, &program)?);
         }
         let mut files = documents.clone().unwrap_or_default();
         files.push(File::program("firstlight", bytes.clone()));
@@ -240,14 +248,18 @@ impl Dist<'_> {
             fs::copy(&program, folder.join("firstlight"))?;
         }
         let triple = platform.triple;
-        Ok(Made { triple, bytes: bytes.len(), needs, ran, wheel, program })
+        let runner = runner.ok();
+        Ok(Made { triple, bytes: bytes.len(), needs, ran, runner, wheel, program })
     }
 }
 
 impl Made {
     fn line(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
-        let ran = self.ran.as_deref().unwrap_or("not run: this machine has no emulator for it");
+        let ran = match &self.ran {
+            Ok(ran) => ran.clone(),
+            Err(reason) => format!("not run: {reason}"),
+        };
         format!("{:<28}made  {megabytes:.1} MB, needs {}; {ran}", self.triple, self.needs.system)
     }
 }

@@ -134,7 +134,7 @@ mod tests {
     fn packages_keep_only_rooms_and_each_once() {
         let metadata = serde_json::json!({ "packages": [
             { "name": "verify", "dependencies": [
-                { "name": "kernels", "path": "/repo/crates/kernels", "kind": null },
+                { "name": "ops", "path": "/repo/crates/ops", "kind": null },
                 { "name": "facts", "path": "/repo/crates/facts", "kind": null },
                 { "name": "facts", "path": "/repo/crates/facts", "kind": "dev" },
                 { "name": "half", "kind": null },
@@ -142,7 +142,7 @@ mod tests {
             { "name": "facts", "dependencies": [] },
         ]});
         let packages = packages(&metadata).unwrap();
-        assert_eq!(packages[0].rooms, ["facts", "kernels"]);
+        assert_eq!(packages[0].rooms, ["facts", "ops"]);
         assert!(packages[1].rooms.is_empty());
     }
 

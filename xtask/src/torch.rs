@@ -75,69 +75,63 @@ const PACKERS: [&str; 9] = [
 const LOADED: [&[&str]; 2] =
     [&["auto-gptq==0.7.1", "--only-binary=:all:", "--python-version=3.11"], &["autoawq==0.2.9"]];
 
+/// Hugging Face's `kernels`, of the version that [`RECENT`]'s transformers takes. What it needs to download is left out.
+const HUB_KERNELS: [&str; 3] = ["kernels==0.16.2", "kernels-data==0.16.2", "tomlkit==0.13.3"];
+
 const NO_CUDA: &str = include_str!("torch/no_cuda.py");
 
-/// Words of uv where a network is not there.
-const ABSENT: [&str; 3] = ["error sending request", "dns error", "operation timed out"];
-
-/// A Python with a recent torch, and one with an older one, which the commit's hash draws. `None` when the registry cannot be reached
-/// from here.
-pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<Option<[PathBuf; 2]>> {
-    let Some(python) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
-    let uv = python.with_file_name("uv");
+/// A Python with a recent torch, and one with an older one, which the commit's hash draws.
+pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let uv = uv(target)?;
     let head = output(Command::new("git").current_dir(root).args(["rev-parse", "HEAD"]));
     let drawn = usize::from(head.is_ok_and(|head| drawn(&head)));
-    let build = |stack: &Stack| match stack.build(&uv, &target.join("python-torch")) {
-        Ok(python) => Ok(Some(python)),
-        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => Ok(None),
-        Err(error) => Err(error),
-    };
-    let Some(recent) = build(&RECENT)? else { return Ok(None) };
-    Ok(build(&OLDER[drawn])?.map(|older| [recent, older]))
+    let build = |stack: &Stack| stack.build(&uv, &target.join("python-torch"));
+    Ok([build(&RECENT)?, build(&OLDER[drawn])?])
 }
 
-/// The Python of the stack with a release of transformers, `5.17`, `5.24` or `4.57`. `None` when the registry cannot be reached.
-pub(crate) fn for_sweep(target: &Path, release: &str) -> anyhow::Result<Option<PathBuf>> {
-    let Some(python) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
+fn uv(target: &Path) -> anyhow::Result<PathBuf> {
+    Ok(python_with(&target.join("uv"), UV)?.with_file_name("uv"))
+}
+
+/// The Python of the stack with a release of transformers, `5.17`, `5.24` or `4.57`.
+pub(crate) fn for_sweep(target: &Path, release: &str) -> anyhow::Result<PathBuf> {
     let all = [RECENT, NEWEST, OLDER[1]];
     let stack = all.iter().find(|stack| stack.transformers.starts_with(release));
     let Some(stack) = stack else { anyhow::bail!("no stack has transformers {release}") };
-    match stack.build(&python.with_file_name("uv"), &target.join("python-torch")) {
-        Ok(python) => Ok(Some(python)),
-        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => Ok(None),
-        Err(error) => Err(error),
-    }
+    stack.build(&uv(target)?, &target.join("python-torch"))
 }
 
-/// A folder with the packers for a Python of [`prepare`]. `None` when the registry cannot be reached from here.
-pub(crate) fn packers(target: &Path, python: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let Some(uv) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
-    let home = target.join("packers");
+/// A folder with the packers for a Python of [`prepare`].
+pub(crate) fn packers(target: &Path, python: &Path) -> anyhow::Result<PathBuf> {
+    let all = [&["--only-binary=:all:"][..], &PACKERS].concat();
+    beside(target, python, "packers", &[&all, LOADED[0], LOADED[1]])
+}
+
+/// A folder with `kernels` for a Python of [`prepare`].
+pub(crate) fn hub_kernels(target: &Path, python: &Path) -> anyhow::Result<PathBuf> {
+    let all = [&["--only-binary=:all:"][..], &HUB_KERNELS].concat();
+    beside(target, python, "hub-kernels", &[&all])
+}
+
+/// A folder of this name with packages for a Python, installed by these calls and without what they need.
+fn beside(target: &Path, python: &Path, name: &str, calls: &[&[&str]]) -> anyhow::Result<PathBuf> {
+    let uv = uv(target)?;
+    let home = target.join(name);
     let stamp = home.join("complete");
-    let wanted = [&PACKERS[..], LOADED[0], LOADED[1]].concat().join("\n");
+    let wanted = calls.concat().join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
-        return Ok(Some(home));
+        return Ok(home);
     }
     if home.exists() {
         fs::remove_dir_all(&home)?;
     }
-    let install = |words: &[&str]| {
-        let mut command = Command::new(uv.with_file_name("uv"));
+    for words in calls {
+        let mut command = Command::new(&uv);
         command.args(["pip", "install", "--quiet", "--no-cache", "--no-deps", "--python"]);
-        output(command.arg(python).arg("--target").arg(&home).args(words))
-    };
-    let all = [&["--only-binary=:all:"][..], &PACKERS].concat();
-    let made =
-        [&all[..], LOADED[0], LOADED[1]].into_iter().try_for_each(|words| install(words).map(drop));
-    match made {
-        Ok(()) => {}
-        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
+        output(command.arg(python).arg("--target").arg(&home).args(*words))?;
     }
     fs::write(&stamp, wanted)?;
-    Ok(Some(home))
+    Ok(home)
 }
 
 /// Whether a commit's hash ends with an odd digit.

@@ -1,25 +1,25 @@
-//! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
+//! Turns tokens into the text of answers, for both streamed and complete answers.
 
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::error::ApiError;
 use crate::parsers::{Event, Parser, Plan};
 use crate::probabilities::{Chance, Offsets};
-use crate::sampling::Asked;
-use models::{Ended, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
-use serving::{Bound, Refusal, Sequence, Ticket, Update};
+use crate::sampling::AnswerSettings;
+use models::{FinishReason, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
+use serving::{GrammarGuide, Sequence, SubmitError, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// More of an answer.
+/// A part of an answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Delta {
-    /// Which of the answers.
+    /// The index of the answer.
     pub(crate) index: usize,
-    /// Text, reasoning and calls, in the order in which the model wrote them.
+    /// Text, reasoning and calls, in the order of the model's output.
     pub(crate) events: Vec<Event>,
-    /// Of each token since the last delta, where that was asked for.
+    /// Log-probabilities of the tokens since the last delta, if requested.
     pub(crate) chances: Vec<Chance>,
-    /// Why it ended, with the last delta of an answer.
+    /// The finish reason, in the last delta of an answer.
     pub(crate) finish: Option<&'static str>,
     /// The stop string that ended it.
     pub(crate) stop: Option<String>,
@@ -36,81 +36,81 @@ impl Delta {
     }
 }
 
-/// The answers to a request, while they are made.
+/// The answers to a request in progress.
 pub(crate) struct Answers {
     app: Arc<App>,
     ticket: Ticket,
     open: Vec<Answer>,
     left: usize,
-    /// Answers to a prompt.
+    /// Number of answers per prompt.
     choices: usize,
-    /// Prompts whose tokens come with log probabilities.
-    scored: Option<Scored>,
+    /// Prompts whose tokens have log-probabilities.
+    scored: Option<PromptScores>,
     pub(crate) line: Line,
 }
 
-/// Prompts whose tokens come with log probabilities, as part of the answers.
-struct Scored {
+/// Prompts whose tokens have log-probabilities, as part of the answers.
+struct PromptScores {
     prompts: Vec<Vec<u32>>,
-    /// Whether special tokens are not in their text.
+    /// Whether special tokens are omitted from their text.
     hides_special: bool,
 }
 
-/// One of them.
+/// One answer.
 struct Answer {
     stream: TextStream,
     stops: StopStrings,
-    /// Where the text has reasoning or calls in it.
+    /// Set if the text may have reasoning or calls.
     parser: Option<Parser>,
     chances: Vec<Chance>,
     offsets: Offsets,
     ended: bool,
 }
 
-/// What is continued, and how.
+/// A generation to submit.
 pub(crate) struct Work {
-    /// The field of the request that has the prompts, for messages.
+    /// The request field with the prompts, for messages.
     pub(crate) field: &'static str,
     pub(crate) prompts: Vec<Vec<u32>>,
-    pub(crate) asked: Asked,
-    /// Most tokens of an answer to each prompt.
+    pub(crate) asked: AnswerSettings,
+    /// Maximum number of generated tokens for each prompt.
     pub(crate) limits: Vec<usize>,
-    /// Whether log probabilities come with tokens, and of how many of the likeliest.
+    /// Number of top log-probabilities per token; none without log-probabilities.
     pub(crate) logprobs: Option<usize>,
-    /// Whether the tokens of prompts have them too.
+    /// Whether prompt tokens have them too.
     pub(crate) score: Option<ScorePrompts>,
-    /// Tokens that other prompts begin with too, as far as that is known: the system's and those of tools.
+    /// Length of the prefix that other prompts share, as far as known: the system message and the tools.
     pub(crate) shared: usize,
-    /// Whether the next message of a conversation is likely to follow.
+    /// Whether the conversation's next message is likely to follow.
     pub(crate) turn: bool,
-    /// How reasoning and calls are parsed, where there may be some.
+    /// Parser plan for reasoning and calls, if there may be some.
     pub(crate) parser: Option<Plan>,
-    /// What each answer has to keep to.
-    pub(crate) guide: Option<Bound>,
+    /// The grammar of each answer.
+    pub(crate) guide: Option<GrammarGuide>,
 }
 
-/// How the tokens of prompts are scored.
+/// Settings for scoring prompt tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScorePrompts {
-    /// Whether special tokens are not in their text.
+    /// Whether special tokens are omitted from their text.
     pub(crate) hides_special: bool,
 }
 
 impl Answers {
-    /// Submits the work; the answers to one prompt stand together.
+    /// Submits the work; the answers to one prompt are adjacent.
     pub(crate) fn new(
         app: &Arc<App>,
         work: Work,
         id: &str,
         mut line: Line,
-    ) -> Result<Self, Box<Refused>> {
+    ) -> Result<Self, Box<RejectedRequest>> {
         let Work { field, prompts, asked, limits, logprobs, score, shared, turn, parser, guide } =
             work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         if let Err(refusal) = app.service.limits().check_size(count, longest) {
-            return Err(Refused::new(refused(refusal, field), line));
+            return Err(RejectedRequest::new(refused(refusal, field), line));
         }
         let mut sequences = Vec::with_capacity(count);
         for (prompt, limit) in prompts.iter().zip(&limits) {
@@ -123,7 +123,7 @@ impl Answers {
                     keep: false,
                     shared,
                     turn,
-                    anew: false,
+                    bypass_cache: false,
                     logits: LogitsOf::None,
                 };
                 let (guide, rules) = (guide.clone(), asked.rules.clone());
@@ -134,7 +134,7 @@ impl Answers {
         let left = sequences.len();
         let ticket = match app.service.submit(sequences) {
             Ok(ticket) => ticket,
-            Err(refusal) => return Err(Refused::new(refused(refusal, field), line)),
+            Err(refusal) => return Err(RejectedRequest::new(refused(refusal, field), line)),
         };
         app.service.count_settings(asked.choices, limits.into_iter().max().unwrap_or(0));
         let answer = || Answer {
@@ -147,11 +147,12 @@ impl Answers {
         };
         let open = (0..left).map(|_| answer()).collect();
         let choices = asked.choices.max(1);
-        let scored = score.map(|ScorePrompts { hides_special }| Scored { prompts, hides_special });
+        let scored =
+            score.map(|ScorePrompts { hides_special }| PromptScores { prompts, hides_special });
         Ok(Self { app: Arc::clone(app), ticket, open, left, choices, scored, line })
     }
 
-    /// More of some answer; none when all have ended.
+    /// The next delta of any answer; none when all have ended.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
@@ -159,7 +160,7 @@ impl Answers {
         while self.left > 0 {
             let taken = match ready!(self.ticket.poll_next(context)) {
                 Some(update) => self.take(update),
-                None => Err(ApiError::server("the engine's thread is gone")),
+                None => Err(ApiError::server("the engine's thread has ended")),
             };
             match taken {
                 Ok(None) => {}
@@ -176,7 +177,7 @@ impl Answers {
         Poll::Ready(None)
     }
 
-    /// The same for who waits.
+    /// As [`Self::poll_next`], asynchronously.
     pub(crate) async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -185,15 +186,17 @@ impl Answers {
         let tokenizer = &self.app.texts.tokenizer;
         let broken = |error: models::ModelError| ApiError::server(error.to_string());
         match update {
-            Update::Begun { index, cached } => {
-                // Answers to one prompt stand together: it is counted once.
+            Update::Started { index, cached } => {
+                // Answers to one prompt are adjacent: the prompt is counted once.
                 if index.is_multiple_of(self.choices) {
                     self.line.cached(cached);
                 }
                 Ok(None)
             }
             Update::Prompt { index, logprobs } => {
-                let Some(Scored { prompts, hides_special }) = &self.scored else { return Ok(None) };
+                let Some(PromptScores { prompts, hides_special }) = &self.scored else {
+                    return Ok(None);
+                };
                 let answer = &mut self.open[index];
                 let logprobs = std::iter::once(None).chain(logprobs.into_iter().map(Some));
                 for (token, logprobs) in prompts[index / self.choices].iter().zip(logprobs) {
@@ -205,7 +208,7 @@ impl Answers {
             }
             Update::Token { index, token, logprobs } => {
                 let answer = &mut self.open[index];
-                // Behind a stop string the engine may have gone on for a step.
+                // After a stop string the engine may have run one more step.
                 if answer.ended {
                     return Ok(None);
                 }
@@ -221,7 +224,7 @@ impl Answers {
                 answer.chances.extend(chance);
                 let (text, stopped) = answer.stops.push(&more);
                 if stopped {
-                    self.ticket.enough(index);
+                    self.ticket.stop(index);
                 }
                 Ok(answer.delta(index, text, stopped.then_some("stop")))
             }
@@ -236,7 +239,7 @@ impl Answers {
                     text += &std::mem::take(&mut answer.stops).finish();
                 }
                 let finish = match ended {
-                    Ended::Limit if !stopped => "length",
+                    FinishReason::Limit if !stopped => "length",
                     _ => "stop",
                 };
                 Ok(answer.delta(index, text, Some(finish)))
@@ -248,10 +251,10 @@ impl Answers {
     }
 }
 
-/// The error of a refusal, which is about a prompt where nothing else is named.
-fn refused(refusal: Refusal, field: &str) -> ApiError {
+/// The error of a rejected submission; it refers to a prompt unless it names another field.
+fn refused(refusal: SubmitError, field: &str) -> ApiError {
     match refusal {
-        Refusal::Invalid { .. } | Refusal::TooLong { .. } => {
+        SubmitError::Invalid { .. } | SubmitError::TooLong { .. } => {
             ApiError::from(refusal).with_param(field)
         }
         refusal => refusal.into(),
@@ -259,7 +262,7 @@ fn refused(refusal: Refusal, field: &str) -> ApiError {
 }
 
 impl Answer {
-    /// The delta for more text; none while all of it is held back.
+    /// The delta for more text; none while all of it is buffered.
     fn delta(
         &mut self,
         index: usize,
@@ -286,7 +289,7 @@ impl Answer {
         Some(Delta { index, events, chances, finish, stop })
     }
 
-    /// Whether a token is part of the text. Special tokens are not, except for marks of reasoning and calls.
+    /// Whether a token is part of the text. Special tokens are not, except for markers of reasoning and calls.
     fn shows(&self, tokenizer: &Tokenizer, token: u32) -> bool {
         if !tokenizer.is_special(token) {
             return true;

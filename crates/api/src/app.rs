@@ -1,13 +1,13 @@
-use crate::body::LargeBodies;
+use crate::body::{LargeBodies, LongTexts};
 use crate::cors::CorsSettings;
 use crate::error::{ApiError, ErrorShape};
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
-use crate::parsers::Taught;
+use crate::parsers::ModelFormat;
 use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
-use models::{ChatTemplate, Encoded, Pooler, Tokenizer};
+use models::{ChatTemplate, Encoded, ModelError, Pooler, Tokenizer};
 use serving::{Grammars, Service};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What requests that say nothing of it are answered with, from the model's own files.
+/// Default sampling settings of requests, from the model's files.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Defaults {
+pub struct SamplingDefaults {
     /// As in a request.
     pub temperature: f64,
     /// As in a request.
@@ -30,81 +30,84 @@ pub struct Defaults {
     pub repetition_penalty: f64,
 }
 
-impl Default for Defaults {
-    /// OpenAI's.
+impl Default for SamplingDefaults {
+    /// OpenAI's defaults.
     fn default() -> Self {
         Self { temperature: 1.0, top_p: 1.0, top_k: None, min_p: 0.0, repetition_penalty: 1.0 }
     }
 }
 
-/// How a model reads and writes text.
+/// The tokenizer, templates and pooling of a model.
 pub struct Texts {
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
-    /// Its chat template, or why there is none.
+    /// Its chat template, or why it has none.
     pub template: Result<ChatTemplate, String>,
-    /// Tokens that end its answers.
+    /// Its end-of-sequence tokens.
     pub stop_ids: Vec<u32>,
-    /// How its embeddings are made, or why there are none.
+    /// Its pooling for embeddings, or why it has none.
     pub pooler: Result<Pooler, String>,
 }
 
-/// How a server is run.
-pub struct Settings {
-    /// What clients may call the model; answers have the first.
+/// Settings of a server.
+pub struct ApiSettings {
+    /// Accepted model names; answers contain the first.
     pub names: Vec<String>,
-    /// Where the model was read from.
+    /// The path of the model.
     pub root: String,
     /// firstlight's version.
     pub version: String,
-    /// Keys that open the server; none for everybody.
+    /// API keys; empty to serve every client.
     pub keys: Vec<String>,
-    /// Where a request says nothing.
-    pub defaults: Defaults,
-    /// Which pages of other origins are answered.
+    /// Defaults of sampling.
+    pub defaults: SamplingDefaults,
+    /// CORS settings.
     pub cors: CorsSettings,
-    /// How long open requests may go on once the server is asked to stop.
+    /// How long open requests may continue after a signal to stop.
     pub drain: Duration,
-    /// Largest body of a request in bytes.
+    /// Maximum size of a request body in bytes.
     pub body_bytes: usize,
-    /// Most answers of one request.
+    /// Maximum number of choices of one request.
     pub choices: usize,
-    /// One of [`crate::tool_call_parsers`]; none for what the chat template teaches.
+    /// One of [`crate::tool_call_parsers`]; none for the format of the chat template.
     pub tool_call_parser: Option<String>,
-    /// One of [`crate::reasoning_parsers`]; none for what the chat template teaches.
+    /// One of [`crate::reasoning_parsers`]; none for the style of the chat template.
     pub reasoning_parser: Option<String>,
-    /// Where lines of the log go.
+    /// The log.
     pub log: Log,
 }
 
-/// What every request has in common.
+/// State shared by all requests.
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) texts: Texts,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ApiSettings,
     pub(crate) keys: Keys,
     pub(crate) large_bodies: LargeBodies,
-    /// Seconds since 1970 when the server began.
+    long_texts: LongTexts,
+    /// Seconds since 1970 at the start of the server.
     pub(crate) created: u64,
-    /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
+    /// Created for the first answer with a grammar, because it takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
-    /// How the model writes calls and reasoning.
-    taught: OnceLock<Taught>,
-    /// Tokens of beginnings of prompts.
+    /// The format of the model's calls and reasoning.
+    taught: OnceLock<ModelFormat>,
+    /// Number of tokens of shared prefixes, by hash.
     beginnings: Mutex<HashMap<u64, usize>>,
-    /// Responses that are kept in memory.
+    /// Stored responses.
     pub(crate) responses: StoredResponses,
     ids: RandomState,
     requests: AtomicU64,
 }
 
 impl App {
-    pub(crate) fn new(service: Service, texts: Texts, settings: Settings) -> Self {
+    /// Up to `cores` long texts are tokenized at the same time.
+    pub(crate) fn new(service: Service, texts: Texts, settings: ApiSettings, cores: usize) -> Self {
         Self {
             service,
             texts,
             keys: Keys::new(&settings.keys),
             large_bodies: LargeBodies::new(),
+            long_texts: LongTexts::new(cores),
             created: now(),
             grammars: OnceLock::new(),
             settings,
@@ -116,12 +119,12 @@ impl App {
         }
     }
 
-    /// The name in answers.
+    /// The model's name in answers.
     pub(crate) fn name(&self) -> &str {
         self.settings.names.first().map_or("model", String::as_str)
     }
 
-    /// Random bits that no other request has.
+    /// Random bits, unique for each request.
     pub(crate) fn random(&self) -> u64 {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         self.ids.hash_one((number, SystemTime::now()))
@@ -132,26 +135,29 @@ impl App {
         format!("{prefix}{:016x}{:016x}", self.random(), self.random())
     }
 
-    /// What keeps answers to forms.
+    /// Compiles grammars for answers.
     pub(crate) fn grammars(&self) -> Result<&Grammars, ApiError> {
         let Some(end) = self.texts.stop_ids.first() else {
-            return Err(ApiError::invalid("the model's files name no token that ends an answer"));
+            return Err(ApiError::invalid("the model's files have no end-of-sequence token"));
         };
         let vocabulary = self.service.limits().vocabulary;
         let make = || Grammars::new(&self.texts.tokenizer, vocabulary, *end);
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
     }
 
-    /// How the model writes calls and reasoning.
-    pub(crate) fn taught(&self) -> Taught {
-        let Settings { tool_call_parser, reasoning_parser, .. } = &self.settings;
+    /// The format of the model's calls and reasoning.
+    pub(crate) fn taught(&self) -> ModelFormat {
+        let ApiSettings { tool_call_parser, reasoning_parser, .. } = &self.settings;
         *self.taught.get_or_init(|| {
             let template = self.texts.template.as_ref().ok();
-            Taught::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
+            ModelFormat::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
         })
     }
 
-    /// The tokens of a prompt, which is refused when it is too long for the model.
+    /// The tokens of a prompt.
+    ///
+    /// # Errors
+    /// The prompt is too long for the model.
     pub(crate) fn encode(
         &self,
         text: &str,
@@ -159,7 +165,7 @@ impl App {
         field: &str,
     ) -> Result<Vec<u32>, ApiError> {
         let limits = self.service.limits();
-        match self.texts.tokenizer.encode_up_to(text, special, limits.tokens) {
+        match self.encode_up_to(text, special, limits.tokens) {
             Ok(Encoded::Ids(ids)) => Ok(ids),
             Ok(Encoded::AtLeast(count)) => {
                 limits.check_size(1, count)?;
@@ -169,9 +175,20 @@ impl App {
         }
     }
 
-    /// Tokens of the beginning of a prompt, which many prompts have: counted once.
+    /// The tokens of a text, or a lower bound of their number if it exceeds `most`.
+    pub(crate) fn encode_up_to(
+        &self,
+        text: &str,
+        special: bool,
+        most: usize,
+    ) -> Result<Encoded, ModelError> {
+        let _turn = self.long_texts.turn(text.len());
+        self.texts.tokenizer.encode_up_to(text, special, most)
+    }
+
+    /// Number of tokens of a shared prefix, which is counted once.
     pub(crate) fn tokens_of(&self, beginning: &str) -> usize {
-        /// Beginnings that are remembered, until there are more.
+        /// Maximum number of remembered prefixes.
         const MOST: usize = 256;
         let name = self.ids.hash_one(beginning);
         let mut counted = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +219,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The log's line of a request, written when the request is over: whether it was answered or its client left.
+/// The log line of a request, written when the request ends or its client disconnects.
 pub(crate) struct Line {
     log: Log,
     began: Instant,
@@ -211,10 +228,9 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// One is begun with each request. What is `quiet`, as a probe is, has none where it is answered,
-    /// whatever the answer says.
+    /// Starts a line. A `quiet` route, such as a probe, is not logged.
     pub(crate) fn new(log: &Log, route: String, quiet: bool) -> Self {
-        // What it is unless an answer is complete.
+        // The status unless an answer is complete.
         const LEFT: u16 = 499;
         let record = RequestRecord {
             id: None,
@@ -236,7 +252,7 @@ impl Line {
         self.record.completion_tokens = Some(0);
     }
 
-    /// Counts tokens of prompts that need not be read.
+    /// Adds prompt tokens that the prefix cache had.
     pub(crate) fn cached(&mut self, tokens: usize) {
         *self.record.cached_tokens.get_or_insert(0) += tokens;
     }
@@ -260,25 +276,25 @@ impl Line {
         self.record.prompt_tokens.unwrap_or(0)
     }
 
-    /// It was answered.
+    /// Records an answer.
     pub(crate) fn done(&mut self, status: StatusCode) {
         self.record.status = status.as_u16();
     }
 
-    /// It was not.
+    /// Records an error.
     pub(crate) fn failed(&mut self, error: &ApiError) {
         self.done(error.status);
         self.record.error = Some(error.message.clone());
     }
 }
 
-/// A request that gets no answer, and its line of the log.
-pub(crate) struct Refused {
+/// A request without an answer, and its log line.
+pub(crate) struct RejectedRequest {
     pub(crate) error: ApiError,
     pub(crate) line: Line,
 }
 
-impl Refused {
+impl RejectedRequest {
     pub(crate) fn new(error: ApiError, line: Line) -> Box<Self> {
         Box::new(Self { error, line })
     }
@@ -299,7 +315,7 @@ impl Drop for Line {
     }
 }
 
-/// To a tenth.
+/// Milliseconds to one decimal.
 fn millis(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e4).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! The body of a request, up to a limit of size and of time.
+//! Reads request bodies, with limits of size and time.
 
 use crate::error::ApiError;
 use axum::body::{Body, Bytes};
@@ -6,11 +6,11 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a body may take to end.
+/// Time limit for receiving a body.
 pub(crate) const WITHIN: Duration = Duration::from_secs(30);
 
 /// Refuses a body whose content type is not JSON: a page of any origin can send `text/plain` or a form without a preflight. A body
@@ -28,22 +28,22 @@ pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Large bodies are taken up one after the other: a text takes many times its own memory while it becomes tokens. Other requests do
-/// not wait for them.
+/// Large bodies are processed one after the other, because a text takes many times its own memory while it is
+/// tokenized. Other requests do not wait for them.
 #[derive(Debug)]
 pub(crate) struct LargeBodies(Arc<Semaphore>);
 
 impl LargeBodies {
     const UNIT: usize = 64 << 10;
     const UNITS: u32 = 256;
-    /// Bodies that wait for nothing.
+    /// Maximum size of bodies that never wait.
     const SMALL: usize = 256 << 10;
 
     pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new(Self::UNITS as usize)))
     }
 
-    /// Waits until a body of so many bytes may be taken up; it is done with when the permit is dropped.
+    /// Waits until a body of this size may be processed; dropping the permit frees its place.
     pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= Self::SMALL {
             return None;
@@ -54,9 +54,50 @@ impl LargeBodies {
     }
 }
 
+/// Only a few long texts are tokenized at the same time, because more would take cores from the engine. Short texts do
+/// not wait for them.
+#[derive(Debug)]
+pub(crate) struct LongTexts {
+    /// Number of long texts that may start.
+    free: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl LongTexts {
+    /// Maximum bytes of a text that is not counted.
+    const SHORT: usize = 16 << 10;
+
+    /// Allows this many at a time.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { free: Mutex::new(most), ended: Condvar::new() }
+    }
+
+    /// Blocks until a text of this size may be tokenized; dropping the turn lets the next one start.
+    pub(crate) fn turn(&self, bytes: usize) -> Option<LongTextTurn<'_>> {
+        if bytes <= Self::SHORT {
+            return None;
+        }
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free =
+            self.ended.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Some(LongTextTurn(self))
+    }
+}
+
+/// The turn of one long text.
+pub(crate) struct LongTextTurn<'a>(&'a LongTexts);
+
+impl Drop for LongTextTurn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.ended.notify_one();
+    }
+}
+
 /// Reads a body.
 pub(crate) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, ApiError> {
-    // What says of itself that it is too large is not waited for.
+    // A body that declares a larger size is refused at once.
     if body.size_hint().lower() > most as u64 {
         return Err(ApiError::too_large(most));
     }
@@ -64,7 +105,7 @@ pub(crate) async fn read(body: Body, most: usize, within: Duration) -> Result<By
     match tokio::time::timeout(within, whole).await {
         Ok(Ok(read)) => Ok(read.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
-        Ok(Err(error)) => Err(ApiError::invalid(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(ApiError::invalid(format!("the body is incomplete: {error}"))),
         Err(_) => Err(ApiError::too_slow(within)),
     }
 }
@@ -106,7 +147,25 @@ mod tests {
         check(&["text/plain; application/json"], false);
     }
 
-    /// Some bytes, then nothing for ever.
+    #[test]
+    fn short_texts_do_not_wait_for_long_ones() {
+        const LONG: usize = LongTexts::SHORT + 1;
+        let texts = LongTexts::new(2);
+        let first = texts.turn(LONG);
+        let second = texts.turn(LONG);
+        assert!(texts.turn(LongTexts::SHORT).is_none());
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| texts.turn(LONG).is_some());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!third.is_finished());
+            drop(first);
+            assert!(third.join().unwrap());
+        });
+        drop(second);
+        assert_eq!(*texts.free.lock().unwrap(), 2);
+    }
+
+    /// Some bytes, and then no end.
     struct Never(usize);
 
     impl http_body::Body for Never {

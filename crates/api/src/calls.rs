@@ -1,10 +1,10 @@
-//! The functions that an answer may or has to call.
+//! The functions that an answer may or must call.
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::parsers::Plan;
 use serde_json::Value;
-use serving::Form;
+use serving::StructuredOutput;
 use std::sync::Arc;
 
 /// A function that may be called.
@@ -15,14 +15,14 @@ pub(crate) struct Function {
     pub(crate) arguments: Value,
 }
 
-/// Which functions an answer calls.
+/// OpenAI's `tool_choice`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Those that the model chooses to call.
+    /// The model decides.
     Auto,
-    /// At least one of them.
+    /// At least one call.
     Required,
-    /// This one.
+    /// This function.
     Named(String),
 }
 
@@ -31,13 +31,17 @@ pub(crate) enum Choice {
 pub(crate) struct Tools {
     pub(crate) functions: Arc<[Function]>,
     pub(crate) choice: Choice,
-    /// Whether an answer may call several.
+    /// Whether an answer may have several calls.
     pub(crate) parallel: bool,
 }
 
 impl Tools {
-    /// The form of an answer that has to call.
-    pub(crate) fn form(&self, app: &App, plan: Option<&Plan>) -> Result<Option<Form>, ApiError> {
+    /// The grammar of an answer that must call.
+    pub(crate) fn form(
+        &self,
+        app: &App,
+        plan: Option<&Plan>,
+    ) -> Result<Option<StructuredOutput>, ApiError> {
         let meant = |function: &&Function| match &self.choice {
             Choice::Named(name) => function.name == *name,
             _ => true,
@@ -53,7 +57,7 @@ impl Tools {
         match plan.and_then(|plan| plan.forced(&functions, &app.texts.tokenizer)) {
             Some(form) => Ok(Some(form)),
             None => {
-                let message = "`tool_choice` requires a call, and the model's chat template teaches no format of calls";
+                let message = "`tool_choice` requires a call, and the model's chat template has no known format of calls";
                 Err(ApiError::field("tool_choice", message))
             }
         }

@@ -1,4 +1,4 @@
-//! A socket that does not wait for a client that reads nothing.
+//! A socket with a timeout for clients that stop reading.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use tokio::time::{Sleep, sleep};
 /// How long a write may wait for the client.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection whose writes end with an error when none of them gets on for a while: else an answer that nobody reads would
-/// be kept for as long as its connection is.
+/// A connection whose writes fail after a timeout without progress: otherwise an unread answer would be kept for the
+/// lifetime of its connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     /// How long a write may wait for the client.
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // A token is sent when it is there; where that cannot be set, it comes later.
+        // Each token is sent at once; if that cannot be set, it is sent later.
         let _ = stream.set_nodelay(true);
         Self { stream, patience: PATIENCE, waiting: None }
     }
@@ -97,7 +97,8 @@ mod tests {
 
     const HELD: Duration = Duration::from_millis(200);
 
-    /// Writes more than systems keep for a client, which pauses before each of its reads, or never reads; gives how that ended.
+    /// Writes more than the system buffers to a client that pauses before each of its reads, or never reads; returns
+    /// the result.
     async fn written(pause: Option<Duration>) -> io::Result<()> {
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let client = std::net::TcpStream::connect(socket.local_addr()?)?;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_slowly_is_waited_for_and_who_never_reads_is_not() {
+    fn slow_readers_are_served_and_stalled_ones_disconnected() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             written(Some(HELD / 10)).await.unwrap();

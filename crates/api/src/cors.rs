@@ -1,7 +1,7 @@
-//! Cross-origin resource sharing (CORS): which pages of other origins may use the server from a browser.
+//! Cross-origin resource sharing (CORS): allowed origins of browser pages.
 //!
-//! Browsers send `Origin` with requests of such pages. A request from an origin that is not allowed is refused before its body is
-//! read, because CORS alone only hides the response of a request without a preflight.
+//! Browsers send `Origin` with requests of such pages. A request from an origin that is not allowed is refused before
+//! its body is read, because CORS alone only hides the response of a request without a preflight.
 
 use crate::error::{ApiError, ErrorShape};
 use axum::http::header::{
@@ -12,22 +12,22 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
-/// A setting of CORS that cannot be used.
+/// An invalid CORS setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CorsError {
     /// An origin that no browser would send.
-    #[error("`{0}` is no origin")]
+    #[error("`{0}` is not an origin")]
     Origin(String),
-    /// A method or a header whose name cannot be one.
-    #[error("`{0}` is no name of a method or a header")]
+    /// An invalid name of a method or a header.
+    #[error("`{0}` is not a name of a method or a header")]
     Name(String),
 }
 
-/// Origins whose pages are answered.
+/// Allowed origins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origins {
     Any,
-    /// Pages that this machine serves, and applications with a scheme of their own.
+    /// Pages that this machine serves, and applications with their own URL scheme.
     Local,
     These(Vec<String>),
 }
@@ -39,7 +39,7 @@ enum Names {
     These(Vec<String>),
 }
 
-/// What pages of other origins may do, by the names of vLLM's options.
+/// CORS settings, with the names of vLLM's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorsSettings {
     origins: Origins,
@@ -49,18 +49,19 @@ pub struct CorsSettings {
 }
 
 impl CorsSettings {
-    /// Pages of this machine alone. Without an API key this is the default: any other page that a user visits could use the server.
+    /// Allows only pages of this machine. Without an API key this is the default: any other page that a user visits
+    /// could use the server.
     pub fn local() -> Self {
         let (methods, headers) = (Names::Any, Names::Any);
         Self { origins: Origins::Local, methods, headers, credentials: false }
     }
 
-    /// Pages of every origin.
+    /// Allows every origin.
     pub fn any() -> Self {
         Self { origins: Origins::Any, ..Self::local() }
     }
 
-    /// The same with pages of these origins alone; `*` is every origin.
+    /// Allows only these origins; `*` is every origin.
     ///
     /// # Errors
     /// [`CorsError::Origin`].
@@ -72,7 +73,7 @@ impl CorsSettings {
         Ok(Self { origins: Origins::These(origins.collect::<Result<_, _>>()?), ..self })
     }
 
-    /// The same with these methods alone; `*` is every method.
+    /// Allows only these methods; `*` is every method.
     ///
     /// # Errors
     /// [`CorsError::Name`].
@@ -83,7 +84,7 @@ impl CorsSettings {
         Ok(Self { methods, ..self })
     }
 
-    /// The same with these headers alone; `*` is every header.
+    /// Allows only these headers; `*` is every header.
     ///
     /// # Errors
     /// [`CorsError::Name`].
@@ -94,13 +95,13 @@ impl CorsSettings {
         Ok(Self { headers, ..self })
     }
 
-    /// The same where pages may send cookies and HTTP authentication.
+    /// Allows cookies and HTTP authentication.
     #[must_use]
     pub fn with_credentials(self, credentials: bool) -> Self {
         Self { credentials, ..self }
     }
 
-    /// Which pages are allowed, in words.
+    /// The allowed origins as text.
     pub fn describe(&self) -> String {
         match &self.origins {
             Origins::Any => "every origin".to_owned(),
@@ -120,7 +121,7 @@ impl CorsSettings {
         }
     }
 
-    /// Decides about a request by its `Origin`.
+    /// Checks a request's `Origin`.
     pub(crate) fn decide(&self, headers: &HeaderMap) -> Decision {
         let Some(origin) = headers.get(ORIGIN) else { return Decision::NoOrigin };
         match origin.to_str().is_ok_and(|origin| self.allows(origin)) {
@@ -131,9 +132,9 @@ impl CorsSettings {
         }
     }
 
-    /// The response to a preflight of an origin that is allowed.
+    /// The response to a preflight of an allowed origin.
     pub(crate) fn preflight(&self, origin: &HeaderValue, asked: &HeaderMap) -> Response {
-        /// For how many seconds a browser may keep it.
+        /// Seconds for which a browser may cache it.
         const MAX_AGE: &str = "600";
         const PRIVATE_NETWORK_ASKED: &str = "access-control-request-private-network";
         const PRIVATE_NETWORK: &str = "access-control-allow-private-network";
@@ -174,16 +175,16 @@ impl CorsSettings {
     }
 }
 
-/// Whether a request may be answered as far as its origin goes.
+/// The result of checking a request's origin.
 pub(crate) enum Decision {
-    /// It comes from no page, or from a page of the server itself that reads something.
+    /// No page sent it, or a page of the server itself that only reads.
     NoOrigin,
     Allowed(HeaderValue),
     Refused(ApiError),
 }
 
 impl Decision {
-    /// The response to a request that is not answered otherwise: a preflight, or one that is refused.
+    /// The response to a preflight or to a refused request.
     pub(crate) fn response(
         &self,
         settings: &CorsSettings,
@@ -215,9 +216,9 @@ fn normalized(origin: &str) -> Result<String, CorsError> {
     Ok(trimmed.to_ascii_lowercase())
 }
 
-/// Whether an origin is of this machine: a page of a loopback address, or an application that brings its pages with it.
+/// Whether an origin is local: a page of a loopback address, or an application with bundled pages.
 fn is_local(origin: &str) -> bool {
-    /// Schemes of desktop applications; no page of a web site has one.
+    /// URL schemes of desktop applications, which no web site can use.
     const APPLICATIONS: [&str; 5] = ["app", "tauri", "vscode-file", "vscode-webview", "capacitor"];
     let Some((scheme, host)) = origin.split_once("://") else { return false };
     if APPLICATIONS.iter().any(|own| scheme.eq_ignore_ascii_case(own)) {

@@ -1,13 +1,13 @@
-//! Errors as the clients of each API read them.
+//! Errors in the format of each API.
 
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Value, json};
-use serving::{Refusal, Why};
+use serving::{SequenceError, SubmitError};
 use std::time::Duration;
 
-/// The JSON that an API reports errors in.
+/// The JSON format of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorShape {
     /// `{"error": {"message", "type", "param", "code"}}`
@@ -16,7 +16,7 @@ pub(crate) enum ErrorShape {
     Anthropic,
 }
 
-/// Why a request has no answer, with OpenAI's names for the kind, the field and the cause.
+/// Why a request failed, with OpenAI's names for the type, the field and the code.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -48,13 +48,13 @@ impl ApiError {
         self
     }
 
-    /// The same error about a field that the first client named differently.
+    /// The same error under the client's name of the field.
     pub(crate) fn with_param(mut self, name: &str) -> Self {
         self.param = Some(name.to_owned());
         self
     }
 
-    /// A prompt, or a prompt with the tokens to add, that is longer than the context.
+    /// A prompt, or a prompt with the tokens to generate, that exceeds the context.
     pub(crate) fn context_length(name: &str, message: impl Into<String>) -> Self {
         Self::field(name, message).with_code("context_length_exceeded")
     }
@@ -74,7 +74,7 @@ impl ApiError {
         Self::not_found("model", message).with_code("model_not_found")
     }
 
-    /// Something that a field or a path names, which does not exist.
+    /// A named object that does not exist.
     pub(crate) fn not_found(name: &str, message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message);
         Self { param: Some(name.to_owned()), ..error }
@@ -88,7 +88,7 @@ impl ApiError {
 
     pub(crate) fn origin_not_allowed(origin: &str) -> Self {
         let message = format!(
-            "the server does not answer pages of {origin}: start it with --allowed-origins {origin}"
+            "the server refuses pages of {origin}: start it with --allowed-origins {origin}"
         );
         Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
             .with_code("origin_not_allowed")
@@ -96,7 +96,7 @@ impl ApiError {
 
     pub(crate) fn unsupported_content_type(given: &str) -> Self {
         let message = format!(
-            "the content type of the body is `{given}`, wanted `application/json`: send `Content-Type: application/json`"
+            "the content type of the body is `{given}`, expected `application/json`: send `Content-Type: application/json`"
         );
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
             .with_code("unsupported_content_type")
@@ -109,12 +109,12 @@ impl ApiError {
     }
 
     pub(crate) fn too_slow(within: Duration) -> Self {
-        let message = format!("the body did not end within {} seconds", within.as_secs());
+        let message = format!("the body did not arrive within {} seconds", within.as_secs());
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
             .with_code("request_timeout")
     }
 
-    /// A fault of the server.
+    /// An internal error.
     pub(crate) fn server(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
             .with_code("server_error")
@@ -125,7 +125,7 @@ impl ApiError {
         Self { retry_after: Some(Duration::from_secs(seconds)), ..error }
     }
 
-    /// Anthropic's name for the kind.
+    /// Anthropic's name for the type.
     fn anthropic_kind(&self) -> &'static str {
         match self.status.as_u16() {
             401 => "authentication_error",
@@ -163,31 +163,31 @@ impl ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SubmitError> for ApiError {
+    fn from(refusal: SubmitError) -> Self {
         let message = refusal.to_string();
         match refusal {
-            Refusal::Invalid { what } => Self::invalid(what).with_code("invalid_value"),
-            Refusal::TooLong { what } => Self::context_length("prompt", what),
-            Refusal::Full { after } => {
+            SubmitError::Invalid { what } => Self::invalid(what).with_code("invalid_value"),
+            SubmitError::TooLong { what } => Self::context_length("prompt", what),
+            SubmitError::Full { after } => {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 let error = Self::new(status, "rate_limit_error", message);
                 Self { retry_after: Some(after), ..error }.with_code("rate_limit_exceeded")
             }
-            Refusal::Loading => Self::unavailable(message, 1).with_code("model_loading"),
-            Refusal::Draining => Self::unavailable(message, 5).with_code("shutting_down"),
-            Refusal::Failed(_) => Self::unavailable(message, 5).with_code("engine_failed"),
+            SubmitError::Loading => Self::unavailable(message, 1).with_code("model_loading"),
+            SubmitError::Draining => Self::unavailable(message, 5).with_code("shutting_down"),
+            SubmitError::Failed(_) => Self::unavailable(message, 5).with_code("engine_failed"),
         }
     }
 }
 
-impl From<Why> for ApiError {
-    fn from(why: Why) -> Self {
+impl From<SequenceError> for ApiError {
+    fn from(why: SequenceError) -> Self {
         let message = why.to_string();
         match why {
-            Why::Engine(_) => Self::server(message).with_code("engine_error"),
-            Why::Form(_) => Self::invalid(message).with_code("form_error"),
-            Why::Aborted => Self::unavailable(message, 5).with_code("shutting_down"),
+            SequenceError::Engine(_) => Self::server(message).with_code("engine_error"),
+            SequenceError::StructuredOutput(_) => Self::invalid(message).with_code("form_error"),
+            SequenceError::Aborted => Self::unavailable(message, 5).with_code("shutting_down"),
         }
     }
 }
@@ -209,13 +209,13 @@ mod tests {
             ),
             (ApiError::too_large(1), 413, "request_too_large", "request_too_large"),
             (
-                Refusal::Full { after: Duration::from_secs(2) }.into(),
+                SubmitError::Full { after: Duration::from_secs(2) }.into(),
                 429,
                 "rate_limit_exceeded",
                 "rate_limit_error",
             ),
-            (Refusal::Loading.into(), 503, "model_loading", "overloaded_error"),
-            (Why::Engine(String::new()).into(), 500, "engine_error", "api_error"),
+            (SubmitError::Loading.into(), 503, "model_loading", "overloaded_error"),
+            (SequenceError::Engine(String::new()).into(), 500, "engine_error", "api_error"),
         ] {
             assert_eq!(error.status, status);
             assert_eq!(error.json(ErrorShape::OpenAi)["error"]["code"], code);

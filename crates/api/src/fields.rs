@@ -1,4 +1,4 @@
-//! A JSON object, read field by field. A field that has no effect here is refused by name.
+//! Reads a JSON object field by field. A field without an effect is refused by name.
 
 use crate::error::ApiError;
 use crate::request_fields::{self, Handling, Surface};
@@ -9,9 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 #[derive(Debug)]
 pub(crate) struct Fields {
     values: Map<String, Value>,
-    /// What goes before a field's name in messages: `stream_options.`.
+    /// Prefix of field names in messages: `stream_options.`.
     within: String,
-    /// The permit of a large body, until its fields are read.
+    /// The permit of a large body, held until its fields are read.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -21,8 +21,8 @@ impl Fields {
         let refuse = |message: String| Err(ApiError::invalid(message).with_code("invalid_json"));
         match serde_json::from_slice(body) {
             Ok(Value::Object(values)) => Ok(Self::new(values, String::new())),
-            Ok(_) => refuse("the body is no JSON object".to_owned()),
-            Err(error) => refuse(format!("the body is no JSON: {error}")),
+            Ok(_) => refuse("the body is not a JSON object".to_owned()),
+            Err(error) => refuse(format!("the body is not JSON: {error}")),
         }
     }
 
@@ -30,8 +30,7 @@ impl Fields {
         Self { values, within, _room: None }
     }
 
-    /// Treats each field as the table says: drops those that are ignored, and refuses those that the API does not have, or whose
-    /// value asks for what the server cannot do.
+    /// Applies the table: drops ignored fields, and refuses unknown fields and unsupported values.
     pub(crate) fn screen(mut self, surface: Surface) -> Result<Self, ApiError> {
         for (name, value) in &self.values {
             let full = || format!("{}{name}", self.within);
@@ -69,7 +68,7 @@ impl Fields {
         Ok(self)
     }
 
-    /// Gives the room of a large body back when its fields are dropped.
+    /// Frees the permit of a large body when its fields are dropped.
     pub(crate) fn holding(self, room: Option<OwnedSemaphorePermit>) -> Self {
         Self { _room: room, ..self }
     }
@@ -79,7 +78,7 @@ impl Fields {
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
-    /// A value that is none of what was wanted.
+    /// The error for a value of the wrong type.
     pub(crate) fn wrong(&self, name: &str, value: &Value, wanted: &str) -> ApiError {
         const SHOWN: usize = 60;
         let name = format!("{}{name}", self.within);
@@ -88,10 +87,10 @@ impl Fields {
             text.truncate(at);
             text.push_str("..");
         }
-        ApiError::field(&name, format!("`{name}` is {text}, wanted {wanted}"))
+        ApiError::field(&name, format!("`{name}` is {text}, expected {wanted}"))
     }
 
-    /// A number outside its range.
+    /// The error for a number outside its range.
     fn out_of_range(&self, name: &str, value: &Value, wanted: &str, below: bool) -> ApiError {
         let code = match (value.is_f64(), below) {
             (false, true) => "integer_below_min_value",
@@ -102,7 +101,7 @@ impl Fields {
         self.wrong(name, value, wanted).with_code(code)
     }
 
-    /// A field that has to be there.
+    /// The error for a missing field.
     pub(crate) fn required(&self, name: &str) -> ApiError {
         let name = format!("{}{name}", self.within);
         ApiError::field(&name, format!("`{name}` is missing"))
@@ -204,12 +203,12 @@ impl Fields {
         self.values.get(name)
     }
 
-    /// The fields that are left, as a value.
+    /// The remaining fields, as a value.
     pub(crate) fn into_value(self) -> Value {
         Value::Object(self.values)
     }
 
-    /// Refuses what is left.
+    /// Refuses remaining fields.
     pub(crate) fn end(self) -> Result<(), ApiError> {
         let Some((name, _)) = self.values.iter().find(|(_, value)| !value.is_null()) else {
             return Ok(());
@@ -220,7 +219,7 @@ impl Fields {
     }
 }
 
-/// Whether a value is the one of a JSON text. Numbers are compared as numbers: 0 is 0.0.
+/// Whether a value equals a JSON text. Numbers are compared by value: 0 is 0.0.
 fn is_same(value: &Value, text: &str) -> bool {
     let Ok(other) = serde_json::from_str::<Value>(text) else { return false };
     match (value.as_f64(), other.as_f64()) {
@@ -229,7 +228,7 @@ fn is_same(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Token ids, where a value is a list of nothing else.
+/// Token ids, if a value is a list of only those.
 pub(crate) fn ids(value: &Value) -> Option<Vec<u32>> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     value.as_array()?.iter().map(id).collect()
@@ -267,23 +266,28 @@ mod tests {
                 r#"{"temperature": "hot"}"#,
                 "temperature",
                 "invalid_type",
-                "is \"hot\", wanted a number",
+                "is \"hot\", expected a number",
             ),
             (
                 r#"{"temperature": -0.5}"#,
                 "temperature",
                 "decimal_below_min_value",
-                "wanted 0 or more",
+                "expected 0 or more",
             ),
             (
                 r#"{"n": 5}"#,
                 "n",
                 "integer_above_max_value",
-                "`n` is 5, wanted a whole number from 1 to 4",
+                "`n` is 5, expected a whole number from 1 to 4",
             ),
-            (r#"{"n": 1.5}"#, "n", "invalid_type", "wanted a whole number from 1 to 4"),
-            (r#"{"stop": [1]}"#, "stop", "invalid_type", "wanted a string or a list of strings"),
-            (r#"{"length_penalty": 2}"#, "length_penalty", "unsupported_value", "is 2, wanted 1: "),
+            (r#"{"n": 1.5}"#, "n", "invalid_type", "expected a whole number from 1 to 4"),
+            (r#"{"stop": [1]}"#, "stop", "invalid_type", "expected a string or a list of strings"),
+            (
+                r#"{"length_penalty": 2}"#,
+                "length_penalty",
+                "unsupported_value",
+                "is 2, expected 1: ",
+            ),
             (
                 r#"{"modalities": ["text", "audio"]}"#,
                 "modalities",
@@ -308,7 +312,7 @@ mod tests {
                 "unknown_parameter",
                 "it knows include_usage",
             ),
-            (r#"{"stream_options": 1}"#, "stream_options", "invalid_type", "wanted an object"),
+            (r#"{"stream_options": 1}"#, "stream_options", "invalid_type", "expected an object"),
             (r#"{"min_p": 1}"#, "min_p", "unknown_parameter", "`min_p`"),
         ] {
             let error = read(body).unwrap_err().json(crate::error::ErrorShape::OpenAi);
@@ -320,9 +324,11 @@ mod tests {
             );
             assert!(error["message"].as_str().unwrap().contains(words), "{error}");
         }
-        for (body, words) in
-            [("{", "the body is no JSON: EOF"), ("[]", "is no JSON object"), ("\u{0}", "no JSON")]
-        {
+        for (body, words) in [
+            ("{", "the body is not JSON: EOF"),
+            ("[]", "is not a JSON object"),
+            ("\u{0}", "not JSON"),
+        ] {
             assert!(read(body).unwrap_err().message.contains(words), "{body}");
         }
     }

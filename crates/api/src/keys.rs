@@ -7,7 +7,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 const API_KEY: &str = "x-api-key";
 
-/// The keys that open a server, as hashes: all of the same length, so that comparing tells nothing of them.
+/// The server's API keys, as hashes: all of the same length, so that comparison times reveal nothing.
 #[derive(Clone)]
 pub(crate) struct Keys(Vec<[u8; 32]>);
 
@@ -16,7 +16,7 @@ impl Keys {
         Self(keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect())
     }
 
-    /// Whether these headers have one of the keys; without any key a server is open.
+    /// Whether these headers have one of the keys; without keys every request is accepted.
     pub(crate) fn open(&self, headers: &HeaderMap) -> bool {
         if self.0.is_empty() {
             return true;
@@ -24,14 +24,14 @@ impl Keys {
         let bearer =
             headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
         let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-        // Anthropic's clients send a header of their own.
+        // Anthropic's clients send a different header.
         let given = match (bearer, headers.get(API_KEY)) {
             (Some((_, key)), _) => key,
             (None, Some(key)) => key.as_bytes(),
             (None, None) => return false,
         };
         let given: [u8; 32] = Sha256::digest(given).into();
-        // Every key is compared, whichever matches.
+        // Every key is compared, even after a match.
         self.0.iter().fold(Choice::from(0), |any, key| any | key.ct_eq(&given)).into()
     }
 }

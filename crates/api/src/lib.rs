@@ -1,7 +1,8 @@
-//! HTTP as OpenAI's clients speak it, over a model that is served.
+//! An HTTP server with OpenAI's and Anthropic's APIs for a served model.
 //!
-//! A request is read with limits of size and time. One table ([`request_fields`]) says how each field of each API is treated.
-//! All APIs share one request (`Work`) and one stream of answers (`Answers`); a `Renderer` gives them the form of an API.
+//! A request is read with limits of size and time. One table ([`request_fields`]) defines how each field of each API is
+//! handled. All APIs share one request type (`Work`) and one stream of answers (`Answers`); a `Renderer` writes them in
+//! the format of an API.
 
 mod answers;
 mod app;
@@ -26,8 +27,8 @@ mod sampling;
 mod server;
 mod stored_responses;
 
-pub use app::{Defaults, Settings, Texts};
+pub use app::{ApiSettings, SamplingDefaults, Texts};
 pub use cors::{CorsError, CorsSettings};
 pub use log::{Log, Record, RequestRecord};
 pub use parsers::{reasoning_parsers, tool_call_parsers};
-pub use server::{Ended, serve};
+pub use server::{ServerExit, serve};

@@ -1,4 +1,4 @@
-//! What a server says of itself while it runs.
+//! Log records of a running server.
 
 use serde::Serialize;
 use std::sync::Arc;
@@ -7,39 +7,39 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Record {
-    /// The model is there; requests are taken.
+    /// The model is loaded; requests are accepted.
     Ready {
-        /// Seconds from the start of the server until then.
+        /// Seconds since the start of the server.
         seconds: f64,
     },
-    /// No more requests are taken.
+    /// New requests are refused.
     Draining {
-        /// Sequences that are open.
+        /// Open sequences.
         open: usize,
     },
-    /// The time for draining is over.
+    /// The time limit for draining is over.
     Aborted {
-        /// Sequences that were open.
+        /// Sequences that were still open.
         open: usize,
     },
-    /// A request was answered, refused, or left by its client.
+    /// A request was answered or refused, or its client disconnected.
     Request(RequestRecord),
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestRecord {
-    /// As in the answer, where there is one.
+    /// The id in the answer, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The method and the path.
     pub route: String,
-    /// The status that was sent; 499 where the client was gone before the end.
+    /// The status sent; 499 if the client disconnected early.
     pub status: u16,
     /// Tokens of all prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,
-    /// Tokens of these that the prefix cache had.
+    /// Prompt tokens that the prefix cache had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<usize>,
     /// Tokens of all answers.
@@ -48,12 +48,12 @@ pub struct RequestRecord {
     /// Milliseconds to the first token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<f64>,
-    /// Milliseconds to the end.
+    /// Milliseconds to the end of the request.
     pub total_ms: f64,
-    /// What was wrong.
+    /// The error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Where lines of the log go. It must not wait: the caller answers requests.
+/// Receives log records. It must not block: the caller serves requests.
 pub type Log = Arc<dyn Fn(Record) + Send + Sync>;

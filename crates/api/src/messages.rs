@@ -1,4 +1,4 @@
-//! Conversations, from a request to the text that a model reads.
+//! Renders conversations of requests as model input.
 
 use crate::app::App;
 use crate::calls::{Choice, Function, Tools};
@@ -6,19 +6,19 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::parsers::Plan;
 use crate::request_fields::MESSAGE;
-use models::{ChatTemplate, Conversation, Json, Message, ModelError, call_arguments};
+use models::{ChatMessage, ChatTemplate, Conversation, Json, ModelError, call_arguments};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// A conversation as the model reads it.
+/// A conversation as model input.
 pub(crate) struct Text {
-    /// Up to where the answer begins.
+    /// The text up to the start of the answer.
     pub(crate) text: String,
-    /// Bytes of it that every conversation has with the same system message and tools.
+    /// Length in bytes of the prefix that every conversation with the same system message and tools shares.
     pub(crate) shared: usize,
-    /// What the model is told that it may call.
+    /// The functions in the prompt.
     pub(crate) tools: Option<Tools>,
-    /// How reasoning and calls are parsed from the answers, where there may be some.
+    /// Parser plan for reasoning and calls in the answers, if there may be some.
     pub(crate) plan: Option<Plan>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         Ok(template) => template,
         Err(why) => {
             let message =
-                format!("this model answers no conversations: {why}; ask /v1/completions");
+                format!("this model does not support conversations: {why}; use /v1/completions");
             return Err(ApiError::field("messages", message));
         }
     };
@@ -37,15 +37,16 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         Some(value) => return Err(fields.wrong("messages", &value, "a list of messages")),
         None => return Err(fields.required("messages")),
     };
-    let messages: Result<Vec<Message>, ApiError> =
-        messages.into_iter().enumerate().map(|(at, value)| message(at, value)).collect();
+    let joins = template.contains(ONE_ANALYSIS);
+    let messages: Result<Vec<ChatMessage>, ApiError> =
+        messages.into_iter().enumerate().map(|(at, value)| message(at, value, joins)).collect();
     let (shown, tools) = tools(fields)?.unzip();
     let conversation = Conversation {
         tools: shown,
         kwargs: kwargs(fields)?,
         ..Conversation::to_answer(messages?)
     };
-    // What a template refuses is the request's fault: roles in an order that the model was not taught.
+    // A template's error is the request's fault, for example an unsupported order of roles.
     let text = template.render(&conversation).map_err(|error| {
         let what = match error {
             ModelError::Template { what, .. } => what,
@@ -60,22 +61,22 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
     Ok(Text { text, shared, tools, plan })
 }
 
-/// Bytes of a text in which another conversation does not differ whose user says something else: none where the template is
-/// given to no other.
+/// Length in bytes of the prefix that does not depend on the user's message; none if the template cannot render another
+/// one.
 fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str) -> usize {
-    let opens = |message: &Message| {
+    let opens = |message: &ChatMessage| {
         let role = message.json().get("role");
         role.is_some_and(|role| matches!(role.as_str(), Some("system" | "developer")))
     };
     let opening = conversation.messages.iter().take_while(|message| opens(message)).count();
     conversation.messages.truncate(opening);
-    conversation.messages.push(Message::new("user", ""));
+    conversation.messages.push(ChatMessage::new("user", ""));
     let Ok(other) = template.render(&conversation) else { return 0 };
     let same = text.char_indices().zip(other.chars()).find(|((_, own), other)| own != other);
     same.map_or(text.len().min(other.len()), |((at, _), _)| at)
 }
 
-/// What the model is told that it may call.
+/// The functions in the prompt.
 fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
     let tools = match fields.take("tools") {
         None => None,
@@ -86,7 +87,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
         None => Some(Choice::Auto),
         Some(choice) if choice == "auto" => Some(Choice::Auto),
         Some(choice) if choice == "required" => Some(Choice::Required),
-        // Who is to call none is told of none.
+        // Without calls, the model sees no functions.
         Some(choice) if choice == "none" => None,
         Some(choice) => match name_of(&choice) {
             Some(name) => Some(Choice::Named(name.to_owned())),
@@ -101,7 +102,7 @@ fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
         return match choice {
             Some(Choice::Required | Choice::Named(_)) => Err(ApiError::field(
                 "tool_choice",
-                "`tool_choice` wants a call, and `tools` has none",
+                "`tool_choice` requires a call, and `tools` is empty",
             )),
             _ => Ok(None),
         };
@@ -126,10 +127,10 @@ fn name_of(function: &Value) -> Option<&str> {
     function.get("function")?.get("name")?.as_str().filter(|_| kind == "function")
 }
 
-/// OpenAI's levels of effort.
+/// OpenAI's levels of reasoning effort.
 pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// Variables for the template in addition to messages and tools. Templates ignore those that they do not have.
+/// Variables for the template in addition to messages and tools. Templates ignore unknown ones.
 fn kwargs(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
     let mut kwargs = Map::new();
     if let Some(effort) = fields.text("reasoning_effort")? {
@@ -137,7 +138,7 @@ fn kwargs(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
             let wanted = format!("one of {}", EFFORTS.join(", "));
             return Err(fields.wrong("reasoning_effort", &Value::from(effort), &wanted));
         }
-        // Templates of models that may or may not reason have a switch.
+        // Templates of models with optional reasoning have a switch.
         if effort == "none" {
             kwargs.insert("enable_thinking".to_owned(), json!(false));
         }
@@ -152,21 +153,37 @@ fn kwargs(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
     }
     match fields.take("chat_template_kwargs") {
         None => {}
-        Some(Value::Object(values)) => kwargs.extend(values),
+        Some(Value::Object(values)) => {
+            // Templates treat any text as true, even `false`.
+            let is_switch = |name: &str| name.ends_with("thinking");
+            let texts = |value: &Value| value.as_str().map(str::to_ascii_lowercase);
+            for (name, value) in &values {
+                if is_switch(name) && matches!(texts(value).as_deref(), Some("true" | "false")) {
+                    let name = format!("chat_template_kwargs.{name}");
+                    return Err(fields.wrong(&name, value, "true or false without quotes"));
+                }
+            }
+            kwargs.extend(values);
+        }
         Some(value) => return Err(fields.wrong("chat_template_kwargs", &value, "an object")),
     }
     kwargs.into_iter().map(|(name, value)| Ok((name, of_json(value)?))).collect()
 }
 
-/// The same value as templates see it.
+/// The value as templates see it.
 fn of_json(value: Value) -> Result<Json, ApiError> {
     serde_json::from_value(value).map_err(|error| ApiError::invalid(error.to_string()))
 }
 
-fn message(at: usize, value: Value) -> Result<Message, ApiError> {
+/// The error of gpt-oss's templates for an earlier message with calls, text and reasoning, which their models write:
+/// the templates render text before a call as analysis, like reasoning.
+const ONE_ANALYSIS: &str = "Cannot pass both content and thinking in an assistant message";
+
+/// A message of a conversation. With `joins`, text and reasoning before a call are joined into one reasoning text.
+fn message(at: usize, value: Value, joins: bool) -> Result<ChatMessage, ApiError> {
     let name = format!("messages[{at}]");
     let Value::Object(values) = value else {
-        return Err(ApiError::field(&name, format!("`{name}` is {value}, wanted an object")));
+        return Err(ApiError::field(&name, format!("`{name}` is {value}, expected an object")));
     };
     let mut fields = Fields::new(values, format!("{name}.")).screen(MESSAGE)?;
     let role = fields.text("role")?.ok_or_else(|| fields.required("role"))?;
@@ -181,12 +198,20 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
         Some(value) => {
             return Err(fields.wrong("content", &value, "a string, or a list of text parts"));
         }
-        // An assistant's message is its calls, or what it said instead of an answer.
+        // An assistant's message has calls, or a refusal.
         None if calls.is_some() => None,
         None if refusal.is_some() => refusal,
-        // An answer that was cut off while the model was thinking.
+        // An answer that was cut off during reasoning.
         None if reasoning.is_some() => Some(String::new()),
         None => return Err(fields.required("content")),
+    };
+    let is_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let (content, reasoning) = match (content, reasoning) {
+        both if !joins || calls.is_none() || !is_text(&both.0) || !is_text(&both.1) => both,
+        (content, reasoning) => {
+            let texts = [reasoning, content].map(Option::unwrap_or_default);
+            (None, Some(texts.join("\n\n")))
+        }
     };
     all.extend(content.map(|content| ("content", Json::from(content))));
     all.extend(calls.map(|calls| ("tool_calls", calls)));
@@ -196,16 +221,16 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
         all.extend(text.map(|text| (name, Json::from(text))));
     }
     fields.end()?;
-    let message = Message::from_json(Json::object(all));
-    message.ok_or_else(|| ApiError::field(&name, "the message is no object"))
+    let message = ChatMessage::from_json(Json::object(all));
+    message.ok_or_else(|| ApiError::field(&name, "the message is not an object"))
 }
 
-/// Calls of an earlier answer. To OpenAI arguments are the text of an object, to templates an object.
+/// Calls of an earlier answer. For OpenAI, arguments are the JSON text of an object; for templates, an object.
 fn calls(fields: &mut Fields) -> Result<Option<Json>, ApiError> {
     let function = fields.object("function_call")?;
     let calls = match (fields.take("tool_calls"), function) {
         (None, None) => return Ok(None),
-        // OpenAI's older form of one call.
+        // OpenAI's older format of a single call.
         (None, Some(function)) => {
             vec![json!({ "type": "function", "function": function.into_value() })]
         }
@@ -232,7 +257,7 @@ fn calls(fields: &mut Fields) -> Result<Option<Json>, ApiError> {
     Ok(Some(Json::array(calls?)))
 }
 
-/// A function that was called. Its arguments are there even if the call had none.
+/// A called function. Its arguments exist even if the call had none.
 fn called(function: Map<String, Value>, at: usize, fields: &Fields) -> Result<Json, ApiError> {
     let mut entries = Vec::with_capacity(function.len() + 1);
     for (name, value) in function {
@@ -256,7 +281,7 @@ fn called(function: Map<String, Value>, at: usize, fields: &Fields) -> Result<Js
     Ok(Json::object(entries))
 }
 
-/// The texts of parts, a line each, as vLLM joins them.
+/// The texts of parts, one per line, as in vLLM.
 fn parts_of(parts: &[Value], fields: &Fields) -> Result<String, ApiError> {
     let text = |part: &Value| match part {
         Value::String(text) => Some(text.clone()),

@@ -1,14 +1,14 @@
-//! What a model says: text, reasoning and calls of tools, parsed from an answer as it comes.
+//! Parses text, reasoning and tool calls from an answer while it is streamed.
 //!
-//! A [`Plan`] says how the answers to a conversation are parsed; [`Parser`] parses one. It is fed text in pieces of any size
-//! and emits [`Event`]s. The events of an answer, joined, do not depend on the pieces: streams and whole answers are the same.
-//! A whole answer is a [`Message`], to which events are added.
+//! A [`Plan`] defines how the answers to a conversation are parsed; [`Parser`] parses one. It takes text in pieces of
+//! any size and emits [`Event`]s. The joined events of an answer do not depend on the pieces: streamed and complete
+//! answers are equal. A complete answer is a [`Message`], to which events are added.
 //!
-//! Calls are emitted as soon as they are known to be calls: a name, then the arguments as they come, in the text that the model
-//! wrote. A text that only begins like a call stays content. Arguments that are no JSON, or that `max_tokens` cut, are passed on
-//! as they are.
+//! A call is emitted as soon as it is known to be one: its name, then its arguments as streamed, in the model's own
+//! text. Text that only resembles the start of a call is content. Arguments that are invalid JSON, or that `max_tokens`
+//! truncated, are passed on unchanged.
 //!
-//! Every format has a file and a line in the table of [`formats`]. A format's reader takes time in proportion to the text.
+//! Every format has a file and a row in the table of [`formats`]. Parsing takes linear time.
 
 mod coerce;
 mod emitter;
@@ -27,7 +27,7 @@ mod tagged;
 mod tests;
 mod xml;
 
-pub(crate) use formats::Taught;
+pub(crate) use formats::ModelFormat;
 pub use formats::{reasoning_parsers, tool_call_parsers};
 
 use crate::calls::Function;
@@ -35,7 +35,7 @@ use emitter::Emitter;
 use grammar::Grammar;
 use input::Input;
 use models::Tokenizer;
-use serving::Form;
+use serving::StructuredOutput;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -44,11 +44,11 @@ use std::sync::Arc;
 pub(crate) enum Event {
     /// Text for the user.
     Content(String),
-    /// Text of the chain of thought.
+    /// Reasoning text.
     Reasoning(String),
-    /// A call begins.
+    /// A call starts.
     CallStart {
-        /// Its place among the calls of the answer.
+        /// Its index among the calls of the answer.
         index: usize,
         id: String,
         name: String,
@@ -66,7 +66,7 @@ pub(crate) struct Call {
     pub(crate) arguments: String,
 }
 
-/// All that an answer says.
+/// A complete answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) content: String,
@@ -87,14 +87,14 @@ impl Message {
     }
 }
 
-/// How calls that have no id get one.
+/// How calls without an id get one.
 #[derive(Debug, Clone, Copy)]
 enum Ids {
-    /// As OpenAI's.
+    /// OpenAI's format.
     Random,
-    /// Mistral's templates take no others.
+    /// Mistral's templates accept only this.
     NineLetters,
-    /// Kimi's say which function was called.
+    /// Kimi's ids contain the function's name.
     Kimi,
 }
 
@@ -113,32 +113,32 @@ impl Ids {
     }
 }
 
-/// Reads calls from the text of an answer.
+/// A parser of calls in the text of an answer.
 trait Reader: Debug + Send {
-    /// Takes what is decided from the front of the text. False when nothing more can be taken until there is more text.
+    /// Consumes the unambiguous front of the text. False if more text is needed.
     fn step(&mut self, input: &mut Input, out: &mut Emitter) -> bool;
 
-    /// No more text follows; `cut` where the answer did not end by itself.
+    /// Ends the text; `cut` if the answer was truncated.
     fn finish(&mut self, out: &mut Emitter, cut: bool);
 }
 
-/// How the answers to a conversation are parsed.
+/// Defines how the answers to a conversation are parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    taught: Taught,
+    taught: ModelFormat,
     functions: Arc<[Function]>,
     /// Whether functions may be called.
     calls: bool,
     /// Whether an answer may have several calls.
     parallel: bool,
-    /// Whether the prompt has begun the chain of thought.
+    /// Whether the prompt has started the reasoning.
     open: bool,
 }
 
 impl Plan {
-    /// A plan for the answers to a prompt, with functions where some may be called. None where the text is all there is.
+    /// A plan for the answers to a prompt, with the callable functions. None if the answers are plain text.
     pub(crate) fn new(
-        taught: Taught,
+        taught: ModelFormat,
         functions: Option<Arc<[Function]>>,
         parallel: bool,
         prompt: &str,
@@ -153,22 +153,26 @@ impl Plan {
         Some(Self { taught, functions, calls, parallel, open })
     }
 
-    /// The same for answers whose form is bound, and which have no reasoning.
+    /// The plan for answers with a fixed structure, which have no reasoning.
     pub(crate) fn without_reasoning(mut self) -> Option<Self> {
         self.taught.style = None;
         let has_channels = self.taught.format.is_some_and(|format| format.has_channels);
         (self.calls || has_channels).then_some(self)
     }
 
-    /// Whether a special token is part of the text that is parsed.
+    /// Whether a special token is part of the parsed text.
     pub(crate) fn has_mark(&self, word: &str) -> bool {
         let format = self.taught.format.is_some_and(|format| format.marks.contains(&word));
         let style = |marks: &[&str]| marks.contains(&word);
         format || self.taught.style.is_some_and(|all| style(all.opens) || style(all.closes))
     }
 
-    /// The grammar of an answer that calls one of these functions.
-    pub(crate) fn forced(&self, functions: &[&Function], tokenizer: &Tokenizer) -> Option<Form> {
+    /// The grammar of an answer that must call one of these functions.
+    pub(crate) fn forced(
+        &self,
+        functions: &[&Function],
+        tokenizer: &Tokenizer,
+    ) -> Option<StructuredOutput> {
         let format = self.taught.format?;
         let mut grammar = Grammar::new(tokenizer);
         let calls: Vec<String> = functions
@@ -183,11 +187,11 @@ impl Plan {
             let reasoning = grammar.text_until(style.closes[0]);
             start = format!(r"{reasoning} /[\n]*/ {start}");
         }
-        Some(Form::Lark(grammar.finish(&start)))
+        Some(StructuredOutput::Lark(grammar.finish(&start)))
     }
 }
 
-/// Parses an answer as its text comes.
+/// Parses a streamed answer.
 #[derive(Debug)]
 pub(crate) struct Parser {
     plan: Plan,
@@ -195,22 +199,22 @@ pub(crate) struct Parser {
     input: Input,
     out: Emitter,
     reader: Option<Box<dyn Reader>>,
-    /// The marks that end the reasoning.
+    /// The markers that end the reasoning.
     closes: Vec<&'static str>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Reasoning may begin; with the white space before it.
+    /// Reasoning may start; with the white space before it.
     Begin(String),
     Reasoning,
     Answer,
 }
 
 impl Parser {
-    /// `seed` makes the ids of calls.
+    /// `seed` determines the ids of calls.
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
-        let Taught { format, style } = plan.taught;
+        let ModelFormat { format, style } = plan.taught;
         let has_channels = format.is_some_and(|format| format.has_channels);
         let format = format.filter(|_| plan.calls || has_channels);
         let ids = format.map_or(Ids::Random, |format| format.ids);
@@ -230,19 +234,19 @@ impl Parser {
         self.plan.has_mark(word)
     }
 
-    /// Whether something was called.
+    /// Whether the answer has a call.
     pub(crate) fn called(&self) -> bool {
         self.out.called()
     }
 
-    /// More of the text.
+    /// Adds text.
     pub(crate) fn push(&mut self, more: &str) -> Vec<Event> {
         self.input.add(more);
         while self.step() {}
         self.out.drain()
     }
 
-    /// What is left, when no more comes; `cut` where the answer did not end by itself.
+    /// Ends the text and returns the last events; `cut` if the answer was truncated.
     pub(crate) fn finish(&mut self, cut: bool) -> Vec<Event> {
         self.input.ended = true;
         while self.step() {}
@@ -285,7 +289,7 @@ impl Parser {
                 self.out.reasoning(&found.text);
                 let Some(mark) = found.mark else { return false };
                 if mark >= style.closes.len() {
-                    // A call begins without the closing mark.
+                    // A call starts without the closing marker of the reasoning.
                     self.input.untake(self.closes[mark].len());
                 }
                 self.out.end_reasoning();

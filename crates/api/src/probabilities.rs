@@ -1,10 +1,11 @@
-//! Log probabilities, as chat and text completions give them.
+//! Log-probabilities in chat and text completions.
 
 use models::Tokenizer;
 use serde_json::{Map, Value, json};
 use serving::TokenLogprobs;
 
-/// A token, how likely it was, and where its text begins in the answer, in characters. The first token of a prompt has no probability.
+/// A token, its log-probability, and the offset of its text in the answer, in characters. The first token of a prompt
+/// has no log-probability.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
     pub(crate) token: u32,
@@ -14,7 +15,7 @@ pub(crate) struct Chance {
     pub(crate) first: bool,
 }
 
-/// The places of tokens in an answer's text.
+/// The offsets of tokens in an answer's text.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     characters: usize,
@@ -22,7 +23,7 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    /// Adds a token, which is part of the text when it is `shown`.
+    /// Adds a token, which is part of the text if `shown`.
     pub(crate) fn push(
         &mut self,
         tokenizer: &Tokenizer,
@@ -33,7 +34,7 @@ impl Offsets {
         let first = !self.begun;
         let bytes = if shown { bytes(tokenizer, token, first) } else { Vec::new() };
         let continues = |byte: &u8| byte & 0xc0 == 0x80;
-        // A token inside a character begins where that one does.
+        // A token inside a character has that character's offset.
         let inside = usize::from(bytes.first().is_some_and(continues));
         let offset = self.characters.saturating_sub(inside);
         self.characters += bytes.iter().filter(|byte| !continues(byte)).count();
@@ -48,8 +49,8 @@ fn bytes(tokenizer: &Tokenizer, token: u32, first: bool) -> Vec<u8> {
     bytes.unwrap_or_default()
 }
 
-/// The least that is told: JSON has no infinity. vLLM's too.
-fn told(logprob: f32) -> f64 {
+/// The finite log-probability for JSON, which has no infinity; vLLM uses the same minimum.
+fn finite(logprob: f32) -> f64 {
     f64::from(logprob).max(-9999.0)
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
     let entry = |token: u32, logprob: f32, first: bool| {
         let bytes = bytes(tokenizer, token, first);
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        json!({ "token": text, "logprob": told(logprob), "bytes": bytes })
+        json!({ "token": text, "logprob": finite(logprob), "bytes": bytes })
     };
     let content = chances.iter().filter_map(|Chance { token, logprobs, first, .. }| {
         let logprobs = logprobs.as_ref()?;
@@ -71,8 +72,8 @@ pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
     json!({ "content": content.collect::<Vec<_>>() })
 }
 
-/// For `choices[].logprobs` of a text completion. There a token is a key: one that is no whole character is spelled by its
-/// bytes, as OpenAI does, so that two of them stay two.
+/// For `choices[].logprobs` of a text completion. There a token is a key: one that is not a whole character is spelled
+/// by its bytes, as OpenAI does, so that tokens stay distinct.
 pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
     let spelled = |token: u32, first: bool| {
         let bytes = bytes(tokenizer, token, first);
@@ -85,10 +86,10 @@ pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value 
     let likeliest = |Chance { token, logprobs, first, .. }: &Chance| {
         let logprobs = logprobs.as_ref()?;
         let all = logprobs.likeliest.iter().copied().chain([(*token, logprobs.chosen)]);
-        let all = all.map(|(token, logprob)| (spelled(token, *first), json!(told(logprob))));
+        let all = all.map(|(token, logprob)| (spelled(token, *first), json!(finite(logprob))));
         Some(all.collect::<Map<_, _>>())
     };
-    let own = |chance: &Chance| chance.logprobs.as_ref().map(|logprobs| told(logprobs.chosen));
+    let own = |chance: &Chance| chance.logprobs.as_ref().map(|logprobs| finite(logprobs.chosen));
     json!({
         "tokens": chances.iter().map(|chance| spelled(chance.token, chance.first)).collect::<Vec<_>>(),
         "token_logprobs": chances.iter().map(own).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! Answers in the form of an API: whole, or as server-sent events.
+//! Writes answers in the format of an API: complete, or as server-sent events.
 
 pub(crate) mod anthropic;
 pub(crate) mod chat;
@@ -25,21 +25,21 @@ use std::task::{Context, Poll};
 pub(crate) struct Usage {
     pub(crate) prompt: usize,
     pub(crate) completion: usize,
-    /// Tokens of the prompt that the prefix cache had.
+    /// Prompt tokens that the prefix cache had.
     pub(crate) cached: usize,
-    /// Tokens of answers that are reasoning.
+    /// Reasoning tokens.
     pub(crate) reasoning: usize,
 }
 
 impl Usage {
-    /// Takes the counts so far.
+    /// Updates the counts.
     fn update(&mut self, answers: &Answers) {
         self.prompt = answers.line.prompt_tokens();
         self.completion = answers.line.completion_tokens();
         self.cached = answers.line.cached_tokens();
     }
 
-    /// The same with a delta, to which the tokens since the last one belong.
+    /// Updates the counts with a delta and the tokens since the last one.
     fn update_with(&mut self, answers: &Answers, delta: &Delta) {
         let before = self.completion;
         self.update(answers);
@@ -48,7 +48,7 @@ impl Usage {
         }
     }
 
-    /// As chat and text completions have it.
+    /// The `usage` of chat and text completions.
     pub(crate) fn of_completion(&self) -> Value {
         let Self { prompt, completion, cached, reasoning } = self;
         let mut usage = json!({
@@ -63,10 +63,10 @@ impl Usage {
     }
 }
 
-/// An answer that is complete.
+/// A complete answer.
 #[derive(Debug, Default)]
-pub(crate) struct Whole {
-    /// Neighbours of one kind are one.
+pub(crate) struct CompleteAnswer {
+    /// Events; adjacent ones of a kind are joined.
     pub(crate) events: Vec<Event>,
     pub(crate) chances: Vec<Chance>,
     pub(crate) finish: Option<&'static str>,
@@ -74,7 +74,7 @@ pub(crate) struct Whole {
     pub(crate) stop: Option<String>,
 }
 
-impl Whole {
+impl CompleteAnswer {
     fn add(&mut self, delta: Delta) {
         for event in delta.events {
             match (self.events.last_mut(), event) {
@@ -92,7 +92,7 @@ impl Whole {
         self.stop = delta.stop.or(self.stop.take());
     }
 
-    /// The text, the reasoning and the calls, each together.
+    /// The text, the reasoning and the calls, each joined.
     fn message(&self) -> Message {
         let mut message = Message::default();
         for event in &self.events {
@@ -102,11 +102,11 @@ impl Whole {
     }
 }
 
-/// One API's form of the answers to one request.
+/// An API's format for the answers to one request.
 pub(crate) trait Renderer: Send {
-    /// The answer's id.
+    /// The id in the answer.
     fn id(&self) -> &str;
-    /// The form of errors.
+    /// The format of errors.
     fn errors(&self) -> ErrorShape {
         ErrorShape::OpenAi
     }
@@ -119,7 +119,7 @@ pub(crate) trait Renderer: Send {
     /// Events for an error after the stream has begun.
     fn fail(&mut self, error: &ApiError, usage: Usage, events: &mut String);
     /// The text of one JSON document with the whole answers, in the order of their indices.
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String;
+    fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String;
 }
 
 /// Adds an event without a name.
@@ -143,7 +143,7 @@ pub(crate) async fn whole(
     count: usize,
 ) -> Response {
     let mut usage = Usage::default();
-    let mut all: Vec<Whole> = (0..count).map(|_| Whole::default()).collect();
+    let mut all: Vec<CompleteAnswer> = (0..count).map(|_| CompleteAnswer::default()).collect();
     while let Some(next) = answers.next().await {
         match next {
             Ok(delta) => {
@@ -161,12 +161,12 @@ pub(crate) async fn whole(
     reply::of(StatusCode::OK, "application/json", renderer.document(all, usage))
 }
 
-/// Answers as they come.
+/// Streamed answers.
 pub(crate) fn stream(renderer: Box<dyn Renderer>, answers: Answers) -> Response {
     let usage = Usage::default();
     let events = Events { renderer, answers: Some(answers), usage, begun: false };
     let mut response = reply::of(StatusCode::OK, "text/event-stream", Body::new(events));
-    // Proxies must not collect them either.
+    // Proxies must not buffer them.
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -183,7 +183,7 @@ struct Events {
 }
 
 impl Events {
-    /// The last events: all answers have ended, or an error ended them.
+    /// The last events, after all answers or an error.
     fn end(&mut self, failed: Option<ApiError>, events: &mut String) {
         let Some(mut answers) = self.answers.take() else { return };
         self.usage.update(&answers);
@@ -210,7 +210,7 @@ impl http_body::Body for Events {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
-        // Events that are ready leave in one frame.
+        // Events that are ready are sent in one frame.
         let mut events = String::new();
         while let Some(answers) = &mut this.answers {
             let next = answers.poll_next(context);

@@ -1,4 +1,4 @@
-//! Answers that are made at once.
+//! Immediate responses.
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::Value;
 
-/// An answer of a content type.
+/// A response with a content type.
 pub(crate) fn of(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -19,7 +19,7 @@ pub(crate) fn json(status: StatusCode, document: &Value) -> Response {
     of(status, "application/json", document.to_string())
 }
 
-/// A JSON document that is what was asked for.
+/// A JSON document with status 200.
 pub(crate) fn good(document: &Value) -> Response {
     json(StatusCode::OK, document)
 }

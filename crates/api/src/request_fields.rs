@@ -1,7 +1,7 @@
-//! Every field that clients of each API send, and how the server treats it.
+//! Every field that clients of each API send, and how the server handles it.
 //!
-//! A field that changes no token of an answer is ignored. A field that asks for something that the server cannot do is refused by
-//! name, unless its value asks for nothing.
+//! A field that changes no token of an answer is ignored. A field that requests an unsupported feature is refused by
+//! name, unless its value disables the feature.
 
 /// An API, or an object within its requests. Each is one bit, so that a row of the table covers several.
 pub(crate) type Surface = u16;
@@ -28,14 +28,14 @@ const GENERATE: Surface = TEXT | RESPONSES | ANTHROPIC;
 const EVERY: Surface = GENERATE | EMBEDDINGS | TOKENIZE | DETOKENIZE;
 const TEMPLATE: Surface = CHAT | TOKENIZE;
 
-/// How a field is treated.
+/// How a field is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handling {
     /// Its value is used.
     Read,
     /// It changes no token of an answer: any value is accepted.
     Ignored,
-    /// Only these values (in JSON) are accepted, which ask for nothing; others are refused for the reason that follows.
+    /// Only these values (in JSON), which disable the feature, are accepted; others are refused for this reason.
     Neutral(&'static [&'static str], &'static str),
     /// Any value is refused for this reason.
     Refused(&'static str),
@@ -61,15 +61,15 @@ const NO_TOOL_RUNS: &str = "the server runs no tools itself: give it as a functi
 const TEXT_ONLY: &str = "the server gives text only";
 const DEPRECATED_CALLS: &str = "OpenAI replaced it by `tools` and `tool_choice`";
 const NOT_STORED: &str = "the server has no such store: send the whole conversation";
-const OWN_SCHEDULE: &str = "a response is made while its client waits";
+const OWN_SCHEDULE: &str = "responses are generated while the client waits";
 
-/// The table. A name has several rows where APIs treat it differently.
-#[rustfmt::skip] // One line a field.
+/// The table. A name has several rows if APIs handle it differently.
+#[rustfmt::skip] // One line per field.
 pub(crate) const FIELDS: &[Field] = &[
     // Every API.
     field("model", EVERY, Read),
     field("user", EVERY, Ignored),
-    // What is continued.
+    // The input.
     field("messages", CHAT | TOKENIZE | ANTHROPIC, Read),
     field("prompt", COMPLETIONS | TOKENIZE, Read),
     field("prompt", RESPONSES, Refused("the server stores no prompt templates")),
@@ -82,21 +82,21 @@ pub(crate) const FIELDS: &[Field] = &[
     field("context_management", RESPONSES, Neutral(&["[]"], "the server does not compact conversations")),
     field("truncation", RESPONSES, Neutral(&["\"disabled\"", "\"auto\""], "it is unknown")),
     field("image", RESPONSES, Refused(TEXT_ONLY)),
-    field("suffix", COMPLETIONS, Neutral(&["\"\""], "the server continues texts and fills no gaps")),
+    field("suffix", COMPLETIONS, Neutral(&["\"\""], "the server does not support fill-in-the-middle")),
     field("echo", COMPLETIONS, Read),
-    field("echo", CHAT, Neutral(FALSE, "an answer has no prompt in front")),
+    field("echo", CHAT, Neutral(FALSE, "the prompt is not part of an answer")),
     // How the chat template is rendered.
     field("chat_template_kwargs", TEMPLATE, Read),
     field("documents", TEMPLATE, Read),
     field("reasoning_effort", TEMPLATE, Read),
-    field("add_generation_prompt", TEMPLATE, Neutral(TRUE, "an answer is a message of its own")),
-    field("continue_final_message", TEMPLATE, Neutral(FALSE, "an answer is a message of its own")),
-    field("chat_template", TEMPLATE, Refused("the model's own template is used")),
+    field("add_generation_prompt", TEMPLATE, Neutral(TRUE, "an answer is a separate message")),
+    field("continue_final_message", TEMPLATE, Neutral(FALSE, "an answer is a separate message")),
+    field("chat_template", TEMPLATE, Refused("the model's template is used")),
     field("mm_processor_kwargs", TEMPLATE, Refused("the model reads text only")),
     field("add_special_tokens", COMPLETIONS | TOKENIZE | EMBEDDINGS, Read),
     field("add_special_tokens", CHAT, Neutral(FALSE, "the chat template writes them")),
     field("return_token_strs", TOKENIZE, Read),
-    field("truncate_prompt_tokens", TEXT | EMBEDDINGS, Refused("prompts are not cut")),
+    field("truncate_prompt_tokens", TEXT | EMBEDDINGS, Refused("prompts are not truncated")),
     // Tools.
     field("tools", CHAT | TOKENIZE | RESPONSES | ANTHROPIC, Read),
     field("tool_choice", CHAT | TOKENIZE | RESPONSES | ANTHROPIC, Read),
@@ -118,13 +118,13 @@ pub(crate) const FIELDS: &[Field] = &[
     field("presence_penalty", TEXT | RESPONSES, Read),
     field("frequency_penalty", TEXT | RESPONSES, Read),
     field("logit_bias", TEXT, Read),
-    field("length_penalty", TEXT, Neutral(&["1"], "it belongs to beam search, which the server does not do")),
+    field("length_penalty", TEXT, Neutral(&["1"], "it belongs to beam search, which the server does not support")),
     field("use_beam_search", TEXT, Neutral(FALSE, "the server samples")),
     field("best_of", TEXT, Neutral(&["1"], "every answer is returned: use `n`")),
     field("allowed_token_ids", TEXT, Read),
-    field("bad_words", TEXT, Neutral(&["[]"], "the server bans no words")),
+    field("bad_words", TEXT, Neutral(&["[]"], "the server does not support banned words")),
     field("logits_processors", TEXT, Neutral(&["[]"], "the server runs no code of requests")),
-    // Where an answer ends.
+    // The end of an answer.
     field("max_tokens", TEXT | ANTHROPIC, Read),
     field("max_completion_tokens", CHAT, Read),
     field("max_output_tokens", RESPONSES, Read),
@@ -134,7 +134,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("ignore_eos", TEXT | RESPONSES, Read),
     field("min_tokens", TEXT, Read),
     field("include_stop_str_in_output", TEXT, Neutral(FALSE, "a stop string is not part of an answer")),
-    // The form of an answer.
+    // Structured output.
     field("response_format", CHAT | COMPLETIONS, Read),
     field("structured_outputs", TEXT | RESPONSES, Read),
     field("guided_json", TEXT, Read),
@@ -153,7 +153,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("include_reasoning", CHAT, Neutral(TRUE, "reasoning is part of the answer")),
     field("thinking_token_budget", TEXT, Refused("reasoning ends where the model ends it: use `max_tokens`")),
     field("verbosity", CHAT, Ignored),
-    // What is returned with an answer.
+    // The contents of a response.
     field("stream", GENERATE, Read),
     field("stream_options", TEXT | RESPONSES, Read),
     field("include_usage", STREAM, Read),
@@ -162,14 +162,14 @@ pub(crate) const FIELDS: &[Field] = &[
     field("logprobs", TEXT, Read),
     field("top_logprobs", CHAT | RESPONSES, Read),
     field("include", RESPONSES, Read),
-    field("prompt_logprobs", TEXT, Refused("ask /v1/completions with `echo` and `logprobs`")),
-    field("skip_special_tokens", TEXT, Neutral(TRUE, "special tokens are no text")),
+    field("prompt_logprobs", TEXT, Refused("use /v1/completions with `echo` and `logprobs`")),
+    field("skip_special_tokens", TEXT, Neutral(TRUE, "special tokens are not part of the text")),
     field("spaces_between_special_tokens", TEXT, Ignored),
     field("return_tokens_as_token_ids", TEXT, Neutral(FALSE, "tokens are given as text")),
     field("return_token_ids", TEXT, Neutral(FALSE, "tokens are given as text")),
     field("dimensions", EMBEDDINGS, Read),
     field("encoding_format", EMBEDDINGS, Read),
-    // Bookkeeping of the client or of a provider: no token depends on it.
+    // Metadata of the client or of a provider: no token depends on it.
     field("metadata", TEXT | ANTHROPIC, Ignored),
     field("metadata", RESPONSES, Read),
     field("store", TEXT, Ignored),
@@ -194,9 +194,9 @@ pub(crate) const FIELDS: &[Field] = &[
     field("background", RESPONSES, Neutral(FALSE, OWN_SCHEDULE)),
     field("background_options", RESPONSES, Refused(OWN_SCHEDULE)),
     field("cache_salt", TEXT, Refused( "all requests share one prefix cache: start the server with --no-enable-prefix-caching", )),
-    field("kv_transfer_params", TEXT, Refused("the server has its caches to itself")),
+    field("kv_transfer_params", TEXT, Refused("the server does not share its caches")),
     field("vllm_xargs", TEXT, Refused("it belongs to extensions of vLLM")),
-    // Messages of a conversation: clients send back all that an answer had.
+    // Messages of a conversation: clients send back everything that an answer had.
     field("role", MESSAGE, Read),
     field("content", MESSAGE, Read),
     field("name", MESSAGE, Read),
@@ -213,13 +213,13 @@ pub(crate) const FIELDS: &[Field] = &[
     field("cache_control", MESSAGE, Ignored),
     field("id", MESSAGE, Ignored),
     field("audio", MESSAGE, Refused("the model reads text only")),
-    field("prefix", MESSAGE, Neutral(FALSE, "an answer is a message of its own")),
-    field("partial", MESSAGE, Neutral(FALSE, "an answer is a message of its own")),
+    field("prefix", MESSAGE, Neutral(FALSE, "an answer is a separate message")),
+    field("partial", MESSAGE, Neutral(FALSE, "an answer is a separate message")),
     // Schemas.
     field("schema", SCHEMA, Read),
     field("name", SCHEMA, Ignored),
     field("description", SCHEMA, Ignored),
-    // Answers follow the schema strictly, whether this asks for it or not.
+    // Answers always follow the schema strictly.
     field("strict", SCHEMA, Ignored),
     field("type", SCHEMA, Read),
 ];

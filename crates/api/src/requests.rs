@@ -7,11 +7,11 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use serde_json::{Map, Value, json};
 
-/// The messages of a chat completion, while they are collected.
+/// The messages of a chat completion under construction.
 #[derive(Debug, Default)]
 struct Conversation {
     messages: Vec<Value>,
-    /// Reasoning that belongs to the next message or call of the assistant.
+    /// Reasoning for the next message or call of the assistant.
     reasoning: String,
 }
 
@@ -25,7 +25,7 @@ impl Conversation {
         self.messages.push(message);
     }
 
-    /// Adds text to the instructions at the start, or a message where the conversation has begun.
+    /// Adds text to the system message, or a message if the conversation has started.
     fn system(&mut self, text: String) {
         match self.messages.last_mut() {
             Some(message) if message["role"] == "system" => {
@@ -40,7 +40,7 @@ impl Conversation {
         self.reasoning += text;
     }
 
-    /// Adds a call to the assistant's message that it belongs to, or begins one.
+    /// Adds a call to the assistant's message, or starts one.
     fn call(&mut self, id: &str, name: &str, arguments: &str) {
         let function = json!({ "name": name, "arguments": arguments });
         let call = json!({ "id": id, "type": "function", "function": function });

@@ -1,4 +1,4 @@
-//! What can be asked for: one route, one file.
+//! The routes, one per file.
 
 mod chat;
 mod completions;
@@ -15,7 +15,7 @@ mod tokenize;
 mod version;
 
 use crate::answers::{Answers, Work};
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::body;
 use crate::cors::Decision;
 use crate::error::{ApiError, ErrorShape};
@@ -34,9 +34,9 @@ use std::sync::Arc;
 pub(crate) struct Route {
     method: Verb,
     path: &'static str,
-    /// Whether it is answered without a key: probes have none.
+    /// Whether it needs no API key: probes have none.
     open: bool,
-    /// The form of its errors.
+    /// The format of its errors.
     errors: ErrorShape,
     answer: Answer,
 }
@@ -48,19 +48,19 @@ enum Verb {
     Delete,
 }
 
-/// How a route is answered.
+/// The handler of a route.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// At once, without a body.
+    /// Immediately, without a body.
     Now(fn(&App) -> Response),
-    /// At once, about what the rest of the path names.
+    /// Immediately, for the object named by the rest of the path.
     Named(fn(&App, &str) -> Result<Response, ApiError>),
-    /// From the fields of a body. It writes the log's line itself, or gives it back with an error.
-    Asked(fn(Arc<App>, Fields, Line) -> Answered),
+    /// From the fields of a body. It writes the log line itself, or returns it with an error.
+    FromBody(fn(Arc<App>, Fields, Line) -> Answered),
 }
 
-/// An answer that takes a while.
-type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<Refused>>> + Send>>;
+/// An asynchronous answer.
+type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
 
 const ROUTES: &[Route] = &[
     chat::ROUTE,
@@ -85,7 +85,7 @@ const ROUTES: &[Route] = &[
     page::ROUTE,
 ];
 
-/// All of them.
+/// A router of all routes.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
@@ -117,7 +117,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         })
 }
 
-/// Answers a request where its origin is allowed, and lets the page read the response.
+/// Answers a request if its origin is allowed, and lets the page read the response.
 async fn across_origins<F: Future<Output = Response>>(
     app: Arc<App>,
     request: Request,
@@ -139,19 +139,19 @@ async fn across_origins<F: Future<Output = Response>>(
     response
 }
 
-/// The path is none of the server's, or the method none of the path's.
+/// The error for an unknown path or method.
 fn refuse(app: &App, request: &Request, known: bool) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let mut line = Line::new(&app.settings.log, named(method, path), false);
     let error = match known {
         true => ApiError::method_not_allowed(format!("{path} does not take {method}")),
-        false => ApiError::unknown_url(format!("there is no {path} here")),
+        false => ApiError::unknown_url(format!("the server has no path {path}")),
     };
     line.failed(&error);
     error.response(ErrorShape::OpenAi)
 }
 
-/// A method and a path, which may be anything.
+/// A method and a path, truncated.
 fn named(method: &Method, path: &str) -> String {
     const SHOWN: usize = 80;
     format!("{method} {}", path.chars().take(SHOWN).collect::<String>())
@@ -171,9 +171,9 @@ async fn answer(
     route: &'static Route,
     request: Request<Body>,
     mut line: Line,
-) -> Result<Response, Box<Refused>> {
+) -> Result<Response, Box<RejectedRequest>> {
     if !route.open && !app.keys.open(request.headers()) {
-        return Err(Refused::new(ApiError::invalid_key(), line));
+        return Err(RejectedRequest::new(ApiError::invalid_key(), line));
     }
     match route.answer {
         Answer::Now(answer) => {
@@ -193,12 +193,12 @@ async fn answer(
                     line.done(response.status());
                     Ok(response)
                 }
-                Err(error) => Err(Refused::new(error, line)),
+                Err(error) => Err(RejectedRequest::new(error, line)),
             }
         }
-        Answer::Asked(answer) => {
+        Answer::FromBody(answer) => {
             if let Err(error) = body::check_type(request.headers()) {
-                return Err(Refused::new(error, line));
+                return Err(RejectedRequest::new(error, line));
             }
             let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
             let fields = match read {
@@ -210,19 +210,19 @@ async fn answer(
             };
             match fields {
                 Ok(fields) => answer(app, fields, line).await,
-                Err(error) => Err(Refused::new(error, line)),
+                Err(error) => Err(RejectedRequest::new(error, line)),
             }
         }
     }
 }
 
-/// A request for text, and the form of its answers.
+/// A generation request, and the renderer of its answers.
 struct Generation {
     work: Work,
     renderer: Box<dyn Renderer>,
 }
 
-/// Text that a model generates, streamed or whole. `read` reads the fields.
+/// Generated text, streamed or complete. `read` parses the fields.
 fn generated(
     app: Arc<App>,
     fields: Fields,
@@ -233,7 +233,7 @@ fn generated(
         let own = Arc::clone(&app);
         let Generation { work, renderer } = match aside(move || read(&own, fields)).await {
             Ok(generation) => generation,
-            Err(error) => return Err(Refused::new(error, line)),
+            Err(error) => return Err(RejectedRequest::new(error, line)),
         };
         let (stream, count) = (work.asked.stream, work.asked.choices * work.prompts.len());
         let answers = Answers::new(&app, work, renderer.id(), line)?;
@@ -244,7 +244,7 @@ fn generated(
     })
 }
 
-/// Work that keeps a core busy for a while, such as a long text's tokens, beside the answers of others.
+/// Runs CPU-bound work, such as tokenizing a long text, on another thread.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {

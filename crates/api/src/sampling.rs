@@ -1,4 +1,4 @@
-//! Fields about sampling and about where an answer ends, which all requests for text have.
+//! Fields for sampling and for the end of an answer, shared by all generation requests.
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use serving::TokenRules;
 use std::collections::BTreeMap;
 
-/// How answers are made.
+/// Settings of a request's answers.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct AnswerSettings {
     pub(crate) sampling: Sampling,
-    /// Answers to each prompt.
+    /// Number of answers per prompt.
     pub(crate) choices: usize,
-    /// Texts that end an answer.
+    /// Stop strings.
     pub(crate) stops: Vec<String>,
-    /// Tokens that end it.
+    /// Stop tokens.
     pub(crate) stop_ids: Vec<u32>,
-    /// Which tokens an answer may have.
+    /// Restrictions on tokens.
     pub(crate) rules: TokenRules,
     pub(crate) stream: bool,
     pub(crate) usage: StreamUsage,
 }
 
-/// Which events of a stream have the token counts.
+/// Which events of a stream have token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
     /// None of them.
@@ -33,14 +33,14 @@ pub(crate) enum StreamUsage {
     Never,
     /// An event after the last choice.
     Last,
-    /// That one, and those of choices too.
+    /// That event, and those of choices too.
     Every,
 }
 
-/// Stop strings of one request.
+/// Maximum number of stop strings of a request.
 const STOPS: usize = 16;
 
-impl Asked {
+impl AnswerSettings {
     pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Self, ApiError> {
         let choices = i64::try_from(app.settings.choices).unwrap_or(i64::MAX);
         let sampling = sampling(fields, app)?;
@@ -56,13 +56,13 @@ impl Asked {
         Ok(Self { sampling, choices, stops, stop_ids, rules, stream, usage })
     }
 
-    /// The settings of one of several answers to a prompt, which would be the same by the same seed.
+    /// The settings of one of several answers to a prompt, which need different seeds.
     pub(crate) fn sampling_of(&self, choice: usize) -> Sampling {
         Sampling { seed: self.sampling.seed.wrapping_add(choice as u64), ..self.sampling.clone() }
     }
 }
 
-/// How tokens are chosen; a field that is absent has the model's own default.
+/// Sampling settings; a missing field has the model's default.
 fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
     let defaults = &app.settings.defaults;
     let seed = fields.whole("seed", i64::MIN..=i64::MAX)?;
@@ -81,9 +81,9 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
     let repetition_penalty = fields.number(
         "repetition_penalty",
         f64::MIN_POSITIVE..=f64::MAX,
-        "a number above 0: 1 changes nothing",
+        "a number above 0: 1 disables it",
     )?;
-    let mut penalty = |name| fields.number(name, -2.0..=2.0, "-2 to 2: 0 changes nothing");
+    let mut penalty = |name| fields.number(name, -2.0..=2.0, "-2 to 2: 0 disables it");
     let presence_penalty = penalty("presence_penalty")?.unwrap_or(0.0);
     let frequency_penalty = penalty("frequency_penalty")?.unwrap_or(0.0);
     Ok(Sampling {
@@ -99,7 +99,7 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, ApiError> {
     })
 }
 
-/// Which tokens an answer may have.
+/// Restrictions on tokens.
 fn rules(fields: &mut Fields) -> Result<TokenRules, ApiError> {
     let min_tokens = fields.count("min_tokens", 0..=i64::MAX)?.unwrap_or(0);
     Ok(TokenRules { min_tokens, allowed: fields.ids("allowed_token_ids")?.unwrap_or_default() })
@@ -128,11 +128,11 @@ fn logit_bias(fields: &mut Fields, app: &App) -> Result<Vec<(u32, f32)>, ApiErro
     Ok(biases.into_iter().filter(|(_, bias)| *bias != 0.0).collect())
 }
 
-/// Texts that end an answer.
+/// Stop strings.
 pub(crate) fn stops(fields: &mut Fields, name: &'static str) -> Result<Vec<String>, ApiError> {
     let stops = fields.texts(name)?;
     if stops.len() > STOPS {
-        let message = format!("`{name}` has {} texts, wanted at most {STOPS}", stops.len());
+        let message = format!("`{name}` has {} texts, expected at most {STOPS}", stops.len());
         return Err(ApiError::field(name, message).with_code("array_above_max_length"));
     }
     Ok(stops)
@@ -141,7 +141,7 @@ pub(crate) fn stops(fields: &mut Fields, name: &'static str) -> Result<Vec<Strin
 fn stream_usage(fields: &mut Fields, stream: bool) -> Result<StreamUsage, ApiError> {
     let Some(options) = fields.object("stream_options")? else { return Ok(StreamUsage::Never) };
     if !stream {
-        let message = "`stream_options` is for answers with `stream` alone";
+        let message = "`stream_options` requires `stream`";
         return Err(ApiError::field("stream_options", message));
     }
     let mut options = options.screen(STREAM)?;

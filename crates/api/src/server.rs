@@ -1,6 +1,6 @@
-//! The server itself: connections in, and an orderly end.
+//! Accepts connections, and shuts down in order.
 
-use crate::app::{App, Settings, Texts};
+use crate::app::{ApiSettings, App, Texts};
 use crate::connection::Connection;
 use crate::log::Record;
 use crate::routes;
@@ -8,7 +8,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use serving::{Phase, Service};
+use serving::{Service, ServicePhase};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,48 +17,49 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// How often a look is taken at whether the server is to stop.
+/// Polling interval of the stop flag.
 const TICK: Duration = Duration::from_millis(25);
 
-/// How long a connection may take to send the head of a request, or be idle between two.
+/// Time limit for the head of a request, and for an idle connection.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// How long connections may take to send what they still have to, behind the last answer.
+/// Time limit for connections to send their remaining data after the last answer.
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The engine's thread has ended, and tells how.
+pub enum ServerExit {
+    /// The engine's thread has ended, and returns its result.
     Over,
-    /// The server was asked to stop while the model was loading, which its thread still is.
+    /// The server was stopped while the model was loading; the loading thread continues.
     WhileLoading,
 }
 
-/// Answers on a socket until `stop` is set and what was open has ended, or the service has failed.
+/// Serves a socket until `stop` is set and open requests have ended, or the service has failed.
 ///
 /// # Errors
-/// When the system gives no threads or does not accept the socket.
+/// The system cannot start threads or rejects the socket.
 pub fn serve(
     socket: std::net::TcpListener,
     service: Service,
-    (texts, settings): (Texts, Settings),
+    (texts, settings): (Texts, ApiSettings),
     stop: &Arc<AtomicBool>,
-) -> io::Result<Ended> {
-    // The engine has cores of its own to keep busy.
+) -> io::Result<ServerExit> {
+    // The engine's threads need the other cores.
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(4));
     let threads = threads.clamp(1, 8);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        // Long texts become tokens on these; more at once would take cores from the engine.
-        .max_blocking_threads(threads + 1)
+        // Requests are parsed and tokenized on these, and wait here for chat templates. `LongTexts` limits how many use
+        // a core for long.
+        .max_blocking_threads(threads + 1 + models::MAX_CONCURRENT_RENDERS)
         .thread_name("api")
         .enable_io()
         .enable_time()
         .build()?;
-    let app = Arc::new(App::new(service, texts, settings));
+    let app = Arc::new(App::new(service, texts, settings, threads + 1));
     let served = runtime.block_on(run(socket, &app, stop));
-    // A text of a request that nobody waits for may still be read.
+    // The text of an abandoned request may still be processed.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
@@ -67,21 +68,21 @@ async fn run(
     socket: std::net::TcpListener,
     app: &Arc<App>,
     stop: &Arc<AtomicBool>,
-) -> io::Result<Ended> {
+) -> io::Result<ServerExit> {
     socket.set_nonblocking(true)?;
     let socket = TcpListener::from_std(socket)?;
     let graceful = Arc::new(GracefulShutdown::new());
     let accepting = tokio::spawn(accept(socket, Arc::clone(app), Arc::clone(&graceful)));
     let announcing = tokio::spawn(announce(Arc::clone(app)));
     let draining = tokio::spawn(drain(Arc::clone(app), Arc::clone(stop)));
-    // While it drains the server says so to whoever asks: connections are accepted to the end. A model that is loading is not
-    // waited for.
+    // While draining, the server still accepts connections and reports its state. A model that is loading is not waited
+    // for.
     app.service.loaded().await;
     let ended = match app.service.phase() {
-        Phase::Draining => Ended::WhileLoading,
+        ServicePhase::Draining => ServerExit::WhileLoading,
         _ => {
-            app.service.over().await;
-            Ended::Over
+            app.service.stopped().await;
+            ServerExit::Over
         }
     };
     accepting.abort();
@@ -89,23 +90,23 @@ async fn run(
     draining.abort();
     let _ = accepting.await;
     if let Some(graceful) = Arc::into_inner(graceful) {
-        // Whoever does not take the answer by then does not want it.
+        // A client that has not read the answer by then is dropped.
         let _ = timeout(FLUSH, graceful.shutdown()).await;
     }
     Ok(ended)
 }
 
-/// Says when the model is there.
+/// Logs when the model is loaded.
 async fn announce(app: Arc<App>) {
     let began = Instant::now();
     app.service.loaded().await;
-    if app.service.phase() == Phase::Ready {
+    if app.service.phase() == ServicePhase::Ready {
         let seconds = began.elapsed().as_secs_f64();
         (app.settings.log)(Record::Ready { seconds });
     }
 }
 
-/// Ends the service once it is asked to.
+/// Ends the service after the stop flag.
 async fn drain(app: Arc<App>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         sleep(TICK).await;
@@ -121,7 +122,7 @@ async fn drain(app: Arc<App>, stop: Arc<AtomicBool>) {
 }
 
 async fn accept(socket: TcpListener, app: Arc<App>, graceful: Arc<GracefulShutdown>) {
-    // More than ever wait for an answer, and a few that ask how things are.
+    // More connections than sequences that ever wait, and some for probes.
     const OTHERS: usize = 256;
     let most = app.service.limits().open().saturating_mul(2).saturating_add(OTHERS);
     let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
@@ -133,7 +134,7 @@ async fn accept(socket: TcpListener, app: Arc<App>, graceful: Arc<GracefulShutdo
         let stream = match socket.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // A connection that was gone at once, or no file handles: they come back as others end.
+                // A connection that was closed at once, or no file handles, which are freed as others end.
                 sleep(TICK).await;
                 continue;
             }
@@ -142,7 +143,7 @@ async fn accept(socket: TcpListener, app: Arc<App>, graceful: Arc<GracefulShutdo
         let connection = TokioIo::new(Connection::new(stream));
         let served = graceful.watch(http.serve_connection(connection, service));
         tokio::spawn(async move {
-            // What breaks a connection off is told by the line of its request.
+            // The log line of its request reports a broken connection.
             let _ = served.await;
             drop(place);
         });

@@ -1,11 +1,11 @@
-//! Responses that are kept in memory, for `previous_response_id` and for clients that ask for them later.
+//! Stores responses in memory, for `previous_response_id` and later retrieval.
 
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of all that is kept: as JSON text, which memory holds some times over.
+/// Maximum total size as JSON text, which takes several times as much memory.
 const BYTES: usize = 32 << 20;
 
 /// The items of one turn: input and output. Later turns share them.
@@ -23,38 +23,38 @@ impl Drop for Turn {
     }
 }
 
-/// A response that is kept.
+/// A stored response.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    /// As it was sent.
+pub(crate) struct StoredResponse {
+    /// The document as sent.
     pub(crate) response: Arc<Value>,
-    /// The turns before it and its own.
+    /// The previous turns and its own.
     pub(crate) turns: Vec<Arc<Turn>>,
 }
 
-impl Stored {
+impl StoredResponse {
     /// The conversation up to the response's end.
     pub(crate) fn items(&self) -> impl Iterator<Item = &Value> {
         self.turns.iter().flat_map(|turn| turn.input.iter().chain(&turn.output))
     }
 
-    /// What the response itself was asked with.
+    /// The input of the response itself.
     pub(crate) fn input(&self) -> &[Value] {
         self.turns.last().map_or(&[], |turn| &turn.input)
     }
 }
 
-/// The responses, oldest first. When they are too large, the oldest is dropped.
+/// The responses, oldest first. If they exceed the limit, the oldest is dropped.
 #[derive(Debug)]
 pub(crate) struct StoredResponses {
     most: usize,
     total: Arc<AtomicUsize>,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredItems>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    responses: HashMap<String, Stored>,
+struct StoredItems {
+    responses: HashMap<String, StoredResponse>,
     /// Some of these may be deleted already.
     order: VecDeque<String>,
 }
@@ -70,22 +70,22 @@ impl StoredResponses {
         Self { most, total: Arc::default(), kept: Mutex::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, StoredItems> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<Stored> {
+    pub(crate) fn get(&self, id: &str) -> Option<StoredResponse> {
         self.kept().responses.get(id).cloned()
     }
 
-    /// Drops a response; whether it was there.
+    /// Drops a response; returns whether it existed.
     pub(crate) fn remove(&self, id: &str) -> bool {
         let mut kept = self.kept();
         kept.order.retain(|other| other != id);
         kept.responses.remove(id).is_some()
     }
 
-    /// Keeps a response that continues some turns.
+    /// Stores a response that continues some turns.
     pub(crate) fn insert(
         &self,
         id: &str,
@@ -94,13 +94,14 @@ impl StoredResponses {
     ) {
         let output = response["output"].as_array().cloned().unwrap_or_default();
         let text = |items: &[Value]| items.iter().map(|item| item.to_string().len()).sum::<usize>();
-        // A response is there as a document and as a turn, and refers to the turns before it.
+        // A response is stored as a document and as a turn, and refers to the previous turns.
         let own = text(&input) + response.to_string().len() + text(&output);
         let size = own + (turns.len() + 1) * size_of::<Arc<Turn>>() + 2 * id.len();
         self.total.fetch_add(size, Ordering::Relaxed);
         turns.push(Arc::new(Turn { input, output, size, total: Arc::clone(&self.total) }));
         let mut kept = self.kept();
-        kept.responses.insert(id.to_owned(), Stored { response: Arc::new(response), turns });
+        kept.responses
+            .insert(id.to_owned(), StoredResponse { response: Arc::new(response), turns });
         kept.order.push_back(id.to_owned());
         while self.total.load(Ordering::Relaxed) > self.most {
             let Some(oldest) = kept.order.pop_front() else { break };

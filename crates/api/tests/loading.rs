@@ -1,10 +1,10 @@
-//! A server whose model is not there yet, or never comes.
+//! A server whose model is still loading, or fails to load.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use api::{CorsSettings, Defaults, Ended, Record, Settings, Texts, serve};
+use api::{ApiSettings, CorsSettings, Record, SamplingDefaults, ServerExit, Texts, serve};
 use models::Tokenizer;
-use serving::{Build, BuildError, Limits, Named, Service};
+use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A tokenizer of single bytes, as a model has it in a file.
+/// A tokenizer of single bytes, as a model's file has it.
 fn texts() -> Texts {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |bits: u8| char::from(LETTERS[usize::from(bits)]);
@@ -29,15 +29,15 @@ fn texts() -> Texts {
     }
 }
 
-fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {
+fn settings(records: &Arc<Mutex<Vec<Record>>>) -> ApiSettings {
     let own = Arc::clone(records);
-    Settings {
+    ApiSettings {
         names: vec!["mini".to_owned()],
         root: "mini".to_owned(),
         version: "0".to_owned(),
         keys: Vec::new(),
         cors: CorsSettings::local(),
-        defaults: Defaults::default(),
+        defaults: SamplingDefaults::default(),
         drain: Duration::from_secs(30),
         body_bytes: 1000,
         choices: 4,
@@ -47,16 +47,17 @@ fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {
     }
 }
 
-fn service(build: Build) -> (Service, std::thread::JoinHandle<Result<(), BuildError>>) {
-    let limits = Limits { sequences: 1, queued: 0, tokens: 64, vocabulary: 512, logprobs: 5 };
-    let named = Named { model: "mini".to_owned(), engine: "0".to_owned() };
-    let settings = serving::Settings {
+fn service(build: EngineBuilder) -> (Service, std::thread::JoinHandle<Result<(), EngineError>>) {
+    let limits =
+        ServiceLimits { sequences: 1, queued: 0, tokens: 64, vocabulary: 512, logprobs: 5 };
+    let labels = MetricLabels { model: "mini".to_owned(), engine: "0".to_owned() };
+    let settings = serving::ServiceSettings {
         limits,
         step_tokens: None,
         snapshots: 0,
         swap_space: 0,
         verify_cache: 0.0,
-        named,
+        labels,
         process_start: Instant::now(),
     };
     Service::start(settings, build).unwrap()
@@ -83,7 +84,7 @@ fn socket() -> (TcpListener, SocketAddr) {
 #[test]
 fn a_server_that_loads_says_so_and_may_be_stopped() {
     let (go, gate) = channel::<()>();
-    let build: Build = Box::new(move || {
+    let build: EngineBuilder = Box::new(move || {
         let _ = gate.recv();
         Err("it was not needed any more".into())
     });
@@ -103,13 +104,13 @@ fn a_server_that_loads_says_so_and_may_be_stopped() {
     let refused = post(r#"{"prompt": "x"}"#);
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(refused.contains("retry-after: 1") && refused.contains("model_loading"), "{refused}");
-    // What can never be is told at once.
+    // An invalid request is refused at once.
     let wrong = post(r#"{"prompt": "x", "prampt": 1}"#);
     assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains("`prampt`"), "{wrong}");
     assert!(get(address, "/v1/models").contains("\"mini\""));
     assert!(get(address, "/metrics").ends_with("# EOF\n"));
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(server.join().unwrap().unwrap(), Ended::WhileLoading);
+    assert_eq!(server.join().unwrap().unwrap(), ServerExit::WhileLoading);
     let said = records.lock().unwrap();
     assert!(said.iter().any(|record| matches!(record, Record::Draining { open: 0 })), "{said:?}");
     assert!(!said.iter().any(|record| matches!(record, Record::Ready { .. })), "{said:?}");
@@ -124,7 +125,7 @@ fn a_model_that_cannot_be_loaded_ends_the_server() {
     let records = Arc::new(Mutex::new(Vec::new()));
     let stop = Arc::new(AtomicBool::new(false));
     let ended = serve(socket, service, (texts(), settings(&records)), &stop).unwrap();
-    assert_eq!(ended, Ended::Over);
+    assert_eq!(ended, ServerExit::Over);
     assert_eq!(engine.join().unwrap().unwrap_err().to_string(), "the file is damaged");
     assert!(records.lock().unwrap().is_empty());
 }

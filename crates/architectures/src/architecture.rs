@@ -1,81 +1,81 @@
 //! A model as data: what a family makes of a config, and what an engine runs.
 
 use crate::draft::Draft;
-use crate::families::Family;
+use crate::families::ModelFamily;
 use crate::layers::{
     Attention, Experts, GatedDelta, GatedMlp, Kda, LatentAttention, LatentShape, Mamba1, Mamba2,
     Mamba2Shape, Parallel, ShortConv,
 };
 use crate::params::{ParamId, Params, Projection};
-use crate::{Config, ConfigError, Place, StateType, TensorShapes, quantisation};
+use crate::{Config, ConfigError, ShardRank, StateType, TensorShapes, quantization};
 
-/// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
-/// assumed: an engine makes of it what suits its device.
+/// A model's layers, with the name and shape of every parameter and the value of every multiplier. It is independent of
+/// backends.
 #[derive(Debug, Clone)]
 pub struct Architecture {
-    /// Which rank of how many has it, each a part of every layer.
-    pub place: Place,
-    /// Which process of how many has it, each some of the layers.
-    pub stage: Place,
-    /// What the states of Mamba-2's scan are held in ([`Architecture::with_scan_states`]).
+    /// The tensor-parallel rank, which has a part of every layer.
+    pub place: ShardRank,
+    /// The pipeline-parallel stage, which has some of the layers.
+    pub stage: ShardRank,
+    /// Storage type of the states of Mamba-2's scan ([`Architecture::with_scan_states`]).
     pub scan_states: StateType,
-    /// The family it is of.
+    /// Its family.
     pub family: &'static str,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Number of token ids.
     pub vocabulary: usize,
-    /// Longest context the config promises, in tokens.
+    /// Maximum context according to the config, in tokens.
     pub context: usize,
     /// Epsilon of the norms.
     pub eps: f64,
     /// Every parameter.
     pub params: Params,
-    /// `[vocabulary, hidden]`; a token's row is the first x.
+    /// `[vocabulary, hidden]`; a token's row is the initial residual stream.
     pub embedding: ParamId,
-    /// Factor on the embedding.
+    /// Multiplier of the embedding.
     pub embedding_multiplier: f64,
-    /// Factor on what each mixer and feed-forward part adds to x.
+    /// Multiplier of what each mixer and feed-forward part adds to the residual stream.
     pub residual_multiplier: f64,
     /// The layers.
     pub layers: Vec<Layer>,
     /// The last norm.
     pub norm: ParamId,
-    /// `[vocabulary, hidden]`; the embedding again where they are tied.
+    /// `[vocabulary, hidden]`; the embedding if the two are tied.
     pub head: Projection,
-    /// What the logits are divided by.
+    /// Divisor of the logits.
     pub logits_divisor: f64,
-    /// Parts of the names of tensors that checkpoints have and no layer reads.
+    /// Substrings of the names of tensors that no layer reads.
     pub unused: &'static [&'static str],
-    /// Why no engine runs it. Sizes hold all the same; what the arithmetic lacks is NaN or a usual value.
+    /// Why no engine runs it. Sizes are correct nevertheless; missing values of the arithmetic are NaN or a default.
     pub refused: Option<ConfigError>,
 }
 
 impl Architecture {
-    /// What a config describes, of any family, whether an engine runs it or not ([`Architecture::refused`]).
+    /// Describes the model of a config, whether an engine runs it or not ([`Architecture::refused`]).
     ///
     /// # Errors
-    /// [`ConfigError`] naming the key without which the sizes are not known, or the names that no family has.
+    /// [`ConfigError`] naming the key without which sizes are unknown, or the names that no family has.
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
         Self::describe_in(config, Draft::default())
     }
 
     fn describe_in(config: &Config, mut draft: Draft) -> Result<Self, ConfigError> {
-        let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
+        let family = ModelFamily::of(config).ok_or_else(|| unknown(config, false))?;
         let around = config.model_type().unwrap_or_default();
         if config.language_model().is_some() && !family.inside.contains(&around) {
             draft.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
         described.params.forget_tensors();
-        if let Err(reason) = quantisation::apply(config, &mut described) {
+        if let Err(reason) = quantization::apply(config, &mut described) {
             described.refused.get_or_insert(reason);
         }
         described.note_expanded();
         Ok(described)
     }
 
-    /// What a config describes, as engines run it.
+    /// Describes the model of a config for an engine.
     ///
     /// # Errors
     /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
@@ -83,7 +83,7 @@ impl Architecture {
         Self::of_draft(config, Draft::default())
     }
 
-    /// The same with the names and the layout of experts that a checkpoint has.
+    /// [`Architecture::of`] with the tensor names and the expert layout of a checkpoint.
     ///
     /// # Errors
     /// As [`Architecture::of`].
@@ -93,8 +93,8 @@ impl Architecture {
 
     fn of_draft(config: &Config, draft: Draft) -> Result<Self, ConfigError> {
         let described = Self::describe_in(config, draft).map_err(|reason| {
-            // A config that is recognised by its keys alone may be of a family with other keys.
-            let named = Family::of(config).is_some_and(|family| family.is_named(config));
+            // A config that is recognized by its keys alone may be of a family with other keys.
+            let named = ModelFamily::of(config).is_some_and(|family| family.is_named(config));
             let unnamed = config.names().is_empty();
             if named || unnamed { reason } else { unknown(config, false) }
         })?;
@@ -104,7 +104,7 @@ impl Architecture {
         }
     }
 
-    /// Whether some layer chooses experts: where two are rated alike, rounding decides which of them a token passes.
+    /// Whether some layer routes tokens to experts. With nearly equal scores, rounding decides the expert.
     pub fn is_routed(&self) -> bool {
         self.layers.iter().any(|layer| layer.experts.is_some())
     }
@@ -128,17 +128,17 @@ pub(crate) fn unknown(config: &Config, known: bool) -> ConfigError {
 pub struct Layer {
     /// The norm before the mixer.
     pub input_norm: ParamId,
-    /// What mixes tokens.
+    /// The token mixer.
     pub mixer: Mixer,
-    /// The norm before the feed-forward part; the same one in a layer of one part.
+    /// The norm before the feed-forward part; equal to `input_norm` in a layer of one part.
     pub post_norm: ParamId,
     /// Routed experts.
     pub experts: Option<Experts>,
-    /// What every token passes: the dense part, or the shared expert.
+    /// The dense feed-forward part, or the shared expert.
     pub mlp: Option<GatedMlp>,
 }
 
-/// What mixes tokens.
+/// The token mixer of a layer.
 #[derive(Debug, Clone)]
 pub enum Mixer {
     /// A state space layer.
@@ -151,22 +151,22 @@ pub enum Mixer {
     Latent(LatentAttention),
     /// A selective scan.
     Mamba1(Mamba1),
-    /// A gated delta net.
+    /// Gated DeltaNet.
     GatedDelta(GatedDelta),
     /// A short convolution between two products.
     ShortConv(ShortConv),
-    /// Attention and a state space layer side by side.
+    /// Attention and a state space layer in parallel.
     Parallel(Box<Parallel>),
-    /// Nothing: a layer of a feed-forward part alone.
+    /// A layer that is only a feed-forward part.
     None,
 }
 
-/// Values that a layer keeps of a sequence, whatever its length.
+/// State of a sequence in one layer, in values, independent of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct States {
-    /// Of the recurrence.
+pub struct RecurrentStateSize {
+    /// State of the recurrence.
     pub recurrent: u64,
-    /// Of the convolution: all but the newest of the inputs under its taps.
+    /// State of the convolution: all inputs under its taps except the newest.
     pub convolved: u64,
 }
 
@@ -186,9 +186,9 @@ impl Mixer {
         }
     }
 
-    /// What it keeps of a sequence.
-    pub fn states(&self) -> States {
-        let of = |recurrent: [usize; 3], channels: usize, taps: usize| States {
+    /// Its state per sequence.
+    pub fn states(&self) -> RecurrentStateSize {
+        let of = |recurrent: [usize; 3], channels: usize, taps: usize| RecurrentStateSize {
             recurrent: product(&recurrent),
             convolved: product(&[channels, taps - 1]),
         };
@@ -210,11 +210,11 @@ impl Mixer {
                 shape.taps,
             ),
             Self::ShortConv(ShortConv { channels, taps, .. }) => of([0, 0, 0], *channels, *taps),
-            Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
+            Self::Attention(_) | Self::Latent(_) | Self::None => RecurrentStateSize::default(),
         }
     }
 
-    /// Values that it caches of a token.
+    /// Cached values per token.
     pub fn cached(&self) -> usize {
         let of_heads = |of: &Attention| 2 * of.kv_heads * of.head_dim;
         match self {
@@ -230,12 +230,12 @@ impl Mixer {
         }
     }
 
-    /// Values of a token where it has the most, counted from what its parts take and give.
+    /// Maximum values per token at any point of the layer, counted from inputs and outputs of its parts.
     pub(crate) fn widest(&self) -> usize {
         match self {
             Self::Mamba2(of) => 2 * of.outputs() + 3 * of.shape.inner(),
             Self::Attention(of) => {
-                // Normalised queries and keys lie beside what was projected.
+                // Normalized queries and keys exist next to the projected ones.
                 let times = if of.norms.is_some() { 3 } else { 2 };
                 times * of.qkv.outputs() + 2 * of.out.inputs
             }
@@ -251,14 +251,14 @@ impl Mixer {
                 let outputs = mamba.shape.hidden + 2 * (mamba.outputs() + qkv);
                 outputs + 3 * mamba.shape.inner() + 2 * of.attention.out.inputs
             }
-            // The three, both products and the convolution.
+            // B, C, x, both products and the convolution.
             Self::ShortConv(of) => 6 * of.channels,
             Self::None => 0,
         }
     }
 }
 
-/// A config's numbers are anybody's: their product stops at the largest.
+/// Saturating product: a config may contain any numbers.
 pub(crate) fn product(of: &[usize]) -> u64 {
     of.iter().fold(1, |all: u64, one| all.saturating_mul(*one as u64))
 }

@@ -1,4 +1,4 @@
-//! Values that transformers' config classes give keys which a config.json leaves out, where they are no value that all families share.
+//! Values that transformers' config classes use for keys missing from config.json, where they differ between families.
 //!
 //! `cargo xtask sweep models --fields` removes every key of every class and compares the logits.
 
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 static DEFAULTS: LazyLock<BTreeMap<String, BTreeMap<String, Value>>> =
     LazyLock::new(|| serde_json::from_str(include_str!("class_defaults.json")).unwrap_or_default());
 
-/// The value of a key that a config of this `model_type` leaves out.
+/// The default of a key for a `model_type`.
 pub(crate) fn class_default(model_type: &str, key: &str) -> Option<&'static Value> {
     DEFAULTS.get(model_type)?.get(key)
 }
@@ -23,7 +23,7 @@ mod tests {
     fn defaults_are_of_families_that_run() {
         assert!(!DEFAULTS.is_empty());
         for kind in DEFAULTS.keys() {
-            let runs = |family: &crate::Family| family.known_by.contains(&kind.as_str());
+            let runs = |family: &crate::ModelFamily| family.known_by.contains(&kind.as_str());
             assert!(FAMILIES.iter().any(runs), "{kind}");
         }
     }

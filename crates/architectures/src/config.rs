@@ -1,31 +1,31 @@
-//! A config.json, whose values are anybody's: every access names its key and fails with it.
+//! Reads config.json, which is untrusted: every access names its key in errors.
 
 use crate::ConfigError;
 use crate::class_defaults::class_default;
 use crate::python_json::{NonFinite, strict_json};
 use serde_json::{Map, Value};
 
-/// Larger counts than any model's are mistakes, and products of a few of these stay in 64 bits.
+/// Larger counts are invalid; products of a few of these fit in 64 bits.
 const LARGEST: u64 = 1 << 24;
 
-/// One config, or an object inside one.
+/// A config, or an object inside one.
 #[derive(Debug, Clone)]
 pub struct Config {
     path: String,
-    /// Where in the config this object lies: `linear_attn_config.`, or nothing.
+    /// Path of this object in the config: `linear_attn_config.`, or empty.
     prefix: String,
     keys: Map<String, Value>,
-    /// Under which key a model that sees or hears has its language model's keys.
+    /// The key that contains the language model's config of a multimodal model.
     inner: Option<&'static str>,
-    /// Whether a key that is left out has the default of its class in transformers.
+    /// Whether missing keys have the default of their class in transformers.
     class_defaults: bool,
 }
 
 impl Config {
-    /// Parses a config; `path` is what errors call it.
+    /// Parses a config; `path` names it in errors.
     ///
     /// # Errors
-    /// [`ConfigError::NotAConfig`] when it is no JSON object.
+    /// [`ConfigError::NotAConfig`] when it is not a JSON object.
     pub fn parse(path: &str, text: &str) -> Result<Self, ConfigError> {
         let wrong = |reason| ConfigError::NotAConfig { path: path.to_owned(), reason };
         match serde_json::from_str(&strict_json(text, NonFinite::Objects)) {
@@ -33,23 +33,23 @@ impl Config {
                 let (path, prefix, inner) = (path.to_owned(), String::new(), inner(&keys));
                 Ok(Self { path, prefix, keys, inner, class_defaults: true })
             }
-            Ok(_) => Err(wrong("is no JSON object, as a config is".to_owned())),
+            Ok(_) => Err(wrong("is not a JSON object".to_owned())),
             Err(error) => Err(wrong(format!("is not JSON: {error}"))),
         }
     }
 
-    /// The same of a format whose writers leave out keys that transformers has defaults for, and mean none: GGUF.
+    /// Disables class defaults, for GGUF, whose writers omit keys without meaning transformers' defaults.
     #[must_use]
     pub fn without_class_defaults(self) -> Self {
         Self { class_defaults: false, ..self }
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The config with a key replaced, where it is read: in the language model's part if that has it.
+    /// The config with a key replaced at the level where it is read: in the language model's part if that has it.
     #[must_use]
     pub fn with(mut self, key: &str, value: Value) -> Self {
         let inside = self.inner.and_then(|inner| self.keys.get_mut(inner)?.as_object_mut());
@@ -61,10 +61,10 @@ impl Config {
         self
     }
 
-    /// The config of the first layers alone.
+    /// The config reduced to the first layers.
     ///
     /// # Errors
-    /// [`ConfigError`] when it has no number of layers, or not so many.
+    /// [`ConfigError`] when the number of layers is missing or too small.
     pub fn first_layers(self, layers: usize) -> Result<Self, ConfigError> {
         const KEY: &str = "num_hidden_layers";
         let all = self.count(KEY)?;
@@ -78,7 +78,7 @@ impl Config {
             kinds.truncate(layers);
             cut = cut.with("layer_types", Value::Array(kinds));
         }
-        // A letter a layer.
+        // One letter per layer.
         const LETTERS: &str = "hybrid_override_pattern";
         if let Some(Value::String(letters)) = cut.get(LETTERS) {
             let letters: String = letters.chars().take(layers).collect();
@@ -96,14 +96,14 @@ impl Config {
         Ok(cut)
     }
 
-    /// The config as it is written to a file.
+    /// The text of the config file.
     pub fn to_text(&self) -> String {
-        // Maps of strings and numbers always serialise.
+        // Maps of strings and numbers always serialize.
         serde_json::to_string_pretty(&self.keys).unwrap_or_default() + "\n"
     }
 
-    /// A value; null counts as absent, as it does in transformers, and a key that is left out has the default of its class. Models that
-    /// see or hear have the keys of their language model one level down.
+    /// A value. As in transformers null counts as missing, and a missing key has the default of its class. Multimodal
+    /// models have the keys of their language model one level down.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         let written = self.written(key);
         let left_out = self.class_defaults && written.is_none();
@@ -111,13 +111,13 @@ impl Config {
         written.or_else(class).filter(|value| !value.is_null())
     }
 
-    /// A value that the file has, null among them.
+    /// A value in the file, including null.
     fn written(&self, key: &str) -> Option<&Value> {
         let inner = self.language_model().and_then(|inner| inner.get(key));
         inner.or_else(|| self.keys.get(key))
     }
 
-    /// Whether the file itself has a value.
+    /// Whether the file contains a value.
     pub(crate) fn is_written(&self, key: &str) -> bool {
         self.written(key).is_some_and(|value| !value.is_null())
     }
@@ -134,7 +134,7 @@ impl Config {
         self.get(key).is_some()
     }
 
-    /// The language model's part of a model that has others.
+    /// The language model's part of a multimodal model.
     pub(crate) fn language_model(&self) -> Option<&Map<String, Value>> {
         self.keys.get(self.inner?)?.as_object()
     }
@@ -154,7 +154,7 @@ impl Config {
         ConfigError::Key { path: self.path.clone(), key, value, wanted: wanted.into() }
     }
 
-    /// The first of several names of a key that is there, or else the first.
+    /// The first of several names of a key that exists, or the first name.
     pub(crate) fn spelled<'a>(&self, keys: &[&'a str]) -> &'a str {
         let there = keys.iter().find(|key| self.get(key).is_some());
         there.or(keys.first()).copied().unwrap_or_default()
@@ -172,7 +172,7 @@ impl Config {
         }
     }
 
-    /// A whole number above 0 that the family cannot do without.
+    /// A required positive integer.
     pub(crate) fn count(&self, key: &str) -> Result<usize, ConfigError> {
         const WANTED: &str = "a whole number above 0";
         match self.count_or(key, 0)? {
@@ -182,7 +182,7 @@ impl Config {
         }
     }
 
-    /// A whole number, 0 or more.
+    /// A non-negative integer.
     pub(crate) fn count_or(&self, key: &str, otherwise: usize) -> Result<usize, ConfigError> {
         let read = |value: &Value| {
             value.as_u64().filter(|count| *count <= LARGEST).map(|count| count as usize)
@@ -190,12 +190,12 @@ impl Config {
         Ok(self.optional(key, "a whole number", read)?.unwrap_or(otherwise))
     }
 
-    /// A whole number above 0, or the usual one.
+    /// A positive integer, or the default.
     pub(crate) fn size_or(&self, key: &str, usual: usize) -> Result<usize, ConfigError> {
         if self.has(key) { self.count(key) } else { Ok(usual) }
     }
 
-    /// A finite number that the family cannot do without: a multiplier that a guess would make silently wrong.
+    /// A required finite number: a multiplier for which a default could be silently wrong.
     pub(crate) fn number(&self, key: &str) -> Result<f64, ConfigError> {
         const WANTED: &str = "a finite number";
         self.optional(key, WANTED, |value| number(value).filter(|x| x.is_finite()))?
@@ -210,7 +210,7 @@ impl Config {
         Ok(self.optional(key, "true or false", Value::as_bool)?.unwrap_or(otherwise))
     }
 
-    /// What transformers calls its kind: `granitemoehybrid`.
+    /// The `model_type`, such as `granitemoehybrid`.
     pub fn model_type(&self) -> Option<&str> {
         self.keys.get("model_type").and_then(Value::as_str)
     }
@@ -222,7 +222,7 @@ impl Config {
         }
     }
 
-    /// The words of a list, under the first of several keys, with that key.
+    /// A list of strings under the first existing key, with that key.
     pub(crate) fn words<'a>(
         &self,
         keys: &[&'a str],
@@ -235,7 +235,7 @@ impl Config {
         Ok(self.optional(key, "a list of strings", read)?.map(|words| (*key, words)))
     }
 
-    /// The whole numbers of a list.
+    /// A list of integers.
     pub(crate) fn counts(&self, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
         let read = |value: &Value| {
             let counts = value.as_array()?.iter();
@@ -244,7 +244,7 @@ impl Config {
         self.optional(key, "a list of whole numbers", read)
     }
 
-    /// So many numbers above 0 of a list.
+    /// A list of `count` positive numbers.
     pub(crate) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f64>, ConfigError> {
         let wanted = || format!("{count} numbers above 0");
         let read = |value: &Value| {
@@ -255,7 +255,7 @@ impl Config {
         self.get(key).and_then(read).ok_or_else(|| self.wrong(key, wanted()))
     }
 
-    /// The two ends of a range, the upper one infinite where it says so.
+    /// The two ends of a range; the upper one may be infinite.
     pub(crate) fn limits(&self, key: &str, otherwise: [f64; 2]) -> Result<[f64; 2], ConfigError> {
         let read = |value: &Value| {
             let ends = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
@@ -264,7 +264,7 @@ impl Config {
         Ok(self.optional(key, "two rising numbers", read)?.unwrap_or(otherwise))
     }
 
-    /// Finite numbers of a list of so many, each 1 where there is no list.
+    /// A list of `N` finite numbers, all 1 if it is missing.
     pub(crate) fn factors<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
         let read = |value: &Value| {
             let factors = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
@@ -278,7 +278,7 @@ impl Config {
         }
     }
 
-    /// An object inside, as a config of its own.
+    /// A nested object as a config.
     pub(crate) fn part(&self, key: &str) -> Result<Option<Self>, ConfigError> {
         let inside = |keys: &Map<String, Value>| Self {
             path: self.path.clone(),
@@ -290,7 +290,7 @@ impl Config {
         self.optional(key, "an object", |value| value.as_object().map(inside))
     }
 
-    /// The number of layers, which a hostile file could make a list of any length.
+    /// The number of layers, limited because the file is untrusted.
     pub(crate) fn layer_count(&self) -> Result<usize, ConfigError> {
         let key = self.spelled(&["num_hidden_layers", "n_layer", "num_layers"]);
         match self.count(key)? {
@@ -299,7 +299,7 @@ impl Config {
         }
     }
 
-    /// The number of experts of a layer, likewise.
+    /// The number of experts per layer, limited likewise.
     pub(crate) fn expert_count(
         &self,
         keys: &[&str],
@@ -308,7 +308,7 @@ impl Config {
         self.expert_count_of(keys, otherwise, self.layer_count()?)
     }
 
-    /// The same in a model of so many layers.
+    /// [`Self::expert_count`] for a model of `layers` layers.
     pub(crate) fn expert_count_of(
         &self,
         keys: &[&str],
@@ -325,7 +325,7 @@ impl Config {
         }
     }
 
-    /// What a list has for each layer, under the first of several keys, with that key.
+    /// A list with one string per layer under the first existing key, with that key.
     pub(crate) fn layer_words<'a>(
         &self,
         keys: &[&'a str],
@@ -340,17 +340,17 @@ impl Config {
         Ok(words)
     }
 
-    /// Taps of a convolution, 4 where nothing is said.
+    /// Taps of a convolution, 4 by default.
     pub(crate) fn taps(&self, key: &str) -> Result<usize, ConfigError> {
         self.size_or(key, 4)
     }
 
-    /// `model_type`, of the language model where there are others.
+    /// `model_type` of the language model, if it is nested.
     pub(crate) fn kind(&self) -> Option<&str> {
         self.written("model_type").and_then(Value::as_str)
     }
 
-    /// A whole number above 0, where the key is there and does not say "auto".
+    /// A positive integer, or `None` if the key is missing or "auto".
     pub(crate) fn count_unless_auto(&self, key: &str) -> Result<Option<usize>, ConfigError> {
         match self.get(key).map(|value| value.as_str()) {
             None | Some(Some("auto")) => Ok(None),
@@ -358,12 +358,12 @@ impl Config {
         }
     }
 
-    /// The keys of an object inside.
+    /// The keys of a nested object.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.keys().map(String::as_str)
     }
 
-    /// `model_type` and `architectures`, of the whole and of its language model.
+    /// `model_type` and `architectures` of the model and of its language model.
     pub(crate) fn names(&self) -> Vec<&str> {
         fn of(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
             let classes = keys.get("architectures").and_then(Value::as_array);
@@ -373,14 +373,14 @@ impl Config {
         [Some(&self.keys), self.language_model()].into_iter().flatten().flat_map(of).collect()
     }
 
-    /// What to call the model: its class, or else its `model_type`.
+    /// The model's class, or otherwise its `model_type`.
     pub fn name(&self) -> &str {
         let classes = self.keys.get("architectures").and_then(Value::as_array);
         let class = classes.and_then(|names| names.first()?.as_str());
         class.or_else(|| self.model_type()).unwrap_or("model")
     }
 
-    /// Bits of one weight, and which key says so: the quantisation's where there is one, else the dtype's.
+    /// Bits per weight, and the key that determines it: of the quantization if there is one, otherwise of the dtype.
     pub fn weight_bits(&self) -> (u64, &'static str) {
         if let Some(quantised) = self.get("quantization_config") {
             let bits = ["bits", "w_bit", "num_bits"].iter().find_map(|key| quantised.get(key));
@@ -398,12 +398,12 @@ impl Config {
         }
     }
 
-    /// Whether it says how its weights are quantised.
+    /// Whether it has a quantization config.
     pub fn is_quantised(&self) -> bool {
         self.has("quantization_config")
     }
 
-    /// Bytes of one value of activations and of the cache.
+    /// Bytes per value of activations and of the cache.
     pub fn activation_bytes(&self) -> usize {
         if self.dtype() == Some("float32") { 4 } else { 2 }
     }
@@ -418,12 +418,12 @@ fn inner(keys: &Map<String, Value>) -> Option<&'static str> {
     parts.into_iter().find(|part| keys.get(*part).is_some_and(Value::is_object))
 }
 
-/// A number, or the spelling that transformers 5 gives infinity, which JSON has not: `{"__float__": "Infinity"}`.
+/// A number, or transformers 5's spelling of infinity, which JSON lacks: `{"__float__": "Infinity"}`.
 fn number(value: &Value) -> Option<f64> {
     if let Some(number) = value.as_f64() {
         return Some(number);
     }
-    // Some tools quote the word that Python writes bare.
+    // Some tools quote the word that Python writes without quotes.
     let word = value.get("__float__").unwrap_or(value).as_str()?;
     match word {
         "Infinity" | "inf" => Some(f64::INFINITY),
@@ -447,7 +447,7 @@ mod tests {
         match (read(&config), expect) {
             (Ok(got), Ok(want)) => assert_eq!(got, want, "{text}"),
             (Err(got), Err(want)) => assert_eq!(got.to_string(), want, "{text}"),
-            (got, want) => panic!("{text}: got {got:?}, wanted {want:?}"),
+            (got, want) => panic!("{text}: got {got:?}, expected {want:?}"),
         }
     }
 
@@ -455,12 +455,12 @@ mod tests {
     fn errors_name_the_key() {
         let hidden = |config: &Config| config.count("hidden_size");
         check(r#"{"hidden_size": 64}"#, hidden, Ok(64));
-        let missing = "config.json: `hidden_size` is missing, wanted a whole number above 0";
+        let missing = "config.json: `hidden_size` is missing, expected a whole number above 0";
         check("{}", hidden, Err(missing));
         check(r#"{"hidden_size": null}"#, hidden, Err(missing));
-        let zero = "config.json: `hidden_size` is 0, wanted a whole number above 0";
+        let zero = "config.json: `hidden_size` is 0, expected a whole number above 0";
         check(r#"{"hidden_size": 0}"#, hidden, Err(zero));
-        let word = "config.json: `hidden_size` is \"64\", wanted a whole number";
+        let word = "config.json: `hidden_size` is \"64\", expected a whole number";
         check(r#"{"hidden_size": "64"}"#, hidden, Err(word));
         let inside = |config: &Config| match config.part("linear_attn_config")? {
             Some(part) => part.count("head_dim"),
@@ -470,7 +470,7 @@ mod tests {
         check(
             r#"{"linear_attn_config": {"head_dim": -1}}"#,
             inside,
-            Err("config.json: `linear_attn_config.head_dim` is -1, wanted a whole number"),
+            Err("config.json: `linear_attn_config.head_dim` is -1, expected a whole number"),
         );
     }
 
@@ -485,12 +485,12 @@ mod tests {
         check(
             r#"{"time_step_limit": [1, 0]}"#,
             limits,
-            Err("config.json: `time_step_limit` is [1,0], wanted two rising numbers"),
+            Err("config.json: `time_step_limit` is [1,0], expected two rising numbers"),
         );
     }
 
     #[test]
-    fn what_is_no_object_is_one_sentence() {
+    fn other_json_than_an_object_is_one_sentence() {
         for text in ["", "[]", "3", "{", "\"x\""] {
             let error = Config::parse("config.json", text).unwrap_err().to_string();
             assert!(error.starts_with("config.json: is no") && !error.contains('\n'), "{error}");

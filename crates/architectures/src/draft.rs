@@ -1,35 +1,35 @@
-//! An architecture in the making.
+//! An architecture under construction.
 
 use crate::params::Params;
-use crate::{Architecture, Config, ConfigError, Layer, Place, StateType, TensorShapes};
+use crate::{Architecture, Config, ConfigError, Layer, ShardRank, StateType, TensorShapes};
 
-/// The parameters so far, and why no engine runs the model, where one reason is known.
+/// The parameters so far, and the first known reason why no engine runs the model.
 ///
-/// What a config leaves open about sizes is an error. What it leaves open about arithmetic is noted: the sizes of a model
-/// are asked for more often than the model is run.
+/// A config that leaves sizes open is an error. One that leaves the arithmetic open is only marked, because the sizes
+/// of a model are requested more often than the model is run.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) params: Params,
-    /// Parts of the names of tensors that checkpoints have and no layer reads.
+    /// Substrings of the names of tensors that no layer reads.
     pub(crate) unused: &'static [&'static str],
     refused: Option<ConfigError>,
 }
 
-/// What stands around the layers.
+/// Names and options of the tensors outside of layers.
 pub(crate) struct Around {
     pub(crate) embedding: String,
     pub(crate) norm: String,
-    /// Whether the head is the embedding where the config does not say.
+    /// Whether the head is tied to the embedding by default.
     pub(crate) tied: bool,
 }
 
 impl Around {
-    /// Under Llama's names.
+    /// Llama's names.
     pub(crate) fn model() -> Self {
         Self::under("model", "norm")
     }
 
-    /// Under a prefix, with the last norm's own name.
+    /// Names with a prefix and another name of the last norm.
     pub(crate) fn under(prefix: &str, norm: &str) -> Self {
         Self {
             embedding: format!("{prefix}.embed_tokens.weight"),
@@ -39,22 +39,22 @@ impl Around {
     }
 }
 
-/// The context of a model that caches nothing, whose states go from token to token without end: engines count every sequence's
-/// tokens in blocks all the same, whose number wants a limit.
+/// Context of a model without a cache, whose recurrence has no limit: engines count tokens in blocks, whose number must
+/// be finite.
 const UNLIMITED: usize = 1 << 20;
 
 impl Draft {
-    /// One whose parameters get the names that a checkpoint has.
+    /// A draft whose parameters have a checkpoint's names.
     pub(crate) fn of(tensors: TensorShapes) -> Self {
         Self { params: Params::of(tensors), ..Self::default() }
     }
 
-    /// Notes why no engine runs the model. The first reason stays.
+    /// Records why no engine runs the model; only the first reason is kept.
     pub(crate) fn refuse(&mut self, reason: ConfigError) {
         self.refused.get_or_insert(reason);
     }
 
-    /// A value, or what stands for it in a model that no engine runs.
+    /// A value, or a substitute for a model that no engine runs.
     pub(crate) fn need<T>(&mut self, read: Result<T, ConfigError>, otherwise: T) -> T {
         read.unwrap_or_else(|reason| {
             self.refuse(reason);
@@ -62,12 +62,12 @@ impl Draft {
         })
     }
 
-    /// A number of the arithmetic. One that is missing is NaN, which no result survives.
+    /// A number of the arithmetic; NaN if it is missing, which makes every result NaN.
     pub(crate) fn number(&mut self, config: &Config, key: &str) -> f64 {
         self.need(config.number(key), f64::NAN)
     }
 
-    /// How many of its experts a token passes.
+    /// Number of experts per token.
     pub(crate) fn per_token(&mut self, config: &Config, keys: &[&str], count: usize) -> usize {
         let key = config.spelled(keys);
         let per_token = self.need(config.count(key), 1);
@@ -77,7 +77,7 @@ impl Draft {
         per_token
     }
 
-    /// The whole model around its layers, which are declared between the embedding and the last norm.
+    /// Builds the model: embedding, layers and last norm.
     pub(crate) fn model(
         mut self,
         config: &Config,
@@ -103,8 +103,8 @@ impl Draft {
             false => self.params.head(vocabulary, hidden),
         };
         Ok(Architecture {
-            place: Place::WHOLE,
-            stage: Place::WHOLE,
+            place: ShardRank::WHOLE,
+            stage: ShardRank::WHOLE,
             scan_states: StateType::default(),
             family: "",
             hidden,

@@ -5,11 +5,12 @@ use crate::params::ParamId;
 use crate::shard::Cutter;
 
 impl Architecture {
-    /// The same with the first layer of each kind alone: its mixer, and experts, a dense part or both behind it, with the
-    /// same weights. It takes every path that the whole model takes, in a fraction of the time. Parameters of the others are empty.
+    /// The model reduced to the first layer of each kind: its mixer, followed by experts, a dense part or both, with
+    /// the same weights. It covers every code path of the whole model in a fraction of the time. Parameters of other
+    /// layers are empty.
     ///
-    /// Experts stay in the last of them that has any. Where two experts are rated alike, rounding decides which of them a
-    /// token passes; what a later layer mixed of that would be told from an error no more.
+    /// Experts stay only in the last layer that has any: with nearly equal scores rounding decides the expert, and
+    /// after a later mixer the difference could not be distinguished from an error.
     #[must_use]
     pub fn one_layer_of_each_kind(mut self) -> Self {
         let first: Vec<_> = (0..=self.layers.len()).map(|at| self.first_of_layer(at)).collect();

@@ -1,26 +1,26 @@
-/// What is wrong with a config. Every message names the file and the key, what it is and what was wanted.
+/// Errors of a config. Every message names the file and the key, its value and the expected value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A text that is no config.
+    /// Text that is not a config.
     #[error("{path}: {reason}")]
     NotAConfig {
         /// The file.
         path: String,
-        /// What it is instead.
+        /// Why it is not.
         reason: String,
     },
     /// A config without a key that its family needs.
-    #[error("{path}: `{key}` is missing, wanted {wanted}")]
+    #[error("{path}: `{key}` is missing, expected {wanted}")]
     MissingKey {
         /// The file.
         path: String,
         /// The key.
         key: String,
-        /// What it holds.
+        /// The value of the key.
         wanted: &'static str,
     },
-    /// A key whose value cannot be used.
-    #[error("{path}: `{key}` is {value}, wanted {wanted}")]
+    /// A key with an unusable value.
+    #[error("{path}: `{key}` is {value}, expected {wanted}")]
     Key {
         /// The file.
         path: String,
@@ -28,10 +28,10 @@ pub enum ConfigError {
         key: String,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// Allowed values.
         wanted: String,
     },
-    /// A config of no family that is known, or of a kind of one that no engine runs.
+    /// An unknown family, or a variant that no engine runs.
     #[error("{path}: {names} is no model family that firstlight {}", if *known { "runs" } else { "knows" })]
     Family {
         /// The file.
@@ -41,24 +41,24 @@ pub enum ConfigError {
         /// Whether the family is known.
         known: bool,
     },
-    /// A shape of no such name.
+    /// An unknown shape.
     #[error("there is no model shape `{name}`")]
     Shape {
         /// The name given.
         name: String,
     },
-    /// Fewer layers than were asked for.
+    /// Fewer layers than requested.
     #[error("the model has {all} layers, and {asked} were asked for")]
     Layers {
         /// Layers of the model.
         all: usize,
-        /// Layers that were asked for.
+        /// Requested layers.
         asked: usize,
     },
 }
 
 impl ConfigError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::Family { .. } => {

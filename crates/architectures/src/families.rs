@@ -1,7 +1,7 @@
-//! The model families, one file each: the names they go by in config.json, and how their keys give the layers.
+//! The model families, one file each: their names in config.json, and how their keys determine the layers.
 
 use crate::draft::Draft;
-use crate::layers::Score;
+use crate::layers::RouterScore;
 use crate::{Architecture, Config, ConfigError};
 
 mod bamba;
@@ -18,8 +18,8 @@ mod nemotron_h;
 mod plain_attention;
 mod qwen3_next;
 
-/// Every family. Plain attention takes whatever has its keys, so it stands last.
-pub const FAMILIES: &[Family] = &[
+/// Every family. Plain attention accepts any config with its keys, so it is last.
+pub const FAMILIES: &[ModelFamily] = &[
     granite_hybrid::FAMILY,
     kimi_linear::FAMILY,
     qwen3_next::FAMILY,
@@ -37,22 +37,22 @@ pub const FAMILIES: &[Family] = &[
 
 /// One model family.
 #[derive(Debug)]
-pub struct Family {
+pub struct ModelFamily {
     /// Its name here, words joined by `-`.
     pub name: &'static str,
-    /// The words of `model_type` and `architectures` it is known by.
+    /// Values of `model_type` and `architectures` that identify it.
     pub known_by: &'static [&'static str],
-    /// The `model_type` of models that see or hear too and have it as their language model: engines run that on text alone.
+    /// The `model_type` of multimodal models that contain it as their language model; engines run that on text only.
     pub inside: &'static [&'static str],
-    /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
+    /// The behavior in Python if kernels that its code needs are missing; `None` if there is a slow path.
     pub demands: Option<&'static str>,
-    /// Whether a config is one of its own by other signs than its names.
+    /// Whether a config belongs to it by other features than its names.
     pub(crate) recognises: fn(&Config) -> bool,
-    /// What a config of it describes.
+    /// Describes the model of a config.
     pub(crate) read: fn(&Config, Draft) -> Result<Architecture, ConfigError>,
 }
 
-impl Family {
+impl ModelFamily {
     /// The family of a config.
     pub fn of(config: &Config) -> Option<&'static Self> {
         let named = |family: &&Self| family.is_named(config);
@@ -66,7 +66,7 @@ impl Family {
     }
 }
 
-/// Refuses an activation other than SiLU, the only one that the families have been published with that run here.
+/// Refuses an activation other than SiLU, which all supported published models use.
 fn only_silu(config: &Config) -> Result<(), ConfigError> {
     match config.text("hidden_act")? {
         None | Some("silu" | "swish") => Ok(()),
@@ -74,7 +74,7 @@ fn only_silu(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses a flag that would change the layers in a way that no engine knows.
+/// Refuses a flag that changes the layers in an unsupported way.
 fn only_without(config: &Config, flag: &str) -> Result<(), ConfigError> {
     match config.flag_or(flag, false)? {
         false => Ok(()),
@@ -82,7 +82,7 @@ fn only_without(config: &Config, flag: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses the want of a flag that all published models have.
+/// Refuses a missing flag that all published models set.
 fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
     match config.flag_or(flag, true)? {
         true => Ok(()),
@@ -90,16 +90,16 @@ fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// How a softmax router's logits become weights. The softmax over all experts, divided by the sum of the chosen, is the softmax over these
-/// alone.
-fn softmax(config: &Config, draft: &mut Draft, renormalised: bool) -> Score {
+/// How a softmax router's logits become weights. The softmax over all experts divided by the sum of the chosen equals
+/// the softmax over the chosen.
+fn softmax(config: &Config, draft: &mut Draft, renormalised: bool) -> RouterScore {
     match draft.need(config.flag_or("norm_topk_prob", renormalised), true) {
-        true => Score::SoftmaxOfChosen,
-        false => Score::SoftmaxOfAll,
+        true => RouterScore::SoftmaxOfChosen,
+        false => RouterScore::SoftmaxOfAll,
     }
 }
 
-/// Refuses a choice among groups of experts that leaves none: one group is all of them.
+/// Refuses expert groups: a single group is equivalent to none.
 fn only_one_group(config: &Config, draft: &mut Draft) {
     const KEY: &str = "topk_group";
     if draft.need(config.size_or(KEY, 1), 1) != 1 {
@@ -107,7 +107,8 @@ fn only_one_group(config: &Config, draft: &mut Draft) {
     }
 }
 
-/// Which layers are attention and which the other kind, where a list says so. transformers 5 spells the kinds otherwise.
+/// Which layers are attention and which are of the other kind, if the config has a list. transformers 5 uses other
+/// names for the kinds.
 fn attends(config: &Config, other: &str) -> Result<Option<Vec<bool>>, ConfigError> {
     let Some((key, words)) = config.layer_words(&["layer_types", "layers_block_type"])? else {
         return Ok(None);

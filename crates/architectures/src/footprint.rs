@@ -1,64 +1,64 @@
-//! What a model takes of a device's memory, counted before any of it is taken.
+//! Memory of a model on a device, computed before any of it is allocated.
 
 use crate::architecture::product;
 use crate::layers::GatedMlp;
 use crate::params::Param;
-use crate::{Architecture, Layer, Mixer, States};
+use crate::{Architecture, Layer, Mixer, RecurrentStateSize};
 use facts::{Fact, byte_count};
 
-/// What is made room for.
+/// The number of sequences and tokens to allocate for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Sequences at once.
+    /// Concurrent sequences.
     pub sequences: usize,
-    /// Tokens of each, prompt and continuation; one sequence may take what others leave.
+    /// Tokens of each, prompt and generated together; one sequence may use what others leave.
     pub tokens: usize,
 }
 
-/// How a model is held: by an engine of firstlight on its device, or by Python.
+/// How a model is stored on its device: by an engine of firstlight, or by Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holding {
-    /// Bytes of a projection's weight: more than was asked for where the device multiplies nothing narrower.
+pub struct WeightStorage {
+    /// Bytes of a projection's weight: more than requested if the device multiplies nothing narrower.
     pub weight_bytes: usize,
-    /// Bytes of a cached key or value.
+    /// Bytes per cached key or value.
     pub cache_bytes: usize,
-    /// Bytes of what a convolution remembers of an input.
+    /// Bytes per value of a convolution's state.
     pub conv_bytes: usize,
-    /// Tokens of a block of the cache.
+    /// Tokens per cache block.
     pub block: usize,
-    /// Blocks beside those of the sequences.
+    /// Blocks in addition to those of sequences.
     pub spare_blocks: usize,
-    /// Pools of recurrent states: two where a step writes one while it reads the other.
+    /// Pools of recurrent states: two if a step writes one while it reads the other.
     pub state_pools: usize,
-    /// Bytes of a value between two kernels; the residual stream is float32 everywhere.
+    /// Bytes per activation; the residual stream is always float32.
     pub activation_bytes: usize,
-    /// What stays as narrow as it is stored.
-    pub keeps: Keeps,
-    /// Whether the embedding lies on the device, or its rows are read from the files.
+    /// Which weights stay quantized.
+    pub keeps: UnexpandedWeights,
+    /// Whether the embedding is in device memory, or its rows are read from the files.
     pub embedding: bool,
 }
 
-/// What an engine keeps as narrow as its checkpoint stores it.
+/// Which weights an engine does not expand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeps {
+pub enum UnexpandedWeights {
     /// Nothing.
     Nothing,
-    /// Projections and experts that kernels read as they are, as GPUs do.
+    /// Projections and experts that kernels read as stored (GPUs).
     Projections,
-    /// Whatever is in integers but for matrices of heads, as the processor does.
+    /// All integer weights except matrices per head (CPU).
     Integers,
 }
 
 /// The largest step of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargestStep {
-    /// Tokens, of all sequences.
+    /// Tokens of all sequences.
     pub tokens: usize,
-    /// Tokens whose logits are wanted.
+    /// Tokens whose logits are returned.
     pub logits: usize,
 }
 
-/// Bytes of a device's memory that a model takes.
+/// Device memory of a model in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Weights.
@@ -67,26 +67,26 @@ pub struct Footprint {
     pub states: u64,
     /// Keys and values, or their latent form.
     pub caches: u64,
-    /// Activations and logits of the largest step, and what an engine works with beside them.
+    /// Activations and logits of the largest step, and other buffers of the engine.
     pub workspace: u64,
-    /// Recorded steps and what they share, at most.
+    /// Maximum memory of captured graphs and their shared tensors.
     pub recorded: u64,
     capacity: Capacity,
 }
 
-/// A model that is larger than what is free.
+/// A model that is larger than the free memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct DoesNotFit {
-    /// What is needed and for what, and what is free.
+pub struct ModelTooLarge {
+    /// The required memory by purpose, and the free memory.
     pub what: String,
-    /// What to reduce.
+    /// The setting to reduce.
     pub hint: String,
 }
 
 impl Architecture {
-    /// Bytes of one sequence's states, whatever its length.
-    pub fn state_bytes(&self, holding: Holding) -> u64 {
+    /// Bytes of one sequence's states, independent of its length.
+    pub fn state_bytes(&self, holding: WeightStorage) -> u64 {
         let bytes = |mixer: &Mixer| {
             let convolved = mixer.states().convolved.saturating_mul(holding.conv_bytes as u64);
             self.recurrent_bytes(mixer).saturating_add(convolved)
@@ -95,26 +95,28 @@ impl Architecture {
         layers.fold(0, u64::saturating_add).saturating_mul(holding.state_pools as u64)
     }
 
-    /// Tokens of which as many values are cached as one sequence's states have; none where nothing is cached.
+    /// Number of tokens whose cached values equal a sequence's states in size; 0 without a cache.
     pub fn state_tokens(&self) -> u64 {
-        let values = |States { recurrent, convolved }: States| recurrent.saturating_add(convolved);
+        let values = |RecurrentStateSize { recurrent, convolved }: RecurrentStateSize| {
+            recurrent.saturating_add(convolved)
+        };
         let states = self.layers.iter().map(|layer| values(layer.mixer.states()));
         let cached: usize = self.layers.iter().map(|layer| layer.mixer.cached()).sum();
         states.fold(0, u64::saturating_add).checked_div(cached as u64).unwrap_or(0)
     }
 
-    /// Bytes that are cached of one token.
-    pub fn cache_bytes(&self, holding: Holding) -> u64 {
+    /// Cached bytes per token.
+    pub fn cache_bytes(&self, holding: WeightStorage) -> u64 {
         let values = self.layers.iter().map(|layer| layer.mixer.cached()).sum();
         product(&[values, holding.cache_bytes])
     }
 }
 
 impl Footprint {
-    /// What is taken for a model.
+    /// The memory for a model.
     pub fn new(
         architecture: &Architecture,
-        holding: Holding,
+        holding: WeightStorage,
         capacity: Capacity,
         step: LargestStep,
     ) -> Self {
@@ -122,7 +124,7 @@ impl Footprint {
         let blocks = product(&[sequences, tokens.div_ceil(holding.block)])
             .saturating_add(holding.spare_blocks as u64);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
-        // Of a part of a model what it adds lies beside the stream until the ranks' sum is there, and so do zeros to add it to.
+        // A rank also stores its partial sum until the all-reduce, and zeros to start it from.
         let streams = if architecture.place.ranks > 1 { 5 } else { 3 };
         let activations = product(&[step.tokens, rows, holding.activation_bytes])
             .saturating_add(product(&[step.tokens, streams * architecture.hidden, WIDE]));
@@ -138,28 +140,28 @@ impl Footprint {
         }
     }
 
-    /// The same with so many bytes more that an engine works with.
+    /// Adds other buffers of an engine.
     #[must_use]
     pub fn with_extra(mut self, bytes: u64) -> Self {
         self.workspace = self.workspace.saturating_add(bytes);
         self
     }
 
-    /// The same with so many bytes for steps that an engine records.
+    /// Adds the captured graphs of an engine.
     #[must_use]
     pub fn with_recorded(self, recorded: u64) -> Self {
         Self { recorded, ..self }
     }
 
-    /// The most that is taken at once, in the largest step: what is read of the weights goes to where it stays.
+    /// Peak memory, reached in the largest step: loading needs no extra copy of the weights.
     pub fn peak(&self) -> u64 {
         [self.states, self.caches, self.workspace, self.recorded]
             .into_iter()
             .fold(self.weights, u64::saturating_add)
     }
 
-    /// The sum and what it is for, in words.
-    pub fn told(&self) -> String {
+    /// The sum and its parts, for messages.
+    pub fn summary(&self) -> String {
         let [peak, weights, states, caches, workspace] =
             [self.peak(), self.weights, self.states, self.caches, self.workspace].map(byte_count);
         let mut told = format!(
@@ -171,16 +173,16 @@ impl Footprint {
         told
     }
 
-    /// Refuses what does not fit.
+    /// Refuses a model that does not fit.
     ///
     /// # Errors
-    /// [`DoesNotFit`] with what is needed and for what, what is free, and what to reduce.
-    pub fn hold_against(&self, free: &Fact<u64>) -> Result<(), DoesNotFit> {
+    /// [`ModelTooLarge`] with the required memory by purpose, the free memory, and what to reduce.
+    pub fn hold_against(&self, free: &Fact<u64>) -> Result<(), ModelTooLarge> {
         if self.peak() <= free.value {
             return Ok(());
         }
         let Capacity { sequences, tokens } = self.capacity;
-        let (needs, left) = (self.told(), byte_count(free.value));
+        let (needs, left) = (self.summary(), byte_count(free.value));
         let what = format!("the model needs {needs}; {left} are free ({})", free.source);
         let hint = if self.weights > free.value {
             "the weights alone are more than what is free: take --dtype bf16, a smaller model, or a device with more memory".to_owned()
@@ -189,7 +191,7 @@ impl Footprint {
                 "it is for {sequences} x {tokens} tokens: ask for fewer or shorter sequences, or a smaller --chunk; `firstlight ps` shows who has the memory"
             )
         };
-        Err(DoesNotFit { what, hint })
+        Err(ModelTooLarge { what, hint })
     }
 }
 
@@ -197,19 +199,19 @@ impl Footprint {
 const WIDE: usize = size_of::<f32>();
 
 /// Bytes of all weights.
-fn weights(architecture: &Architecture, holding: Holding) -> u64 {
+fn weights(architecture: &Architecture, holding: WeightStorage) -> u64 {
     let params = &architecture.params;
     let bytes = |param: &Param| match param.is_matrix() {
         true => param.bytes(holding.weight_bytes, holding.keeps),
         false => (param.len() as u64).saturating_mul(WIDE as u64),
     };
-    // A table that is no head too, and whose rows are read from the files.
+    // A table that is not also the head, and whose rows are read from the files.
     let head = architecture.is_tied() && architecture.ends_here();
     let absent = match head || holding.embedding {
         true => 0,
         false => bytes(params.get(architecture.embedding)),
     };
-    // A rank's rows of a head that is the embedding lie in the embedding, where that is.
+    // A rank's rows of a tied head are in the embedding, if the rank has that.
     let table = params.get(architecture.embedding);
     let again = |param: &&Param| param.name == table.name && param.cut.is_some();
     let twice = match holding.embedding {
@@ -220,14 +222,14 @@ fn weights(architecture: &Architecture, holding: Holding) -> u64 {
     all.saturating_sub(absent).saturating_sub(twice)
 }
 
-/// Values that a layer has of a token where it has the most.
+/// Maximum values per token at any point of a layer.
 fn widest(layer: &Layer) -> usize {
     let gated = |of: &GatedMlp| of.gate_up.outputs() + of.down.inputs;
     // The experts of a layer are alike.
     let experts = layer.experts.iter().filter_map(|experts| experts.experts.first());
     let gated = experts.chain(&layer.mlp).map(gated).max().unwrap_or(0);
     let latent = layer.experts.iter().filter_map(|experts| experts.latent.as_ref());
-    // The narrower vector, and the sum of what is made of it.
+    // The narrower vector, and the sum of the experts' outputs.
     let latent = latent.map(|[to, _]| 2 * to.outputs()).max().unwrap_or(0);
     layer.mixer.widest().max(gated + latent)
 }
@@ -244,7 +246,7 @@ mod tests {
     fn with(name: &str, tokens: usize, held: StateType) -> Footprint {
         let architecture = Architecture::of(&shape(name).unwrap()).unwrap();
         let architecture = architecture.with_scan_states(held).unwrap();
-        let holding = Holding {
+        let holding = WeightStorage {
             weight_bytes: 2,
             cache_bytes: 2,
             conv_bytes: 4,
@@ -252,7 +254,7 @@ mod tests {
             spare_blocks: 1,
             state_pools: 1,
             activation_bytes: 2,
-            keeps: Keeps::Projections,
+            keeps: UnexpandedWeights::Projections,
             embedding: true,
         };
         let capacity = Capacity { sequences: 1, tokens };
@@ -260,8 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn published_models_take_what_their_shapes_say() {
-        // Weights in bytes by the published counts, states in float32, cache of a token.
+    fn memory_of_published_models_follows_their_shapes() {
+        // Weights in bytes from published counts, states in float32, cache per token.
         for (name, weights, states, cached) in [
             ("granite-4.0-h-micro", 6.38e9, (72 << 20) + 36 * 4352 * 3 * 4, 8 << 10),
             ("granite-4.0-h-tiny", 13.88e9, (54 << 20) + 36 * 3328 * 3 * 4, 8 << 10),
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_says_what_to_reduce() {
+    fn a_model_that_does_not_fit_names_the_setting_to_reduce() {
         let micro = of("granite-4.0-h-micro", 4096);
         assert!(micro.hold_against(&Fact::new(micro.peak(), "meminfo")).is_ok());
         for (free, hint) in [(micro.peak() - 1, "fewer or shorter"), (1 << 30, "weights alone")] {

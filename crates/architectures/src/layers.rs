@@ -1,4 +1,4 @@
-//! The layers that families share, as data: shapes, parameters and settings, one kind a file.
+//! Layers shared by families, as data: shapes, parameters and settings, one kind per file.
 
 mod attention;
 mod expert_layout;
@@ -15,7 +15,7 @@ pub use attention::Attention;
 pub(crate) use attention::AttentionShape;
 pub(crate) use expert_layout::{ExpertLayout, ExpertsShape};
 pub(crate) use experts::stacked;
-pub use experts::{Clamped, Expert, Experts, Score};
+pub use experts::{ClampedExperts, Expert, Experts, RouterScore};
 pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};

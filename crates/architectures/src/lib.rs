@@ -1,13 +1,13 @@
-//! What a config.json describes, for whoever diagnoses, plans or runs a model.
+//! Describes the model of a config.json, for diagnosis, planning and execution.
 //!
-//! A family reads a [`Config`] into an [`Architecture`]: layers as data, every parameter with its name and shape, what each
-//! layer keeps of a sequence. It knows no backend and reads no file.
+//! A family turns a [`Config`] into an [`Architecture`]: layers as data, the name and shape of every parameter, and
+//! each layer's state per sequence. This crate knows no backend and reads no file.
 //!
 //! # Adding a model family
 //!
-//! 1. Write `families/<name>.rs` with a `pub(super) const FAMILY: Family`: the names it goes by in config.json, and a
-//!    function from the config to its layers, made of those in `layers`.
-//! 2. Name it in `families.rs`: the `mod` line and the row in [`FAMILIES`].
+//! 1. Write `families/<name>.rs` with a `pub(super) const FAMILY: ModelFamily`: its names in config.json, and a function
+//!    from the config to its layers, made of those in `layers`.
+//! 2. Add it to `families.rs`: the `mod` line and the row in [`FAMILIES`].
 
 mod architecture;
 mod class_defaults;
@@ -20,7 +20,7 @@ mod footprint;
 pub mod layers;
 pub mod params;
 mod python_json;
-mod quantisation;
+mod quantization;
 mod rope;
 mod scan_states;
 mod shapes;
@@ -31,18 +31,20 @@ mod tensor_names;
 mod tests;
 mod traffic;
 
-pub use architecture::{Architecture, Layer, Mixer, States};
+pub use architecture::{Architecture, Layer, Mixer, RecurrentStateSize};
 pub use config::Config;
 pub use error::ConfigError;
-pub use families::{FAMILIES, Family};
-pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, Keeps, LargestStep};
+pub use families::{FAMILIES, ModelFamily};
+pub use footprint::{
+    Capacity, Footprint, LargestStep, ModelTooLarge, UnexpandedWeights, WeightStorage,
+};
 pub use python_json::{NonFinite, strict_json};
-pub use quantisation::{
-    BLOCK, Block, Fp8, Fp8Scales, Int, Packing, Quantised, SCALE, SCALE_INV, Stored, in_fp8,
-    in_integers,
+pub use quantization::{
+    BLOCK, Fp8, Fp8Scales, GgmlType, GroupQuantization, Packing, Quantization, SCALE, SCALE_INV,
+    StorageFormat, in_fp8, in_integers,
 };
 pub use rope::Rope;
-pub use scan_states::{OtherStates, StateType};
+pub use scan_states::{StateType, UnsupportedStateType};
 pub use shapes::{SHAPES, Shape, shape};
-pub use shard::{CannotSplit, Place};
+pub use shard::{CannotSplit, ShardRank};
 pub use tensor_names::TensorShapes;

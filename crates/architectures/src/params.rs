@@ -1,12 +1,12 @@
-//! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
+//! Parameters of a model: names in the checkpoint, shapes, and distributions of random values.
 
-mod cut;
-mod lie;
+mod matrix_layout;
+mod slice;
 
 use crate::tensor_names::TensorShapes;
-use crate::{Fp8, Int, Keeps, Packing, Stored};
-pub use cut::Cut;
-pub use lie::Lie;
+use crate::{Fp8, GroupQuantization, Packing, StorageFormat, UnexpandedWeights};
+pub use matrix_layout::MatrixLayout;
+pub use slice::TensorSlice;
 use std::ops::Range;
 
 /// A parameter of an [`crate::Architecture`].
@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct ParamId(usize);
 
 impl ParamId {
-    /// Those that were added from one on, up to another.
+    /// The ids of a range.
     pub(crate) fn within(range: Range<Self>) -> impl Iterator<Item = Self> {
         (range.start.0..range.end.0).map(Self)
     }
@@ -25,63 +25,67 @@ impl ParamId {
 pub struct Param {
     /// Its name in the checkpoint.
     pub name: String,
-    /// Its shape; that of the part which a rank has.
+    /// Its shape; for a rank, that of its part.
     pub shape: Vec<usize>,
-    /// Which part of the checkpoint's tensor it is; none: all of it.
-    pub cut: Option<Cut>,
-    /// How its checkpoint lays it.
-    pub lie: Lie,
-    /// How a random model draws it.
-    pub draw: Draw,
-    /// How its checkpoint stores it, as far as the config says.
-    pub stored: Stored,
-    /// Which engines expand it though it is stored narrower.
-    pub expanded: Expanded,
-    /// Whether it is multiplied as experts are, whose scales and zero points are float32 on GPUs too.
+    /// The part of the checkpoint's tensor; `None` for all of it.
+    pub cut: Option<TensorSlice>,
+    /// Its layout in the checkpoint.
+    pub lie: MatrixLayout,
+    /// The distribution of its random values.
+    pub draw: ParamInit,
+    /// Its storage format in the checkpoint, as far as the config says.
+    pub stored: StorageFormat,
+    /// Which engines expand it although it is quantized.
+    pub expanded: ExpandedBy,
+    /// Whether expert kernels read it, for which scales and zero points are float32 on GPUs as well.
     pub of_experts: bool,
 }
 
-/// Which engines expand a parameter that is stored narrower than what it is multiplied as.
+/// Which engines expand a quantized parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Expanded {
-    /// None that has kernels for such weights.
+pub enum ExpandedBy {
+    /// None that has kernels for its format.
     Nowhere,
-    /// Those on GPUs.
+    /// GPU engines.
     OnGpus,
     /// All.
     Everywhere,
 }
 
 impl Param {
-    /// Number of values. A config's numbers are anybody's: their product stops at the largest.
+    /// Number of values, saturating: a config may contain any numbers.
     pub fn len(&self) -> usize {
         self.shape.iter().fold(1, |all, side| all.saturating_mul(*side))
     }
 
-    /// Rows, of all its matrices, and columns.
+    /// Rows of all matrices together, and columns.
     pub fn sides(&self) -> [usize; 2] {
         let columns = self.shape.last().copied().unwrap_or(1);
         [self.len().checked_div(columns).unwrap_or(0), columns]
     }
 
-    /// Whether an engine that keeps so much keeps it as it is stored.
-    pub fn is_kept(&self, keeps: Keeps) -> bool {
+    /// Whether an engine with this policy keeps it as stored.
+    pub fn is_kept(&self, keeps: UnexpandedWeights) -> bool {
         match (self.stored, keeps) {
-            (Stored::Wide, _) | (_, Keeps::Nothing) | (Stored::Fp8(_), Keeps::Integers) => false,
-            (_, Keeps::Projections) => self.expanded == Expanded::Nowhere,
-            (Stored::Int(_), Keeps::Integers) => self.expanded < Expanded::Everywhere,
+            (StorageFormat::Wide, _)
+            | (_, UnexpandedWeights::Nothing)
+            | (StorageFormat::Fp8(_), UnexpandedWeights::Integers) => false,
+            (_, UnexpandedWeights::Projections) => self.expanded == ExpandedBy::Nowhere,
+            (StorageFormat::Int(_), UnexpandedWeights::Integers) => {
+                self.expanded < ExpandedBy::Everywhere
+            }
         }
     }
 
-    /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
-    /// points, where the processor keeps them, in experts and where scales are products of two, and elsewhere have 16 bits, and 8. GPUs
-    /// keep numbers of MXFP4 in float8, with a scale a row.
-    pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
-        let products = matches!(self.stored, Stored::Int(int) if int.has_wide_scales());
-        let wide = keeps == Keeps::Integers || self.of_experts || products;
+    /// Its bytes on a device whose unquantized values have `value_bytes` bytes. Scales of float8 are float32. Scales
+    /// and zero points of integers are float32 on the CPU, for experts, and if scales are products of two; otherwise
+    /// they have 16 and 8 bits. GPUs store MXFP4 as float8 with a scale per row.
+    pub fn bytes(&self, value_bytes: usize, keeps: UnexpandedWeights) -> u64 {
+        let products = matches!(self.stored, StorageFormat::Int(int) if int.has_wide_scales());
+        let wide = keeps == UnexpandedWeights::Integers || self.of_experts || products;
         let narrow = match (self.is_kept(keeps), keeps, self.stored) {
             (false, ..) => None,
-            (_, Keeps::Projections, Stored::Int(int)) if int.is_float() => {
+            (_, UnexpandedWeights::Projections, StorageFormat::Int(int)) if int.is_float() => {
                 Some(int.float8_bytes(self.sides()))
             }
             _ => self.narrow_bytes(if wide { [4, 4] } else { [2, 1] }),
@@ -89,45 +93,46 @@ impl Param {
         narrow.unwrap_or_else(|| (self.len() as u64).saturating_mul(value_bytes as u64))
     }
 
-    /// Its bytes in a checkpoint whose values in a type of 16 or 32 bits have so many.
+    /// Its bytes in a checkpoint whose unquantized values have `value_bytes` bytes.
     pub fn stored_bytes(&self, value_bytes: usize) -> u64 {
         let wide = || (self.len() as u64).saturating_mul(value_bytes as u64);
         match self.stored {
-            Stored::Int(int) => int.stored_bytes(self.sides()),
+            StorageFormat::Int(int) => int.stored_bytes(self.sides()),
             _ => self.narrow_bytes([2, 1]).unwrap_or_else(wide),
         }
     }
 
-    /// Its bytes as it is stored where that is narrower, with scales and zero points of integers of so many bytes.
+    /// Its bytes if it is quantized, with scales and zero points of integers of these sizes.
     fn narrow_bytes(&self, factor_bytes: [usize; 2]) -> Option<u64> {
         let [rows, columns] = self.sides();
         match self.stored {
-            Stored::Wide => None,
-            Stored::Int(int) => Some(int.bytes([rows, columns], factor_bytes)),
-            Stored::Fp8(Fp8 { scales, .. }) => {
+            StorageFormat::Wide => None,
+            StorageFormat::Int(int) => Some(int.bytes([rows, columns], factor_bytes)),
+            StorageFormat::Fp8(Fp8 { scales, .. }) => {
                 let scales = 4 * scales.count(rows, columns) as u64;
                 Some((self.len() as u64).saturating_add(scales))
             }
         }
     }
 
-    /// Notes that GPUs expand it where they do not multiply what is stored so narrow in so few columns.
+    /// Marks it as expanded on GPUs if they do not support its format for this number of columns.
     fn note_expanded(&mut self) {
         let columns = self.sides()[1];
         let multiplied = match self.stored {
-            Stored::Wide => true,
-            // Kernels read such weights by 16 bytes of a row.
-            Stored::Fp8(_) => columns.is_multiple_of(16),
-            Stored::Int(int) => int.is_multiplied(columns),
+            StorageFormat::Wide => true,
+            // Kernels read such weights in units of 16 bytes per row.
+            StorageFormat::Fp8(_) => columns.is_multiple_of(16),
+            StorageFormat::Int(int) => int.is_multiplied(columns),
         };
         if !multiplied {
-            self.expanded = self.expanded.max(Expanded::OnGpus);
+            self.expanded = self.expanded.max(ExpandedBy::OnGpus);
         }
     }
 
-    /// Whether it is a matrix that tokens are multiplied by. Engines keep all else in float32: norms, convolutions, rates.
+    /// Whether it is a matrix that tokens are multiplied by. Engines store everything else in float32: norms,
+    /// convolutions, rates.
     pub fn is_matrix(&self) -> bool {
-        self.shape.len() > 1 && self.shape[1] > 1 && matches!(self.draw, Draw::Normal(_))
+        self.shape.len() > 1 && self.shape[1] > 1 && matches!(self.draw, ParamInit::Normal(_))
     }
 
     /// Whether it has no values.
@@ -136,138 +141,142 @@ impl Param {
     }
 }
 
-/// How a random model draws a parameter. What every value could be the same in (norms of 1, biases of 0) is drawn from a
-/// range, so that a forward pass which forgot it is a wrong one.
+/// Distribution of random values. Parameters that could be constant (norms of 1, biases of 0) are random too, so that
+/// ignoring one gives a wrong result.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Draw {
+pub enum ParamInit {
     /// Normal with this standard deviation.
     Normal(f64),
-    /// Uniform between two ends.
+    /// Uniform in a range.
     Uniform(f64, f64),
-    /// The logarithm of a head's decay rate, a rate from 1 to 16.
+    /// Logarithm of a head's decay rate, for rates from 1 to 16.
     DecayRate,
-    /// What is added to a step size before the softplus, from -9 to 1: one head hardly forgets, another at once.
+    /// Bias of a step size before the softplus, from -9 to 1: from nearly no decay to immediate decay.
     StepBias,
 }
 
-impl Draw {
-    /// Whether checkpoints keep it in float32 beside bfloat16 weights.
+impl ParamInit {
+    /// Whether checkpoints store it in float32 although weights are bfloat16.
     pub fn keeps_float32(self) -> bool {
         matches!(self, Self::DecayRate | Self::StepBias)
     }
 }
 
-/// The parameters of a model in the order their layers were made.
+/// The parameters of a model in the order of declaration.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     all: Vec<Param>,
-    /// Whether norms multiply by 1 plus their weight, but for those that are declared as plain.
+    /// Whether norms multiply by 1 plus their weight, except those declared as plain.
     pub norms_add_one: bool,
-    /// The tensors of the checkpoint that the parameters are declared for.
+    /// The checkpoint's tensors, if the parameters are declared for one.
     tensors: Option<TensorShapes>,
 }
 
 impl Params {
-    /// None yet, to be declared under the names that a checkpoint has.
+    /// No parameters yet; they will be declared under a checkpoint's names.
     pub(crate) fn of(tensors: TensorShapes) -> Self {
         Self { tensors: Some(tensors), ..Self::default() }
     }
 
-    /// The tensors of the checkpoint that the parameters are declared for, where there is one.
+    /// The checkpoint's tensors, if the parameters are declared for one.
     pub(crate) fn tensors(&self) -> Option<&TensorShapes> {
         self.tensors.as_ref()
     }
 
-    /// Forgets the checkpoint: all parameters are declared.
+    /// Drops the checkpoint's tensors after all parameters are declared.
     pub(crate) fn forget_tensors(&mut self) {
         self.tensors = None;
     }
 
-    /// Adds a parameter, under its published name or what the checkpoint calls it.
-    pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
+    /// Adds a parameter, under its published name or the checkpoint's.
+    pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: ParamInit) -> ParamId {
         let name = match &self.tensors {
             Some(tensors) => tensors.spelled(name),
             None => name,
         };
-        let (shape, stored, lie) = (shape.to_vec(), Stored::Wide, Lie::default());
-        let (expanded, of_experts) = (Expanded::Nowhere, false);
+        let (shape, stored, lie) = (shape.to_vec(), StorageFormat::Wide, MatrixLayout::default());
+        let (expanded, of_experts) = (ExpandedBy::Nowhere, false);
         self.all.push(Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts });
         ParamId(self.all.len() - 1)
     }
 
-    /// Says how the checkpoint lays a parameter.
-    pub(crate) fn lay(&mut self, id: ParamId, lie: Lie) {
+    /// Sets a parameter's layout in the checkpoint.
+    pub(crate) fn lay(&mut self, id: ParamId, lie: MatrixLayout) {
         self.all[id.0].lie = lie;
     }
 
     /// The weight of a norm.
     pub(crate) fn norm(&mut self, name: String, width: usize) -> ParamId {
         let draw = match self.norms_add_one {
-            true => Draw::Uniform(-0.5, 0.5),
-            false => Draw::Uniform(0.5, 1.5),
+            true => ParamInit::Uniform(-0.5, 0.5),
+            false => ParamInit::Uniform(0.5, 1.5),
         };
         self.add(name, &[width], draw)
     }
 
-    /// The weight of a norm that is multiplied as it is, in whatever model.
+    /// The weight of a norm that never has an offset of 1.
     pub(crate) fn plain_norm(&mut self, name: String, width: usize) -> ParamId {
-        self.add(name, &[width], Draw::Uniform(0.5, 1.5))
+        self.add(name, &[width], ParamInit::Uniform(0.5, 1.5))
     }
 
-    /// A projection `[outputs, inputs]`, drawn so that what it makes is as large as what it takes.
+    /// A projection `[outputs, inputs]` with a distribution that preserves the magnitude of its input.
     pub(crate) fn projection(&mut self, name: String, outputs: usize, inputs: usize) -> Projection {
         let id = self.add(name, &[outputs, inputs], fan_in(inputs));
-        Projection::of(Rows { param: id, first: 0, count: outputs }, inputs)
+        Projection::of(RowRange { param: id, first: 0, count: outputs }, inputs)
     }
 
     /// The bias of a projection.
     pub(crate) fn bias(&mut self, name: String, width: usize) -> ParamId {
-        self.add(name, &[width], Draw::Uniform(-0.2, 0.2))
+        self.add(name, &[width], ParamInit::Uniform(-0.2, 0.2))
     }
 
-    /// The biases of projections that are stacked, `[count, width]`.
+    /// Biases of stacked projections, `[count, width]`.
     pub(crate) fn biases(&mut self, name: String, shape: [usize; 2]) -> ParamId {
-        self.add(name, &shape, Draw::Uniform(-0.2, 0.2))
+        self.add(name, &shape, ParamInit::Uniform(-0.2, 0.2))
     }
 
-    /// A head of its own, drawn as transformers initialises it, whatever the width: a reduced model's logits are then
-    /// about as large as those of one whose logits are scaled down.
+    /// An untied head with transformers' initial distribution, independent of the width: a reduced model's logits then
+    /// have about the magnitude of a model with scaled logits.
     pub(crate) fn head(&mut self, vocabulary: usize, hidden: usize) -> Projection {
-        let id = self.add("lm_head.weight".to_owned(), &[vocabulary, hidden], Draw::Normal(0.02));
-        Projection::of(Rows { param: id, first: 0, count: vocabulary }, hidden)
+        let id =
+            self.add("lm_head.weight".to_owned(), &[vocabulary, hidden], ParamInit::Normal(0.02));
+        Projection::of(RowRange { param: id, first: 0, count: vocabulary }, hidden)
     }
 
-    /// Says of each matrix how it is stored, by its name.
-    pub(crate) fn store(&mut self, of: impl Fn(&str) -> Stored) {
+    /// Sets the storage format of each matrix by its name.
+    pub(crate) fn store(&mut self, of: impl Fn(&str) -> StorageFormat) {
         let matrices = self.all.iter_mut().filter(|param| param.is_matrix());
         for param in matrices {
             param.stored = of(&param.name);
             param.note_expanded();
-            if matches!(param.stored, Stored::Int(Int { packing: Packing::LookedUp, .. })) {
-                param.expanded = Expanded::Everywhere;
+            if matches!(
+                param.stored,
+                StorageFormat::Int(GroupQuantization { packing: Packing::LookedUp, .. })
+            ) {
+                param.expanded = ExpandedBy::Everywhere;
             }
         }
     }
 
-    /// Says which engines expand a parameter at least.
-    pub(crate) fn expand(&mut self, id: ParamId, expanded: Expanded) {
+    /// Sets the minimum set of engines that expand a parameter.
+    pub(crate) fn expand(&mut self, id: ParamId, expanded: ExpandedBy) {
         let param = &mut self.all[id.0];
         param.expanded = param.expanded.max(expanded);
     }
 
-    /// Says whether a parameter is multiplied as experts are.
+    /// Sets whether expert kernels read a parameter.
     pub(crate) fn of_experts(&mut self, id: ParamId, of_experts: bool) {
         self.all[id.0].of_experts = of_experts;
     }
 
-    /// The same parameter once more, to be cut otherwise.
+    /// A second reference to a parameter, for another part of it.
     pub(crate) fn again(&mut self, id: ParamId) -> ParamId {
         self.all.push(self.get(id).clone());
         ParamId(self.all.len() - 1)
     }
 
-    /// Leaves a part of a parameter: the dimension that counts its rows becomes smaller, and the last one with columns.
-    pub(crate) fn cut(&mut self, id: ParamId, cut: Cut) {
+    /// Reduces a parameter to a part: the dimension that counts its rows, and the last one for columns.
+    pub(crate) fn cut(&mut self, id: ParamId, cut: TensorSlice) {
         let param = &mut self.all[id.0];
         let Param { shape, cut: own, .. } = param;
         let [rows, columns] = cut.sides();
@@ -306,14 +315,14 @@ impl Params {
     }
 }
 
-/// A draw that keeps the size of what a projection of this width takes.
-pub(crate) fn fan_in(inputs: usize) -> Draw {
-    Draw::Normal((inputs as f64).powf(-0.5))
+/// The distribution that preserves the magnitude of an input of this width.
+pub(crate) fn fan_in(inputs: usize) -> ParamInit {
+    ParamInit::Normal((inputs as f64).powf(-0.5))
 }
 
-/// Neighbouring rows of a parameter, all but whose last dimension count as rows.
+/// Consecutive rows of a parameter; all dimensions except the last count as rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rows {
+pub struct RowRange {
     /// The parameter.
     pub param: ParamId,
     /// The first row.
@@ -322,25 +331,25 @@ pub struct Rows {
     pub count: usize,
 }
 
-/// A projection `y = x W^T (+ bias)`, its rows stacked from parts of parameters: what reads the same x is read in one
-/// pass, whatever the checkpoint calls it.
+/// A projection `y = x W^T (+ bias)` with rows stacked from parts of parameters: projections of the same x are computed
+/// together, whatever their names are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projection {
     /// The rows of W, in the order of y.
-    pub rows: Vec<Rows>,
+    pub rows: Vec<RowRange>,
     /// Width of x.
     pub inputs: usize,
-    /// Added to y: vectors one behind the other, or none.
+    /// Added to y: concatenated vectors, or empty.
     pub bias: Vec<ParamId>,
 }
 
 impl Projection {
-    /// A projection by neighbouring rows of one parameter.
-    pub(crate) fn of(rows: Rows, inputs: usize) -> Self {
+    /// A projection by consecutive rows of one parameter.
+    pub(crate) fn of(rows: RowRange, inputs: usize) -> Self {
         Self { rows: vec![rows], inputs, bias: Vec::new() }
     }
 
-    /// Several projections of the same x as one, all with a bias or all without.
+    /// Several projections of the same x as one; all or none have a bias.
     pub(crate) fn stacked(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts = parts.into_iter();
         let mut all =
@@ -352,8 +361,8 @@ impl Projection {
         all
     }
 
-    /// The rows of gates and of as many ups behind them, in pieces: so many gates, their ups, and so on.
-    pub fn gates_beside_ups(&self, piece: usize) -> Vec<Rows> {
+    /// Gate rows and up rows interleaved in pieces: `piece` gates, their ups, and so on.
+    pub fn interleaved_gates_and_ups(&self, piece: usize) -> Vec<RowRange> {
         let half = self.outputs() / 2;
         let pieces = (0..half).step_by(piece).flat_map(|first| {
             let end = half.min(first + piece);
@@ -362,21 +371,21 @@ impl Projection {
         pieces.flat_map(|range| self.part(range)).collect()
     }
 
-    /// Some rows of W, which may lie in several parameters.
-    fn part(&self, range: Range<usize>) -> Vec<Rows> {
+    /// Some rows of W, possibly of several parameters.
+    fn part(&self, range: Range<usize>) -> Vec<RowRange> {
         let mut start = 0;
         let mut part = Vec::new();
         for rows in &self.rows {
             let (from, to) = (range.start.max(start), range.end.min(start + rows.count));
             if from < to {
-                part.push(Rows { first: rows.first + from - start, count: to - from, ..*rows });
+                part.push(RowRange { first: rows.first + from - start, count: to - from, ..*rows });
             }
             start += rows.count;
         }
         part
     }
 
-    /// Rows in another order: pieces of so many rows from a first one on.
+    /// Rows in another order: pieces given by first row and count.
     pub(crate) fn pieces(&self, of: impl IntoIterator<Item = (usize, usize)>) -> Self {
         let rows = of.into_iter().flat_map(|(first, count)| self.part(first..first + count));
         Self { rows: rows.collect(), ..self.clone() }

@@ -2,17 +2,17 @@
 
 use std::borrow::Cow;
 
-/// How numbers that JSON lacks are replaced: `Infinity`, `-Infinity` and `NaN`.
+/// Replacement of numbers that JSON lacks: `Infinity`, `-Infinity` and `NaN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
-    /// By objects as transformers 5 writes them: `{"__float__": "Infinity"}`.
+    /// Objects as in transformers 5: `{"__float__": "Infinity"}`.
     Objects,
-    /// Infinity by the largest finite numbers, and NaN by 0, where only a number can be read.
+    /// The largest finite numbers for infinity, and 0 for NaN, for readers that require numbers.
     Numbers,
 }
 
-/// A text that Python's `json.dumps` may have written as JSON: bare `Infinity`, `-Infinity` and `NaN` are replaced, and halves of
-/// surrogate pairs, which Python writes and no UTF-8 text can hold, become U+FFFD.
+/// Converts text that Python's `json.dumps` may have written to JSON: bare `Infinity`, `-Infinity` and `NaN` are
+/// replaced, and lone surrogates, which Python writes and UTF-8 cannot represent, become U+FFFD.
 pub fn strict_json(text: &str, non_finite: NonFinite) -> Cow<'_, str> {
     let mut out = String::new();
     let (mut copied, mut at) = (0, 0);
@@ -42,7 +42,7 @@ pub fn strict_json(text: &str, non_finite: NonFinite) -> Cow<'_, str> {
     }
 }
 
-/// The length of a number that JSON lacks at the beginning of a text, and what replaces it.
+/// The length of a number that JSON lacks at the start of a text, and its replacement.
 fn word(text: &str, non_finite: NonFinite) -> Option<(usize, &'static str)> {
     let words = [
         ("Infinity", r#"{"__float__": "Infinity"}"#, "1.7976931348623157e308"),
@@ -57,7 +57,7 @@ fn word(text: &str, non_finite: NonFinite) -> Option<(usize, &'static str)> {
     Some((word.len(), with))
 }
 
-/// The end of the string that begins at `start`. Escapes of half a surrogate pair are replaced.
+/// The end of the string that begins at `start`. Escapes of lone surrogates are replaced.
 fn string(text: &str, start: usize, out: &mut String, copied: &mut usize) -> usize {
     let bytes = text.as_bytes();
     let unit = |at: usize| {

@@ -1,37 +1,42 @@
-//! Rotation of queries and keys by position, plain or scaled for contexts longer than those of training.
+//! Rotary embedding (RoPE), plain or scaled for contexts longer than those of training.
 
 use crate::{Config, ConfigError};
 use std::f64::consts::{PI, TAU};
 
-/// How the first channels of a head are rotated: pair `(i, i + width / 2)` by the angle `position * frequencies[i]`.
+/// Rotary embedding of the first channels of a head: pair `(i, i + width / 2)` by the angle `position *
+/// frequencies[i]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
-    /// Channels that are rotated, an even number.
+    /// Number of rotated channels, even.
     pub width: usize,
-    /// What the angle of a pair advances by from one position to the next, in radians.
+    /// Radians per position for each pair.
     pub frequencies: Vec<f64>,
-    /// Factor on cosines and sines, which YaRN has above 1.
+    /// Multiplier of cosines and sines, above 1 for YaRN.
     pub factor: f64,
 }
 
-/// The share of a head's channels that a family rotates.
+/// The share of a head's channels with rotary embedding.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Share {
-    /// All of them: transformers' code for the family reads no other share, so that a config which names one is refused.
+pub(crate) enum RotaryFraction {
+    /// All: transformers' code for the family ignores the config's share, so a config that names one is refused.
     All,
-    /// The share that the config names; this one by default.
+    /// The config's share, with this default.
     Named(f64),
 }
 
 impl Rope {
-    /// What a config says, before transformers 5 and since.
+    /// Reads a config in the format before or since transformers 5.
     ///
-    /// Formulas are those of transformers' `modeling_rope_utils.py`. A scaling that is not among them is refused, not guessed:
-    /// dynamic and longrope change with the length of each sequence.
+    /// Formulas are those of transformers' `modeling_rope_utils.py`. Other scalings are refused: dynamic and longrope
+    /// depend on the length of each sequence.
     ///
     /// # Errors
     /// [`ConfigError`] naming the key.
-    pub(crate) fn of(config: &Config, head_dim: usize, share: Share) -> Result<Self, ConfigError> {
+    pub(crate) fn of(
+        config: &Config,
+        head_dim: usize,
+        share: RotaryFraction,
+    ) -> Result<Self, ConfigError> {
         const PARTIAL: &str = "partial_rotary_factor";
         // The file overrides the default of its class.
         let written = ["rope_parameters", "rope_scaling"].into_iter();
@@ -47,11 +52,11 @@ impl Rope {
         let from =
             |key: &str| part.as_ref().filter(|part| part.get(key).is_some()).unwrap_or(config);
         let usual = match share {
-            Share::All => 1.0,
-            Share::Named(usual) => usual,
+            RotaryFraction::All => 1.0,
+            RotaryFraction::Named(usual) => usual,
         };
         let partial = from(PARTIAL).number_or(PARTIAL, usual)?;
-        if matches!(share, Share::All) && partial != 1.0 {
+        if matches!(share, RotaryFraction::All) && partial != 1.0 {
             return Err(
                 from(PARTIAL).wrong(PARTIAL, "1: models of this family rotate all channels")
             );
@@ -80,7 +85,7 @@ impl Rope {
                 Ok(of(plain.into_iter().map(slower).collect()))
             }
             Some("yarn") => yarn(&scaling, theta, of(plain)),
-            // How GGUF files have whatever scaling does not change with length: a divisor for each pair.
+            // GGUF's form of any scaling that is independent of the length: a divisor per pair.
             Some("divisors") => {
                 let divisors = scaling.numbers("divisors", plain.len())?;
                 Ok(of(plain.iter().zip(divisors).map(|(plain, by)| plain / by).collect()))
@@ -90,8 +95,8 @@ impl Rope {
     }
 }
 
-/// Llama 3.1's scaling: waves that are long beside the context of training are stretched, short ones stay, and between
-/// them both are mixed.
+/// Llama 3.1's scaling: wavelengths that are long relative to the training context are stretched, short ones stay, with
+/// interpolation between them.
 fn llama3(scaling: &Config) -> Result<impl Fn(f64) -> f64 + use<>, ConfigError> {
     let factor = scaling.number("factor")?;
     let (low, high) = (scaling.number("low_freq_factor")?, scaling.number("high_freq_factor")?);
@@ -106,15 +111,15 @@ fn llama3(scaling: &Config) -> Result<impl Fn(f64) -> f64 + use<>, ConfigError> 
     })
 }
 
-/// YaRN (arXiv 2309.00071): pairs that turn often within the context of training stay, those that turn less than once are
-/// interpolated, with a ramp over the pairs between; cosines and sines grow with the logarithm of the factor.
+/// YaRN (arXiv 2309.00071): pairs with many rotations within the training context stay, those with less than one are
+/// interpolated, with a ramp between; cosines and sines grow with the logarithm of the factor.
 fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> {
     let factor = scaling.number("factor")?;
     let context = scaling.number("original_max_position_embeddings")?;
     let width = plain.width as f64;
-    // The pair that turns so often within the context.
+    // The pair with this number of rotations within the context.
     let pair = |turns: f64| width * (context / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
-    // transformers takes 0 for a value that is left out.
+    // transformers treats 0 as a missing value.
     let beta = |key: &str, usual: f64| {
         let beta = scaling.number_or(key, usual)?;
         Ok::<_, ConfigError>(pair(if beta == 0.0 { usual } else { beta }))

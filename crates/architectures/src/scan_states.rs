@@ -1,14 +1,14 @@
-//! What the states of Mamba-2's scan are held in, which may be chosen.
+//! The storage type of Mamba-2's scan states.
 
 use crate::{Architecture, Mixer};
 
-/// Type in which an engine holds the states of Mamba-2's scan.
+/// The type in which an engine stores the states of Mamba-2's scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateType {
     /// float32.
     #[default]
     F32,
-    /// bfloat16: half the memory and the traffic. What a token adds is lost where it is less than 2^-9 of a state's number.
+    /// bfloat16: half the memory and traffic. A token's contribution below 2^-9 of a state's value is lost.
     Bf16,
 }
 
@@ -21,7 +21,7 @@ impl StateType {
         }
     }
 
-    /// Its name, as vLLM has it.
+    /// Its name, as in vLLM.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -30,14 +30,14 @@ impl StateType {
     }
 }
 
-/// A model whose states are held in float32 alone.
+/// A model whose states support float32 only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} states are of Mamba-2's scan alone, and {what}",
     StateType::Bf16.as_str()
 )]
-pub struct OtherStates {
-    /// What the model has.
+pub struct UnsupportedStateType {
+    /// The states of the model.
     what: String,
 }
 
@@ -49,11 +49,11 @@ impl Mixer {
 }
 
 impl Architecture {
-    /// The same with the states of Mamba-2's scan held in a type.
+    /// The model with the states of Mamba-2's scan in another type.
     ///
     /// # Errors
-    /// [`OtherStates`] where another than float32 is asked for, of a model with states of another recurrence or with none.
-    pub fn with_scan_states(mut self, held: StateType) -> Result<Self, OtherStates> {
+    /// [`UnsupportedStateType`] when the type is not float32 and the model has states of another recurrence or none.
+    pub fn with_scan_states(mut self, held: StateType) -> Result<Self, UnsupportedStateType> {
         let mixers = || self.layers.iter().map(|layer| &layer.mixer);
         let other = mixers().find(|mixer| !mixer.is_scan() && mixer.states().recurrent > 0);
         let what = match other {
@@ -63,13 +63,13 @@ impl Architecture {
             None => Some("this model has no such layer".to_owned()),
         };
         if let Some(what) = what {
-            return Err(OtherStates { what });
+            return Err(UnsupportedStateType { what });
         }
         self.scan_states = held;
         Ok(self)
     }
 
-    /// Bytes of what a mixer's recurrence keeps of one sequence.
+    /// Bytes of a mixer's recurrent state per sequence.
     pub(crate) fn recurrent_bytes(&self, mixer: &Mixer) -> u64 {
         let held = if mixer.is_scan() { self.scan_states } else { StateType::F32 };
         mixer.states().recurrent.saturating_mul(held.bytes() as u64)
@@ -79,14 +79,14 @@ impl Architecture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Keeps, shape};
+    use crate::{UnexpandedWeights, shape};
 
-    fn of(name: &str) -> Result<Architecture, OtherStates> {
+    fn of(name: &str) -> Result<Architecture, UnsupportedStateType> {
         Architecture::of(&shape(name).unwrap()).unwrap().with_scan_states(StateType::Bf16)
     }
 
     #[test]
-    fn bfloat16_is_for_models_whose_states_are_all_of_the_scan() {
+    fn bfloat16_states_need_only_scan_states() {
         for (name, words) in [
             ("granite-4.0-h-micro", None),
             ("falcon-h1-mini", None),
@@ -94,7 +94,7 @@ mod tests {
             ("qwen3-next-mini", Some("this model has layers of gated-delta-net too")),
             ("jamba-mini", Some("this model has layers of mamba too")),
             ("qwen2-mini", Some("this model has no such layer")),
-            // Short convolutions remember inputs, not a recurrence's state.
+            // The state of a short convolution contains inputs, not a recurrence.
             ("lfm2-moe-mini", Some("this model has no such layer")),
         ] {
             let refused = of(name).err().map(|error| error.to_string());
@@ -110,9 +110,14 @@ mod tests {
     fn a_step_moves_half_the_bytes_of_the_scans_states() {
         let [plain, narrow] = [StateType::F32, StateType::Bf16].map(|held| {
             let micro = Architecture::of(&shape("granite-4.0-h-micro").unwrap()).unwrap();
-            micro.with_scan_states(held).unwrap().decode_bytes(2, Keeps::Nothing, 128, 0)
+            micro.with_scan_states(held).unwrap().decode_bytes(
+                2,
+                UnexpandedWeights::Nothing,
+                128,
+                0,
+            )
         });
-        // 36 layers of 64 heads of 64 channels by 128, read and written; two bytes less of each.
+        // 36 layers of 64 heads of 64 channels by 128, read and written, two bytes less each.
         assert_eq!(plain - narrow, 128 * 36 * 2 * 2 * 64 * 64 * 128);
     }
 }

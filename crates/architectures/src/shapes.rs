@@ -1,13 +1,13 @@
-//! Configs to draw models by: those of published models, and reduced ones.
+//! Configs for random models: published ones and reduced ones.
 
 use crate::{Config, ConfigError};
 
-/// A model shape that can be drawn.
+/// A model shape for random weights.
 #[derive(Debug)]
 pub struct Shape {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub about: &'static str,
     config: &'static str,
 }
@@ -22,7 +22,7 @@ macro_rules! shape {
     };
 }
 
-/// Every shape: those of published models, and reduced ones that run in an instant.
+/// Every shape: published models, and reduced ones that run in an instant.
 pub const SHAPES: &[Shape] = &[
     shape!("granite-4.0-h-micro", "3.2 billion parameters, dense"),
     shape!("granite-4.0-h-tiny", "6.9 billion parameters, 64 experts"),

@@ -1,41 +1,41 @@
-//! A model split over ranks: what of each parameter a rank has, and the layers it makes of that.
+//! Tensor parallelism: the part of each parameter that a rank has, and the layers made of it.
 //!
-//! A rank's [`Architecture`] has the same layers with fewer heads, channels and experts; its parameters are named as the
-//! whole model's are and say which rows and columns of them are its own ([`Cut`]). What each rank adds to the residual stream
-//! is a part of a sum over all of them.
+//! A rank's [`Architecture`] has the same layers with fewer heads, channels and experts. Its parameters have the whole
+//! model's names and a [`TensorSlice`] that selects their rows and columns. Each rank's addition to the residual stream is one
+//! part of an all-reduce.
 
 mod cutter;
 mod narrow;
 
 use crate::layers::{
-    Attention, Clamped, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Kda, LatentAttention,
-    LatentShape, Mamba1, Mamba1Shape, Mamba2, Mamba2Shape, ShortConv,
+    Attention, ClampedExperts, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Kda,
+    LatentAttention, LatentShape, Mamba1, Mamba1Shape, Mamba2, Mamba2Shape, ShortConv,
 };
 use crate::params::Projection;
 use crate::{Architecture, Layer, Mixer};
 pub(crate) use cutter::Cutter;
 use std::ops::Range;
 
-/// Which rank of how many.
+/// A rank and the number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ShardRank {
     /// From 0.
     pub rank: usize,
-    /// Number of ranks; 1 for a model that is whole.
+    /// Number of ranks; 1 for a whole model.
     pub ranks: usize,
 }
 
-impl Place {
+impl ShardRank {
     /// The one rank of a whole model.
     pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
 
-    /// This rank's part of so many things, as even as can be.
+    /// This rank's part of `of` items, as even as possible.
     pub fn part(self, of: usize) -> Range<usize> {
         let before = |rank: usize| rank * of / self.ranks;
         before(self.rank)..before(self.rank + 1)
     }
 
-    /// This rank's part of so many things, of which each rank has as many.
+    /// This rank's part of `of` items, of which every rank has equally many.
     fn even(self, of: usize, what: &str) -> Result<Range<usize>, String> {
         match of.is_multiple_of(self.ranks) {
             true => Ok(self.part(of)),
@@ -43,7 +43,7 @@ impl Place {
         }
     }
 
-    /// The same, or the one of fewer things that so many ranks have alike.
+    /// [`Self::even`], or for fewer items than ranks the one item that this rank shares with others.
     fn even_or_one(self, of: usize, what: &str) -> Result<Range<usize>, String> {
         let one = self.rank * of / self.ranks;
         match self.ranks.is_multiple_of(of) {
@@ -53,24 +53,24 @@ impl Place {
     }
 }
 
-/// A model that cannot be split over so many ranks.
+/// A model that cannot be split over this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the model cannot be split: {what}")]
 pub struct CannotSplit {
-    /// What stands against it.
+    /// The reason.
     pub what: String,
-    /// Which numbers of ranks can be.
+    /// Supported numbers of ranks.
     pub hint: String,
 }
 
-/// What a split gives, or why it cannot be, with the numbers of the option that can.
+/// The result of a split, or an error that lists the supported numbers of ranks.
 pub(crate) fn hinted<T>(
     option: &str,
-    place: Place,
-    split: impl Fn(Place) -> Result<T, String>,
+    place: ShardRank,
+    split: impl Fn(ShardRank) -> Result<T, String>,
 ) -> Result<T, CannotSplit> {
     split(place).map_err(|what| {
-        let can = |ranks: &usize| split(Place { rank: 0, ranks: *ranks }).is_ok();
+        let can = |ranks: &usize| split(ShardRank { rank: 0, ranks: *ranks }).is_ok();
         let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
         let hint = match can.is_empty() {
             true => format!("leave {option} out"),
@@ -80,24 +80,24 @@ pub(crate) fn hinted<T>(
     })
 }
 
-/// Numbers of ranks that a hint looks at: what one host has.
+/// Numbers of ranks that a hint considers: those of one host.
 const USUAL: [usize; 4] = [2, 4, 8, 16];
 
 impl Architecture {
-    /// What one rank has of a whole model.
+    /// One rank's part of a whole model.
     ///
-    /// Heads of mixers, channels of feed-forward parts and rows of the head are shared out evenly; an expert lies whole on one
-    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, step sizes' low rank, B and C of Mamba, B and C of
-    /// Mamba-2 where several ranks have heads of a group, the latent vectors of latent attention and their cache, what stands around
-    /// experts on a narrower vector.
+    /// Heads of mixers, channels of feed-forward parts and rows of the head are divided evenly; an expert is on one
+    /// rank. Every rank has what all heads read: norms, routers, the embedding, step sizes' low rank, B and C of Mamba,
+    /// B and C of Mamba-2 if several ranks have heads of a group, the latent vectors of latent attention and their
+    /// cache, and projections around experts on a narrower vector.
     ///
     /// # Errors
-    /// [`CannotSplit`] naming what does not split so, or a weight that is cut through numbers with one scale.
-    pub fn shard(&self, place: Place) -> Result<Self, CannotSplit> {
+    /// [`CannotSplit`] naming what cannot be split, or a weight whose quantization groups would be cut.
+    pub fn shard(&self, place: ShardRank) -> Result<Self, CannotSplit> {
         hinted("--tp", place, |place| self.part(place))
     }
 
-    fn part(&self, place: Place) -> Result<Self, String> {
+    fn part(&self, place: ShardRank) -> Result<Self, String> {
         if place.ranks == 1 {
             return Ok(self.clone());
         }
@@ -106,7 +106,7 @@ impl Architecture {
         for layer in &mut whole.layers {
             split(layer, place, &mut cutter)?;
         }
-        // A head that is the embedding has rows of its own: the embedding stays whole.
+        // A tied head gets separate rows: the embedding stays whole.
         if self.is_tied() {
             let again = cutter.params.again(self.embedding);
             whole.head.rows.iter_mut().for_each(|rows| rows.param = again);
@@ -118,14 +118,14 @@ impl Architecture {
         Ok(Self { place, params: cutter.params, ..whole })
     }
 
-    /// The first of the vocabulary's tokens that this rank's head gives logits of.
+    /// Index of the first vocabulary entry for which this rank's head computes logits.
     pub fn first_of_head(&self) -> usize {
         self.place.part(self.vocabulary).start
     }
 }
 
-/// Every stack of rows that a layer is made of.
-fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
+/// Every stack of rows in a layer.
+fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::RowRange> {
     fn of_mamba2(of: &mut Mamba2) -> impl Iterator<Item = &mut Projection> {
         [&mut of.in_proj, &mut of.out_proj].into_iter().chain(&mut of.dt_proj)
     }
@@ -157,7 +157,7 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
     all.chain(heads).collect()
 }
 
-fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+fn split(layer: &mut Layer, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     match &mut layer.mixer {
         Mixer::Mamba1(of) => mamba1(of, place, cutter)?,
         Mixer::Mamba2(of) => mamba2(of, place, true, cutter)?,
@@ -178,13 +178,14 @@ fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), Str
     layer.mlp.as_mut().map_or(Ok(()), |of| mlp(of, place, cutter))
 }
 
-/// So many times as wide, and so much further on.
+/// A range scaled by `width` and shifted by `from`.
 fn wide(range: &Range<usize>, width: usize, from: usize) -> Range<usize> {
     from + range.start * width..from + range.end * width
 }
 
-/// Channels are split. What their low rank of step sizes, B and C are made of is a sum over all, which is on every rank, as its norms are.
-fn mamba1(of: &mut Mamba1, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits channels. The projection to the step sizes' low rank, B and C is all-reduced and available on every rank,
+/// with its norms.
+fn mamba1(of: &mut Mamba1, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let shape @ Mamba1Shape { inner, state, taps, .. } = of.shape;
     let own = place.even(inner, "channels of Mamba")?;
     let alone = std::slice::from_ref(&own);
@@ -201,10 +202,15 @@ fn mamba1(of: &mut Mamba1, place: Place, cutter: &mut Cutter) -> Result<(), Stri
     Ok(())
 }
 
-/// Heads are split with all that is theirs. Each group goes with its heads; where there are fewer of them than ranks, several ranks
-/// have the same B and C. Norms are of whole groups, but for one over all channels, which needs the squares of every rank: the sum of
-/// what is made of them finishes it, where nothing else is in that sum.
-fn mamba2(of: &mut Mamba2, place: Place, alone: bool, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits heads with everything that belongs to them. Each group follows its heads; with fewer groups than ranks,
+/// several ranks have the same B and C. Norms are per group, except for one over all channels, which needs every rank's
+/// squares: the following all-reduce completes it, if it sums nothing else.
+fn mamba2(
+    of: &mut Mamba2,
+    place: ShardRank,
+    alone: bool,
+    cutter: &mut Cutter,
+) -> Result<(), String> {
     let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
     let own = place.even(heads, "heads of Mamba-2")?;
     let own_groups = match of.norm.is_some() && groups > 1 {
@@ -212,9 +218,9 @@ fn mamba2(of: &mut Mamba2, place: Place, alone: bool, cutter: &mut Cutter) -> Re
         false => place.even_or_one(groups, "groups of Mamba-2")?,
     };
     let spread = groups == 1 && of.norm.is_some();
-    let others = [(!of.out_proj.bias.is_empty(), "before a bias"), (!alone, "beside attention")];
+    let others = [(!of.out_proj.bias.is_empty(), "before a bias"), (!alone, "next to attention")];
     if let Some((_, what)) = others.into_iter().find(|(others, _)| spread && *others) {
-        return Err(format!("Mamba-2's norm over all ranks stands {what}"));
+        return Err(format!("Mamba-2's norm over all ranks is {what}"));
     }
     let (inner, width) = (shape.inner(), groups * state);
     let channels = wide(&own, head_dim, 0);
@@ -243,8 +249,8 @@ fn mamba2(of: &mut Mamba2, place: Place, alone: bool, cutter: &mut Cutter) -> Re
     Ok(())
 }
 
-/// Query heads are split, and keys and values with them; where there are fewer of those than ranks, several ranks have the same.
-fn attention(of: &mut Attention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits query heads, and keys and values with them; with fewer key heads than ranks, several ranks have the same.
+fn attention(of: &mut Attention, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let Attention { heads, kv_heads, head_dim, gated, .. } = *of;
     let own = place.even(heads, "heads of attention")?;
     let own_kv = place.even_or_one(kv_heads, "key heads of attention")?;
@@ -262,8 +268,8 @@ fn attention(of: &mut Attention, place: Place, cutter: &mut Cutter) -> Result<()
     Ok(())
 }
 
-/// Heads are split; the inner vectors of both gates are on every rank.
-fn kda(of: &mut Kda, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits heads; the low-rank vectors of both gates are on every rank.
+fn kda(of: &mut Kda, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let Kda { heads, head_dim, taps, .. } = *of;
     let own = place.even(heads, "heads of KDA")?;
     let width = heads * head_dim;
@@ -284,8 +290,8 @@ fn kda(of: &mut Kda, place: Place, cutter: &mut Cutter) -> Result<(), String> {
     Ok(())
 }
 
-/// Key heads are split, and with each its value heads.
-fn gated_delta(of: &mut GatedDelta, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits key heads with their value heads.
+fn gated_delta(of: &mut GatedDelta, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let shape @ GatedDeltaShape { key_heads, value_heads, key_dim, value_dim, taps, .. } = of.shape;
     let own_keys = place.even(key_heads, "key heads of a gated delta net")?;
     let own = wide(&own_keys, value_heads / key_heads, 0);
@@ -305,8 +311,8 @@ fn gated_delta(of: &mut GatedDelta, place: Place, cutter: &mut Cutter) -> Result
     Ok(())
 }
 
-/// Channels are split, of B, C and x alike.
-fn short_conv(of: &mut ShortConv, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits the channels of B, C and x.
+fn short_conv(of: &mut ShortConv, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let ShortConv { channels, taps, .. } = *of;
     let own = place.even(channels, "channels of a short convolution")?;
     let parts = [0, channels, 2 * channels].map(|from| wide(&own, 1, from));
@@ -320,8 +326,8 @@ fn short_conv(of: &mut ShortConv, place: Place, cutter: &mut Cutter) -> Result<(
     Ok(())
 }
 
-/// Heads are split; latent vectors and the shared part of keys are on every rank, and so is their cache.
-fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits heads; latent vectors, the shared part of keys and their cache are on every rank.
+fn latent(of: &mut LatentAttention, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let shape @ LatentShape { heads, nope, shared, value, .. } = of.shape;
     let own = place.even(heads, "heads of latent attention")?;
     let queries = heads * (nope + shared);
@@ -336,8 +342,9 @@ fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result
     Ok(())
 }
 
-/// Experts are split. Each rank takes what its own make of a narrower vector back to the residual stream, of which that is a part.
-fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+/// Splits experts. Each rank projects its experts' sum of a narrower vector back to the residual stream, as its part of
+/// the all-reduce.
+fn experts(of: &mut Experts, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let own = place.even(of.experts.len(), "experts")?;
     for (index, expert) in of.experts.iter().enumerate() {
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {
@@ -347,7 +354,7 @@ fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), St
             }
         }
     }
-    if let Some(Clamped { gate_up_bias, down_bias, .. }) = of.clamped {
+    if let Some(ClampedExperts { gate_up_bias, down_bias, .. }) = of.clamped {
         for bias in [gate_up_bias, down_bias] {
             let width = cutter.params.get(bias).sides()[1];
             cutter.values(bias, width, std::slice::from_ref(&own));
@@ -358,7 +365,7 @@ fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), St
     Ok(())
 }
 
-fn mlp(of: &mut GatedMlp, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+fn mlp(of: &mut GatedMlp, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let inner = of.down.inputs;
     let own = place.even(inner, "channels of a feed-forward part")?;
     let mut made = vec![own.clone()];

@@ -1,20 +1,20 @@
-//! A model whose layers are shared out over processes, one behind the other: what of its parameters each has.
+//! Pipeline parallelism: the layers and parameters of each process.
 
 use crate::params::ParamId;
 use crate::shard::{Cutter, hinted};
-use crate::{Architecture, CannotSplit, Place};
+use crate::{Architecture, CannotSplit, ShardRank};
 
 impl Architecture {
-    /// What one process has of a whole model: some of its layers, which follow those of the process before it. The first has the
-    /// embedding, the last what stands behind the layers. Parameters of the others are empty.
+    /// One process's part of a whole model: a range of layers. The first stage also has the embedding, the last one the
+    /// final norm and the head. Parameters of other stages are empty.
     ///
     /// # Errors
-    /// [`CannotSplit`] where there are fewer layers than processes.
-    pub fn stage(&self, stage: Place) -> Result<Self, CannotSplit> {
+    /// [`CannotSplit`] when there are fewer layers than processes.
+    pub fn stage(&self, stage: ShardRank) -> Result<Self, CannotSplit> {
         hinted("--pp", stage, |stage| self.some_layers(stage))
     }
 
-    fn some_layers(&self, stage: Place) -> Result<Self, String> {
+    fn some_layers(&self, stage: ShardRank) -> Result<Self, String> {
         if stage.ranks == 1 {
             return Ok(self.clone());
         }
@@ -40,12 +40,13 @@ impl Architecture {
         Ok(Self { stage, layers, params: cutter.params, ..self.clone() })
     }
 
-    /// The first parameter of a layer, or of what stands behind them: a layer's are declared with its first norm and behind that.
+    /// The first parameter of a layer, or of what follows the layers: a layer's first norm is declared before its other
+    /// parameters.
     pub(crate) fn first_of_layer(&self, layer: usize) -> ParamId {
         self.layers.get(layer).map_or(self.norm, |layer| layer.input_norm)
     }
 
-    /// Whether the last of its layers are here, and what stands behind them.
+    /// Whether this stage has the last layers, the final norm and the head.
     pub fn ends_here(&self) -> bool {
         self.stage.rank + 1 == self.stage.ranks
     }
@@ -56,16 +57,16 @@ mod tests {
     use super::*;
     use crate::{SHAPES, shape};
 
-    /// Every value is on one stage alone, but for the embedding that is the head too, and beside those of its layers.
+    /// Every value is on exactly one stage, except for a tied embedding.
     #[test]
     fn stages_share_out_every_parameter_once() {
         let mut split = 0;
         for name in SHAPES.iter().map(|shape| shape.name) {
-            // In 16 bits, whatever it is published in.
+            // In 16 bits, whatever its published format is.
             let config = shape(name).unwrap().with("quantization_config", serde_json::Value::Null);
             let whole = Architecture::of(&config).unwrap();
             for ranks in [2, 3].into_iter().filter(|ranks| *ranks <= whole.layers.len()) {
-                let stage = |rank| whole.stage(Place { rank, ranks }).unwrap();
+                let stage = |rank| whole.stage(ShardRank { rank, ranks }).unwrap();
                 let stages: Vec<_> = (0..ranks).map(stage).collect();
                 let layers: usize = stages.iter().map(|stage| stage.layers.len()).sum();
                 assert_eq!(layers, whole.layers.len(), "{name}");
@@ -79,7 +80,7 @@ mod tests {
                     let embedding = &whole.params.get(whole.embedding).name;
                     let twice = whole.is_tied() && param.name == *embedding;
                     assert_eq!(with.len(), 1 + usize::from(twice), "{name}: {}", param.name);
-                    // A layer's number stands in the names of its parameters.
+                    // Parameter names contain the layer's number.
                     let number = param.name.split('.').find_map(|part| part.parse().ok());
                     if let Some(layer) = number {
                         let own = with[0].stage.part(whole.layers.len());
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn more_processes_than_layers_are_refused() {
         let whole = Architecture::of(&shape("granite-hybrid-mini").unwrap()).unwrap();
-        let error = whole.stage(Place { rank: 0, ranks: 64 }).unwrap_err();
+        let error = whole.stage(ShardRank { rank: 0, ranks: 64 }).unwrap_err();
         assert!(error.to_string().contains("layers are fewer than 64 processes"), "{error}");
         assert!(error.hint.starts_with("take --pp 2"), "{}", error.hint);
     }

@@ -1,7 +1,8 @@
-//! Names under which checkpoints have the same parameters.
+//! Alternative tensor names in checkpoints.
 //!
-//! transformers saves a model under the names that it was published with, or (`save_original_format=False`) under the names of its classes;
-//! a base model's names have no prefix. A family declares the published names, and what a checkpoint calls them is looked up here.
+//! transformers saves a model under its published names, or (`save_original_format=False`) under the names of its
+//! classes; a base model's names have no prefix. A family declares the published names; the checkpoint's names are
+//! looked up here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct TensorShapes(Arc<BTreeMap<String, Vec<usize>>>);
 
-/// Beginnings of names that stand for each other.
+/// Equivalent name prefixes.
 const PREFIXES: &[&[&str]] = &[
     &[
         "model.language_model.",
@@ -23,7 +24,7 @@ const PREFIXES: &[&[&str]] = &[
     &["lm_head.", "language_model.lm_head.", "model.lm_head."],
 ];
 
-/// Parts of names that stand for each other: modules of feed-forward parts, routers, projections and embeddings.
+/// Equivalent parts of names: modules of feed-forward parts, routers, projections and embeddings.
 const PARTS: &[&[&str]] = &[
     &[".block_sparse_moe.", ".mlp.", ".feed_forward.", ".mixer."],
     &[".router.layer.", ".router.", ".gate."],
@@ -44,7 +45,7 @@ impl TensorShapes {
         self.0.get(name).map(Vec::as_slice)
     }
 
-    /// The name of a tensor in the checkpoint; its published name where the checkpoint has none that is known.
+    /// The checkpoint's name of a tensor; its published name if the checkpoint has no known spelling.
     pub(crate) fn spelled(&self, name: String) -> String {
         if self.0.is_empty() || self.0.contains_key(&name) {
             return name;
@@ -54,7 +55,7 @@ impl TensorShapes {
     }
 }
 
-/// Every spelling of a name, or of its beginning up to a dot, the published one first.
+/// Every spelling of a name, or of a prefix of it that ends at a dot, the published one first.
 pub(crate) fn spellings(name: &str) -> Vec<String> {
     let mut all = vec![name.to_owned()];
     for group in PARTS {

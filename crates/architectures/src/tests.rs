@@ -1,14 +1,14 @@
-//! Tensors by the names and shapes of the checkpoints that each family was published with.
+//! Names and shapes of the tensors of published checkpoints, by family.
 
 mod config_keys;
 
-use crate::{Architecture, Config, Keeps};
+use crate::{Architecture, Config, UnexpandedWeights};
 
 fn describe(text: &str) -> Architecture {
     Architecture::describe(&Config::parse("config.json", text).unwrap()).unwrap()
 }
 
-/// Holds all tensors of a part of a model, the prefix left out, in any order.
+/// Compares all tensors of a part of a model in any order, with the prefix removed.
 fn check(config: &str, prefix: &str, expect: &[(&str, &[usize])]) {
     let described = describe(config);
     let params = described.params.iter();
@@ -25,7 +25,7 @@ const FALCON: &str = r#"{"model_type": "falcon_h1", "hidden_size": 8, "intermedi
     "mamba_d_head": 4, "mamba_d_state": 5, "mamba_n_groups": 1, "mamba_d_conv": 4, "vocab_size": 10}"#;
 
 #[test]
-fn falcon_has_attention_beside_a_mixer_without_a_norm() {
+fn falcon_has_attention_parallel_to_a_mixer_without_a_norm() {
     check(
         FALCON,
         "model.layers.0.",
@@ -85,53 +85,53 @@ fn nemotrons_layers_have_one_part() {
 }
 
 #[test]
-fn what_nemotron_or_falcon_would_do_otherwise_is_refused_by_name() {
+fn unsupported_settings_of_nemotron_and_falcon_are_refused() {
     for (shape, key, value, words) in [
         (
             "nemotron-mini",
             "n_group",
             "2",
-            "`n_group` is 2, wanted 1, the published models have it so",
+            "`n_group` is 2, expected 1, the published models have it so",
         ),
         (
             "nemotron-mini",
             "mlp_hidden_act",
             r#""silu""#,
-            "`mlp_hidden_act` is \"silu\", wanted relu2",
+            "`mlp_hidden_act` is \"silu\", expected relu2",
         ),
         (
             "falcon-h1-mini",
             "ssm_in_multiplier",
             "0",
-            "`ssm_in_multiplier` is 0, wanted numbers other than 0",
+            "`ssm_in_multiplier` is 0, expected numbers other than 0",
         ),
         (
             "falcon-h1-mini",
             "mlp_multipliers",
             "[0.5]",
-            "`mlp_multipliers` is [0.5], wanted 2 finite numbers",
+            "`mlp_multipliers` is [0.5], expected 2 finite numbers",
         ),
         (
             "falcon-h1-mini",
             "projectors_bias",
             "true",
-            "`projectors_bias` is true, wanted false, the published models have it so",
+            "`projectors_bias` is true, expected false, the published models have it so",
         ),
         (
             "lfm2-moe-mini",
             "use_expert_bias",
             "false",
-            "`use_expert_bias` is false, wanted true, the published models have it so",
+            "`use_expert_bias` is false, expected true, the published models have it so",
         ),
-        ("lfm2-mini", "conv_L_cache", "5", "`conv_L_cache` is 5, wanted 2 to 4 taps"),
-        ("mamba-mini", "conv_kernel", "5", "`conv_kernel` is 5, wanted 2 to 4 taps"),
-        ("falcon-mamba-mini", "hidden_act", r#""gelu""#, "`hidden_act` is \"gelu\", wanted silu"),
-        ("jamba-mini", "mamba_d_conv", "1", "`mamba_d_conv` is 1, wanted 2 to 4 taps"),
+        ("lfm2-mini", "conv_L_cache", "5", "`conv_L_cache` is 5, expected 2 to 4 taps"),
+        ("mamba-mini", "conv_kernel", "5", "`conv_kernel` is 5, expected 2 to 4 taps"),
+        ("falcon-mamba-mini", "hidden_act", r#""gelu""#, "`hidden_act` is \"gelu\", expected silu"),
+        ("jamba-mini", "mamba_d_conv", "1", "`mamba_d_conv` is 1, expected 2 to 4 taps"),
         (
             "jamba-mini",
             "mamba_inner_layernorms",
             "false",
-            "`mamba_inner_layernorms` is false, wanted true, the published models have it so",
+            "`mamba_inner_layernorms` is false, expected true, the published models have it so",
         ),
     ] {
         let config = crate::shape(shape).unwrap();
@@ -149,7 +149,8 @@ fn gpt_oss_has_its_experts_in_mxfp4_or_as_transposes() {
         assert_eq!(described.refused, None);
         let mut named = described.params.iter();
         let param = named.find(|param| param.name.ends_with("1.mlp.experts.gate_up_proj")).unwrap();
-        let bytes = [Keeps::Integers, Keeps::Projections].map(|keeps| param.bytes(2, keeps));
+        let bytes = [UnexpandedWeights::Integers, UnexpandedWeights::Projections]
+            .map(|keeps| param.bytes(2, keeps));
         (param.laid_shape(), param.stored_bytes(2), bytes)
     };
     let values = 8 * 64 * 128;
@@ -157,12 +158,12 @@ fn gpt_oss_has_its_experts_in_mxfp4_or_as_transposes() {
     let quantised = |method: &str| {
         config.clone().with("quantization_config", serde_json::json!({ "quant_method": method }))
     };
-    // 4 bits and 8 for each 32; on the processor 32 bits for these, on GPUs float8 and 32 bits a row.
+    // 4 bits plus 8 per 32 values in files; on the CPU 32 bits per scale, on GPUs float8 and 32 bits per row.
     let kept = [values * 5 / 8, values + 4 * 8 * 128];
     assert_eq!(experts(&quantised("mxfp4")), (vec![8, 128, 64], values / 32 * 17, kept));
     let error = Architecture::of(&quantised("gptq")).unwrap_err().to_string();
     let wanted =
-        "`quantization_config.quant_method` is \"gptq\", wanted mxfp4, or no quantization_config";
+        "`quantization_config.quant_method` is \"gptq\", expected mxfp4, or no quantization_config";
     assert!(error.ends_with(wanted), "{error}");
     let large = Architecture::of(&crate::shape("gpt-oss-20b").unwrap()).unwrap();
     assert_eq!(large.params.count() / 10_000_000, 2091);
@@ -176,7 +177,7 @@ fn lfms_feed_forward_parts_are_two_thirds_as_wide_as_said() {
     // 6656 times two thirds, rounded up to a multiple of 256.
     assert_eq!(width.unwrap().shape, [4608, 1024]);
     assert_eq!(small.count(), 354_483_968);
-    // 8.3 billion, of which a token passes 1.5.
+    // 8.3 billion, of which 1.5 are active per token.
     let large = Architecture::of(&crate::shape("lfm2-8b-a1b").unwrap()).unwrap();
     assert_eq!(large.params.count() / 10_000_000, 833);
     assert_eq!(large.weights_per_token() / 10_000_000, 155);
@@ -248,7 +249,7 @@ fn qwen_has_gates_and_its_newer_models_other_names() {
         ("experts.0.down_proj.weight", &[8, 6]),
     ];
     check(&next, "model.layers.1.mlp.", &[beside, each].concat());
-    // A model that sees has its language model one level down, in the config and in the names.
+    // A multimodal model nests its language model, in the config and in names.
     let inner = QWEN.replace("KIND", "qwen3_5_moe_text");
     let newer = format!(r#"{{"model_type": "qwen3_5_moe", "text_config": {inner}}}"#);
     let four: &[(&str, &[usize])] = &[
@@ -290,14 +291,14 @@ fn jambas_mixer_has_norms_and_its_experts_a_router() {
     check(config, "model.layers.1.feed_forward.router.", &[("weight", &[2, 8])]);
 }
 
-/// The larger one is state-spaces/mamba-130m-hf, with as many parameters as were published.
+/// The larger one is state-spaces/mamba-130m-hf, with the published number of parameters.
 #[test]
 fn mambas_states_are_of_each_channel_and_shared_by_none() {
     let mini = Architecture::of(&crate::shape("mamba-mini").unwrap()).unwrap();
     let states = mini.layers[0].mixer.states();
     assert_eq!((states.recurrent, states.convolved), (112 * 17, 112 * 2));
     let crate::Mixer::Mamba1(mixer) = &mini.layers[0].mixer else { panic!("no Mamba") };
-    // The bias of the way to step sizes is the scan's, those of the others are their own.
+    // The bias of the step size projection belongs to the scan, the other biases to their projections.
     let biases = [&mixer.in_proj, &mixer.x_proj, &mixer.dt_proj, &mixer.out_proj];
     assert_eq!(biases.map(|of| of.bias.len()), [1, 0, 0, 1]);
     assert_eq!(mini.params.get(mixer.dt_bias).name, "backbone.layers.0.mixer.dt_proj.bias");
@@ -314,7 +315,7 @@ fn mambas_states_are_of_each_channel_and_shared_by_none() {
 }
 
 #[test]
-fn what_no_engine_runs_is_described_with_the_reason() {
+fn models_that_no_engine_runs_are_described() {
     let gemma = describe(
         r#"{"model_type": "gemma", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
             "num_attention_heads": 2, "vocab_size": 10}"#,
@@ -322,7 +323,7 @@ fn what_no_engine_runs_is_described_with_the_reason() {
     assert_eq!(gemma.layers[0].mixer.kind(), "attention");
     let reason = gemma.refused.unwrap().to_string();
     assert_eq!(reason, "config.json: gemma is no model family that firstlight runs");
-    // A config without what the arithmetic needs is described, and not run.
+    // A config without some values of the arithmetic is described but not run.
     let config = crate::shape("granite-hybrid-mini").unwrap();
     let whole = Architecture::of(&config).unwrap();
     let config = config.with("logits_scaling", serde_json::Value::Null);
@@ -332,7 +333,7 @@ fn what_no_engine_runs_is_described_with_the_reason() {
     assert_eq!(described.refused, Architecture::of(&config).err());
 }
 
-/// The bias of a projection counts on both sides of attention, but Qwen2 has none behind it.
+/// Both projections of attention have biases, except that Qwen2 has none on the output.
 #[test]
 fn biases_are_those_of_the_published_models() {
     let plain = |kind: &str, bias: bool| {
@@ -348,14 +349,15 @@ fn biases_are_those_of_the_published_models() {
     assert_eq!(plain("phi3", false), without);
 }
 
-/// A config's rotation, of heads of 8 channels.
+/// The rotary embedding of a config with heads of 8 channels.
 fn rotation(keys: &str) -> Result<crate::Rope, String> {
     let config = format!(r#"{{"model_type": "llama", "rope_theta": 10000.0 {keys}}}"#);
     let config = Config::parse("config.json", &config).unwrap();
-    crate::Rope::of(&config, 8, crate::rope::Share::Named(1.0)).map_err(|error| error.to_string())
+    crate::Rope::of(&config, 8, crate::rope::RotaryFraction::Named(1.0))
+        .map_err(|error| error.to_string())
 }
 
-/// Frequencies as transformers 5.17 works them out (`ROPE_INIT_FUNCTIONS`, in float32).
+/// Frequencies computed by transformers 5.17 (`ROPE_INIT_FUNCTIONS`, in float32).
 #[test]
 fn rotations_are_those_of_transformers() {
     let check = |keys: &str, expect: &[f64], factor: f64| {
@@ -391,19 +393,19 @@ fn a_rotation_that_is_not_known_is_refused_by_name() {
     for (keys, words) in [
         (
             r#", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}"#,
-            "`rope_scaling.rope_type` is \"dynamic\", wanted default, linear, llama3 or yarn",
+            "`rope_scaling.rope_type` is \"dynamic\", expected default, linear, llama3 or yarn",
         ),
         (
             r#", "rope_scaling": {"type": "longrope"}"#,
-            "`rope_scaling.type` is \"longrope\", wanted default, linear, llama3 or yarn",
+            "`rope_scaling.type` is \"longrope\", expected default, linear, llama3 or yarn",
         ),
         (
             r#", "rope_parameters": {"rope_type": "yarn", "factor": 2.0}"#,
-            "`rope_parameters.original_max_position_embeddings` is missing, wanted a finite number",
+            "`rope_parameters.original_max_position_embeddings` is missing, expected a finite number",
         ),
         (
             r#", "partial_rotary_factor": 0.6"#,
-            "`partial_rotary_factor` is 0.6, wanted an even number of a head's 8 channels to be rotated",
+            "`partial_rotary_factor` is 0.6, expected an even number of a head's 8 channels to be rotated",
         ),
     ] {
         assert_eq!(rotation(keys).unwrap_err(), format!("config.json: {words}"));

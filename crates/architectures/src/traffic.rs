@@ -1,19 +1,19 @@
-//! What a step of decoding reads and writes at least: the limit that its speed is held against.
+//! Minimum memory traffic of a decoding step: the limit that its speed is compared with.
 
 use crate::layers::{Experts, GatedMlp};
 use crate::params::Projection;
-use crate::{Architecture, Keeps, Mixer};
+use crate::{Architecture, Mixer, UnexpandedWeights};
 use std::collections::HashMap;
 
 impl Architecture {
-    /// Weights that one token passes: all but those of the experts it does not choose, and the embedding, of which it
-    /// reads a row, unless that is the head too.
+    /// Weights that one token uses: all except experts it is not routed to, and the embedding, of which it reads a row,
+    /// unless it is also the head.
     pub fn weights_per_token(&self) -> u64 {
         self.weights_per_step(1)
     }
 
-    /// Weights that a step of one token of each of so many sequences reads. Experts are taken as chosen evenly and
-    /// independently: of E experts, k a token, S tokens leave `E (1 - k/E)^S` idle.
+    /// Weights read by a step of one token for each of `sequences` sequences. Experts are assumed to be chosen
+    /// uniformly and independently: of E experts, k per token, S tokens leave `E (1 - k/E)^S` unused.
     pub fn weights_per_step(&self, sequences: usize) -> u64 {
         let idle = |experts: &Experts| {
             let all: usize = experts.experts.iter().map(weights).sum();
@@ -27,8 +27,13 @@ impl Architecture {
         self.params.count() - idle - embedding
     }
 
-    /// The same in bytes, of values of so many bytes but for those that an engine keeps narrower.
-    pub fn weight_bytes_per_step(&self, value_bytes: usize, keeps: Keeps, sequences: usize) -> u64 {
+    /// [`Self::weights_per_step`] in bytes, given the bytes of unquantized values.
+    pub fn weight_bytes_per_step(
+        &self,
+        value_bytes: usize,
+        keeps: UnexpandedWeights,
+        sequences: usize,
+    ) -> u64 {
         let mut passed = HashMap::new();
         for experts in self.layers.iter().filter_map(|layer| layer.experts.as_ref()) {
             let chosen = experts.per_token as f64 / experts.experts.len() as f64;
@@ -38,7 +43,7 @@ impl Architecture {
             passed.extend(of.map(|rows| (rows.param, read)));
         }
         let saved = self.params.with_ids().map(|(id, param)| {
-            let wide = param.bytes(value_bytes, Keeps::Nothing);
+            let wide = param.bytes(value_bytes, UnexpandedWeights::Nothing);
             let saved = wide.saturating_sub(param.bytes(value_bytes, keeps));
             (saved as f64 * passed.get(&id).unwrap_or(&1.0)).round() as u64
         });
@@ -46,14 +51,13 @@ impl Architecture {
         self.weights_per_step(sequences) * value_bytes as u64 - saved
     }
 
-    /// Bytes that a step of one token of each of so many sequences moves at least, each with so many tokens before: weights
-    /// once, each sequence's states read and written, its cache read. Activations stay in the processor's own caches.
-    /// Weights and caches have so many bytes a value, but for weights that an engine keeps narrower; states four, but for those of
-    /// a scan that are held in fewer.
+    /// Minimum bytes moved by a step of one token for each sequence, given the tokens before it: weights once, each
+    /// sequence's states read and written, and its cache read. Activations stay in on-chip caches. Unquantized weights
+    /// and caches have the given bytes per value; states four, or fewer for scan states of another type.
     pub fn decode_bytes(
         &self,
         value_bytes: usize,
-        keeps: Keeps,
+        keeps: UnexpandedWeights,
         sequences: usize,
         tokens: usize,
     ) -> u64 {
@@ -74,7 +78,7 @@ fn weights(of: &GatedMlp) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Architecture, Keeps, shape};
+    use crate::{Architecture, UnexpandedWeights, shape};
 
     fn of(name: &str) -> Architecture {
         Architecture::of(&shape(name).unwrap()).unwrap()
@@ -83,18 +87,20 @@ mod tests {
     #[test]
     fn a_step_moves_weights_states_and_cache() {
         let micro = of("granite-4.0-h-micro");
-        let bytes = |sequences, tokens| micro.decode_bytes(2, Keeps::Nothing, sequences, tokens);
-        // 36 Mamba layers of 64 heads of 64 channels, state 128, 4 taps over 4352 channels; 4 attention layers whose 8
-        // heads of 64 channels have a key and a value.
+        let bytes = |sequences, tokens| {
+            micro.decode_bytes(2, UnexpandedWeights::Nothing, sequences, tokens)
+        };
+        // 36 Mamba layers of 64 heads of 64 channels, state 128, 4 taps over 4352 channels; 4 attention layers with 8
+        // heads of 64 channels, each with a key and a value.
         let states = 36 * 2 * 4 * (64 * 64 * 128 + 4352 * 3);
         let cached = 4 * 2 * 8 * 64 * 2;
         assert_eq!(bytes(1, 0), 2 * micro.params.count() + states);
         assert_eq!(bytes(3, 1000) - bytes(0, 0), 3 * (states + 1000 * cached));
-        // 7 layers of latent attention cache 512 + 64 values a token, once for keys and values.
+        // 7 layers of latent attention cache 512 + 64 values per token, once for keys and values.
         let kimi = of("kimi-linear-48b-a3b");
-        let bytes = |tokens| kimi.decode_bytes(2, Keeps::Nothing, 1, tokens);
+        let bytes = |tokens| kimi.decode_bytes(2, UnexpandedWeights::Nothing, 1, tokens);
         assert_eq!(bytes(1000) - bytes(0), 1000 * 7 * 576 * 2);
-        // 20 layers of KDA: 32 heads of 128 by 128, and 3 taps before over 3 x 4096 channels.
+        // 20 KDA layers: 32 heads of 128 by 128, and 3 earlier taps over 3 x 4096 channels.
         let states = 20 * 2 * 4 * (32 * 128 * 128 + 3 * 4096 * 3);
         assert_eq!(bytes(0), 2 * kimi.weights_per_token() + states);
     }

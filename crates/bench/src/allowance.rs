@@ -1,39 +1,38 @@
-//! The time that the peers of a bench have together, by the wall clock: a bench is as long as its own kernels take, and so
-//! much longer.
+//! Time limit of all peers of a bench, by the wall clock: a bench takes as long as its own kernels, plus this limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use verify::{Peer, Session};
 
-/// The least that a call is begun with: one that has been compiled takes less.
+/// Minimum time to start a call with: a compiled one takes less.
 const LEAST: Duration = Duration::from_secs(2);
-/// How much of what is left one call may take: half, so that others have as much.
+/// Share of the remaining time that one call may take: half, so that others have as much.
 const PART: f64 = 0.5;
 
-/// What is left for peers. Each op that has any gets an equal part of it, and what it leaves over goes to the ops after it.
+/// The remaining time of peers. Each op with peers gets an equal part, and its unused time goes to later ops.
 ///
-/// A call that takes all of what it may is killed, with its process, and its peer is asked nothing more of this op.
+/// A call that exceeds its part is killed with its process, and its peer is not called again for this op.
 pub(crate) struct Allowance {
-    /// Seconds left for all that is yet to come; infinite without a limit, and then so are all of the others.
+    /// Seconds left for all remaining ops; infinite without a limit.
     all: f64,
-    /// Ops that are to come.
+    /// Number of remaining ops.
     waiting: usize,
-    /// The op at hand, with the seconds that its peers were given and what is left of them.
+    /// The current op, with its seconds and the remaining ones.
     op: &'static str,
     share: f64,
     left: f64,
-    /// Peers whose call took too long.
+    /// Peers whose call exceeded its limit.
     out: BTreeSet<String>,
 }
 
 impl Allowance {
-    /// So much for the peers of so many ops; none for as long as they take.
+    /// A limit for the peers of this many ops; `None` for no limit.
     pub(crate) fn of(limit: Option<Duration>, ops: usize) -> Self {
         let all = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
         Self { all, waiting: ops, op: "", share: 0.0, left: 0.0, out: BTreeSet::new() }
     }
 
-    /// Goes on to the next op.
+    /// Continues with the next op.
     pub(crate) fn begin(&mut self, op: &'static str) {
         self.op = op;
         self.share = self.all / self.waiting.max(1) as f64;
@@ -42,18 +41,19 @@ impl Allowance {
         self.out.clear();
     }
 
-    /// What is left for the peers of this op; `None` where nothing limits them.
+    /// Time left for the peers of this op; `None` without a limit.
     pub(crate) fn left(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.left).ok()
     }
 
-    /// Time for one call, which is to leave `kept` for what was called before it, and as much as it takes for the others.
+    /// Time limit of one call, which reserves `kept` for peers called before it, and as much for the others as it
+    /// takes.
     pub(crate) fn part(&self, kept: Duration) -> Option<Duration> {
         let part = (self.left - kept.as_secs_f64()) * PART;
         Duration::try_from_secs_f64(part.max(0.0)).ok()
     }
 
-    /// Why a peer is asked nothing: less is left than it would need beside what is kept for others.
+    /// Why a peer is not called: the remaining time, without what is reserved for others, is too short.
     pub(crate) fn refuses(&self, peer: &Peer, kept: Duration) -> Option<String> {
         if self.out.contains(&peer.name) {
             return Some("an earlier call took all of its time".to_owned());
@@ -62,7 +62,7 @@ impl Allowance {
         spent.then(|| format!("the {:.0} s for the peers of {} were spent", self.share, self.op))
     }
 
-    /// Asks a session within `time`, and counts what that took.
+    /// Calls a session with the limit `time`, and subtracts the time it took.
     pub(crate) fn spend<R>(
         &mut self,
         time: Option<Duration>,
@@ -76,7 +76,7 @@ impl Allowance {
         asked
     }
 
-    /// Does what no op is to pay for alone, such as a new start of the process.
+    /// Runs work whose time is shared by all ops, such as restarting the process.
     pub(crate) fn spend_of_all<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
         let done = work();
@@ -85,7 +85,7 @@ impl Allowance {
         done
     }
 
-    /// Asks a peer nothing more of this op.
+    /// Excludes a peer for the rest of this op.
     pub(crate) fn is_out(&mut self, name: &str) {
         self.out.insert(name.to_owned());
     }
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ops_have_equal_parts_and_what_one_leaves_over() {
+    fn ops_share_equally_and_get_unused_time() {
         let seconds = |seconds| Some(Duration::from_secs_f64(seconds));
         let mut time = Allowance::of(seconds(12.0), 3);
         time.begin("rmsnorm");
         assert_eq!(time.left(), seconds(4.0));
         assert_eq!(time.part(Duration::from_secs(1)), seconds(1.5));
         assert_eq!(time.part(Duration::from_secs(8)), seconds(0.0));
-        // Nothing was asked: the others have it.
+        // No peer was called, so the other ops get the time.
         time.begin("kda");
         assert_eq!(time.left(), seconds(6.0));
         let peer = &Peer::listed(&["fla.chunk_kda".to_owned()])[0];

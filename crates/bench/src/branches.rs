@@ -1,23 +1,24 @@
-//! NSA's step of decoding branch by branch (R4-14): what each adds, what it reads, and the table of a field report.
+//! Decoding steps of NSA branch by branch (R4-14): what each branch adds and reads, next to the table of a published
+//! report.
 
 use crate::timing::{Samples, time_steps};
-use crate::workloads::{Between, tensors};
+use crate::workloads::{UniformValues, tensors};
 use crate::{BenchError, Size};
 use device::Device;
-use facts::{BackendKind, BranchReport, BranchRow, Branches};
-use kernels::{Call, DType, Op, Settings, Tensor, TensorMap, op};
+use facts::{BackendKind, BranchReport, BranchRow, PerBranch};
+use ops::{Call, DType, Op, Settings, Tensor, TensorMap, op};
 use std::time::Duration;
-use verify::{Drawn, Standing};
+use verify::{MatrixResults, SampledCall};
 
-/// The field report's settings: compressed blocks and their stride, selected blocks and their number, the window.
+/// The published report's settings: compressed blocks and their stride, selected blocks and their number, the window.
 const COMPRESS_BLOCK: usize = 32;
 const COMPRESS_STRIDE: usize = 16;
 const SELECT_BLOCK: usize = 64;
 const SELECT_COUNT: usize = 16;
 const WINDOW: usize = 512;
-/// Tokens that it had decoded when it measured.
+/// Tokens that the report had decoded when it measured.
 const DECODED: usize = 64;
-/// Its contexts.
+/// Its context lengths.
 const CONTEXTS: [usize; 4] = [512, 1024, 2048, 4096];
 /// The paper's heads.
 const HEADS: usize = 64;
@@ -26,7 +27,7 @@ const DIM: usize = 128;
 const GATES: [&str; 3] = ["g_cmp", "g_slc", "g_swa"];
 const SEED: u64 = 20_261_121;
 
-/// The field report's count of reads: compressed tokens, all blocks that may be selected, and the window.
+/// The published formula of reads: compressed tokens, all selectable blocks, and the window.
 fn formula_reads(keys: usize) -> usize {
     compressed_tokens(keys) + SELECT_COUNT * SELECT_BLOCK + WINDOW.min(keys)
 }
@@ -35,12 +36,12 @@ fn compressed_tokens(keys: usize) -> usize {
     keys.checked_sub(COMPRESS_BLOCK).map_or(0, |rest| rest / COMPRESS_STRIDE + 1)
 }
 
-/// Times a step at each context, each of its forms verified before.
+/// Times a step at each context, after verifying each of its forms.
 ///
 /// # Errors
-/// [`BenchError::Unavailable`] without the backend. What fails its check is no error, but a sentence of the report.
+/// [`BenchError::Unavailable`] without the backend. A failed verification is a sentence of the report, not an error.
 pub fn branches(backend: BackendKind, size: Size) -> Result<BranchReport, BenchError> {
-    let device = device::open(backend)?;
+    let device = backends::open(backend)?;
     let dtype = if backend == BackendKind::Cuda { DType::Bf16 } else { DType::F32 };
     let settings = format!(
         "{dtype}, {HEADS} heads over {KV_HEADS} of {DIM}, l {COMPRESS_BLOCK}, d {COMPRESS_STRIDE}, l' {SELECT_BLOCK}, n {SELECT_COUNT}, w {WINDOW}"
@@ -65,7 +66,7 @@ fn step(
     let nsa = op("nsa").map_err(|error| error.to_string())?;
     let keys = context + DECODED;
     let (inputs, settings) = inputs(keys, dtype);
-    let timed = |inputs: &TensorMap| Timed::of(nsa, inputs, &settings, device, budget);
+    let timed = |inputs: &TensorMap| TimedCall::of(nsa, inputs, &settings, device, budget);
     let with = |gates: &[&str]| {
         let mut some = inputs.clone();
         some.retain(|name, _| !GATES.contains(&name.as_str()) || gates.contains(&name.as_str()));
@@ -89,13 +90,13 @@ fn step(
         variant: whole.variant.to_owned(),
         total_ms,
         p95_ms: whole.samples.p95(),
-        adds_ms: Branches { compressed: one, selected: two - one, window: total_ms - two },
-        one_hot_ms: Branches {
+        adds_ms: PerBranch { compressed: one, selected: two - one, window: total_ms - two },
+        one_hot_ms: PerBranch {
             compressed: one_hot("g_cmp")?,
             selected: one_hot("g_slc")?,
             window: one_hot("g_swa")?,
         },
-        reads: Branches {
+        reads: PerBranch {
             compressed: compressed_tokens(keys) as u64,
             selected: whole.selected,
             window: WINDOW.min(keys) as u64,
@@ -104,20 +105,20 @@ fn step(
     })
 }
 
-/// One token over caches that keep their compressed tokens, which are as small as means of a block.
+/// One token over caches with compressed tokens, whose magnitude is that of a block's mean.
 fn inputs(keys: usize, dtype: DType) -> (TensorMap, Settings) {
     let (gate, cache) = ([1, 1, HEADS], [1, keys, KV_HEADS, DIM]);
     let rows = [1, compressed_tokens(keys), KV_HEADS, DIM];
     let small = (COMPRESS_BLOCK as f32).powf(-0.5);
     let inputs = tensors(&[
-        ("q", &[1, 1, HEADS, DIM][..], Between(dtype, -1.0, 1.0)),
-        ("k", &cache[..], Between(dtype, -1.0, 1.0)),
-        ("v", &cache[..], Between(dtype, -1.0, 1.0)),
-        ("k_cmp", &rows[..], Between(dtype, -small, small)),
-        ("v_cmp", &rows[..], Between(dtype, -small, small)),
-        ("g_cmp", &gate[..], Between(dtype, 0.0, 1.0)),
-        ("g_slc", &gate[..], Between(dtype, 0.0, 1.0)),
-        ("g_swa", &gate[..], Between(dtype, 0.0, 1.0)),
+        ("q", &[1, 1, HEADS, DIM][..], UniformValues(dtype, -1.0, 1.0)),
+        ("k", &cache[..], UniformValues(dtype, -1.0, 1.0)),
+        ("v", &cache[..], UniformValues(dtype, -1.0, 1.0)),
+        ("k_cmp", &rows[..], UniformValues(dtype, -small, small)),
+        ("v_cmp", &rows[..], UniformValues(dtype, -small, small)),
+        ("g_cmp", &gate[..], UniformValues(dtype, 0.0, 1.0)),
+        ("g_slc", &gate[..], UniformValues(dtype, 0.0, 1.0)),
+        ("g_swa", &gate[..], UniformValues(dtype, 0.0, 1.0)),
     ]);
     let settings = Settings::new()
         .with("compress_block", COMPRESS_BLOCK)
@@ -128,15 +129,15 @@ fn inputs(keys: usize, dtype: DType) -> (TensorMap, Settings) {
     (inputs, settings)
 }
 
-/// A call that was verified and timed.
-struct Timed {
+/// A verified and timed call.
+struct TimedCall {
     variant: &'static str,
     samples: Samples,
-    /// Tokens of the blocks that the kernel selected, for one key head.
+    /// Tokens of the selected blocks, per key head.
     selected: u64,
 }
 
-impl Timed {
+impl TimedCall {
     fn of(
         nsa: &dyn Op,
         inputs: &TensorMap,
@@ -147,24 +148,24 @@ impl Timed {
         let call = nsa.bind(inputs, settings).map_err(|error| error.to_string())?;
         let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
         let given = (inputs, settings);
-        let mut drawn = Drawn::of(nsa, given, SEED);
-        let standing = Standing::without_matrix();
-        let mut verified = standing.admit(call.as_ref(), &mut drawn, device, variant)?;
+        let mut drawn = SampledCall::of(nsa, given, SEED);
+        let standing = MatrixResults::without_matrix();
+        let mut verified = standing.admit(&call, &mut drawn, device, variant)?;
         let (samples, _) = time_steps(&mut verified, budget).map_err(|error| error.to_string())?;
         let keys = inputs.get("k").map_or(0, |k| k.shape()[1]);
-        let selected = selected(call.as_ref(), device, variant, keys)?;
+        let selected = selected(&call, device, variant, keys)?;
         Ok(Self { variant, samples, selected })
     }
 }
 
-/// Runs a call once and counts the tokens of the blocks that it selected, of one key head; 0 where it selects none.
-fn selected(call: &dyn Call, device: &Device, variant: &str, keys: usize) -> Result<u64, String> {
+/// Runs a call once and counts the tokens of its selected blocks per key head; 0 if it selects none.
+fn selected(call: &Call<'_>, device: &Device, variant: &str, keys: usize) -> Result<u64, String> {
     let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
     execution.launch().map_err(|error| error.to_string())?;
     let outputs = execution.outputs().map_err(|error| error.to_string())?;
     let Some(indices) = outputs.get("indices") else { return Ok(0) };
     let blocks = indices.to_f64().into_iter().filter(|block| *block >= 0.0);
-    // The last block may not be full yet.
+    // The last block may be partial.
     let tokens =
         blocks.map(|block| keys.saturating_sub(block as usize * SELECT_BLOCK).min(SELECT_BLOCK));
     Ok((tokens.sum::<usize>() / KV_HEADS) as u64)
@@ -179,14 +180,14 @@ mod tests {
         let formula: Vec<usize> =
             CONTEXTS.iter().map(|context| formula_reads(context + DECODED)).collect();
         assert_eq!(formula, [1571, 1603, 1667, 1795]);
-        // What the report called its measurement is the formula at the 64 tokens that were decoded.
+        // The published measurement equals the formula at the 64 decoded tokens.
         assert_eq!(formula_reads(DECODED), 1091);
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         let row = step(512, DType::F32, &device, Duration::ZERO).unwrap();
-        let Branches { compressed, selected, window } = row.adds_ms;
+        let PerBranch { compressed, selected, window } = row.adds_ms;
         assert!((compressed + selected + window - row.total_ms).abs() < 1e-9, "{row:?}");
-        // Of 576 tokens there are 9 blocks, fewer than may be selected: the formula's 16 were never read.
-        assert_eq!(row.reads, Branches { compressed: 35, selected: 576, window: 512 });
+        // 576 tokens are 9 blocks, fewer than may be selected: the formula's 16 blocks cannot be read.
+        assert_eq!(row.reads, PerBranch { compressed: 35, selected: 576, window: 512 });
         assert_eq!((row.total_reads(), row.formula_reads), (1123, 1571));
     }
 }

@@ -1,35 +1,32 @@
-//! What the machine can do at best: memory copy and dense matrix products, on all cores. A ceiling is the fastest of
-//! its samples, where a kernel's figure is its median: what slowed a sample down was not the machine's limit.
+//! Measures the machine's limits: memory copies and dense matrix products on all cores. A ceiling is the fastest of its
+//! samples, while a kernel's figure is its median: what slowed down a sample is not a limit of the machine.
 
-mod cuda;
-
-use crate::timing::repeat;
-use device::cuda::CudaError;
-use device::{Caches, Device, HostBuffer, Isa};
+use crate::timing::{repeat, sample};
+use device::{CacheSizes, Device, DeviceError, HostBuffer, Isa};
 use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
-use kernels::cpu::copy::{copy_parallel, negate_parallel, read_parallel};
-use kernels::cpu::gemm::{
+use ops_cpu::copy::{copy_parallel, negate_parallel, read_parallel};
+use ops_cpu::gemm::{
     Block, gemm_bf16_blocks, gemm_bf16_parallel, gemm_f32_blocks, gemm_f32_parallel,
 };
 use std::time::Duration;
 
-/// Bytes of both copied buffers at least; more where caches hold as much.
+/// Minimum bytes of both copied buffers; more if caches are as large.
 const COPY_BYTES: usize = 512 << 20;
-/// Pairs of buffers that are copied.
+/// Number of copied buffer pairs.
 const COPY_BUFFERS: u32 = 3;
 /// Rows and columns of the square product.
 const GEMM: usize = 2048;
-/// Products of a block that each thread does in a sample: several milliseconds.
+/// Block products per thread and sample: several milliseconds.
 const REPEATS: usize = 96;
 
-/// Measures them. `budget` is the time for each, after warm-up.
+/// Measures all ceilings. `budget` is the time for each, after warm-up.
 ///
 /// # Errors
-/// What a GPU said; never on the processor.
-pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError> {
-    if let Some(cuda) = device.cuda() {
-        return cuda::ceilings(cuda, budget);
+/// A GPU's error; never on the CPU.
+pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, DeviceError> {
+    if device.capabilities().backend == BackendKind::Cuda {
+        return ops_cuda::ceilings(device, &|work| Ok(sample(budget, work)?.fastest()));
     }
     let gemm_gflops = gemm(device, budget);
     let (copy_gbps, read_gbps) = memory(device, budget);
@@ -43,16 +40,16 @@ pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError
     })
 }
 
-/// Bytes read plus bytes written per second when every core copies its share of a large buffer or changes it in place,
-/// whichever is faster, and bytes read per second. Several pairs of buffers, since whether the system finds huge pages for
-/// one is chance, and they are worth half of the speed.
+/// Bytes read plus written per second when every core copies its share of a large buffer or updates it in place,
+/// whichever is faster, and bytes read per second. There are several pairs of buffers, because it is chance whether the
+/// system has huge pages for one, which doubles the speed.
 fn memory(device: &Device, budget: Duration) -> (f64, f64) {
-    let bytes = Caches::of(device).overflowing(COPY_BYTES) / 2;
+    let bytes = CacheSizes::of(device).exceeding(COPY_BYTES) / 2;
     let len = bytes / size_of::<f32>();
     let each = budget / (2 * COPY_BUFFERS);
     let (mut written, mut read) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..COPY_BUFFERS {
-        // The same memory that tensors have.
+        // The same kind of memory as tensors.
         let from = HostBuffer::filled(1f32, len);
         let mut to = HostBuffer::filled(0f32, len);
         let copies = repeat(each, || copy_parallel(device, &from, &mut to));
@@ -61,8 +58,8 @@ fn memory(device: &Device, budget: Duration) -> (f64, f64) {
         assert!(to.iter().all(|value| value.abs() == 1.0), "the copy ceiling changed wrongly");
         written = written.min(copies.fastest()).min(in_place.fastest());
         let reads = repeat(each / 2, || {
-            // Both in turn, so that neither is in a cache. Sums of 2^24 ones and more stay where they are: each share's is that at
-            // least.
+            // Alternating, so that neither is cached. Sums of 2^24 ones and more do not grow; each share has at least
+            // as many.
             let sums = [&from, &to].map(|buffer| read_parallel(device, buffer).abs());
             assert!(sums.iter().all(|sum| *sum >= 1e7), "the read ceiling read wrongly");
         });
@@ -110,7 +107,7 @@ fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
     GemmCeilings { f32: f32_rate, bf16: bf16_rate }
 }
 
-/// The same for the blocks of all threads, whose A and B begin `values`.
+/// [`check`] for the blocks of all threads, given the values that A and B start with.
 fn check_blocks(values: &[f32], blocks: &[f32]) {
     let [rows, columns, depth] = Block::SIZES;
     for (thread, block) in blocks.chunks(rows * columns).enumerate() {
@@ -120,13 +117,13 @@ fn check_blocks(values: &[f32], blocks: &[f32]) {
             let (want, got) = (terms.sum::<f64>(), f64::from(block[i * columns + j]));
             assert!(
                 (want - got).abs() < 1e-2,
-                "the matrix product ceiling is wrong on thread {thread} at ({i}, {j}): {got}, wanted {want}"
+                "the matrix product ceiling is wrong on thread {thread} at ({i}, {j}): {got}, expected {want}"
             );
         }
     }
 }
 
-/// A ceiling is a speed too: sampled elements of the product must be right, or there is no ceiling.
+/// A ceiling is a speed too: sampled elements of the product must be correct, otherwise there is no ceiling.
 fn check(values: &[f32], product: &[f32]) {
     for i in (0..GEMM).step_by(257) {
         for j in (0..GEMM).step_by(263) {
@@ -135,7 +132,7 @@ fn check(values: &[f32], product: &[f32]) {
             let (want, got) = (terms.sum::<f64>(), f64::from(product[i * GEMM + j]));
             assert!(
                 (want - got).abs() < 1e-2,
-                "the matrix product ceiling is wrong at ({i}, {j}): {got}, wanted {want}"
+                "the matrix product ceiling is wrong at ({i}, {j}): {got}, expected {want}"
             );
         }
     }

@@ -1,16 +1,15 @@
-//! Dense attention beside the ops that stand in for it: what a step over part of the cache is worth shows only next to a step
-//! over all of it.
+//! Dense attention next to sparse ops that replace it: the benefit of a step over part of the cache only shows in
+//! comparison with a step over all of it.
 
-use kernels::{Op, Settings, TensorMap};
+use ops::{Op, Settings, TensorMap};
 
-/// Ops whose steps of decoding read part of the keys and values that dense attention of the same step reads.
+/// Ops whose decoding steps read part of the keys and values that dense attention reads.
 const SPARSE: &[&str] = &["nsa"];
 
 /// The op of dense attention.
 pub(crate) const OP: &str = "attention";
 
-/// What dense attention of the same step is given: the queries, keys and values of a step of `op`; `None` where that op is not
-/// sparse.
+/// The inputs of dense attention for the same step of `op`; `None` if that op is not sparse.
 pub(crate) fn of(
     op: &dyn Op,
     inputs: &TensorMap,
@@ -22,7 +21,7 @@ pub(crate) fn of(
     }
     let own = ["q", "k", "v"].into_iter().filter_map(|name| inputs.get_key_value(name));
     let inputs = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-    // The sparse ops are causal by definition. Their own settings have been read before: a scale that is none was refused.
+    // Sparse ops are causal by definition. Their settings have been validated before.
     let causal = Settings::new().with("causal", true);
     let settings = match settings.number(name, "scale") {
         Ok(Some(scale)) => causal.with("scale", scale),
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
     use crate::Size;
     use crate::workloads::WORKLOADS;
-    use kernels::{Call, op};
+    use ops::{Call, op};
 
     #[test]
     fn every_sparse_op_is_one_and_its_steps_have_a_dense_form() {
@@ -52,10 +51,10 @@ mod tests {
                     of(sparse, &inputs, &settings.clone().with("scale", 0.5)).unwrap();
                 let call = dense.bind(&dense_inputs, &dense_settings).unwrap();
                 let of_sparse = sparse.bind(&inputs, &settings).unwrap();
-                let keys = |call: &dyn Call| {
+                let keys = |call: &Call<'_>| {
                     call.problem().dims().into_iter().find(|(dim, _)| *dim == "Tk").unwrap()
                 };
-                assert_eq!(keys(call.as_ref()), keys(of_sparse.as_ref()));
+                assert_eq!(keys(&call), keys(&of_sparse));
                 assert_eq!(dense_settings.number(OP, "scale").unwrap(), Some(0.5));
                 found += 1;
             }

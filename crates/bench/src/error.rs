@@ -2,7 +2,7 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BenchError {
     /// No workload has this name.
-    #[error("there is nothing to bench called `{name}`, wanted one of {}", .known.join(", "))]
+    #[error("there is nothing to bench called `{name}`, expected one of {}", .known.join(", "))]
     Unknown {
         /// The name asked for.
         name: String,
@@ -12,10 +12,10 @@ pub enum BenchError {
     /// The backend cannot be used here.
     #[error(transparent)]
     Unavailable(#[from] device::Unavailable),
-    /// What is timed beside the workloads has no such call.
+    /// A comparison call was refused by its op.
     #[error(transparent)]
-    Op(#[from] kernels::OpError),
+    Op(#[from] ops::OpError),
     /// The ceilings of a GPU could not be measured.
     #[error("the ceilings could not be measured: {0}")]
-    Ceilings(#[from] device::cuda::CudaError),
+    Ceilings(#[from] device::DeviceError),
 }

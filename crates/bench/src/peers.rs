@@ -1,23 +1,26 @@
-//! Installed Python kernels timed beside firstlight's own, in turns, so that a warm or throttled GPU is so for all of them.
+//! Times installed Python kernels interleaved with firstlight's own, so that a warm or throttled GPU affects all of
+//! them.
 
 use crate::Samples;
 use crate::allowance::Allowance;
 use crate::run::Step;
 use crate::timing::REPLAYS;
-use facts::{BackendKind, NotRunTiming, Status};
-use kernels::{Call, Settings, TensorMap};
+use facts::{BackendKind, SkippedTiming, Status};
+use ops::{Call, Settings, TensorMap};
 use std::time::Duration;
-use verify::{Drawn, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case};
+use verify::{
+    Peer, PeerRefusal, Peers, SampledCall, Session, VerifiedPeer, admit_peer, load_peer_case,
+};
 
-/// The peers of a run and their time.
-pub(crate) struct Guests<'a, 'p> {
+/// The peers of a run and their time limit.
+pub(crate) struct PeerTimer<'a, 'p> {
     pub(crate) peers: &'a mut Peers<'p>,
     pub(crate) time: &'a mut Allowance,
 }
 
-impl Guests<'_, '_> {
-    /// Has a process that knows the packages of an op's peers, which is nothing that the op pays for. If there is none, the
-    /// next call says why.
+impl PeerTimer<'_, '_> {
+    /// Starts a process that has imported the packages of an op's peers, at no op's expense. If that fails, the next
+    /// call reports why.
     pub(crate) fn ready(&mut self, op: &str) {
         let Peers { session, peers, .. } = &mut *self.peers;
         let of_op = peers.iter().filter(|peer| peer.op == op);
@@ -25,57 +28,57 @@ impl Guests<'_, '_> {
     }
 }
 
-/// A workload as peers are given it.
-pub(crate) struct Match<'m, 'a> {
+/// A workload for peers.
+pub(crate) struct PeerWorkload<'m, 'a> {
     /// `kda prefill-2048 bf16`.
     pub(crate) case: &'m str,
-    pub(crate) call: &'a dyn Call,
+    pub(crate) call: &'a Call<'a>,
     pub(crate) inputs: &'a TensorMap,
     pub(crate) settings: &'a Settings,
-    /// What they are held against.
-    pub(crate) drawn: &'m mut Drawn<'a>,
-    /// For all rounds of a peer together.
+    /// The sampled part that they are verified on.
+    pub(crate) drawn: &'m mut SampledCall<'a>,
+    /// Time for all rounds of a peer together.
     pub(crate) budget: Duration,
 }
 
-/// What became of a workload's peers.
+/// The results of a workload's peers.
 #[derive(Default)]
-pub(crate) struct Contest {
-    /// As [`Match::case`].
+pub(crate) struct PeerTimings {
+    /// As [`PeerWorkload::case`].
     case: String,
-    pub(crate) runners: Vec<Runner>,
+    pub(crate) runners: Vec<TimedPeer>,
     /// Failures, fallbacks and skips: `name: why`.
     pub(crate) refused: Vec<String>,
-    /// Calls that a peer has no form of: `name: why`.
+    /// Calls that a peer does not support: `name: why`.
     pub(crate) not_applicable: Vec<String>,
-    /// Peers for which no time was left.
-    pub(crate) not_run: Vec<NotRunTiming>,
+    /// Peers that were not run for lack of time.
+    pub(crate) not_run: Vec<SkippedTiming>,
 }
 
-/// A peer that passed, with its times so far.
-pub(crate) struct Runner {
+/// A verified peer with its times so far.
+pub(crate) struct TimedPeer {
     pub(crate) peer: VerifiedPeer,
     pub(crate) samples: Samples,
     pub(crate) replays: u32,
 }
 
-/// Fewest samples that a peer takes in a round.
+/// Minimum samples per peer and round.
 const FEWEST: usize = 2;
-/// What a peer's timing may take at least, when it has begun: one that is killed takes the others' times along.
+/// Minimum time of a peer's measurement once it has started: killing it also ends the others' measurements.
 const GRACE: Duration = Duration::from_secs(3);
 
-impl Contest {
-    /// Checks every peer of the op on the workload's inputs, as far as there is time; `on` is told of each.
+impl PeerTimings {
+    /// Verifies every peer of the op on the workload's inputs, as far as there is time; `on` is called for each.
     pub(crate) fn admit(
-        guests: &mut Guests<'_, '_>,
-        mut given: Match<'_, '_>,
+        guests: &mut PeerTimer<'_, '_>,
+        mut given: PeerWorkload<'_, '_>,
         on: &mut dyn FnMut(Step<'_>),
     ) -> Self {
         let mut contest = Self { case: given.case.to_owned(), ..Self::default() };
         let (name, backend) = (given.call.spec().name, guests.peers.backend);
         let all = guests.peers.peers;
         let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
-        // Inputs may be gigabytes: they are handed over where somebody takes them.
+        // Inputs may have gigabytes: they are only written if some peer takes them.
         wanted.retain(|peer| {
             let cannot = guests.peers.session.refuses(peer, backend);
             let refusal =
@@ -102,9 +105,9 @@ impl Contest {
             on(Step::Begins { case: given.case, peer: Some(&peer.name), left: guests.time.left() });
             contest.ask(guests, peer, &mut given);
         }
-        // A process that ended took those along that it held: they are asked again, in the one after it.
-        let held = |runner: &Runner| runner.peer.is_held_by(guests.peers.session);
-        let (held, lost): (_, Vec<Runner>) = contest.runners.drain(..).partition(held);
+        // A process that ended took its verified peers with it: they are verified again in the next one.
+        let held = |runner: &TimedPeer| runner.peer.is_held_by(guests.peers.session);
+        let (held, lost): (_, Vec<TimedPeer>) = contest.runners.drain(..).partition(held);
         contest.runners = held;
         for peer in wanted {
             if lost.iter().any(|runner| runner.peer.name() == peer.name) {
@@ -114,8 +117,13 @@ impl Contest {
         contest
     }
 
-    /// Checks a peer, as far as there is time beside the timing of those that have passed.
-    fn ask(&mut self, guests: &mut Guests<'_, '_>, peer: &Peer, given: &mut Match<'_, '_>) {
+    /// Verifies a peer, as far as there is time in addition to timing those that have passed.
+    fn ask(
+        &mut self,
+        guests: &mut PeerTimer<'_, '_>,
+        peer: &Peer,
+        given: &mut PeerWorkload<'_, '_>,
+    ) {
         let kept = given.budget * (1 + self.runners.len() as u32);
         if let Some(why) = guests.time.refuses(peer, kept) {
             return self.out(&peer.name, Status::NotRun, &why);
@@ -126,7 +134,7 @@ impl Contest {
         });
         match admitted {
             Ok(peer) => {
-                self.runners.push(Runner { peer, samples: Samples::default(), replays: 1 });
+                self.runners.push(TimedPeer { peer, samples: Samples::default(), replays: 1 });
             }
             Err(PeerRefusal { status, reason }) => {
                 self.out(&peer.name, status, &reason);
@@ -139,8 +147,13 @@ impl Contest {
         }
     }
 
-    /// One round: each peer that is left for about `budget`. A peer that breaks is out.
-    pub(crate) fn round(&mut self, guests: &mut Guests<'_, '_>, is_step: bool, budget: Duration) {
+    /// One round: times each remaining peer for about `budget`. A peer that fails is excluded.
+    pub(crate) fn round(
+        &mut self,
+        guests: &mut PeerTimer<'_, '_>,
+        is_step: bool,
+        budget: Duration,
+    ) {
         let replays = if is_step { REPLAYS } else { 0 };
         self.each(guests, |runner, session| {
             let (samples, replays) = runner.peer.time(session, budget, FEWEST, replays)?;
@@ -150,16 +163,16 @@ impl Contest {
         });
     }
 
-    /// Looks once more at what runs: only a peer that is still itself keeps its times.
-    pub(crate) fn confirm(&mut self, guests: &mut Guests<'_, '_>) {
+    /// Checks the kernels that run once more: only a peer whose own kernels still run keeps its times.
+    pub(crate) fn confirm(&mut self, guests: &mut PeerTimer<'_, '_>) {
         self.each(guests, |runner, session| runner.peer.confirm(session));
     }
 
-    /// Asks each peer that is left, within what is left of the time; one that does not answer well is out.
+    /// Calls each remaining peer within the remaining time; one that fails is excluded.
     fn each(
         &mut self,
-        guests: &mut Guests<'_, '_>,
-        mut ask: impl FnMut(&mut Runner, &mut Session) -> Result<(), PeerRefusal>,
+        guests: &mut PeerTimer<'_, '_>,
+        mut ask: impl FnMut(&mut TimedPeer, &mut Session) -> Result<(), PeerRefusal>,
     ) {
         for mut runner in std::mem::take(&mut self.runners) {
             let time = guests.time.left().map(|left| left.max(GRACE));
@@ -174,11 +187,11 @@ impl Contest {
         }
     }
 
-    /// Says of a peer why it has no time.
+    /// Records why a peer has no time.
     fn out(&mut self, name: &str, status: Status, reason: &str) {
         let said = match status {
             Status::NotRun => {
-                return self.not_run.push(NotRunTiming {
+                return self.not_run.push(SkippedTiming {
                     case: self.case.clone(),
                     peer: name.to_owned(),
                     why: reason.to_owned(),
@@ -191,10 +204,10 @@ impl Contest {
     }
 }
 
-/// Rounds in which kernels take turns.
+/// Number of rounds in which kernels are timed alternately.
 pub(crate) const ROUNDS: u32 = 4;
 
-/// Where peers run must be where the kernels beside them run.
+/// The peers, if they run on the same backend as the kernels.
 pub(crate) fn of_backend<'a, 'p>(
     peers: Option<&'a mut Peers<'p>>,
     backend: BackendKind,
@@ -202,7 +215,7 @@ pub(crate) fn of_backend<'a, 'p>(
     peers.filter(|peers| peers.backend == backend)
 }
 
-/// Whether any of the peers could run a call of an op.
+/// Whether some peer could run a call of an op.
 pub(crate) fn have_peers(peers: &Peers<'_>, op: &str) -> bool {
     let runs = |peer: &Peer| peers.session.refuses(peer, peers.backend).is_none();
     peers.peers.iter().any(|peer| peer.op == op && runs(peer))

@@ -1,81 +1,83 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
 use crate::allowance::Allowance;
-use crate::held::{Limit, faster, hold};
-use crate::peers::{Contest, Guests, Match, ROUNDS, Runner, have_peers, of_backend};
-use crate::workloads::{OpWorkloads, Task, WORKLOADS};
-use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
-use device::{Caches, Device};
-use facts::{
-    BackendKind, BenchReport, BenchRow, CeilingKind, CeilingTwice, Ceilings, Conditions, Meanwhile,
-    Moment, NotRunTiming, SCHEMA,
+use crate::ceiling_check::{Limit, faster, hold};
+use crate::peers::{
+    PeerTimer, PeerTimings, PeerWorkload, ROUNDS, TimedPeer, have_peers, of_backend,
 };
-use kernels::{Call, Op, OpError, Problem, Settings, TensorMap, op};
+use crate::workloads::{OpWorkloads, Task, WORKLOADS, forget, reusing};
+use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
+use device::{CacheSizes, Device};
+use facts::{
+    BackendKind, BenchReport, BenchRow, CeilingDrift, CeilingKind, Ceilings, ConcurrentLoad,
+    Conditions, Moment, OUT_OF_TIME, SCHEMA, SkippedTiming,
+};
+use ops::{Call, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Drawn, OUT_OF_TIME, Peers, Standing, Verified};
+use verify::{Agreement, MatrixResults, Peers, SampledCall, Verified};
 
-/// How long and how large.
+/// Duration and size of a bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
     /// A few seconds in all, for `check --quick`.
     Quick,
-    /// The sizes whose figures are worth keeping.
+    /// The sizes of recorded figures.
     Standard,
 }
 
-/// What to bench.
+/// The kernels to time, and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct BenchPlan {
     /// Names of ops, or `decode` for the one-token forms of all; empty for everything.
     pub names: Vec<String>,
-    /// Where.
+    /// The backend.
     pub backend: BackendKind,
-    /// How large.
+    /// The size.
     pub size: Size,
     /// Also time the float64 reference of every recurrent prefill, once.
     pub reference: bool,
-    /// Shapes in place of the listed cases.
+    /// Shapes instead of the listed cases.
     pub sweep: Option<Sweep>,
-    /// When no further workload begins: [`BenchReport::not_run`] has those that are left. `None` for as long as it takes.
+    /// When no further workload starts: [`BenchReport::not_run`] lists the remaining ones. `None` for no limit.
     pub until: Option<Instant>,
 }
 
-impl Plan {
+impl BenchPlan {
     fn too_late(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
-/// What a run is at, for whoever watches it.
+/// A progress event of a run.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// A kernel is about to be checked and timed.
+    /// A kernel is about to be verified and timed.
     Begins {
         /// `kda prefill-2048 bf16`.
         case: &'a str,
-        /// An installed kernel by its name; firstlight's own without one.
+        /// An installed kernel's name; `None` for firstlight's own.
         peer: Option<&'a str>,
-        /// What is left of the time of this op's installed kernels, where it has an end.
+        /// Remaining time of this op's installed kernels, if it is limited.
         left: Option<Duration>,
     },
     /// The ceilings are measured once more.
     Ceilings,
-    /// A workload is done: all that there is so far.
+    /// A workload is done: all results so far.
     Done(&'a BenchReport),
 }
 
-/// Seed of the sampled check, kept fixed so that two runs check the same part.
+/// Seed of the sampled check, fixed so that two runs check the same part.
 pub(crate) const SEED: u64 = 20_261_121;
 
-/// Measures the ceilings and every workload; `on` is told of each step. A call is admitted by `standing`: a
-/// variant that failed a check of its matrix, or passed none, is not timed.
+/// Measures the ceilings and every workload; `on` is called for each step. `standing` admits calls: a variant that
+/// failed a check of its matrix, or passed none, is not timed.
 ///
 /// # Errors
-/// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails its check is no error: it has
-/// no row, and [`BenchReport::not_timed`] says why.
+/// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails verification is not an error: it
+/// has no row, and [`BenchReport::not_timed`] gives the reason.
 pub fn run(
-    plan: &Plan,
-    standing: &Standing,
+    plan: &BenchPlan,
+    standing: &MatrixResults,
     mut peers: Option<Peers<'_>>,
     mut on: impl FnMut(Step<'_>),
 ) -> Result<BenchReport, BenchError> {
@@ -85,7 +87,7 @@ pub fn run(
             return Err(BenchError::Unknown { name: name.clone(), known });
         }
     }
-    let device = device::open(plan.backend)?;
+    let device = backends::open(plan.backend)?;
     let budget = budget(plan.size, plan.backend);
     let mut report = BenchReport {
         schema: SCHEMA,
@@ -117,14 +119,15 @@ pub fn run(
     let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
     let limit = peers.as_ref().and_then(|peers| peers.budget);
     let mut time = Allowance::of(limit, visited.len());
-    let caches = Caches::of(&device);
+    let caches = CacheSizes::of(&device);
     let context = Context { device: &device, plan, standing, budget, ceilings: &before, caches };
-    // The op with the most peers and the most calls is listed first and measured last: it takes what others leave over.
+    // The op with the most peers and calls is listed first and measured last, so that it gets the unused time of the
+    // others.
     for (op, tasks) in ops.iter().rev() {
         if visited.contains(op)
             && let Some(peers) = peers.as_deref_mut()
         {
-            Guests { peers, time: &mut time }.ready(op);
+            PeerTimer { peers, time: &mut time }.ready(op);
             time.begin(op);
         }
         let mut at = 0;
@@ -133,7 +136,7 @@ pub fn run(
                 report.not_run.push(unreached(op, task));
                 continue;
             }
-            let guests = peers.as_deref_mut().map(|peers| Guests { peers, time: &mut time });
+            let guests = peers.as_deref_mut().map(|peers| PeerTimer { peers, time: &mut time });
             let rows = measure(op, task, &context, guests, &mut report, &mut on);
             let count = rows.len();
             report.rows.splice(at..at, rows);
@@ -142,8 +145,9 @@ pub fn run(
             on(Step::Done(&report));
         }
     }
+    forget();
     on(Step::Ceilings);
-    // Once the time is spent they would only be measured for longer than there is.
+    // After the time limit they would only lengthen the run.
     let after = if plan.too_late() { None } else { Some(ceilings(&device, budget / 2)?) };
     report.conditions = vec![twice(&before, after.as_ref())];
     let best = match &after {
@@ -154,49 +158,49 @@ pub fn run(
     Ok(report)
 }
 
-/// Each ceiling before and after, where it was measured twice. What else went on, whoever called this knows.
+/// Each ceiling before and after, if it was measured twice. The caller adds the other conditions.
 fn twice(before: &Ceilings, after: Option<&Ceilings>) -> Conditions {
     let both = |ceiling: CeilingKind| {
         let (before, after) = (before.rate(ceiling)?, after?.rate(ceiling)?);
-        Some(CeilingTwice { ceiling, before, after })
+        Some(CeilingDrift { ceiling, before, after })
     };
     Conditions {
         backend: before.backend,
         before: Moment::default(),
         after: Moment::default(),
-        meanwhile: Meanwhile::default(),
+        meanwhile: ConcurrentLoad::default(),
         ceilings: CeilingKind::ALL.into_iter().filter_map(both).collect(),
     }
 }
 
-/// A workload that was not begun.
-fn unreached(op: &str, task: &Task<'_>) -> NotRunTiming {
-    NotRunTiming {
+/// A workload that was not started.
+fn unreached(op: &str, task: &Task<'_>) -> SkippedTiming {
+    SkippedTiming {
         case: format!("{op} {} {}", task.case, task.dtype),
         peer: "firstlight".to_owned(),
         why: OUT_OF_TIME.to_owned(),
     }
 }
 
-/// How long the samples of a workload are taken.
+/// Time for the samples of a workload.
 pub fn budget(size: Size, backend: BackendKind) -> Duration {
     Duration::from_millis(match (size, backend) {
         (Size::Quick, _) => 250,
-        // Forty samples of ten milliseconds: with more, a check of a machine that has two cores alone takes over a minute.
+        // Forty samples of ten milliseconds: with more, a check on a machine with two cores would take over a minute.
         (Size::Standard, BackendKind::Cpu) => 400,
-        // A GPU is not shared with the rest of the machine: its samples spread less.
+        // A GPU is not shared with the rest of the machine, so its samples vary less.
         (Size::Standard, _) => 500,
     })
 }
 
-/// How many workloads a plan has.
-pub fn count(plan: &Plan) -> usize {
+/// Number of workloads of a plan.
+pub fn count(plan: &BenchPlan) -> usize {
     WORKLOADS.iter().map(|of| tasks(plan, of).len()).sum()
 }
 
-/// What a plan times of an op. The first decode step comes second, so that it has been timed where peers' time ends before
-/// everything was.
-pub(crate) fn tasks<'a>(plan: &'a Plan, of: &OpWorkloads) -> Vec<Task<'a>> {
+/// The timed workloads of an op. The first decode step is second, so that it is timed even if the peers' time limit is
+/// reached later.
+pub(crate) fn tasks<'a>(plan: &'a BenchPlan, of: &OpWorkloads) -> Vec<Task<'a>> {
     let mut tasks: Vec<Task<'a>> = match &plan.sweep {
         None => of.on(plan.backend, plan.size).into_iter().map(Task::from).collect(),
         Some(sweep) => (of.sweep)(sweep),
@@ -211,28 +215,28 @@ pub(crate) fn tasks<'a>(plan: &'a Plan, of: &OpWorkloads) -> Vec<Task<'a>> {
     tasks
 }
 
-/// What every measurement of a run shares.
+/// Data shared by all measurements of a run.
 struct Context<'a> {
     device: &'a Device,
-    plan: &'a Plan,
-    standing: &'a Standing,
+    plan: &'a BenchPlan,
+    standing: &'a MatrixResults,
     budget: Duration,
     ceilings: &'a Ceilings,
-    caches: Caches,
+    caches: CacheSizes,
 }
 
-/// The rows of one task: firstlight's own kernel and each peer, all checked first, then timed in turns.
+/// The rows of one task: firstlight's own kernel and each peer, all verified first, then timed interleaved.
 fn measure(
     name: &str,
     task: &Task<'_>,
     context: &Context<'_>,
-    mut guests: Option<Guests<'_, '_>>,
+    mut guests: Option<PeerTimer<'_, '_>>,
     report: &mut BenchReport,
     on: &mut dyn FnMut(Step<'_>),
 ) -> Vec<BenchRow> {
     let case = format!("{name} {} {}", task.case, task.dtype);
     on(Step::Begins { case: &case, peer: None, left: None });
-    let (inputs, settings) = (task.build)(task.dtype);
+    let (inputs, settings) = reusing(|| (task.build)(task.dtype));
     let bound = bind(name, &inputs, &settings);
     let (op, call) = match bound {
         Ok(bound) => bound,
@@ -241,23 +245,27 @@ fn measure(
             return Vec::new();
         }
     };
-    let (call, given) = (call.as_ref(), (&inputs, &settings));
+    let (call, given) = (&call, (&inputs, &settings));
     let budget = context.budget;
-    let drawn = &mut Drawn::of(op, given, SEED);
+    let drawn = &mut SampledCall::of(op, given, SEED);
     let mut contest = match &mut guests {
         Some(guests) => {
             let (inputs, settings) = given;
-            Contest::admit(guests, Match { case: &case, call, inputs, settings, drawn, budget }, on)
+            PeerTimings::admit(
+                guests,
+                PeerWorkload { case: &case, call, inputs, settings, drawn, budget },
+                on,
+            )
         }
-        None => Contest::default(),
+        None => PeerTimings::default(),
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
     let mut own = admitted(call, drawn, context);
     let mut beside = match (&dense, &dense_given) {
         (Some(Ok((op, call))), Some((inputs, settings))) => {
-            let drawn = &mut Drawn::of(*op, (inputs, settings), SEED);
-            Some(admitted(call.as_ref(), drawn, context))
+            let drawn = &mut SampledCall::of(*op, (inputs, settings), SEED);
+            Some(admitted(call, drawn, context))
         }
         (Some(Err(error)), _) => Some(Err(error.to_string())),
         _ => None,
@@ -279,7 +287,7 @@ fn measure(
     if let Some(guests) = &mut guests {
         contest.confirm(guests);
     }
-    let row = |timed: Timed<'_>| row(name, task, call.problem(), context, timed);
+    let row = |timed: TimedKernel<'_>| row(name, task, call.problem(), context, timed);
     let mut rows = Vec::new();
     match own {
         Ok(own) => rows.push(BenchRow {
@@ -295,15 +303,15 @@ fn measure(
             rows.push(dense_row(task, name, call.problem(), context, own))
         }
         (Some(Err(why)), _) => {
-            report.not_timed.push(format!("{case}, dense attention beside it: {why}"));
+            report.not_timed.push(format!("{case}, dense attention for comparison: {why}"));
         }
         _ => {}
     }
-    for Runner { peer, samples, replays } in &contest.runners {
+    for TimedPeer { peer, samples, replays } in &contest.runners {
         rows.push(BenchRow {
             peer: Some(peer.package().to_owned()),
             evidence: peer.evidence().to_owned(),
-            ..row(Timed {
+            ..row(TimedKernel {
                 variant: peer.name(),
                 samples,
                 replays: *replays,
@@ -318,14 +326,14 @@ fn measure(
 }
 
 /// firstlight's own kernel of a task, with its times so far.
-struct Own<'a> {
+struct OwnKernel<'a> {
     variant: &'static str,
     verified: Verified<'a>,
     samples: Samples,
     replays: u32,
 }
 
-pub(crate) type BoundCall<'a> = (&'static dyn Op, Box<dyn Call + 'a>);
+pub(crate) type BoundCall<'a> = (&'static dyn Op, Call<'a>);
 
 pub(crate) fn bind<'a>(
     name: &str,
@@ -337,27 +345,27 @@ pub(crate) fn bind<'a>(
 }
 
 fn admitted<'a>(
-    call: &'a dyn Call,
-    drawn: &mut Drawn<'_>,
+    call: &'a Call<'a>,
+    drawn: &mut SampledCall<'_>,
     context: &Context<'a>,
-) -> Result<Own<'a>, String> {
+) -> Result<OwnKernel<'a>, String> {
     let device = context.device;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
     let verified = context.standing.admit(call, drawn, device, variant)?;
-    Ok(Own { variant, verified, samples: Samples::default(), replays: 1 })
+    Ok(OwnKernel { variant, verified, samples: Samples::default(), replays: 1 })
 }
 
-/// What a row says of a kernel that was timed.
-struct Timed<'a> {
+/// The row data of a timed kernel.
+struct TimedKernel<'a> {
     variant: &'a str,
     samples: &'a Samples,
     replays: u32,
     agreement: Agreement,
 }
 
-impl Own<'_> {
-    fn timed(&self) -> Timed<'_> {
-        Timed {
+impl OwnKernel<'_> {
+    fn timed(&self) -> TimedKernel<'_> {
+        TimedKernel {
             variant: self.variant,
             samples: &self.samples,
             replays: self.replays,
@@ -378,13 +386,13 @@ impl Own<'_> {
     }
 }
 
-/// The row of dense attention beside a step of `name`, under its own op.
+/// The row of dense attention for a step of `name`, under its own op.
 fn dense_row(
     task: &Task<'_>,
     name: &str,
     problem: &dyn Problem,
     context: &Context<'_>,
-    own: &Own<'_>,
+    own: &OwnKernel<'_>,
 ) -> BenchRow {
     BenchRow {
         case: format!("{}-of-{name}", task.case),
@@ -392,13 +400,13 @@ fn dense_row(
     }
 }
 
-/// A row of firstlight's own kernel; a peer's differs in whose it is.
+/// A row of firstlight's own kernel; a peer's has another origin.
 fn row(
     name: &str,
     task: &Task<'_>,
     problem: &dyn Problem,
     context: &Context<'_>,
-    Timed { variant, samples, replays, agreement }: Timed<'_>,
+    TimedKernel { variant, samples, replays, agreement }: TimedKernel<'_>,
 ) -> BenchRow {
     let seconds = samples.median() / 1e3;
     let backend = context.plan.backend;
@@ -420,7 +428,7 @@ fn row(
         gflops: problem.flops() / seconds / 1e9,
         gbps: problem.bytes() / seconds / 1e9,
         bound,
-        // Known once all rows and both measurements of the ceilings are.
+        // Computed once all rows and both measurements of the ceilings are known.
         pct_of_ceiling: None,
         against,
         cache_resident,
@@ -432,11 +440,11 @@ fn row(
     }
 }
 
-fn reference_millis(call: &dyn Call) -> f64 {
+fn reference_millis(call: &Call<'_>) -> f64 {
     let start = Instant::now();
     let outputs = call.reference();
     let millis = start.elapsed().as_secs_f64() * 1e3;
-    // The outputs are looked at, so that the compiler cannot leave the work out.
+    // The outputs are read, so that the compiler cannot remove the work.
     assert!(
         outputs.values().all(|tensor| tensor.first_nan().is_none()),
         "the reference computed NaN"
@@ -449,8 +457,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_begun_too_late_is_listed_and_has_no_time() {
-        let plan = Plan {
+    fn a_task_after_the_limit_is_listed_without_a_time() {
+        let plan = BenchPlan {
             names: vec!["rmsnorm".to_owned()],
             backend: BackendKind::Cpu,
             size: Size::Quick,
@@ -458,7 +466,7 @@ mod tests {
             sweep: None,
             until: Some(Instant::now()),
         };
-        let report = run(&plan, &Standing::without_matrix(), None, |_| ()).unwrap();
+        let report = run(&plan, &MatrixResults::without_matrix(), None, |_| ()).unwrap();
         assert!(
             report.rows.is_empty() && report.ceilings.is_empty() && report.not_timed.is_empty()
         );

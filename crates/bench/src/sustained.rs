@@ -1,47 +1,47 @@
-//! A large product on several GPUs at once, for as long as it takes to be warm.
+//! Runs a large matrix product on several GPUs at once until they are warm.
 
 use crate::BenchError;
 use crate::run::{SEED, bind};
-use crate::workloads::{Between, tensors};
+use crate::workloads::{UniformValues, tensors};
 use device::Device;
-use facts::{GpuLoad, LoadRate, SustainedReport};
-use kernels::{DType, Settings, TensorMap};
+use facts::{BackendKind, GpuLoad, LoadRate, SustainedReport};
+use ops::{DType, Settings, TensorMap};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use verify::{Drawn, Standing, Verified};
+use verify::{MatrixResults, SampledCall, Verified};
 
-/// Rows, columns and terms of the product: large enough that a GPU does little else than multiply.
+/// Rows, columns and inner dimension: large enough that a GPU does little else than multiply.
 const SIZE: usize = 8192;
 const OP: &str = "linear";
-/// What a rate is the mean of.
+/// Interval over which a rate is averaged.
 const STRETCH: Duration = Duration::from_millis(500);
-/// What is given to a GPU at once, in milliseconds.
+/// Work enqueued on a GPU at a time, in milliseconds.
 const AT_ONCE: f64 = 40.0;
 
-/// Computes a product again and again on the GPUs of these indices, which this process sees in this order, all at the same time.
-/// The product is verified before, and once more while the GPU is hot. `begins` is told the moment when the load begins.
+/// Repeats a product on the GPUs with these indices, as this process numbers them, all at the same time. The product is
+/// verified before, and once more while the GPU is hot. `begins` is called when the load starts.
 ///
 /// # Errors
-/// [`BenchError`] when a GPU cannot be opened. A GPU on which the product is wrong, or that fails meanwhile, is in the report.
+/// [`BenchError`] when a GPU cannot be opened. A GPU with a wrong product or a failure is in the report.
 pub fn sustained(
     gpus: &[u32],
     time: Duration,
     begins: &mut dyn FnMut(),
 ) -> Result<SustainedReport, BenchError> {
-    let opened = (0..).zip(gpus).map(|(at, _)| device::open_gpu(at));
+    let opened = (0..).zip(gpus).map(|(at, _)| backends::open_at(BackendKind::Cuda, at));
     let devices: Vec<Device> = opened.collect::<Result<_, _>>()?;
     let inputs = tensors(&[
-        ("x", &[SIZE, SIZE], Between(DType::Bf16, -1.0, 1.0)),
-        ("w", &[SIZE, SIZE], Between(DType::Bf16, -0.03, 0.03)),
+        ("x", &[SIZE, SIZE], UniformValues(DType::Bf16, -1.0, 1.0)),
+        ("w", &[SIZE, SIZE], UniformValues(DType::Bf16, -0.03, 0.03)),
     ]);
     let settings = Settings::new();
     let product = format!("{SIZE} x {SIZE} x {SIZE} in bf16, by firstlight's own kernel");
     let mut report =
         SustainedReport { product, seconds: time.as_secs_f64(), ..SustainedReport::default() };
     let given = (&inputs, &settings);
-    // One at a time, so that the reference of the drawn part is computed once.
+    // One at a time, so that the reference of the sampled part is computed once.
     let (op, _) = bind(OP, &inputs, &settings)?;
-    let drawn = Mutex::new(Drawn::of(op, (&inputs, &settings), SEED));
+    let drawn = Mutex::new(SampledCall::of(op, (&inputs, &settings), SEED));
     let ready = Barrier::new(gpus.len() + 1);
     let shared = (given, &drawn, &ready);
     report.gpus = std::thread::scope(|scope| {
@@ -57,21 +57,25 @@ pub fn sustained(
     Ok(report)
 }
 
-/// One GPU's part: the product is verified, all begin together, and it is verified again.
+/// One GPU's part: the product is verified, all GPUs start together, and it is verified again.
 fn of_one(
     gpu: u32,
     device: &Device,
     time: Duration,
-    ((inputs, settings), drawn, ready): ((&TensorMap, &Settings), &Mutex<Drawn<'_>>, &Barrier),
+    ((inputs, settings), drawn, ready): (
+        (&TensorMap, &Settings),
+        &Mutex<SampledCall<'_>>,
+        &Barrier,
+    ),
 ) -> GpuLoad {
     let bound = bind(OP, inputs, settings).map_err(|error| error.to_string());
     let admit = || {
         let (_, call) = bound.as_ref().map_err(String::clone)?;
         let choice = call.select(device, None).map_err(|error| error.to_string())?;
         let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        Standing::without_matrix().admit(call.as_ref(), &mut drawn, device, choice.chosen)
+        MatrixResults::without_matrix().admit(call, &mut drawn, device, choice.chosen)
     };
-    let name = device.capabilities().cuda.as_ref().map(|cuda| cuda.name.clone());
+    let name = device.capabilities().name.clone();
     let mut load = GpuLoad { gpu, name: name.unwrap_or_default(), ..GpuLoad::default() };
     let verified = admit();
     ready.wait();
@@ -85,7 +89,7 @@ fn of_one(
     load
 }
 
-/// Computes until the time is over; a rate for each stretch.
+/// Computes until the time is over; one rate per interval.
 fn keep_busy(
     verified: &mut Verified<'_>,
     (since, until): (Instant, Instant),

@@ -1,9 +1,9 @@
-//! Shapes of the caller's choice: attention over head dims, every other op over its tokens.
+//! Shapes chosen by the caller: attention over head dimensions, every other op over its tokens.
 
 use crate::workloads::Task;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
-/// A sweep: one workload for each head dim or number of tokens.
+/// A sweep: one workload for each head dimension or number of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
     /// Sequences.
@@ -21,7 +21,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A workload for each number of tokens; `call` draws the inputs of one.
+    /// One workload per number of tokens; `call` generates its inputs.
     pub(crate) fn over_tokens(
         &self,
         call: fn(&Self, DType, usize) -> (TensorMap, Settings),
@@ -42,7 +42,7 @@ mod tests {
     use crate::workloads::{OpWorkloads, WORKLOADS};
 
     #[test]
-    fn every_op_has_a_sweep_whose_calls_bind() {
+    fn calls_of_every_sweep_bind() {
         let sweep = Sweep {
             batch: 2,
             tokens: vec![128, 192],
@@ -59,7 +59,7 @@ mod tests {
             );
             for task in tasks {
                 let (inputs, settings) = (task.build)(task.dtype);
-                let bound = kernels::op(op).unwrap().bind(&inputs, &settings);
+                let bound = ops::op(op).unwrap().bind(&inputs, &settings);
                 assert!(bound.is_ok(), "{op} {}: {}", task.case, bound.err().unwrap());
             }
         }

@@ -1,11 +1,11 @@
-//! Repeating a verified execution.
+//! Repeats a verified execution.
 
-use kernels::OpError;
+use ops::OpError;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use verify::Verified;
 
-/// Times of single runs, in milliseconds, in the order they were taken.
+/// Times of single runs, in milliseconds, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     millis: Vec<f64>,
@@ -50,21 +50,21 @@ impl Samples {
     }
 }
 
-/// Fewest samples a median is taken from.
+/// Minimum samples of a median.
 const FEWEST: usize = 5;
-/// Most samples worth taking.
+/// Maximum number of samples.
 const MOST: usize = 200;
 
-/// Times a verified execution: warm-up first, then samples until `budget` is spent (never fewer than five).
+/// Times a verified execution: warm-up first, then samples until `budget` is used (at least five).
 ///
 /// # Errors
-/// What the device said; never on the processor.
+/// The device's error; never on the CPU.
 pub fn time(execution: &mut Verified<'_>, budget: Duration) -> Result<Samples, OpError> {
     sample(budget, || execution.time())
 }
 
-/// The same for a step of decoding, which is shorter than the way to the device: each sample is the mean of [`REPLAYS`]
-/// runs back to back where the device can do that. Also gives how many runs a sample is.
+/// [`time`] for a decoding step, which is shorter than a launch's latency: each sample is the mean of [`REPLAYS`] runs
+/// back to back if the device can replay. Also returns the runs per sample.
 ///
 /// # Errors
 /// As [`time`].
@@ -78,10 +78,10 @@ pub fn time_steps(
     Ok((sample(budget, || execution.replay(REPLAYS))?, REPLAYS))
 }
 
-/// Runs of one graph: enough that its own start no longer shows.
+/// Runs per replay: enough that its start-up time is negligible.
 pub(crate) const REPLAYS: u32 = 20;
 
-/// The same for the ceilings, which have no reference to be verified against but check their own results.
+/// Samples of a ceiling, which has no reference but checks its own results.
 pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {
     let timed = || {
         let begin = Instant::now();
@@ -94,12 +94,12 @@ pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {
     }
 }
 
-/// Samples of what a device times itself, milliseconds each.
+/// Samples timed by a device, in milliseconds.
 pub(crate) fn sample<E>(
     budget: Duration,
     mut timed: impl FnMut() -> Result<f64, E>,
 ) -> Result<Samples, E> {
-    // Two runs bring pages, caches and clocks up.
+    // Two runs warm up pages, caches and clocks.
     timed()?;
     timed()?;
     let (start, mut millis) = (Instant::now(), Vec::new());

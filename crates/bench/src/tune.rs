@@ -1,41 +1,42 @@
-//! Rewriting the choice table of attention from measurements on the GPU that is here.
+//! Regenerates the selection table of attention from measurements on this machine's GPU.
 
 use crate::workloads::causal_attention;
 use crate::{BenchError, time};
 use device::Device;
 use facts::BackendKind;
-use kernels::attention::{MeasuredVariant, tuned};
-use kernels::{DType, op};
+use ops::{DType, op};
+use ops_cuda::attention::{MeasuredVariant, tuned};
 use std::time::Duration;
-use verify::{Drawn, Standing};
+use verify::{MatrixResults, SampledCall};
 
-/// Queries that are timed: steps of decoding, short chunks, prefill.
+/// Timed numbers of queries: decoding steps, short chunks, prefill.
 const QUERIES: [usize; 7] = [1, 4, 16, 32, 64, 256, 2048];
-/// Channels that are timed: the widths at which a schedule changes on some GPU.
+/// Timed channels: the widths at which a schedule changes on some GPU.
 const CHANNELS: [usize; 8] = [64, 128, 256, 320, 512, 640, 768, 1024];
-/// Keys of each call.
+/// Keys per call.
 const KEYS: usize = 4096;
-/// Time for one variant of one call.
+/// Time per variant and call.
 const BUDGET: Duration = Duration::from_millis(60);
 const SEED: u64 = 20_261_121;
 
-/// What tuning gave.
+/// The result of tuning.
 #[derive(Debug)]
-pub struct Tuned {
-    /// The table as a file: `crates/kernels/src/attention/cuda/choice.tsv`.
+pub struct TuningResult {
+    /// The content of `crates/ops-cuda/src/attention/choice.tsv`.
     pub table: String,
-    /// What it was made from.
+    /// The measurements it is based on.
     pub measured: Vec<MeasuredVariant>,
-    /// What was not timed and why, one sentence each.
+    /// Variants that were not timed, with the reason, one sentence each.
     pub not_timed: Vec<String>,
 }
 
-/// Times every variant of attention that can run, over queries and channels, each verified before; `on_row` sees each.
+/// Times every variant of attention that can run, over queries and channels, after verifying each; `on_row` is called
+/// for each.
 ///
 /// # Errors
 /// [`BenchError::Unavailable`] without a GPU.
-pub fn tune(mut on_row: impl FnMut(&MeasuredVariant)) -> Result<Tuned, BenchError> {
-    let device = device::open(BackendKind::Cuda)?;
+pub fn tune(mut on_row: impl FnMut(&MeasuredVariant)) -> Result<TuningResult, BenchError> {
+    let device = backends::open(BackendKind::Cuda)?;
     let (mut measured, mut not_timed) = (Vec::new(), Vec::new());
     for channels in CHANNELS {
         for queries in QUERIES {
@@ -54,33 +55,33 @@ pub fn tune(mut on_row: impl FnMut(&MeasuredVariant)) -> Result<Tuned, BenchErro
             }
         }
     }
-    let compute = device.capabilities().cuda.as_ref().map(|here| here.compute);
+    let compute = ops_cuda::compute_capability(&device);
     let table = compute.map(|compute| tuned(compute, &measured)).unwrap_or_default();
-    Ok(Tuned { table, measured, not_timed })
+    Ok(TuningResult { table, measured, not_timed })
 }
 
-type Timed = (&'static str, Result<f64, String>);
+type TimedVariant = (&'static str, Result<f64, String>);
 
-/// The medians of the variants that can run a call.
-fn variants(queries: usize, channels: usize, device: &Device) -> Vec<Timed> {
+/// The medians of the variants that support a call.
+fn variants(queries: usize, channels: usize, device: &Device) -> Vec<TimedVariant> {
     let Ok(attention) = op("attention") else { return Vec::new() };
     let (inputs, settings) = causal_attention(DType::Bf16, queries, KEYS, channels);
     let call = match attention.bind(&inputs, &settings) {
         Ok(call) => call,
         Err(error) => return vec![("every variant", Err(error.to_string()))],
     };
-    let of_gpu = attention.variants().into_iter().filter(|(_, of)| *of == BackendKind::Cuda);
-    let mut drawn = Drawn::of(attention, (&inputs, &settings), SEED);
-    let standing = Standing::without_matrix();
+    let of_gpu =
+        backends::variants("attention").into_iter().filter(|(_, of)| *of == BackendKind::Cuda);
+    let mut drawn = SampledCall::of(attention, (&inputs, &settings), SEED);
+    let standing = MatrixResults::without_matrix();
     let mut timed = Vec::new();
     for (variant, _) in of_gpu {
         if call.select(device, Some(variant)).is_err() {
             continue;
         }
-        let millis =
-            standing.admit(call.as_ref(), &mut drawn, device, variant).and_then(|mut verified| {
-                time(&mut verified, BUDGET).map_err(|error| error.to_string())
-            });
+        let millis = standing.admit(&call, &mut drawn, device, variant).and_then(|mut verified| {
+            time(&mut verified, BUDGET).map_err(|error| error.to_string())
+        });
         timed.push((variant, millis.map(|samples| samples.median())));
     }
     timed

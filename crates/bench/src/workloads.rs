@@ -1,4 +1,4 @@
-//! What is timed: one file an op, gathered in [`WORKLOADS`].
+//! The timed workloads, one file per op, collected in [`WORKLOADS`].
 
 mod attention;
 mod conv1d;
@@ -7,6 +7,7 @@ mod kda;
 pub(crate) mod linear;
 mod moe;
 mod nsa;
+mod reused;
 pub(crate) mod rmsnorm;
 mod sampling;
 mod selective_scan;
@@ -15,11 +16,12 @@ mod ssd;
 pub(crate) use attention::cuda::causal as causal_attention;
 #[cfg(test)]
 pub(crate) use attention::qkv;
+pub(crate) use reused::{forget, reusing};
 
 use crate::{Size, Sweep};
 use facts::BackendKind;
 use half::{bf16, f16};
-use kernels::{DType, Element, Settings, Tensor, TensorMap};
+use ops::{DType, Settings, Tensor, TensorMap};
 use std::borrow::Cow;
 
 /// One call worth timing.
@@ -28,13 +30,13 @@ pub struct Workload {
     pub case: &'static str,
     /// Storage type.
     pub dtype: DType,
-    /// A prefill whose float64 reference is a token-by-token recurrence worth comparing with.
+    /// Whether it is a prefill whose float64 reference is a token-by-token recurrence worth comparing with.
     pub recurrent: bool,
-    /// Draws the inputs.
+    /// Generates the inputs.
     pub build: fn(DType) -> (TensorMap, Settings),
 }
 
-/// A workload of a run: one that is listed, or one of a sweep.
+/// A workload of a run: a listed one, or one of a sweep.
 pub(crate) struct Task<'a> {
     /// As [`Workload::case`].
     pub(crate) case: Cow<'static, str>,
@@ -47,7 +49,7 @@ pub(crate) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Whether it is a step of decoding: a token, or a few, for each sequence.
+    /// Whether it is a decoding step: one or a few tokens per sequence.
     pub(crate) fn is_step(&self) -> bool {
         self.case.starts_with("decode")
     }
@@ -59,13 +61,13 @@ impl From<Workload> for Task<'_> {
     }
 }
 
-/// What is timed of an op.
+/// The workloads of an op.
 pub struct OpWorkloads {
     /// Its name.
     pub op: &'static str,
-    /// Its workloads of a size on the processor.
+    /// Its workloads of a size on the CPU.
     pub cpu: fn(Size) -> Vec<Workload>,
-    /// The same on NVIDIA GPUs, which want larger calls; none where it has no variant for them.
+    /// Its workloads on NVIDIA GPUs, which need larger calls; none without a GPU variant.
     pub cuda: fn(Size) -> Vec<Workload>,
     /// Its workloads in a sweep.
     pub(crate) sweep: for<'a> fn(&'a Sweep) -> Vec<Task<'a>>,
@@ -93,42 +95,25 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     sampling::OP,
 ];
 
-/// Values uniform in [low, high) of a storage type: benchmarks need realistic data, not a particular distribution, and a state
-/// of a hundred megabytes must be drawn quickly.
-#[derive(Clone, Copy)]
-pub(crate) struct Between(pub(crate) DType, pub(crate) f32, pub(crate) f32);
+/// Uniform random values in [low, high) of a storage type: benchmarks need realistic data, not a particular
+/// distribution, and a state of a hundred megabytes must be generated quickly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UniformValues(pub(crate) DType, pub(crate) f32, pub(crate) f32);
 
-fn uniform(name: &str, shape: &[usize], Between(dtype, low, high): Between) -> Tensor {
+fn uniform(name: &str, shape: &[usize], UniformValues(dtype, low, high): UniformValues) -> Tensor {
+    let range = [low, high];
     match dtype {
-        DType::F32 => drawn::<f32>(name, shape, low, high),
-        DType::Bf16 => drawn::<bf16>(name, shape, low, high),
-        DType::F16 => drawn::<f16>(name, shape, low, high),
-        _ => drawn::<f32>(name, shape, low, high).cast(dtype),
+        DType::F32 => Tensor::uniform::<f32>(name, shape, range),
+        DType::Bf16 => Tensor::uniform::<bf16>(name, shape, range),
+        DType::F16 => Tensor::uniform::<f16>(name, shape, range),
+        _ => Tensor::uniform::<f32>(name, shape, range).cast(dtype),
     }
 }
 
-/// Values drawn at once; each such run has its own generator, so that all cores draw and the values are the same on
-/// any number of them.
-const RUN: usize = 1 << 16;
-
-fn drawn<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Tensor {
-    Tensor::by_runs::<E>(shape, RUN, |run, stored| {
-        let mut draw = verify::Draw::named(&format!("{name}/{run}"));
-        let mut values = Vec::with_capacity(RUN + 1);
-        while values.len() < stored.len() {
-            let bits = draw.bits();
-            for half in [bits as u32, (bits >> 32) as u32] {
-                values.push(low + (high - low) * (half >> 8) as f32 / (1 << 24) as f32);
-            }
-        }
-        E::narrow(&values[..stored.len()], stored);
-    })
-}
-
 /// Tensors by their names and shapes.
-pub(crate) fn tensors(list: &[(&str, &[usize], Between)]) -> TensorMap {
-    let draw = |(name, shape, values): &(&str, &[usize], Between)| {
-        ((*name).to_owned(), uniform(name, shape, *values))
+pub(crate) fn tensors(list: &[(&str, &[usize], UniformValues)]) -> TensorMap {
+    let draw = |(name, shape, values): &(&str, &[usize], UniformValues)| {
+        ((*name).to_owned(), reused::drawn(name, shape, *values))
     };
     list.iter().map(draw).collect()
 }
@@ -139,9 +124,9 @@ mod tests {
 
     #[test]
     fn every_op_has_steps_and_every_workload_binds() {
-        let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
+        let ops: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(ops, WORKLOADS.iter().map(|of| of.op).collect::<Vec<_>>());
-        // On GPUs the large shapes are left to the machines that have one: drawing them takes memory and time.
+        // The large GPU shapes are only tested on machines with a GPU: generating them takes memory and time.
         let mut names: Vec<&str> = WORKLOADS
             .iter()
             .flat_map(|of| (of.cuda)(Size::Standard))
@@ -158,7 +143,7 @@ mod tests {
             for workload in workloads {
                 assert!(is_step(&workload) || workload.case.starts_with("prefill"), "{op}");
                 let (inputs, settings) = (workload.build)(workload.dtype);
-                let bound = kernels::op(op).unwrap().bind(&inputs, &settings);
+                let bound = ops::op(op).unwrap().bind(&inputs, &settings);
                 assert!(bound.is_ok(), "{op} {}: {}", workload.case, bound.err().unwrap());
             }
         }

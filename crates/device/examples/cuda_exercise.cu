@@ -1,4 +1,4 @@
-// Small kernels that exercise the device room on a GPU: y = a x + y, a copy by the bulk tensor copy engine, a read of
+// Small kernels that exercise the device crate on a GPU: y = a x + y, a copy by the TMA (cp.async.bulk.tensor), a read of
 // the neighbour's shared memory in a cluster, and a wild store. Macro KIND chooses which one is compiled.
 #if KIND == 0
 extern "C" __global__ void exercise(const float* x, float* y, float a, int n) {

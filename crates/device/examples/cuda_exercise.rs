@@ -1,14 +1,15 @@
-//! Exercises the CUDA device room on a GPU: memory, errors, launches, events, graphs, the copy engine, clusters, and
-//! a lost context. Prints a line an exercise and exits 1 when one failed, 2 without a GPU.
+//! Exercises the CUDA device layer on a GPU: memory, errors, launches, events, graphs, TMA, clusters, and a lost
+//! context. Prints one line per exercise; exits 1 if one failed, 2 without a GPU.
 #![allow(unsafe_code)] // Launches of kernels.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
+use device::cuda::open;
 use device::cuda::{
-    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part, Swizzle,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part, Swizzle,
     TiledLayout,
 };
-use device::{Device, open};
-use facts::BackendKind;
+use device::{Device, Tenure};
+
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -26,13 +27,13 @@ const EXERCISES: &[Exercise] = &[
     ("upload and read back", round_trip),
     ("pinned memory", pinned),
     ("a buffer is reused and the high-water mark holds", reuse),
-    ("out of memory is a typed error, and the device goes on", out_of_memory),
+    ("out of memory is a typed error, and the device still works", out_of_memory),
     ("a kernel runs and is counted", launch),
     ("wrong arguments are refused", wrong_arguments),
     ("a launch of no blocks is counted as such", empty),
     ("events time a copy", events),
     ("a graph replays launches and counts them", graph),
-    ("the copy engine reads a tile and pads with zeros", copy_engine),
+    ("TMA reads a tile and pads with zeros", copy_engine),
     ("a misaligned map is refused", misaligned),
     ("a cluster reads its neighbour's shared memory", cluster),
     ("buffers of two devices do not mix", mixed_devices),
@@ -41,15 +42,15 @@ const EXERCISES: &[Exercise] = &[
 
 fn main() -> ExitCode {
     let start = Instant::now();
-    let device = match open(BackendKind::Cuda) {
+    let device = match open(0, Tenure::Owned) {
         Ok(device) => device,
         Err(unavailable) => {
             eprintln!("error: {unavailable}");
             return ExitCode::from(2);
         }
     };
-    let Some(cuda) = device.cuda() else { return ExitCode::from(2) };
-    println!("{:?}", device.capabilities().cuda);
+    let Some(cuda) = Cuda::of(&device) else { return ExitCode::from(2) };
+    println!("{:?}", cuda.capabilities());
     println!("opened in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
     let first = launch(&device, cuda);
     let millis = start.elapsed().as_secs_f64() * 1e3;
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
         }
     }
     drop(device);
-    match open(BackendKind::Cuda) {
+    match open(0, Tenure::Owned) {
         Ok(_) => println!("after the loss the GPU opens again in this process"),
         Err(unavailable) => println!("after the loss: {unavailable}"),
     }
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-fn words(error: CudaError) -> String {
+fn words(error: DeviceError) -> String {
     error.to_string()
 }
 
@@ -84,8 +85,8 @@ fn expect(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> 
     if condition { Ok(()) } else { Err(what()) }
 }
 
-fn kernel(device: &Device, cuda: &Cuda, kind: u32) -> Result<Kernel, String> {
-    let compute = device.capabilities().cuda.as_ref().ok_or("no capabilities")?.compute;
+fn kernel(_: &Device, cuda: &Cuda, kind: u32) -> Result<Kernel, String> {
+    let compute = cuda.capabilities().compute;
     let source = KernelSource::new(
         "exercise",
         &[Part::Text(include_str!("cuda_exercise.cu"))],
@@ -156,7 +157,7 @@ fn reuse(_: &Device, cuda: &Cuda) -> Done {
 
 fn out_of_memory(_: &Device, cuda: &Cuda) -> Done {
     match cuda.stream().allocate(1 << 40) {
-        Err(error @ CudaError::OutOfMemory { asked, free, total, .. }) => {
+        Err(error @ DeviceError::OutOfMemory { asked, free, total, .. }) => {
             expect(asked == 1 << 40 && free > 0 && free <= total, || error.to_string())?;
             cuda.stream().allocate(1 << 20).map_err(words)?;
             Ok(error.to_string())
@@ -267,7 +268,7 @@ fn graph(device: &Device, cuda: &Cuda) -> Done {
     expect(floats(&out).iter().all(|y| *y == 200.0), || format!("{:?}", floats(&out)[0]))?;
     let counted = device.launches().of("exercise.graph").count;
     expect(counted == 200, || format!("{counted} launches counted"))?;
-    let failed = stream.capture(|_| Err(CudaError::Refused { what: "stop".to_owned() }));
+    let failed = stream.capture(|_| Err(DeviceError::Refused { what: "stop".to_owned() }));
     expect(failed.is_err(), || "a failed capture gave a graph".to_owned())?;
     stream.synchronize().map_err(words)?;
     Ok(format!("100 launches replay in {:.1} us", millis * 1e3))
@@ -302,7 +303,7 @@ fn copy_engine(device: &Device, cuda: &Cuda) -> Done {
         let inside = row < ROWS && column < COLUMNS;
         let wanted = if inside { values[row * COLUMNS + column] } else { 0 };
         let got = u16::from_ne_bytes([two[0], two[1]]);
-        expect(got == wanted, || format!("({row}, {column}) is {got}, wanted {wanted}"))?;
+        expect(got == wanted, || format!("({row}, {column}) is {got}, expected {wanted}"))?;
     }
     Ok("a tile over two edges".to_owned())
 }
@@ -328,7 +329,7 @@ fn cluster(device: &Device, cuda: &Cuda) -> Done {
     let out = stream.allocate(8 * 4).map_err(words)?;
     let shape = Launch::new([8, 1, 1], 32, 0).with_cluster([2, 1, 1]);
     let args = Out { out: &out }.into();
-    // SAFETY: the argument is the kernel's, a buffer of one number a block.
+    // SAFETY: the argument is the kernel's, a buffer of one value per block.
     unsafe {
         stream.launch("exercise.cluster", &kernel, &shape, &args).map_err(words)?;
     }
@@ -343,8 +344,8 @@ fn cluster(device: &Device, cuda: &Cuda) -> Done {
 }
 
 fn mixed_devices(device: &Device, cuda: &Cuda) -> Done {
-    let other = open(BackendKind::Cuda).map_err(|error| error.to_string())?;
-    let other = other.cuda().ok_or("no GPU")?;
+    let other = open(0, Tenure::Owned).map_err(|error| error.to_string())?;
+    let other = Cuda::of(&other).ok_or("no GPU")?;
     let theirs = other.stream().allocate(512).map_err(words)?;
     let ours = cuda.stream().allocate(512).map_err(words)?;
     let kernel = kernel(device, cuda, 0)?;
@@ -359,14 +360,14 @@ fn lost(device: &Device, cuda: &Cuda) -> Done {
     let kernel = kernel(device, cuda, 3)?;
     let out = cuda.stream().allocate(512).map_err(words)?;
     cuda.stream().synchronize().map_err(words)?;
-    // SAFETY: not safe at all, which is the point; nothing of the host is in its reach.
+    // SAFETY: deliberately unsafe; the kernel cannot access host memory.
     unsafe {
         let args = Out { out: &out }.into();
         let shape = Launch::new([1, 1, 1], 1, 0);
         cuda.stream().launch("exercise.wild", &kernel, &shape, &args).map_err(words)?;
     }
     let error = cuda.stream().synchronize().err().ok_or("the store was not noticed")?;
-    let named = matches!(&error, CudaError::Lost { kernels, .. } if kernels == "exercise.wild");
+    let named = matches!(&error, DeviceError::Lost { kernels, .. } if kernels == "exercise.wild");
     expect(named, || error.to_string())?;
     let again = cuda.stream().allocate(512).err().ok_or("the context still allocates")?;
     expect(again == error, || format!("then {again}"))?;

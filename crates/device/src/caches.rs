@@ -1,35 +1,33 @@
-//! How much the caches of a device hold together.
+//! Cache sizes of a device.
 
 use crate::Device;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Bytes that caches hold.
+/// Total cache sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Caches {
-    /// The second-level caches: what fits is not fetched from memory again.
+pub struct CacheSizes {
+    /// The L2 caches of all cores.
     pub inner_bytes: u64,
-    /// The caches that several cores share. In a virtual machine they are shared with others, too.
+    /// The last-level caches, which cores share. A virtual machine shares them with other machines.
     pub outer_bytes: u64,
 }
 
-impl Caches {
-    /// Those of a device; nothing where it does not tell.
+impl CacheSizes {
+    /// The sizes that a backend reports for its device, or else those of the processor; zero if unknown.
     pub fn of(device: &Device) -> Self {
-        match &device.capabilities().cuda {
-            Some(cuda) => Self { inner_bytes: u64::from(cuda.l2_bytes), outer_bytes: 0 },
-            None => Self::of_cores(Path::new("/sys/devices/system/cpu")),
-        }
+        let of_cores = || Self::of_cores(Path::new("/sys/devices/system/cpu"));
+        device.extension().copied().unwrap_or_else(of_cores)
     }
 
-    /// Bytes that a walk needs for its second pass to come from memory again: several times what the caches that cores share hold,
-    /// and at least `least`.
-    pub fn overflowing(&self, least: usize) -> usize {
+    /// Bytes that a second pass over memory has to read from memory again: several times the last-level cache, and at
+    /// least `least`.
+    pub fn exceeding(&self, least: usize) -> usize {
         const TIMES: u64 = 4;
         usize::try_from(TIMES * self.outer_bytes).map_or(least, |bytes| bytes.max(least))
     }
 
-    /// Each cache once, however many cores share it.
+    /// Counts each cache once, even if several cores share it.
     fn of_cores(folder: &Path) -> Self {
         let word =
             |path: &Path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -53,7 +51,7 @@ impl Caches {
     }
 }
 
-/// `2048K`, as the kernel writes sizes of caches.
+/// Parses `2048K`, the kernel's format of cache sizes.
 fn kibibytes(text: &str) -> u64 {
     text.strip_suffix('K').and_then(|number| number.parse().ok()).unwrap_or(0)
 }
@@ -80,10 +78,10 @@ mod tests {
                 std::fs::write(path.join(file), format!("{value}\n")).unwrap();
             }
         }
-        let expect = Caches { inner_bytes: 4 << 20, outer_bytes: 260 << 20 };
-        assert_eq!(Caches::of_cores(folder.path()), expect);
-        assert_eq!(expect.overflowing(256 << 20), 1040 << 20);
-        assert_eq!(Caches::default().overflowing(256 << 20), 256 << 20);
-        assert_eq!(Caches::of_cores(Path::new("/nowhere")), Caches::default());
+        let expect = CacheSizes { inner_bytes: 4 << 20, outer_bytes: 260 << 20 };
+        assert_eq!(CacheSizes::of_cores(folder.path()), expect);
+        assert_eq!(expect.exceeding(256 << 20), 1040 << 20);
+        assert_eq!(CacheSizes::default().exceeding(256 << 20), 256 << 20);
+        assert_eq!(CacheSizes::of_cores(Path::new("/nowhere")), CacheSizes::default());
     }
 }

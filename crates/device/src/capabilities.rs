@@ -1,4 +1,3 @@
-use crate::cuda::CudaCapabilities;
 use facts::BackendKind;
 
 /// Instruction sets the CPU variants are written for.
@@ -31,7 +30,7 @@ impl Isa {
         }
     }
 
-    /// Whether this processor has it, asked of the processor itself.
+    /// Whether this processor supports it, by its feature flags.
     pub fn is_here(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         match self {
@@ -64,21 +63,21 @@ impl std::fmt::Display for Isa {
     }
 }
 
-/// What a device can do, as far as choosing a kernel variant needs it.
+/// The capabilities of a device by which a kernel variant is selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// The backend.
     pub backend: BackendKind,
+    /// The driver's name of a GPU; none for the processor.
+    pub name: Option<String>,
     /// Instruction sets of the processor, widest first; empty on a GPU.
     pub isas: Vec<Isa>,
-    /// Threads that run a grid; 0 on a GPU.
+    /// Threads that run a grid; 0 for a GPU.
     pub threads: usize,
-    /// What the GPU can do, on CUDA.
-    pub cuda: Option<CudaCapabilities>,
 }
 
 impl Capabilities {
-    /// Why a variant written for `isa` cannot run here; `None` when it can.
+    /// Why a variant for `isa` cannot run here; `None` if it can.
     pub fn lacks(&self, isa: Isa) -> Option<String> {
         if self.isas.contains(&isa) {
             return None;

@@ -1,8 +1,8 @@
-//! NVIDIA GPUs through the driver library, which is loaded at run time: nothing of CUDA is needed to build, and a
-//! machine without a driver gets a sentence, not a failure to start.
+//! NVIDIA GPUs through the driver library, which is loaded at run time: a build needs no CUDA, and a machine without a
+//! driver gets an error message instead of a failure to start.
 //!
-//! [`Cuda`] is one open GPU. Memory comes from its [`Stream`]s, work goes to them, and every launch is counted in the
-//! device's [`crate::Launches`] where the driver accepted it.
+//! [`Cuda`] is one open GPU. Memory comes from its [`Stream`]s, work is enqueued on them, and every launch that the
+//! driver accepts is counted in the device's [`Launches`].
 
 mod arena;
 mod args;
@@ -11,11 +11,9 @@ mod cache;
 mod capabilities;
 mod compiler_process;
 mod context;
-mod courier;
 mod cublas;
 mod current;
 mod driver;
-mod error;
 mod event;
 mod graph;
 mod kernel;
@@ -31,36 +29,53 @@ mod resolve;
 mod search;
 mod shared;
 mod source;
+mod staging;
 mod stream;
 mod swap;
 mod tensor_map;
 mod uploads;
 
 pub use args::{Args, Argument, Layout, Map, Moves, Number, Parameter};
-pub use bundle::{Bundle, unpack};
+pub use bundle::{Bundle, Stream as BundleStream, unpack};
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
 pub use compiler_process::{compile_by, compile_for_another};
-pub use context::{Cuda, Seen, is_partition, seen};
-pub use courier::{Courier, Fetched};
+pub use context::{Cuda, VisibleGpu, is_partition, visible_gpus};
 pub use cublas::Cublas;
-pub use error::CudaError;
 pub use event::Event;
 pub use graph::Graph;
 pub use kernel::{Kernel, Resources};
 pub use launch::Launch;
-pub use memory::Buffer;
 pub use nccl::{Communicator, NCCL_ID_BYTES, NCCL_SETTING, Nccl};
 pub use nvrtc::Nvrtc;
-pub use peers::Reached;
+pub use peers::PeerAccess;
 pub use pinned::PinnedBuffer;
 pub use pool::MemoryUse;
-pub use resolve::Origin;
+pub use resolve::KernelOrigin;
 pub use shared::{PeerBuffer, SHARED_HANDLE_BYTES};
 pub use source::{BundledArch, GpuArch, KernelSource, Part};
+pub use staging::{PendingRead, StagingBuffer};
 pub use stream::Stream;
-pub use swap::{Arrival, OnHost, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
+pub use swap::{HostCopy, PendingRestore, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};
-pub use uploads::{UPLOAD_BYTES, Uploads};
+pub use uploads::{UPLOAD_BYTES, Uploader};
 
-pub(crate) use context::{Tenure, open};
+pub use crate::{Buffer, DeviceError};
+use crate::{CacheSizes, Capabilities, Device, Launches, Tenure, Unavailable};
+use facts::BackendKind;
+use std::sync::Arc;
+
+/// Opens the visible GPU with this index (`CUDA_VISIBLE_DEVICES` selects them). [`Cuda::of`] returns its driver layer.
+///
+/// # Errors
+/// [`Unavailable`] if there is no such GPU, or it cannot be used.
+pub fn open(ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+    let (backend, launches) = (BackendKind::Cuda, Arc::new(Launches::default()));
+    let gpu = context::open(ordinal, tenure, &launches)
+        .map_err(|error| Unavailable { backend, reason: error.to_string() })?;
+    let name = Some(gpu.capabilities().name.clone());
+    let capabilities = Capabilities { backend, name, isas: Vec::new(), threads: 0 };
+    let inner_bytes = u64::from(gpu.capabilities().l2_bytes);
+    let caches = CacheSizes { inner_bytes, outer_bytes: 0 };
+    Ok(Device::new(capabilities, launches).with_extension(caches).with_extension(gpu))
+}

@@ -1,4 +1,4 @@
-//! Blocks of one launch, run by all threads of the CPU backend.
+//! Runs the blocks of a launch on all threads of the CPU backend.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
 
 use crate::{Device, Walk, team};
@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 impl Device {
     /// Runs `body` once for each block index below `grid`, on all threads, and counts the launch under `kernel`.
     ///
-    /// Each thread makes one `scratch` and keeps it for all its blocks. Blocks are handed out in order, one at a
-    /// time, so uneven blocks (causal rows, short sequences) balance; a block's result must not depend on which
-    /// thread runs it.
+    /// Each thread creates one `scratch` and keeps it for all its blocks. Threads take blocks in order, one at a time,
+    /// so uneven blocks (causal rows, short sequences) balance; a block's result must not depend on its thread.
     pub fn launch<S>(
         &self,
         kernel: &str,
@@ -22,9 +21,9 @@ impl Device {
         self.run(kernel, grid, 1, scratch, body);
     }
 
-    /// As [`Device::launch`], but each thread begins with its own share of neighbouring blocks, and takes others' only
-    /// when that is done. For blocks that stream through memory once: a thread then walks one long range, which the
-    /// memory system serves up to twice as fast as ranges that alternate between threads.
+    /// As [`Device::launch`], but each thread starts with its own range of adjacent blocks, and takes others' only when
+    /// that is done. For blocks that stream through memory once: each thread reads one long range, which is up to twice
+    /// as fast as ranges that alternate between threads.
     pub fn launch_streaming<S>(
         &self,
         kernel: &str,
@@ -35,8 +34,8 @@ impl Device {
         self.run(kernel, grid, self.capabilities().threads, scratch, body);
     }
 
-    /// As [`Device::launch_streaming`], for blocks that lie one behind the other in `memory`, each of `bytes`. Threads that wait, in
-    /// this launch or behind it, fetch the beginning of what was walked through behind `walk` the last two times.
+    /// As [`Device::launch_streaming`], for consecutive blocks of `bytes` in `memory`. Waiting threads, in this launch
+    /// or after it, prefetch the start of the memory that was read after `walk` the last two times.
     pub fn launch_walking<T, S>(
         &self,
         kernel: &str,
@@ -52,7 +51,7 @@ impl Device {
         self.run(kernel, grid, threads, scratch, body);
     }
 
-    /// Runs a grid cut into `shares` ranges of neighbouring blocks.
+    /// Runs a grid divided into `shares` ranges of adjacent blocks.
     fn run<S>(
         &self,
         kernel: &str,
@@ -92,12 +91,12 @@ impl Device {
     }
 }
 
-/// The next block of a range, in a cache line of its own: threads write it for every block.
+/// The next block of a range, in a separate cache line, because threads write it for every block.
 #[repr(align(64))]
 struct Next(AtomicUsize);
 
-/// Makes a thread's stores past the caches visible before it ends: no other instruction orders them. Once for all
-/// blocks of a thread, since it waits for memory.
+/// Makes a thread's non-temporal stores visible before it ends, which no other instruction does. Once for all blocks of
+/// a thread, because it waits for memory.
 fn order_streamed_stores() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of the architecture.
@@ -106,7 +105,7 @@ fn order_streamed_stores() {
     }
 }
 
-/// A slice that the blocks of one launch write disjoint parts of.
+/// A slice of which the blocks of one launch write disjoint parts.
 pub struct SharedMut<'a, T> {
     start: *mut T,
     len: usize,
@@ -127,11 +126,11 @@ impl<'a, T> SharedMut<'a, T> {
     /// One block's part.
     ///
     /// # Safety
-    /// No two parts that are alive at the same time may overlap.
+    /// No two live parts may overlap.
     ///
     /// # Panics
-    /// When the range leaves the slice.
-    #[allow(clippy::mut_from_ref)] // That is the point of the type; the contract above makes it sound.
+    /// The range exceeds the slice.
+    #[allow(clippy::mut_from_ref)] // This is the purpose of the type; the contract above makes it sound.
     pub unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,

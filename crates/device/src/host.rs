@@ -1,10 +1,11 @@
 //! Host memory of tensors.
-#![allow(unsafe_code)] // An allocation with an alignment that `Vec` cannot ask for.
+#![allow(unsafe_code)] // An allocation with an alignment that `Vec` does not support.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a cache line, and of the widest vector.
@@ -14,26 +15,46 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Buffers from this size on start a huge page.
 const LARGE: usize = HUGE_PAGE;
 
-/// Buffers from this size on are first written by several threads: the system clears each page for the thread that touches it
-/// first, which takes one thread a second for two or three gigabytes.
+/// Buffers from this size on are first written by several threads: the system clears each page on first touch, which
+/// takes one thread a second for two or three gigabytes.
 const SHARED: usize = 64 << 20;
 /// Bytes that a thread writes at a time.
 const RUN: usize = 4 * HUGE_PAGE;
-/// Threads that keep the memory busy.
+/// Threads that saturate the memory bandwidth.
 const THREADS: usize = 8;
 
-/// Values in host memory that start a cache line, so that whole vectors of them are whole lines: a store past the
-/// caches wants that, and a load that straddles two lines costs two accesses. Large buffers ask for huge pages, which
-/// spare kernels that walk them once most of their page table look-ups.
+/// Values in host memory aligned to a cache line, so that vectors are whole lines: non-temporal stores require it, and
+/// a load across two lines costs two accesses. Large buffers request huge pages, which save most page table look-ups in
+/// kernels that read them once.
 ///
-/// Memory may also be lent by another library, to which it stays.
+/// A clone shares the memory until one of the two is written, which then copies it. Memory may also be borrowed from
+/// another library; a clone of that is a copy.
 pub struct HostBuffer<T: Copy + Send + Sync> {
     start: NonNull<T>,
     len: usize,
-    lent: bool,
+    /// `None` for borrowed memory and for an empty buffer.
+    memory: Option<Arc<Memory>>,
 }
 
-// SAFETY: the buffer owns its values, as a `Vec` does.
+/// Memory that is freed with its last buffer.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is only an address; its buffers control access.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `HostBuffer::new` with this layout. The values are `Copy` and need no drop.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: values shared by several buffers are only read.
 unsafe impl<T: Copy + Send + Sync> Send for HostBuffer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy + Send + Sync> Sync for HostBuffer<T> {}
@@ -42,8 +63,8 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     /// Values that a thread writes at a time.
     const RUN: usize = RUN / if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
 
-    /// `len` values that `fill` gives in runs of `run`, one on each core at a time: it is called with the number of a run and
-    /// the values to be written over.
+    /// `len` values that `fill` produces in runs of `run`, one per core at a time: it gets the index of a run and the
+    /// values to overwrite.
     pub fn by_runs(len: usize, run: usize, fill: impl Fn(usize, &mut [T]) + Sync) -> Self
     where
         T: Default,
@@ -51,7 +72,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         Self::by_runs_with(len, run, || (), |(), nth, values| fill(nth, values))
     }
 
-    /// The same, where each thread has something of its own to work with.
+    /// As [`Self::by_runs`], with a separate value for each thread.
     pub fn by_runs_with<S>(
         len: usize,
         run: usize,
@@ -69,7 +90,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
                     // SAFETY: `new` allocated `len` values.
                     unsafe { start.add(index).write(T::default()) };
                 }
-                // SAFETY: these values were just written, and no other run has any of them.
+                // SAFETY: these values were just written, and no other run overlaps them.
                 let values =
                     unsafe { std::slice::from_raw_parts_mut(start.add(range.start), count) };
                 fill(own, nth, values);
@@ -77,7 +98,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         })
     }
 
-    /// `len` times the same value.
+    /// `len` copies of one value.
     pub fn filled(value: T, len: usize) -> Self {
         Self::new(len, |start| {
             let (run, threads) = (Self::RUN, threads(len.saturating_mul(size_of::<T>())));
@@ -117,10 +138,10 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         })
     }
 
-    /// Slices one behind the other, `len` values in all.
+    /// Concatenated slices, `len` values in total.
     ///
     /// # Panics
-    /// When they have more or fewer.
+    /// They have more or fewer values.
     pub fn concatenated<'a>(len: usize, parts: impl Iterator<Item = &'a [T]>) -> Self
     where
         T: 'a,
@@ -129,7 +150,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
             let mut written = 0;
             for part in parts {
                 assert!(part.len() <= len - written, "more than {len} values");
-                // SAFETY: `new` allocated `len` values, of which as many are left.
+                // SAFETY: `new` allocated `len` values, of which enough are left.
                 unsafe { start.add(written).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
                 written += part.len();
             }
@@ -137,9 +158,9 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         })
     }
 
-    /// Room for `len` values that are to be written before it becomes a buffer of them.
+    /// An uninitialised buffer of `len` values.
     pub fn unwritten(len: usize) -> HostBuffer<MaybeUninit<T>> {
-        // Of such values none needs to be written.
+        // Such values need no initialisation.
         HostBuffer::new(len, |_| ())
     }
 
@@ -147,26 +168,27 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     fn new(len: usize, write: impl FnOnce(*mut T)) -> Self {
         let layout = Self::layout(len);
         if layout.size() == 0 {
-            return Self { start: NonNull::dangling(), len, lent: false };
+            return Self { start: NonNull::dangling(), len, memory: None };
         }
         // SAFETY: the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
             handle_alloc_error(layout)
         };
+        let memory = Arc::new(Memory { start: start.cast(), layout });
         advise(start.as_ptr().cast(), layout);
         write(start.as_ptr());
-        Self { start, len, lent: false }
+        Self { start, len, memory: Some(memory) }
     }
 
-    /// Values of another library; `None` where they do not start a cache line, as these buffers do.
+    /// Values of another library; `None` if they are not aligned to a cache line.
     ///
     /// # Safety
-    /// There are `len` initialised values, which nobody else writes, and reads only while this buffer is not written, as long as it
-    /// lives.
+    /// There are `len` initialised values, which no other code writes while this buffer exists, or reads while it is
+    /// written.
     pub unsafe fn lent(start: *mut T, len: usize) -> Option<Self> {
         let start = if len == 0 { NonNull::dangling() } else { NonNull::new(start)? };
         let fits = len == 0 || start.addr().get().is_multiple_of(LINE);
-        fits.then_some(Self { start, len, lent: true })
+        fits.then_some(Self { start, len, memory: None })
     }
 
     fn layout(len: usize) -> Layout {
@@ -179,15 +201,15 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     }
 }
 
-/// Where values go that several threads write, each to places of its own.
+/// Start of values that several threads write at disjoint indices.
 #[derive(Clone, Copy)]
 struct Start<T>(*mut T);
 
 // SAFETY: `in_runs` gives each index to one thread.
 unsafe impl<T> Sync for Start<T> {}
 
-/// Calls `write` with ranges that are all of `0..len`, each once and none longer than `run`, on several threads, each with
-/// what `own` gives it.
+/// Calls `write` with disjoint ranges of at most `run` that cover `0..len`, on several threads, each with its own value
+/// from `own`.
 fn in_runs<T, S>(
     len: usize,
     run: usize,
@@ -214,17 +236,17 @@ fn in_runs<T, S>(
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
 }
 
-/// Threads that write a buffer of so many bytes.
+/// Number of threads that write a buffer of this many bytes.
 fn threads(bytes: usize) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     if bytes < SHARED { 1 } else { cores().min(THREADS) }
 }
 
-/// Asks for huge pages, where the system gives them on request. Only speed depends on the answer.
+/// Requests huge pages, if the system provides them on request. It only affects speed.
 fn advise(start: *mut u8, layout: Layout) {
     #[cfg(target_os = "linux")]
     if layout.align() == HUGE_PAGE {
-        // SAFETY: the range is this allocation's own, and the advice does not change what it holds.
+        // SAFETY: the range is this allocation's own, and the advice does not change its content.
         unsafe { libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
@@ -232,23 +254,12 @@ fn advise(start: *mut u8, layout: Layout) {
 }
 
 impl<T: Copy + Send + Sync> HostBuffer<MaybeUninit<T>> {
-    /// The buffer once it is written.
+    /// The buffer after initialisation.
     ///
     /// # Safety
     /// Every value was written.
     pub unsafe fn written(self) -> HostBuffer<T> {
-        let this = ManuallyDrop::new(self);
-        HostBuffer { start: this.start.cast(), len: this.len, lent: this.lent }
-    }
-}
-
-impl<T: Copy + Send + Sync> Drop for HostBuffer<T> {
-    fn drop(&mut self) {
-        let layout = Self::layout(self.len);
-        if !self.lent && layout.size() > 0 {
-            // SAFETY: allocated in `new` with the same layout. The values are `Copy` and need no drop.
-            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
-        }
+        HostBuffer { start: self.start.cast(), len: self.len, memory: self.memory }
     }
 }
 
@@ -263,7 +274,10 @@ impl<T: Copy + Send + Sync> Deref for HostBuffer<T> {
 
 impl<T: Copy + Send + Sync> DerefMut for HostBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as for `deref`, and `self` is borrowed exclusively.
+        if self.memory.as_mut().is_some_and(|memory| Arc::get_mut(memory).is_none()) {
+            *self = Self::from_slice(self);
+        }
+        // SAFETY: as for `deref`; `self` is borrowed exclusively, and no other buffer shares this memory.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -276,7 +290,12 @@ impl<T: Copy + Send + Sync> From<Vec<T>> for HostBuffer<T> {
 
 impl<T: Copy + Send + Sync> Clone for HostBuffer<T> {
     fn clone(&self) -> Self {
-        Self::from_slice(self)
+        match &self.memory {
+            Some(memory) => {
+                Self { start: self.start, len: self.len, memory: Some(Arc::clone(memory)) }
+            }
+            None => Self::from_slice(self),
+        }
     }
 }
 
@@ -307,7 +326,7 @@ mod tests {
                     let first = (nth * run) as u32;
                     values.iter_mut().zip(first..).for_each(|(value, number)| *value = number);
                 };
-                // A run is a turn of a thread: many thousands would take a while.
+                // A thread takes one run at a time: many thousands would be slow.
                 if len < 2000 {
                     assert_eq!(HostBuffer::by_runs(len, run, number), buffer);
                 }
@@ -317,20 +336,25 @@ mod tests {
                 assert_eq!(buffer.as_ptr().addr() % align, 0, "{len}");
             }
             let mut owner = buffer.clone();
-            // SAFETY: the owner outlives the loan, and is not looked at meanwhile.
+            // SAFETY: the owner outlives the borrow, and is not accessed meanwhile.
             let mut lent = unsafe { HostBuffer::lent(owner.as_mut_ptr(), len) }.unwrap();
             assert_eq!(lent, buffer);
             lent.fill(9);
             drop(lent);
             assert_eq!(owner, HostBuffer::filled(9, len));
-            // SAFETY: none is given where it does not start a line.
+            // SAFETY: the result is `None` for unaligned memory.
             let shifted = unsafe { HostBuffer::lent(owner.as_mut_ptr().wrapping_add(1), 1) };
             assert!(shifted.is_none());
             let mut copy = buffer.clone();
-            assert_eq!(copy, buffer);
+            assert_eq!((&copy, copy.as_ptr()), (&buffer, buffer.as_ptr()), "a copy before a write");
             copy.fill(7);
             assert_eq!(copy, HostBuffer::filled(7, len));
-            assert_eq!(*buffer, *values, "a clone shares nothing");
+            assert_eq!(*buffer, *values, "a write to a clone changed its origin");
+            // The last buffer over some memory writes it in place.
+            let (at, mut last) = (buffer.as_ptr(), buffer.clone());
+            drop(buffer);
+            last.fill(8);
+            assert_eq!((&last, last.as_ptr()), (&HostBuffer::filled(8, len), at));
         }
     }
 }

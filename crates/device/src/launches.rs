@@ -6,15 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct LaunchRecord {
     /// Launches.
     pub count: u64,
-    /// Blocks whose body ran to its end, all launches together. On a GPU, blocks of the launches that the driver
-    /// accepted.
+    /// Blocks that ran to completion, all launches together. On a GPU, blocks of the launches that the driver accepted.
     pub blocks: u64,
     /// Grid of the last launch.
     pub grid: [u32; 3],
 }
 
-/// Counters of a device, by kernel name. They are raised where blocks run and nowhere else, so a kernel that was
-/// selected but not run, or replaced by a fallback, shows no launch.
+/// Launch counters of a device, by kernel name. They are incremented only where blocks run, so a kernel that was
+/// selected but not run, or replaced by a fallback, has no launch.
 #[derive(Debug, Default)]
 pub struct Launches {
     by_kernel: Mutex<BTreeMap<String, LaunchRecord>>,
@@ -37,7 +36,7 @@ impl Launches {
 
     fn add(&self, kernel: &str, blocks: u64, grid: [u32; 3]) {
         let mut by_kernel = self.lock();
-        // Nearly every launch is of a name that is there: it costs no allocation.
+        // Nearly every launch has a known name and needs no allocation.
         if !by_kernel.contains_key(kernel) {
             by_kernel.insert(kernel.to_owned(), LaunchRecord::default());
         }
@@ -47,8 +46,8 @@ impl Launches {
         record.grid = grid;
     }
 
-    /// Runs something and counts the launches of a kernel meanwhile. Watches wait for one another: what one of them counts,
-    /// no other has launched.
+    /// Runs something and counts the launches of a kernel meanwhile. Concurrent calls wait for each other, so that none
+    /// counts another's launches.
     pub fn during<R>(&self, kernel: &str, run: impl FnOnce() -> R) -> (R, u64) {
         let _alone = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.of(kernel).count;
@@ -56,7 +55,7 @@ impl Launches {
         (ran, self.of(kernel).count - before)
     }
 
-    /// The record of one kernel; zero when it never ran.
+    /// The record of one kernel; zero if it never ran.
     pub fn of(&self, kernel: &str) -> LaunchRecord {
         self.lock().get(kernel).copied().unwrap_or_default()
     }

@@ -1,15 +1,15 @@
-//! Files as memory.
-#![allow(unsafe_code)] // A mapping is only as constant as the file behind it.
+//! Memory-mapped files.
+#![allow(unsafe_code)] // A mapping is only as constant as its file.
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// A file's bytes, read from the disk where they are looked at and not before: weights larger than memory can be walked
-/// through, and those of several processes are there once.
+/// A file's bytes, read from the disk on access: weights larger than memory can be read, and several processes share
+/// one copy.
 ///
-/// Whoever truncates the file meanwhile ends this process (SIGBUS), as with every program that maps its weights.
+/// Truncating the file meanwhile kills this process (SIGBUS), as with every program that maps its weights.
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,
@@ -21,23 +21,23 @@ impl MappedFile {
     /// Maps a whole file.
     ///
     /// # Errors
-    /// When it cannot be opened or mapped.
+    /// It cannot be opened or mapped.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // Nothing of no length can be mapped.
+        // An empty file cannot be mapped.
         if file.metadata()?.len() == 0 {
             return Ok(Self { map: None, file });
         }
-        // SAFETY: the bytes are only read, and plain data whatever they are; see the type for a file that shrinks.
+        // SAFETY: the bytes are only read, and valid for any content; see the type for a file that shrinks.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map: Some(map), file })
     }
 
-    /// Copies bytes from `start` on. What is copied once is faster read than looked at: no page of the file has to be mapped,
-    /// and none stays in this process's memory.
+    /// Copies bytes from `start`. Copying data once is faster than reading it through the map: no page has to be
+    /// mapped, and none stays in this process's memory.
     ///
     /// # Errors
-    /// When the file ends before, also where it has become shorter, or its disk fails.
+    /// The file is shorter, even if it was truncated meanwhile, or its disk fails.
     pub fn read_at(&self, start: usize, into: &mut [u8]) -> io::Result<()> {
         #[cfg(unix)]
         return std::os::unix::fs::FileExt::read_exact_at(&self.file, into, start as u64);

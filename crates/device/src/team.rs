@@ -1,49 +1,50 @@
-//! Threads that wait for the next launch awake: a token of a model takes hundreds of launches of tens of microseconds, and waking
-//! sleeping threads for each costs as much again.
-#![allow(unsafe_code)] // A borrowed closure is handed to threads that outlive it; the launch ends only when all have left it.
+//! A spinning thread pool: a token of a model takes hundreds of launches of tens of microseconds, and waking sleeping
+//! threads for each would cost as much again.
+#![allow(unsafe_code)] // A borrowed closure is passed to threads that outlive it; the launch ends only when all have left it.
 
-use crate::walk::{Ahead, Fetched, Walk};
+use crate::walk::{NextReads, PrefetchProgress, Walk};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Looks at the word of the launch before a thread goes to sleep: about a hundred microseconds, several times what passes
+/// Number of polls of the launch word before a thread sleeps: about a hundred microseconds, several times the gap
 /// between two launches of a model's step.
 const LOOKS: u32 = 4_000;
-/// Looks before a thread lets others have its core between them: on a busy machine the one it waits for may need it.
+/// Number of polls before a thread yields its core between polls: on a busy machine the thread that it waits for may
+/// need it.
 const ALONE: u32 = 2_000;
 
-/// Bits of the word that say how many threads take part.
+/// Bits of the word that contain the number of participating threads.
 const COUNT_BITS: u32 = 16;
 
-/// Most threads of a launch.
+/// Maximum number of threads of a launch.
 static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 type Job = *const (dyn Fn(usize) + Sync);
 
 static TEAM: OnceLock<Option<&'static Team>> = OnceLock::new();
 
-/// The process's threads, beside the one that launches.
+/// The process's threads, in addition to the launching one.
 struct Team {
-    /// Number of the launch, and in the lower bits how many threads it has: read at once, so that a thread that comes late never
-    /// takes part in a launch that did not count on it.
+    /// The launch number, and the number of participating threads in the lower bits: read together, so that a late
+    /// thread never joins a launch that did not count it.
     word: AtomicU64,
-    /// What the launch runs; written only while no thread takes part in one.
+    /// The closure of the launch; written only while no thread is inside one.
     job: UnsafeCell<Option<Job>>,
     /// Threads that have not left the launch yet.
     inside: AtomicUsize,
     asleep: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
-    /// Wakes those that had no part in launches because the process was kept to fewer cores.
+    /// Wakes threads that were excluded because the process is restricted to fewer cores.
     more: Condvar,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Held by the thread that launches.
+    /// Held by the launching thread.
     lead: Mutex<()>,
-    /// What waiting threads fetch.
-    ahead: Ahead,
+    /// The prefetches of waiting threads.
+    ahead: NextReads,
     threads: usize,
 }
 
@@ -57,7 +58,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Team {
-    /// The process's team, begun when it is first wanted; none where threads cannot be had.
+    /// The process's thread pool, created on first use; none if threads cannot be created.
     fn get() -> Option<&'static Self> {
         *TEAM.get_or_init(|| {
             let threads = rayon::current_num_threads();
@@ -71,7 +72,7 @@ impl Team {
                 more: Condvar::new(),
                 panic: Mutex::new(None),
                 lead: Mutex::new(()),
-                ahead: Ahead::default(),
+                ahead: NextReads::default(),
                 threads,
             }));
             let begin = |index: usize| {
@@ -82,9 +83,9 @@ impl Team {
         })
     }
 
-    /// What a thread of the team does.
+    /// The loop of a pool thread.
     fn serve(&self, index: usize) {
-        let (mut seen, mut fetched) = (0, Fetched::default());
+        let (mut seen, mut fetched) = (0, PrefetchProgress::default());
         loop {
             self.stay_out(index);
             let word = self.next(seen, index, &mut fetched);
@@ -92,7 +93,7 @@ impl Team {
             if index as u64 >= word & ((1 << COUNT_BITS) - 1) {
                 continue;
             }
-            // SAFETY: this launch counts on this thread, so `job` stays until it has left.
+            // SAFETY: this launch counts this thread, so `job` stays until it has left.
             let job = unsafe { *self.job.get() };
             if let Some(job) = job {
                 // SAFETY: the closure lives until `inside` is 0.
@@ -105,7 +106,7 @@ impl Team {
         }
     }
 
-    /// Sleeps while launches take fewer threads: awake, it would keep those that work from their cores.
+    /// Sleeps while launches use fewer threads: spinning, it would take cores from the working ones.
     fn stay_out(&self, index: usize) {
         let kept_out = || index >= MOST.load(Ordering::SeqCst);
         if kept_out() {
@@ -116,8 +117,8 @@ impl Team {
         }
     }
 
-    /// Waits for another word: awake at first, asleep when none comes for long.
-    fn next(&self, seen: u64, index: usize, fetched: &mut Fetched) -> u64 {
+    /// Waits for another word: spins at first, and sleeps after a while.
+    fn next(&self, seen: u64, index: usize, fetched: &mut PrefetchProgress) -> u64 {
         for look in 0..LOOKS {
             let word = self.word.load(Ordering::Acquire);
             if word != seen {
@@ -139,9 +140,9 @@ impl Team {
         word
     }
 
-    /// Runs `work` on so many threads at most, this one among them.
+    /// Runs `work` on at most this many threads, including this one.
     fn run(&self, workers: usize, work: &(dyn Fn(usize) + Sync)) {
-        // As long as `lead` is held it stays.
+        // It does not change while `lead` is held.
         let workers = workers.min(MOST.load(Ordering::SeqCst));
         // SAFETY: only the lifetime changes, and this function does not return before every thread has left the closure.
         let job = unsafe {
@@ -157,7 +158,7 @@ impl Team {
             self.wake.notify_all();
         }
         let own = catch_unwind(AssertUnwindSafe(|| work(0)));
-        let (mut look, mut fetched) = (0, Fetched::default());
+        let (mut look, mut fetched) = (0, PrefetchProgress::default());
         while self.inside.load(Ordering::Acquire) > 0 {
             self.ahead.fetch(0, &mut fetched);
             pause(look);
@@ -180,17 +181,17 @@ fn pause(look: u32) {
     }
 }
 
-/// The launch that comes walks through `memory`, of which each thread begins with `share` bytes.
+/// The next launch reads `memory`, of which each thread starts with `share` bytes.
 pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
     if let Some(team) = Team::get() {
         team.ahead.begin(walk, memory, share);
     }
 }
 
-/// Launches take so many threads at most from now on: as many as the process has cores, where it is kept to fewer of them than it
-/// began with. Of more threads each waits for the others to have their turn, awake. Where there were four a core, `check` verified for 69 s, and for 3
-/// where there was one.
-pub fn keep_to(threads: usize) {
+/// Limits launches to this many threads: the number of cores, if the process is restricted to fewer than at its start.
+/// With more threads than cores, each spins while the others wait for its core. With four threads per core, `check`
+/// verified for 69 s, with one per core for 3 s.
+pub fn limit_threads(threads: usize) {
     let set = || MOST.store(threads.max(1), Ordering::SeqCst);
     let Some(Some(team)) = TEAM.get() else { return set() };
     let _lead = locked(&team.lead);
@@ -199,15 +200,15 @@ pub fn keep_to(threads: usize) {
     team.more.notify_all();
 }
 
-/// Runs `work` with the numbers from 0 to `workers` on as many threads, or fewer numbers on fewer threads ([`keep_to`]): it is to do
-/// all of the launch whoever takes part. Where another launch has the team, which is so within a
-/// launch too, rayon's threads do it.
+/// Runs `work` with the numbers from 0 to `workers` on as many threads, or fewer numbers on fewer threads
+/// ([`limit_threads`]): it must complete the launch with any number of threads. If another launch uses the pool,
+/// including an enclosing one, rayon's threads run it.
 pub(crate) fn run(workers: usize, work: &(dyn Fn(usize) + Sync)) {
     let team = Team::get().filter(|team| workers <= team.threads);
     if let Some(team) = team {
         let lead = match team.lead.try_lock() {
             Ok(lead) => Some(lead),
-            // A launch that panicked has left the team as it found it.
+            // A launch that panicked has left the pool unchanged.
             Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
-    /// As many threads as the team has, two where it has one.
+    /// Number of pool threads, at least two.
     fn workers() -> usize {
         rayon::current_num_threads().max(2)
     }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_within_launches_and_beside_each_other() {
+    fn nested_and_concurrent_launches() {
         let count = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,29 +1,30 @@
-//! Memory that launches stream through in the same order again and again, and threads that fetch its next part while they wait.
+//! Prefetches memory that launches stream through in the same order repeatedly, on threads that wait.
 //!
-//! A model's step multiplies with the same weights, one product behind the other, token after token. A thread that is done with its share of
-//! one product waits for the slowest one, then for what stands between products; memory would be idle meanwhile. So each walk remembers
-//! which one followed it, and waiting threads fetch the beginning of their share of it into their caches. What followed once may not follow
-//! again, as a routed expert: only what did so twice in a row is fetched.
+//! A model's step multiplies with the same weights in the same order for every token. A thread that has finished its
+//! share of one product waits for the slowest thread, and then for the operations between products, while the memory
+//! would be idle. So each iteration records its successor, and waiting threads prefetch the start of their share of it into
+//! their caches. A successor may change, for example a routed expert: only one that occurred twice in a row is
+//! prefetched.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines that a waiting thread fetches between two looks for a launch: as many as a core can have in flight.
+/// Lines that a waiting thread prefetches between two polls: as many as a core can have in flight.
 const LINES: usize = 16;
-/// Bytes of its share that a thread fetches at most: two threads of a core share a second cache of 1 or 2 MiB.
+/// Maximum bytes that a thread prefetches: two threads of a core share an L2 of 1 or 2 MiB.
 const MOST: usize = 512 << 10;
 
-/// A walk through weights that a launch makes each time it runs.
+/// The weights that a launch reads each time it runs.
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// What was walked through behind it last time.
+    /// The weights that were read after it last time.
     next: Arc<Part>,
 }
 
-/// Where a walk is in memory, and how many bytes of it each thread begins with. Its numbers are only fetched from, never read through: torn
-/// or out of date they cost time and nothing else.
+/// Address and size of the weights, and the bytes that each thread starts with. They are only prefetch addresses: torn
+/// or outdated values cost only time.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     start: AtomicUsize,
@@ -34,13 +35,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Says what it is this time.
+    /// Records the successor.
     fn saw(&self, [start, bytes, share]: [usize; 3]) {
         self.sure.store(self.start.load(Ordering::Relaxed) == start, Ordering::Relaxed);
         self.set([start, bytes, share]);
     }
 
-    /// Nothing where it may be another one.
+    /// Zeros if it is not certain.
     fn expected(&self) -> [usize; 3] {
         if self.sure.load(Ordering::Relaxed) { self.get() } else { [0; 3] }
     }
@@ -56,15 +57,15 @@ impl Part {
     }
 }
 
-/// What follows the present walk, for all threads.
+/// The successor of the current iteration, for all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct NextReads {
     next: Part,
     last: Mutex<Option<Arc<Part>>>,
 }
 
-impl Ahead {
-    /// A launch begins to walk through `memory`, of which each thread has `share` bytes.
+impl NextReads {
+    /// A launch starts to read `memory`, of which each thread has `share` bytes.
     pub(crate) fn begin<T>(&self, walk: &Walk, memory: &[T], share: usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.replace(Arc::clone(&walk.next)) {
@@ -73,11 +74,11 @@ impl Ahead {
         self.next.set(walk.next.expected());
     }
 
-    /// Fetches some more lines of what thread `index` will walk through next.
-    pub(crate) fn fetch(&self, index: usize, fetched: &mut Fetched) {
+    /// Prefetches some more lines of the next share of thread `index`.
+    pub(crate) fn fetch(&self, index: usize, fetched: &mut PrefetchProgress) {
         let [start, bytes, share] = self.next.get();
         if fetched.start != start {
-            *fetched = Fetched { start, bytes: 0 };
+            *fetched = PrefetchProgress { start, bytes: 0 };
         }
         let first = index.saturating_mul(share);
         let end = first.saturating_add(share.min(MOST)).min(bytes);
@@ -91,15 +92,15 @@ impl Ahead {
     }
 }
 
-/// How far a thread has come with the walk that starts there.
+/// A thread's progress in prefetching from a start address.
 #[derive(Debug, Default)]
-pub(crate) struct Fetched {
+pub(crate) struct PrefetchProgress {
     start: usize,
     bytes: usize,
 }
 
-/// Asks for a cache line. An address that is no longer mapped is no error to the processor.
-#[allow(unsafe_code)] // An instruction that reads nothing the program can see.
+/// Prefetches a cache line. An unmapped address is ignored by the processor.
+#[allow(unsafe_code)] // An instruction without visible effects.
 fn fetch(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of the architecture, and a hint cannot fault.
@@ -121,8 +122,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_remembers_what_followed_it() {
-        let (ahead, weights) = (Ahead::default(), vec![0u8; 3000]);
+    fn an_iteration_records_its_successor() {
+        let (ahead, weights) = (NextReads::default(), vec![0u8; 3000]);
         let parts = [&weights[..1000], &weights[1000..2000], &weights[2000..]];
         let walks = [Walk::default(), Walk::default(), Walk::default()];
         let step = || {
@@ -132,11 +133,11 @@ mod tests {
             })
         };
         let of = |at: usize| [parts[at].as_ptr().addr(), 1000, 100];
-        // Two steps learn the order; the last walk knows its follower when the next step has begun.
+        // The order is known after two steps; the last iteration learns its successor when the next step starts.
         assert_eq!(step().collect::<Vec<_>>(), [[0; 3]; 3]);
         assert_eq!(step().collect::<Vec<_>>(), [[0; 3]; 3]);
         assert_eq!(step().collect::<Vec<_>>(), [of(1), of(2), of(0)]);
-        // Another follower is none until it comes again; the others stay.
+        // A new successor is not used until it occurs again; the others stay.
         let mut begin = |at: usize| {
             ahead.begin(&walks[at], parts[at], 100);
             ahead.next.get()
@@ -147,9 +148,9 @@ mod tests {
 
     #[test]
     fn a_thread_fetches_its_share_once_and_no_more() {
-        let (ahead, weights) = (Ahead::default(), vec![0u8; 10_000]);
+        let (ahead, weights) = (NextReads::default(), vec![0u8; 10_000]);
         let (a, b) = (Walk::default(), Walk::default());
-        let mut fetched = Fetched::default();
+        let mut fetched = PrefetchProgress::default();
         ahead.fetch(1, &mut fetched);
         assert_eq!(fetched.bytes, 0, "nothing is known yet");
         for _ in 0..3 {
@@ -160,9 +161,9 @@ mod tests {
             ahead.fetch(1, &mut fetched);
         }
         assert_eq!((fetched.start, fetched.bytes), (weights.as_ptr().addr(), 2048));
-        // The last share is what is left; a thread without one has nothing to fetch.
+        // The last share is the remainder; a thread without one prefetches nothing.
         for (index, bytes) in [(2, 1024), (3, 0)] {
-            let mut fetched = Fetched::default();
+            let mut fetched = PrefetchProgress::default();
             (0..100).for_each(|_| ahead.fetch(index, &mut fetched));
             assert_eq!(fetched.bytes, bytes, "thread {index}");
         }

@@ -1,7 +1,6 @@
-//! A process that is kept to fewer cores than it began with.
+//! A process that is restricted to fewer cores than at its start.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
 
-use facts::BackendKind;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +8,9 @@ use std::time::Duration;
 
 #[test]
 fn launches_take_as_many_threads_as_there_are_cores() {
-    // Of a machine of one core too.
+    // Also on a machine with one core.
     rayon::ThreadPoolBuilder::new().num_threads(4).build_global().unwrap();
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = device::Device::processor();
     let threads_of = |launches: usize| {
         let (ran, threads) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
         for _ in 0..launches {
@@ -26,13 +25,13 @@ fn launches_take_as_many_threads_as_there_are_cores() {
                 },
             );
         }
-        // Whoever takes part, all of it is done.
+        // All work is done with any number of threads.
         assert_eq!(ran.into_inner(), 64 * launches);
         threads.into_inner().unwrap().len()
     };
     assert_eq!(threads_of(8), 4);
     for (most, expect) in [(1, 1), (3, 3), (2, 2), (0, 1), (usize::MAX, 4)] {
-        device::keep_to(most);
+        device::limit_threads(most);
         assert_eq!(threads_of(8), expect, "{most}");
     }
 }

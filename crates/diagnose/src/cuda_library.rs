@@ -36,6 +36,16 @@ pub(crate) fn library(text: &str) -> &'static str {
     named.map_or("cuda-runtime", |(_, package)| package)
 }
 
+/// The first CUDA library with a major version that a text names: `libcudart.so.11.0`.
+pub(crate) fn soname(text: &str) -> Option<&str> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let names = text.match_indices("lib").map(|(at, _)| {
+        let rest = &text[at..];
+        rest[..rest.find(|c: char| !letters(c)).unwrap_or(rest.len())].trim_end_matches('.')
+    });
+    names.filter(|name| known(name).is_some()).find(|name| major(name).is_some())
+}
+
 /// The distribution that brings a library for a CUDA release: from CUDA 13 on only those with versions of their own have its
 /// number in their names.
 pub(crate) fn distribution(package: &str, cuda: u32) -> String {

@@ -1,20 +1,26 @@
 //! Explains a pasted text: the rules whose sentences it has, the entities that it names, and the doctor's findings about the
 //! packages among them. A rule is found by a sentence of its own or by an entity, such as an Xid number.
 
+mod cause;
 mod entity;
+mod error_lines;
 mod modules;
 mod similar;
+mod subjects;
 
+use self::error_lines::{ErrorLine, Kind};
+use self::subjects::{PLAIN_WORDS, environments_of, names_in};
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Context, RULES, Rule, Seen};
+use crate::rules::{Also, Context, RULES, Rule, Seen};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+pub use cause::{Cause, Certainty};
 pub use entity::Entity;
-pub(crate) use modules::provider;
+pub(crate) use modules::{PARTS, provider};
 
 /// All that is known about a text.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
     /// The most similar rules, where nothing else is known.
     pub similar: Vec<&'static Rule>,
+    /// The root error and the others of the text.
+    errors: Vec<ErrorLine>,
 }
 
 /// The answer to show first.
@@ -38,23 +46,83 @@ pub enum Leader<'a> {
     Entity(&'a Entity),
 }
 
+impl Leader<'_> {
+    /// How sure the answer is of its cause.
+    pub fn certainty(&self) -> Certainty {
+        match self {
+            Self::Rule(found) => found.certainty(),
+            Self::Entity(entity) => entity.certainty(),
+        }
+    }
+}
+
+/// How well an answer explains the root error of its text; the least value is shown first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// The files here show its cause.
+    Confirmed,
+    /// It is about the root error, its message or its chain.
+    Root,
+    /// It is about another error of a text whose root error has no traceback.
+    OtherError,
+    /// It is about a line that reports no error and no notice.
+    Plain,
+    /// It states what the root error itself says.
+    Stated,
+    /// It is about an error after the root error.
+    Later,
+    /// It is about a notice, or a step that reports the failure of another one.
+    Aside,
+}
+
 impl Explanation {
-    /// The answer to show first: a rule for the cause that the files here confirm, then an entity that leaves no doubt, a rule that
-    /// they do not refute, an entity with a meaning, and any rule.
+    /// The answer to show first: one whose cause the files here confirm, else one about the root error of the text. Among these an
+    /// entity whose words have one meaning comes before a rule that the files do not refute, an entity with a meaning, and any rule.
     pub fn leader(&self) -> Option<Leader<'_>> {
-        let first = self.matches.first();
-        let cause = first.filter(|found| {
-            found.rule.role == crate::rules::Role::Cause && found.confirmed_here != Some(false)
-        });
-        let confirmed = cause.filter(|found| found.confirmed_here == Some(true));
-        let answers = || self.entities.iter().filter(|entity| entity.answers());
-        let specific = answers().find(|entity| entity.is_specific());
-        confirmed
-            .map(Leader::Rule)
-            .or(specific.map(Leader::Entity))
-            .or(cause.map(Leader::Rule))
-            .or(answers().next().map(Leader::Entity))
-            .or(first.map(Leader::Rule))
+        let root = error_lines::root(&self.errors);
+        let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
+        let standing = |span: (usize, usize), earlier_counts: bool| {
+            let Some(root) = root else { return Standing::Root };
+            let earlier = span.0 < root.span.0;
+            if chain.iter().any(|error| error.overlaps(span)) || earlier && earlier_counts {
+                return Standing::Root;
+            }
+            // CMake prints the output of the program that it ran after its own line.
+            let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
+            let traced = !root.frames.is_empty() || root.kind == Kind::Build;
+            match self.errors.iter().find(|error| error.overlaps(span)) {
+                Some(error) if error.kind == Kind::Wrapper => Standing::Aside,
+                Some(error) if nested && error.kind == Kind::Build => Standing::Root,
+                Some(_) if traced => Standing::Later,
+                Some(_) => Standing::OtherError,
+                None => Standing::Plain,
+            }
+        };
+        let of_match = |found: &Match| {
+            let cause = found.rule.role == crate::rules::Role::Cause;
+            let standing = match (found.confirmed_here, cause) {
+                (Some(false), _) | (_, false) => Standing::Aside,
+                (Some(true), true) => Standing::Confirmed,
+                (None, true) => standing(found.span, true),
+            };
+            let strength = match (found.confirmed_here, cause) {
+                (Some(false), _) => 9,
+                (_, false) => 8,
+                _ => 1,
+            };
+            (standing, strength)
+        };
+        let of_entity = |entity: &Entity| {
+            let standing = match entity.kind {
+                entity::STATED | entity::EXIT_STATUS => Standing::Stated,
+                _ => standing(entity.span, false),
+            };
+            (standing, if entity.is_specific() { 0 } else { 2 })
+        };
+        let matches = self.matches.iter().map(|found| (of_match(found), Leader::Rule(found)));
+        let answers = self.entities.iter().filter(|entity| entity.answers());
+        let entities = answers.map(|entity| (of_entity(entity), Leader::Entity(entity)));
+        matches.chain(entities).min_by_key(|(order, _)| *order).map(|(_, leader)| leader)
     }
 
     /// Whether the text is explained.
@@ -85,6 +153,17 @@ pub struct Match {
     pub fix: Vec<String>,
     /// The usual commands, for the machine that the text is from, where this machine's files refute it.
     pub fix_elsewhere: Vec<String>,
+    /// Other causes that print the same words; empty where the files here confirm this one.
+    pub causes: Vec<Cause>,
+    /// First letter in the squeezed text, and one past the last.
+    span: (usize, usize),
+}
+
+impl Match {
+    /// How sure the match is of its cause.
+    pub fn certainty(&self) -> Certainty {
+        Certainty::of(self.confirmed_here, &self.causes)
+    }
 }
 
 /// Explains a text with the facts of this machine and its environments, and the doctor's findings about them.
@@ -95,14 +174,27 @@ pub fn explain_text(
     findings: &[Finding],
 ) -> Explanation {
     let pasted = Pasted::new(text);
+    let errors = error_lines::read(&pasted);
     let (matches, mut entities) = read(&pasted, machine, envs);
+    if let Some(found) = error_lines::root(&errors) {
+        let root = &ErrorLine { message: found.whole_message(&pasted), ..found.clone() };
+        let spaced = pasted.spaced();
+        let meant = environments_of(&spaced, envs);
+        let context = Context { machine, envs: &meant };
+        let seen = Seen { context, text: &spaced, words: Vec::new() };
+        let chain = error_lines::chain(&errors, found);
+        entities.extend(match root.kind {
+            Kind::Build => entity::build_error::of_root(&seen, root),
+            _ => entity::exception::of_root(&seen, root, &chain),
+        });
+    }
     let named: Vec<&String> = entities.iter().flat_map(|entity| &entity.packages).collect();
     let findings = about(findings, &named, &pasted.spaced(), envs)
         .filter(|finding| !matches.iter().any(|found| found.rule.id == finding.rule))
         .cloned()
         .collect();
     entities.retain(|entity| entity.rule.is_none());
-    let mut explanation = Explanation { matches, entities, findings, similar: Vec::new() };
+    let mut explanation = Explanation { matches, entities, findings, similar: Vec::new(), errors };
     if !explanation.answers() {
         explanation.similar = similar::rules(&pasted.spaced());
     }
@@ -151,12 +243,50 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
             (first, score, found)
         })
         .collect();
+    offer_alternatives(&mut matches);
     matches.compact_sort_by_key(|(first, score, found)| {
         let refuted = found.confirmed_here == Some(false);
         let unconfirmed = found.confirmed_here != Some(true);
         (refuted, found.rule.role, *first, std::cmp::Reverse(*score), unconfirmed)
     });
     (matches.into_iter().map(|(.., found)| found).collect(), entities)
+}
+
+/// Rules with the same words are causes that the text leaves open, except where the files here decide.
+fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
+    let open = |found: &Match| {
+        found.confirmed_here.is_none()
+            && found.rule.role == crate::rules::Role::Cause
+            && !found.pattern.is_empty()
+    };
+    let offers: Vec<Vec<Cause>> = matches
+        .iter()
+        .map(|(.., found)| {
+            let same = |other: &&(usize, usize, Match)| {
+                let (from, to) = other.2.span;
+                let overlap = from < found.span.1 && found.span.0 < to;
+                let cause = other.2.rule.role == crate::rules::Role::Cause;
+                overlap && cause && other.2.rule.id != found.rule.id
+            };
+            let others = matches.iter().filter(same).map(|(.., other)| {
+                let mut cause = Cause::new(format!("{}.", sentence(other.rule.title)))
+                    .check([format!("firstlight explain {}", other.rule.id)])
+                    .fix(other.fix.clone());
+                cause.confirmed_here = other.confirmed_here;
+                cause
+            });
+            if open(found) { others.collect() } else { Vec::new() }
+        })
+        .collect();
+    for ((.., found), offer) in matches.iter_mut().zip(offers) {
+        found.causes.extend(offer);
+    }
+}
+
+/// A title as a sentence: its first letter in upper case.
+fn sentence(title: &str) -> String {
+    let mut letters = title.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Gives a match what its entities say: their meaning, and the commands of the gravest one.
@@ -195,54 +325,6 @@ fn about<'a>(
             packages.iter().any(|package| title.contains(package))
         }
     })
-}
-
-/// The words of a text that can be names of distributions, normalised.
-fn names_in(text: &str) -> Vec<String> {
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
-    words.map(|word| Dist::normalise(word.trim_matches(['.', '-', '_']))).collect()
-}
-
-/// Distributions whose names are words of other texts as well.
-const PLAIN_WORDS: [&str; 14] = [
-    "accelerate",
-    "attrs",
-    "build",
-    "click",
-    "datasets",
-    "evaluate",
-    "fire",
-    "packaging",
-    "pip",
-    "regex",
-    "requests",
-    "rich",
-    "torch",
-    "wheel",
-];
-
-/// The environments a text is about. One that names files of some environment is about no other, unless the user named
-/// that one.
-fn environments_of(text: &str, envs: &[PyEnv]) -> Vec<PyEnv> {
-    let mut named = Vec::new();
-    for mark in ["/site-packages/", "/dist-packages/"] {
-        for (at, _) in text.match_indices(mark) {
-            let begin = text[..at].rfind(|c: char| c.is_whitespace() || "'\"(=`".contains(c));
-            named.push(&text[begin.map_or(0, |begin| begin + 1)..at + mark.len() - 1]);
-        }
-    }
-    let absolute: Vec<&str> = named.into_iter().filter(|path| path.starts_with('/')).collect();
-    let meant = |env: &&PyEnv| {
-        env.found_by == "--venv"
-            || absolute.iter().any(|path| {
-                env.site_packages.iter().any(|folder| folder == path)
-                    || path.starts_with(&format!("{}/", env.root.trim_end_matches('/')))
-            })
-    };
-    match absolute.is_empty() {
-        true => envs.to_vec(),
-        false => envs.iter().filter(meant).cloned().collect(),
-    }
 }
 
 /// Whether a text has a rule's sentence or an entity that is more than a name.
@@ -291,6 +373,12 @@ struct Hit {
     /// The weights of the patterns of the rule that fit: two signs of one rule say more than one.
     score: usize,
     words: Vec<(String, String)>,
+}
+
+impl Also {
+    fn cause(&self) -> Cause {
+        Cause::new(self.cause).check(self.check.iter().copied())
+    }
 }
 
 impl Hit {
@@ -372,6 +460,10 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     if confirmed_here == Some(false) && evidence.is_empty() {
         evidence.extend(rule.needs.iter().flat_map(|need| need.seen(context)));
     }
+    let causes = match confirmed_here {
+        None if !hit.pattern.is_empty() => rule.also.iter().map(Also::cause).collect(),
+        _ => Vec::new(),
+    };
     Match {
         rule,
         meaning: None,
@@ -381,6 +473,8 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
         confirmed_here,
         fix,
         fix_elsewhere,
+        causes,
+        span: (hit.first, hit.end),
     }
 }
 

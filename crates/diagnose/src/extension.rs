@@ -63,6 +63,9 @@ const WHEELS_ONLY: [&str; 12] = [
     "transformer-engine-cu12",
 ];
 
+/// Packages each release of which requires exactly one torch release: their wheels' Requires-Dist on PyPI, read on 2026-11-28.
+const PINS_TORCH: [&str; 4] = ["vllm", "xformers", "torchvision", "torchaudio"];
+
 /// Whether a package can be built from what PyPI has.
 pub(crate) fn has_source(name: &str) -> bool {
     !WHEELS_ONLY.contains(&name) && !name.starts_with("nvidia-") && name != "triton"
@@ -107,6 +110,25 @@ impl Seen<'_> {
                 )
                 .into(),
             );
+        }
+        if PINS_TORCH.contains(&package) {
+            let installer = self.installer();
+            lines.insert(
+                0,
+                format!(
+                    "# each release of {package} requires one torch; install it again together with that torch, or the release \
+                     that requires the installed one:"
+                )
+                .into(),
+            );
+            lines.push(RemedyStep::Inspect {
+                command: format!(
+                    "{} -m pip show {package} torch | grep -E '^(Name|Version|Requires)'; {0} -m pip index versions {package}",
+                    installer.python()
+                ),
+            });
+            lines.push(installer.install(&[package.to_owned()], None).upgraded());
+            return lines;
         }
         match has_source(package) {
             true => {

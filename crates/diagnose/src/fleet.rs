@@ -2,8 +2,8 @@
 
 use crate::gpus::{GpuRows, gpus};
 use facts::{
-    BackendKind, DoctorReport, FleetDevice, FleetReport, FoundOnRanks, GpuKind, RankPart, SCHEMA,
-    Severity, StackDiffers, StackFile, StackForm, StackReport,
+    BackendKind, DoctorReport, FleetDevice, FleetReport, GpuKind, RankFinding, RankPart, SCHEMA,
+    Severity, StackDifference, StackFile, StackForm, StackReport,
 };
 use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ pub(crate) fn of_what(fleet: &FleetReport, kind: &GpuKind) -> BackendKind {
 }
 
 /// How many files were compared, and those that are not the same on all ranks whose stacks are known.
-fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDiffers>) {
+fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDifference>) {
     let known: Vec<(u32, BTreeMap<&str, &StackFile>)> = ranks
         .iter()
         .filter_map(|rank| {
@@ -115,13 +115,13 @@ fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDiffers>) {
         let mut odd: Vec<u32> = others.flat_map(|(_, form)| form.ranks.iter().copied()).collect();
         odd.compact_sort();
         let forms = forms.into_values().collect();
-        differing.push(StackDiffers { what: what.to_owned(), odd, forms });
+        differing.push(StackDifference { what: what.to_owned(), odd, forms });
     }
     (compared, differing)
 }
 
 /// The ranks' own findings, those of one rule together; worst first. Remarks are left to the ranks' own reports.
-fn found(ranks: &[RankRows<'_>]) -> Vec<FoundOnRanks> {
+fn found(ranks: &[RankRows<'_>]) -> Vec<RankFinding> {
     let mut all: BTreeMap<(Severity, &str), BTreeMap<u32, String>> = BTreeMap::new();
     for rank in ranks {
         let findings = rank.doctor.into_iter().flat_map(|doctor| &doctor.findings);
@@ -132,7 +132,7 @@ fn found(ranks: &[RankRows<'_>]) -> Vec<FoundOnRanks> {
         }
     }
     all.into_iter()
-        .map(|((severity, rule), titles)| FoundOnRanks { severity, rule: rule.to_owned(), titles })
+        .map(|((severity, rule), titles)| RankFinding { severity, rule: rule.to_owned(), titles })
         .collect()
 }
 

@@ -74,7 +74,7 @@ pub fn gpus(rows: &[GpuRows<'_>]) -> GpusReport {
 #[cfg(test)]
 pub(crate) mod records {
     use super::*;
-    use facts::{Bound, Ceilings, GemmCeilings};
+    use facts::{Ceilings, GemmCeilings, RooflineBound};
     use std::collections::BTreeMap;
 
     pub(crate) fn part(index: u32) -> GpuPart {
@@ -117,7 +117,7 @@ pub(crate) mod records {
             p95_ms: millis,
             gflops: 1.0,
             gbps: 1.0,
-            bound: Bound::Memory,
+            bound: RooflineBound::Memory,
             pct_of_ceiling: None,
             against: None,
             cache_resident: false,

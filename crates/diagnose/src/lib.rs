@@ -43,8 +43,8 @@ mod torch_code;
 mod wants;
 
 pub use explain::{
-    Entity, Explanation, Leader, Match, explain, explain_rule, explain_text, knows,
-    out_of_memory_in,
+    Cause, Certainty, Entity, Explanation, Leader, Match, explain, explain_rule, explain_text,
+    knows, out_of_memory_in,
 };
 pub use fabric::links;
 pub use fleet::{RankRows, fleet};
@@ -52,7 +52,7 @@ pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, memory_finding, model};
 pub use oom::{OutOfMemory, out_of_memory};
-pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};
+pub use rules::{Also, Context, Look, Need, RULES, Role, Rule, Seen, Text};
 pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 

@@ -1,4 +1,4 @@
-//! What works on which platform (row R1-08): the table behind `firstlight matrix`.
+//! What works on which platform (row R1-08): the table behind `firstlight plan --matrix`.
 
 use facts::{
     Machine, MachineKind, PlanTarget, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow,

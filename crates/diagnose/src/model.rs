@@ -5,7 +5,7 @@ mod memory;
 #[cfg(test)]
 mod tests;
 
-use architectures::{Architecture, Config, ConfigError, Family};
+use architectures::{Architecture, Config, ConfigError, ModelFamily};
 use facts::CompactSort;
 use facts::{
     Confidence, Finding, KernelNeed, KernelStatus, LayerGroup, Machine, ModelReport, PyEnv,
@@ -50,7 +50,7 @@ pub fn model(
     let config = Config::parse(&options.source, config)?;
     let described = Architecture::describe(&config)?;
     let layers = groups(&described);
-    let demands = Family::of(&config).and_then(|family| family.demands);
+    let demands = ModelFamily::of(&config).and_then(|family| family.demands);
     let kernels = kernels::needs(&layers, demands, machine, envs, findings);
     let memory = memory::of(&config, &described, options, machine);
     let report = ModelReport {
@@ -79,10 +79,14 @@ pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, Config
     Ok(kinds)
 }
 
-/// The finding of a model that does not fit, by the memory that its report has. `processes` says whether `firstlight ps` can
-/// show who has the memory.
-pub fn memory_finding(report: &ModelReport, processes: bool) -> Option<Finding> {
-    memory::finding(report, processes)
+/// The finding of a model that does not fit, by the memory that its report has. `held_weights` are the bytes of the weights as the
+/// engine holds them, if that is not as they are stored. `processes` says whether `firstlight ps` can show who has the memory.
+pub fn memory_finding(
+    report: &ModelReport,
+    held_weights: Option<u64>,
+    processes: bool,
+) -> Option<Finding> {
+    memory::finding(report, held_weights, processes)
 }
 
 fn groups(described: &Architecture) -> Vec<LayerGroup> {
@@ -109,7 +113,7 @@ fn judge(report: &ModelReport, machine: &Machine, envs: &[PyEnv]) -> Vec<Finding
             .collect();
         found.extend(slow_path(report, machine, env, &wrong));
     }
-    found.extend(memory_finding(report, machine.driver.is_some()));
+    found.extend(memory_finding(report, None, machine.driver.is_some()));
     found
 }
 

@@ -37,6 +37,7 @@ mod damaged_files;
 mod dependency_conflict;
 mod device_permissions;
 mod driver_library_mismatch;
+mod driver_log;
 mod driver_silent;
 mod driver_too_old;
 mod duplicate_dist;
@@ -45,6 +46,7 @@ mod engine_core_failed;
 mod executable_stack;
 mod extension_new_abi;
 mod extension_old_abi;
+mod extension_other_cuda;
 mod extension_other_torch;
 mod fabric_manager;
 mod fabric_slow;
@@ -55,11 +57,9 @@ mod forward_compatibility;
 mod gate_broadcast;
 mod gcc_too_new;
 mod glibc_too_old;
-mod gpu_bar;
 mod gpu_bits_differ;
 mod gpu_busy;
 mod gpu_check_ended;
-mod gpu_init_failed;
 mod gpu_kernels_fail;
 mod gpu_memory_errors;
 mod gpu_memory_test;
@@ -68,7 +68,6 @@ mod gpu_too_new;
 mod gpu_too_old;
 mod gpu_under_load;
 mod gpu_unlike_siblings;
-mod gsp_firmware;
 mod illegal_instruction;
 mod incomplete_python;
 mod iommu_breaks_peers;
@@ -100,11 +99,11 @@ mod nvcc_architecture;
 mod nvlink_down;
 mod nvml_not_supported;
 mod old_python;
-mod open_kernel_modules;
 mod optional_type_drift;
 mod other_python;
 mod out_of_memory;
 mod overwritten_files;
+mod partial_package;
 mod pcie_link;
 mod peers_unreachable;
 mod persistence_mode;
@@ -117,6 +116,7 @@ mod rank_ended;
 mod runtime_compiler_missing;
 mod secure_boot;
 mod shared_memory;
+mod sibling_versions;
 mod slow_hybrid_path;
 mod sm103_miscompile;
 mod stack_differs;
@@ -144,10 +144,10 @@ pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_silent::RULE,
     xid::RULE,
-    open_kernel_modules::RULE,
-    gsp_firmware::RULE,
-    gpu_bar::RULE,
-    gpu_init_failed::RULE,
+    driver_log::OPEN_MODULES,
+    driver_log::GSP_FIRMWARE,
+    driver_log::BAR,
+    driver_log::INITIALIZATION,
     gpu_memory_errors::RULE,
     gpu_memory_test::RULE,
     gpu_bits_differ::RULE,
@@ -193,6 +193,7 @@ pub const RULES: &[Rule] = &[
     extension_new_abi::RULE,
     extension_old_abi::RULE,
     extension_other_torch::RULE,
+    extension_other_cuda::RULE,
     glibc_too_old::RULE,
     libstdcxx_too_old::RULE,
     mkl_too_new::RULE,
@@ -239,6 +240,8 @@ pub const RULES: &[Rule] = &[
     dependency_conflict::RULE,
     missing_dependency::RULE,
     missing_name::RULE,
+    sibling_versions::RULE,
+    partial_package::RULE,
     gate_broadcast::RULE,
     kernel_hub_variant::RULE,
     kernel_syntax_error::RULE,
@@ -291,6 +294,8 @@ pub struct Rule {
     pub links: &'static [&'static str],
     /// The words it shows as, each with a real sample; empty where nothing is said at all.
     pub texts: &'static [Text],
+    /// Other causes that print the same words; empty where the words prove the rule's cause.
+    pub also: &'static [Also],
     /// What its words are beside those of other rules.
     pub role: Role,
     /// Commands for someone who pasted such words and in whose files the rule finds nothing.
@@ -309,6 +314,15 @@ pub struct Rule {
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
+}
+
+/// Another cause that prints the words of a rule.
+#[derive(Debug)]
+pub struct Also {
+    /// What is wrong, in one sentence.
+    pub cause: &'static str,
+    /// Commands that tell it from the rule's cause.
+    pub check: &'static [&'static str],
 }
 
 /// What a rule's words are to a log that has other rules' words too.
@@ -330,6 +344,7 @@ impl Rule {
         about: "",
         links: &[],
         texts: &[],
+        also: &[],
         role: Role::Cause,
         remedy: |_| Vec::new(),
         needs: &[],

@@ -11,9 +11,16 @@ pub struct Text {
     /// letter case, colours, frames and the kind of quotes do not count; a `^` in front and a `$` behind tie the words
     /// to a line's begin and end, and a `*` at the end lets the last word go on.
     pub pattern: &'static str,
-    /// Lines in which they were seen, as they were printed. Empty where another rule has the same words, a sample of
-    /// them, and the first place: which of the rules it is, the files here tell.
+    /// Lines in which they were seen, as they were printed.
     pub sample: &'static str,
+}
+
+impl Text {
+    /// Words with a line that they were seen in; a text without one does not compile.
+    pub(crate) const fn new(pattern: &'static str, sample: &'static str) -> Self {
+        assert!(!sample.is_empty(), "a text needs a sample");
+        Self { pattern, sample }
+    }
 }
 
 /// How far a `*` reaches, in letters that are no white space: a list of names or a path, not another message.
@@ -32,6 +39,17 @@ pub(crate) struct Pasted {
     written: Vec<u8>,
     /// Whether white space, or a line's end, stands before each letter; one more than there are letters.
     before: Vec<Space>,
+    /// Which runs of four letters occur, as bits by their hash: hundreds of patterns are not searched for in a log of megabytes.
+    runs: Vec<u64>,
+}
+
+/// Bits of [`Pasted::runs`], a power of two.
+const RUNS: usize = 1 << 20;
+
+/// The bit of a run of four letters.
+fn run(letters: &[u8]) -> usize {
+    let word = letters.iter().fold(0_u32, |word, letter| word << 8 | u32::from(*letter));
+    (word.wrapping_mul(0x9e37_79b1) >> 12) as usize
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +74,12 @@ pub(crate) struct Found {
 
 impl Pasted {
     pub(crate) fn new(text: &str) -> Self {
-        let mut pasted = Self { squeezed: Vec::new(), written: Vec::new(), before: Vec::new() };
+        let mut pasted = Self {
+            squeezed: Vec::with_capacity(text.len()),
+            written: Vec::with_capacity(text.len()),
+            before: Vec::with_capacity(text.len() + 1),
+            runs: vec![0; RUNS / 64],
+        };
         let mut space = Space::Line;
         for letter in log::messages(&uncoloured(text)).chars() {
             match letter {
@@ -67,13 +90,8 @@ impl Pasted {
                     space = space.max(Space::Blank);
                 }
                 letter => {
-                    let plain = match letter {
-                        '\u{2018}' | '\u{2019}' | '`' | '\u{b4}' | '"' | '\u{201c}'
-                        | '\u{201d}' => '\'',
-                        letter => letter,
-                    };
                     let mut buffer = [0; 4];
-                    for byte in plain.encode_utf8(&mut buffer).bytes() {
+                    for byte in plain(letter).encode_utf8(&mut buffer).bytes() {
                         pasted.squeezed.push(byte.to_ascii_lowercase());
                         pasted.written.push(byte);
                         pasted.before.push(space);
@@ -83,7 +101,16 @@ impl Pasted {
             }
         }
         pasted.before.push(Space::Line);
+        for letters in pasted.squeezed.windows(4) {
+            let bit = run(letters);
+            pasted.runs[bit / 64] |= 1 << (bit % 64);
+        }
         pasted
+    }
+
+    /// Whether all words of a pattern may be in the text; seldom true where they are not.
+    fn may_have(&self, pattern: &Pattern) -> bool {
+        pattern.runs.iter().all(|bit| self.runs[bit / 64] >> (bit % 64) & 1 == 1)
     }
 
     /// The text with single spaces for white space, and without what a terminal added.
@@ -98,9 +125,44 @@ impl Pasted {
         String::from_utf8_lossy(&out).into_owned()
     }
 
+    /// The lines, by their first letter and one past the last, counted without white space; empty lines are left out.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let starts = |from: usize| {
+            let rest = &self.before[from..];
+            rest.iter().position(|space| *space == Space::Line).map(|at| from + at)
+        };
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            (from < self.squeezed.len()).then_some(())?;
+            let start = from;
+            from = starts(start + 1).unwrap_or(self.squeezed.len());
+            Some((start, from))
+        })
+    }
+
+    /// Letters of a stretch in lower case, without white space.
+    pub(crate) fn squeezed(&self, start: usize, end: usize) -> &[u8] {
+        &self.squeezed[start..end]
+    }
+
+    /// A stretch as it was written, with single spaces.
+    pub(crate) fn written_line(&self, start: usize, end: usize) -> String {
+        let mut out = Vec::with_capacity((end - start) * 5 / 4);
+        for at in start..end {
+            if self.before[at] != Space::None && at > start {
+                out.push(b' ');
+            }
+            out.push(self.written[at]);
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
     /// The first place the pattern fits.
     pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
         let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
+        if !self.may_have(pattern) {
+            return self.cut_off(first);
+        }
         let mut from = 0;
         while let Some(start) = pattern.finder.find(&self.squeezed[from..]).map(|at| from + at) {
             from = start + 1;
@@ -113,6 +175,9 @@ impl Pasted {
 
     /// Every place the pattern fits, at most so many, in the order of the text.
     pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+        if !self.may_have(pattern) {
+            return Vec::new();
+        }
         let Some(Piece::Words(first)) = pattern.pieces.first() else {
             return self.find_by_second(pattern, most);
         };
@@ -307,6 +372,8 @@ pub(crate) struct Pattern {
     /// Its last word may go on: of a mangled name the begin is enough.
     open: bool,
     pieces: Vec<Piece>,
+    /// The bits of the runs of four letters that its words have.
+    runs: Vec<usize>,
     /// Searches for the first words.
     finder: memmem::Finder<'static>,
 }
@@ -323,7 +390,12 @@ impl Pattern {
             _ => None,
         });
         let finder = memmem::Finder::new(words.unwrap_or_default()).into_owned();
-        Self { at_line: unbound.len() < pattern.len(), to_line, open, pieces, finder }
+        let runs = pieces.iter().flat_map(|piece| match piece {
+            Piece::Words(words) => words.windows(4).map(run).collect(),
+            _ => Vec::new(),
+        });
+        let runs = runs.collect();
+        Self { at_line: unbound.len() < pattern.len(), to_line, open, pieces, runs, finder }
     }
 }
 
@@ -354,7 +426,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
         } else {
             let first = rest.chars().next().map_or(0, char::len_utf8);
             let end = rest[first..].find(['*', '{']).map_or(rest.len(), |at| at + first);
-            let words = Pasted::new(&rest[..end]).squeezed;
+            let words = squeezed(&rest[..end]);
             if !words.is_empty() {
                 pieces.push(Piece::Words(words));
             }
@@ -362,6 +434,20 @@ fn pieces(pattern: &str) -> Vec<Piece> {
         }
     }
     pieces
+}
+
+/// The letters of a pattern's words as [`Pasted`] has them.
+fn squeezed(words: &str) -> Vec<u8> {
+    let letters = words.chars().filter(|letter| !letter.is_whitespace()).map(plain);
+    letters.collect::<String>().to_ascii_lowercase().into_bytes()
+}
+
+/// A letter with all quotes made one.
+fn plain(letter: char) -> char {
+    match letter {
+        '\u{2018}' | '\u{2019}' | '`' | '\u{b4}' | '"' | '\u{201c}' | '\u{201d}' => '\'',
+        letter => letter,
+    }
 }
 
 /// The text without colours, cursor moves, titles and links.

@@ -76,7 +76,7 @@ fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::Platform<'static>>
         Platform::MacosX86_64 => ("macos", "x86_64"),
         Platform::Unknown => return None,
     };
-    let python = knowledge::minor_of(&env.interpreter.version.as_ref()?.value)?;
+    let python = Some(knowledge::minor_of(&env.interpreter.version.as_ref()?.value)?);
     Some(marker::Platform { os, arch, python })
 }
 

@@ -1,11 +1,11 @@
 use crate::Fact;
 use serde::{Deserialize, Serialize};
 
-/// What stands between programs and the machine's NVIDIA GPUs, beside the driver itself.
+/// The kernel's and the system's view of the machine's NVIDIA GPUs, apart from the driver itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuAccess {
-    /// NVIDIA's display controllers on the PCI bus; `None` where the bus cannot be read.
+    /// NVIDIA's display controllers on the PCI bus; `None` if the bus cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci: Option<Fact<Vec<PciGpu>>>,
     /// The driver's device files.
@@ -17,16 +17,16 @@ pub struct GpuAccess {
     /// Whether UEFI Secure Boot is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<Fact<bool>>,
-    /// The size of /dev/shm in bytes, where its mount limits it.
+    /// The size of /dev/shm in bytes, if its mount limits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_bytes: Option<Fact<u64>>,
-    /// CUDA_VISIBLE_DEVICES as it is set, which may be to nothing.
+    /// CUDA_VISIBLE_DEVICES as set, possibly empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visible_devices: Option<Fact<String>>,
-    /// How many MIG partitions (GPU instances) the driver lists.
+    /// Number of MIG partitions (GPU instances) that the driver lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_instances: Option<Fact<u32>>,
-    /// The UUIDs of all MIG partitions, asked for where CUDA_VISIBLE_DEVICES names one: `MIG-377e0049-...`.
+    /// The UUIDs of all MIG partitions, read if CUDA_VISIBLE_DEVICES names one: `MIG-377e0049-...`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_uuids: Option<Fact<Vec<String>>>,
 }
@@ -34,11 +34,11 @@ pub struct GpuAccess {
 /// One display controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciGpu {
-    /// Its place on the bus: `0000:01:00.0`.
+    /// Its bus address: `0000:01:00.0`.
     pub bus: String,
     /// Its device number: `0x2330`.
     pub device: String,
-    /// The kernel driver that has it: `nvidia`, `nouveau`, `vfio-pci`; `None` where none does.
+    /// The kernel driver bound to it: `nvidia`, `nouveau`, `vfio-pci`; `None` if there is none.
     pub driver: Option<String>,
 }
 

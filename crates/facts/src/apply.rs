@@ -1,28 +1,28 @@
 use crate::Finding;
 use serde::{Deserialize, Serialize};
 
-/// What an apply did, as `firstlight apply --json` prints it; also kept in the environment it made.
+/// The result of an apply, as `firstlight apply --json` prints it; also stored in the new environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplyReport {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
     /// The environment.
     pub venv: String,
-    /// SHA-256 of the plan as it was written down, in lower-case hexadecimal.
+    /// SHA-256 of the plan's file, in lower-case hexadecimal.
     pub plan_sha256: String,
     /// How it ended.
     pub outcome: ApplyOutcome,
-    /// Whether it went on with what an interrupted apply had done.
+    /// Whether it resumed an interrupted apply.
     pub resumed: bool,
-    /// What was done, in order.
+    /// The steps, in order.
     pub steps: Vec<ApplyStep>,
-    /// What is installed, in the order of the plan.
+    /// The installed packages, in the order of the plan.
     pub packages: Vec<AppliedPackage>,
-    /// Lines that the new environment's own interpreter printed about itself, label and value.
+    /// Labels and values that the new environment's interpreter printed about itself.
     pub proof: Vec<(String, String)>,
-    /// What doctor says about the new environment; no error among it.
+    /// The doctor's findings about the new environment, none of them an error.
     pub findings: Vec<Finding>,
-    /// Where the replaced environment is kept; `None` where there was none, or where it was discarded.
+    /// The backup of the replaced environment; `None` if there was none or it was discarded.
     pub kept_old: Option<String>,
 }
 
@@ -32,11 +32,11 @@ pub struct ApplyReport {
 pub enum ApplyOutcome {
     /// The environment is new.
     Made,
-    /// The environment took the place of another one.
+    /// The environment replaced another one.
     Replaced,
-    /// The environment is what the plan says already, and was left as it is.
+    /// The environment already matched the plan and was not changed.
     Unchanged,
-    /// Files that were not what the plan installed were written again.
+    /// Files that differed from the plan were restored.
     Repaired,
 }
 
@@ -47,13 +47,13 @@ pub struct ApplyStep {
     pub name: String,
     /// Duration in milliseconds.
     pub millis: f64,
-    /// Bytes it moved: fetched over the network in `download`, written in `judge`.
+    /// Bytes transferred: downloaded in `download`, written in `judge`.
     pub bytes: u64,
-    /// One line on what came out of it.
+    /// One line about its result.
     pub outcome: String,
 }
 
-/// One package as it was installed.
+/// An installed package.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppliedPackage {
     /// Normalised name.
@@ -66,23 +66,23 @@ pub struct AppliedPackage {
     pub sha256: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes of it, or of its source, that were fetched in this run; 0 where they were there already.
+    /// Bytes of the wheel or its source downloaded in this run; 0 if it was cached.
     pub fetched_bytes: u64,
-    /// How it was built, where it was.
+    /// How it was built, if it was.
     pub build: Option<AppliedBuild>,
 }
 
 /// How a package was built from source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppliedBuild {
-    /// Duration in seconds, fetching the source not counted.
+    /// Duration in seconds, without downloading the source.
     pub seconds: f64,
-    /// Compile jobs at once.
+    /// Number of parallel compile jobs.
     pub jobs: u32,
-    /// The most memory that its processes had together, in bytes, where the system tells.
+    /// Peak memory of all its processes together, in bytes, if the system reports it.
     pub peak_memory_bytes: Option<u64>,
     /// The log, in the environment.
     pub log: String,
-    /// What shows that it compiled, one sentence for each library of the wheel.
+    /// Evidence that it compiled, one sentence for each library of the wheel.
     pub evidence: Vec<String>,
 }

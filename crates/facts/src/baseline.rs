@@ -1,46 +1,46 @@
-//! A run beside figures that other people reported of their machine.
+//! Comparison of a run with published figures of another machine.
 
 use serde::{Deserialize, Serialize};
 
-/// What `bench --baseline` adds to its report.
+/// The part of a bench report that `--baseline` adds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaselineReport {
     /// The baseline's name.
     pub name: String,
-    /// The shape that both are of: `B=1 H=48 Tq=8192`.
+    /// The shape of both: `B=1 H=48 Tq=8192`.
     pub shape: String,
-    /// Timed in this run.
+    /// Rows of this run.
     pub here: Vec<BaselineRow>,
-    /// Reported.
+    /// Published figures.
     pub there: Vec<ReportedFigure>,
 }
 
 /// A timed kernel at a shape of the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaselineRow {
-    /// Channels of a head.
+    /// Channels per head.
     pub channels: u64,
     /// Storage type.
     pub dtype: String,
     /// `firstlight`, or an installed kernel's name.
     pub kernel: String,
-    /// By the median, in 1e12 operations per second.
+    /// Computed from the median, in 1e12 operations per second.
     pub tflops: f64,
-    /// How many times as fast as torch's efficient attention in the same run; `None` where that was not timed.
+    /// Speedup over torch's efficient attention in the same run; `None` if that was not timed.
     pub speedup: Option<f64>,
 }
 
-/// A figure of a report, known no better than from one value to another.
+/// A published figure, known as a range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportedFigure {
-    /// The kernel, in the report's words.
+    /// The kernel's name in the publication.
     pub series: String,
-    /// The channels of a head it is of, the first and the last.
+    /// Range of channels per head, first and last.
     pub channels: [u64; 2],
-    /// `TFLOP/s`, or how many times as fast as what.
+    /// `TFLOP/s`, or a speedup over what.
     pub unit: String,
     /// Lowest and highest value.
     pub values: [f64; 2],
-    /// Where it was read.
+    /// The file it was read from.
     pub source: String,
 }

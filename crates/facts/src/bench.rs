@@ -2,28 +2,28 @@ use crate::{BackendKind, Conditions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the machine can do at best, measured in the same run as the rows held against it.
+/// The machine's measured limits, from the same run as the rows compared with them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// Where they were measured; only rows of the same backend are held against them.
+    /// Their backend; only rows of the same backend are compared with them.
     pub backend: BackendKind,
     /// Memory copy, bytes read plus bytes written, in 1e9 bytes per second.
     pub copy_gbps: f64,
     /// Dense matrix product rates.
     pub gemm_gflops: GemmCeilings,
-    /// Memory read and not written, in 1e9 bytes per second; `None` where it was not measured.
+    /// Memory reads only, in 1e9 bytes per second; `None` if not measured.
     #[serde(default)]
     pub read_gbps: Option<f64>,
-    /// Whose matrix product it was, where it was not firstlight's own: a library's name and file.
+    /// The library of the matrix product and its file, if it was not firstlight's own.
     #[serde(default)]
     pub gemm_by: Option<String>,
-    /// Ceilings that a verified kernel was faster than. They stand at that kernel's rate.
+    /// Ceilings that a verified kernel exceeded. They are set to that kernel's rate.
     #[serde(default)]
     pub raised: Vec<RaisedCeiling>,
 }
 
 impl Ceilings {
-    /// The rate of a ceiling in its unit; `None` where it was not measured.
+    /// The rate of a ceiling in its unit; `None` if not measured.
     pub fn rate(&self, kind: CeilingKind) -> Option<f64> {
         match kind {
             CeilingKind::Copy => Some(self.copy_gbps),
@@ -72,7 +72,7 @@ impl CeilingKind {
         }
     }
 
-    /// What it is, in words.
+    /// A description.
     pub fn words(self) -> &'static str {
         match self {
             Self::Copy => "memory copy",
@@ -96,13 +96,13 @@ impl CeilingKind {
 pub struct RaisedCeiling {
     /// Which.
     pub ceiling: CeilingKind,
-    /// What was measured for it, in its unit.
+    /// Its measured rate, in its unit.
     pub measured: f64,
-    /// The verified kernel that was faster: `attention prefill-2048 f32 flash.avx512`.
+    /// The verified kernel that exceeded it: `attention prefill-2048 f32 flash.avx512`.
     pub by: String,
 }
 
-/// Dense matrix product rates in 1e9 floating-point operations per second; `None` where the machine has no such path.
+/// Dense matrix product rates in 1e9 floating-point operations per second; `None` if the machine has no such path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GemmCeilings {
     /// float32.
@@ -114,7 +114,7 @@ pub struct GemmCeilings {
 /// Which ceiling limits an op at a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bound {
+pub enum RooflineBound {
     /// Arithmetic.
     Compute,
     /// Memory traffic.
@@ -126,23 +126,22 @@ pub enum Bound {
 pub struct BenchRow {
     /// Op.
     pub op: String,
-    /// What is timed: `prefill-2048`, `decode-b64`.
+    /// The timed workload: `prefill-2048`, `decode-b64`.
     pub case: String,
     /// Dimensions by name: `B`, `T`, `H`, `D`, ...
     pub shape: BTreeMap<String, u64>,
     /// Storage type of the inputs.
     pub dtype: String,
-    /// Where it ran.
+    /// The backend that ran it.
     pub backend: BackendKind,
     /// Kernel variant.
     pub variant: String,
     /// Timed samples after warm-up.
     pub samples: u32,
-    /// Runs that each sample is the mean of: 1, or more where a step of decoding was replayed back to back, whose caches
-    /// are then warm.
+    /// Runs per sample: 1, or more if a decoding step was replayed back to back, with warm caches.
     #[serde(default = "one")]
     pub replays: u32,
-    /// The samples themselves in the order they were taken, milliseconds; empty where a row was read from a table.
+    /// The samples in order, in milliseconds; empty for a row read from a table.
     #[serde(default)]
     pub samples_ms: Vec<f64>,
     /// Median milliseconds.
@@ -151,27 +150,27 @@ pub struct BenchRow {
     pub p95_ms: f64,
     /// Achieved 1e9 floating-point operations per second, counted by the op's formula.
     pub gflops: f64,
-    /// Achieved 1e9 bytes per second, counting each input read once and each output written once.
+    /// Achieved 1e9 bytes per second, counting each input once and each output once.
     pub gbps: f64,
     /// Which ceiling the percentage refers to.
-    pub bound: Bound,
-    /// Percent of that ceiling; `None` where the ceiling was not measured, and where caches hold what is moved.
+    pub bound: RooflineBound,
+    /// Percent of that ceiling; `None` if it was not measured, or if caches hold the data.
     pub pct_of_ceiling: Option<f64>,
-    /// The ceiling itself; `None` in a run recorded before rows named it, or where there is none.
+    /// The ceiling; `None` in runs recorded without it, or if there is none.
     #[serde(default)]
     pub against: Option<CeilingKind>,
-    /// Whether memory limits the kernel and caches hold what it moves, so that no ceiling of the memory says anything.
+    /// Whether the kernel is limited by memory and its data fits in caches, so that no memory ceiling applies.
     #[serde(default)]
     pub cache_resident: bool,
-    /// Relative error of the run that allowed this row.
+    /// Relative error of the verification that admitted this row.
     pub verified_rel_err: f64,
-    /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
+    /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, if requested.
     pub reference_ms: Option<f64>,
-    /// Median milliseconds of dense attention over the same queries, keys and values, verified and timed in turns with
-    /// this kernel; it has a row of its own too. `None` where it was not timed.
+    /// Median milliseconds of dense attention over the same queries, keys and values, verified and timed interleaved
+    /// with this kernel; it also has a separate row. `None` if it was not timed.
     #[serde(default)]
     pub dense_ms: Option<f64>,
-    /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
+    /// The installed package that provides the kernel, with its version; `None` for firstlight's own.
     #[serde(default)]
     pub peer: Option<String>,
     /// The peer's kernels that a profiler saw, before and after the timing; empty for firstlight's own.
@@ -183,7 +182,7 @@ fn one() -> u32 {
     1
 }
 
-/// What `firstlight bench --json` prints.
+/// The report of `firstlight bench --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Always [`crate::SCHEMA`].
@@ -192,32 +191,33 @@ pub struct BenchReport {
     pub ceilings: Vec<Ceilings>,
     /// Timed kernels.
     pub rows: Vec<BenchRow>,
-    /// What was not timed and why, one sentence each.
+    /// Workloads that were not timed, with the reason, one sentence each.
     pub not_timed: Vec<String>,
-    /// Calls that an installed package has no form of, one sentence each: no failure of it.
+    /// Calls that an installed package does not support, one sentence each; not a failure.
     #[serde(default)]
     pub not_applicable: Vec<String>,
-    /// Timings for which no time was left: those of installed kernels, and where the whole run's time was spent all that followed.
+    /// Timings that were not run for lack of time: those of installed kernels, and all later ones if the whole run's
+    /// time limit was reached.
     #[serde(default)]
-    pub not_run: Vec<NotRunTiming>,
-    /// What else went on while each backend was timed; empty in a run recorded before it was looked at.
+    pub not_run: Vec<SkippedTiming>,
+    /// Other activity while each backend was timed; empty in runs recorded without it.
     #[serde(default)]
     pub conditions: Vec<Conditions>,
 }
 
-/// A timing that was left out because no time was left for it.
+/// A timing that was not run for lack of time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotRunTiming {
+pub struct SkippedTiming {
     /// The workload: `kda prefill-2048 bf16`.
     pub case: String,
     /// The installed kernel by its name; `firstlight` for its own.
     pub peer: String,
-    /// Whose time was spent, in one sentence.
+    /// Which time limit was reached, in one sentence.
     pub why: String,
 }
 
 impl BenchReport {
-    /// The ceilings and rows of another run with these.
+    /// Appends the ceilings and rows of another run.
     #[must_use]
     pub fn joined(mut self, other: Self) -> Self {
         self.ceilings.extend(other.ceilings);

@@ -1,46 +1,46 @@
 use crate::{BackendKind, Status};
 use serde::{Deserialize, Serialize};
 
-/// Two runs held beside each other: what `firstlight compare --json` prints.
+/// Comparison of two runs: what `firstlight compare --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
-    /// The run that the other one is held against.
+    /// The base run.
     pub base: String,
-    /// The run that is looked at.
+    /// The run compared with it.
     pub run: String,
-    /// Change of a median, in percent, from which on it is called a change.
+    /// Minimum change of a median, in percent, that counts as a change.
     pub tolerance_pct: f64,
-    /// Where machine, stack or source differ.
+    /// Differences of machine, environment or source.
     pub surroundings: Vec<Difference>,
-    /// Errors and warnings that only one of the runs has.
+    /// Errors and warnings that only one run has.
     pub findings: Vec<FindingChange>,
-    /// Checks whose outcome differs or that only one of the runs has.
+    /// Checks with a different outcome, or that only one run has.
     pub parity: Vec<ParityChange>,
-    /// How many checks have the same outcome in both.
+    /// Number of checks with the same outcome in both.
     pub parity_same: usize,
-    /// How many of these pass, with their evidence; what is skipped or does not apply in both proves nothing.
+    /// Number of these that pass with evidence; skipped and not applicable ones are not counted.
     pub parity_passed: usize,
     /// Ceilings that both runs measured.
     pub ceilings: Vec<CeilingChange>,
-    /// Every kernel that either run timed, slowed down most first.
+    /// Every kernel timed in either run, largest slowdown first.
     pub speed: Vec<SpeedChange>,
-    /// Why times cannot be told apart: a run shared its machine, or its ceilings moved. One sentence each.
+    /// Why times are not comparable: a run shared its machine, or its ceilings moved. One sentence each.
     #[serde(default)]
     pub unclear: Vec<String>,
-    /// What could not be compared, and files that were changed after their run, one sentence each.
+    /// Values that could not be compared, and files changed after their run, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Something about the runs' surroundings.
+/// A difference of machine, environment or source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// `GPU 0`, `driver`, `torch`, `firstlight`.
     pub what: String,
-    /// In the base; `None` where it has none.
+    /// Its value in the base; `None` if it has none.
     pub base: Option<String>,
-    /// In the run.
+    /// Its value in the run.
     pub run: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct FindingChange {
     pub rule: String,
     /// The finding's title.
     pub title: String,
-    /// Whether the run has it, and not the base.
+    /// True if only the run has it, false if only the base.
     pub appeared: bool,
     /// Whether it is an error.
     pub is_error: bool,
@@ -70,11 +70,11 @@ pub struct ParityChange {
     pub backend: BackendKind,
     /// Kernel variant or peer.
     pub variant: String,
-    /// Outcome in the base; `None` where it did not run the check.
+    /// Outcome in the base; `None` if it was not run there.
     pub base: Option<Status>,
     /// Outcome in the run.
     pub run: Option<Status>,
-    /// The reason the run gives.
+    /// The run's reason.
     pub reason: String,
 }
 
@@ -91,30 +91,30 @@ pub struct CeilingChange {
     pub unit: String,
 }
 
-/// A median with the interval in which the true one lies, milliseconds.
+/// A median with its confidence interval, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct TimingSpread {
     /// Median.
     pub median_ms: f64,
-    /// Lower end of the median's 99 % confidence interval by order statistics; without samples, as far below the median as
-    /// the 95th percentile is above it.
+    /// Lower end of the median's 99 % confidence interval by order statistics; without samples, as far below the median
+    /// as the 95th percentile is above it.
     pub low_ms: f64,
     /// Upper end.
     pub high_ms: f64,
 }
 
-/// What two times of a kernel allow to be said.
+/// The conclusion from two times of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
     /// Slower by more than the tolerance, and the intervals are apart.
     Slower,
-    /// The median moved by more than the tolerance, but the intervals overlap: more samples are needed. Or a run was
-    /// disturbed, as [`SpeedChange::disturbed`] says.
+    /// The median changed by more than the tolerance, but the intervals overlap, so that more samples are needed; or a
+    /// run was disturbed ([`SpeedChange::disturbed`]).
     Unclear,
-    /// The base timed it and the run did not.
+    /// Timed in the base only.
     Gone,
-    /// The run timed it and the base did not.
+    /// Timed in the run only.
     New,
     /// Within the tolerance.
     Same,
@@ -154,43 +154,43 @@ pub struct SpeedChange {
     /// Variant in the run.
     pub run_variant: Option<String>,
     /// Time in the base.
-    pub base: Option<Spread>,
+    pub base: Option<TimingSpread>,
     /// Time in the run.
-    pub run: Option<Spread>,
-    /// Change of the median in percent: 100 is twice as long. `None` where one of them is missing.
+    pub run: Option<TimingSpread>,
+    /// Change of the median in percent: 100 is twice as long. `None` if one of them is missing.
     pub change_pct: Option<f64>,
-    /// What it amounts to.
+    /// The conclusion.
     pub change: Change,
-    /// Whether the samples alone would say slower, faster or the same, and a run's conditions take that back.
+    /// Whether the samples alone would give a clear result, which a run's conditions invalidate.
     #[serde(default)]
     pub disturbed: bool,
 }
 
-/// How a gate ended.
+/// The result of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GateOutcome {
     /// Nothing got worse.
     Passed,
-    /// Nothing that can be told got worse, but a run was disturbed: times have to be taken again.
+    /// Nothing is known to be worse, but a run was disturbed: timings have to be repeated.
     Unclear,
-    /// Something got worse, or a run cannot stand for itself.
+    /// Something got worse, or a run is not valid.
     Failed,
 }
 
-/// What `firstlight gate --json` prints.
+/// The report of `firstlight gate --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateReport {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
     /// Whether the run may pass.
     pub passed: bool,
-    /// The outcome, which also knows runs whose times cannot be told apart.
+    /// The result, which also covers runs whose times are not comparable.
     pub outcome: GateOutcome,
     /// Why not, one sentence each.
     pub failures: Vec<String>,
-    /// Checks that pass in both runs and timings that hold, counted.
+    /// Number of checks that pass in both runs and of unchanged timings.
     pub held: usize,
-    /// The comparison behind it.
+    /// The comparison it is based on.
     pub comparison: Comparison,
 }

@@ -1,7 +1,7 @@
 use crate::{BackendKind, CeilingKind, Fact};
 use serde::{Deserialize, Serialize};
 
-/// What `conditions.json` of a run folder holds.
+/// The content of `conditions.json` in a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConditionsReport {
     /// Always [`crate::SCHEMA`].
@@ -10,27 +10,27 @@ pub struct ConditionsReport {
     pub backends: Vec<Conditions>,
 }
 
-/// Under which conditions a backend's kernels were timed.
+/// The conditions under which a backend's kernels were timed.
 ///
-/// What is in it decides nothing; it lets a reader tell a quiet run from one that shared its machine.
+/// They decide nothing; they let a reader distinguish a quiet run from one that shared its machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Whose kernels were timed.
+    /// The backend.
     pub backend: BackendKind,
     /// Before the first ceiling was measured.
     pub before: Moment,
     /// After the last kernel was timed.
     pub after: Moment,
-    /// What happened between the two.
-    pub meanwhile: Meanwhile,
+    /// Load and events between the two moments.
+    pub meanwhile: ConcurrentLoad,
     /// Each ceiling, measured before the first kernel and after the last one.
-    pub ceilings: Vec<CeilingTwice>,
+    pub ceilings: Vec<CeilingDrift>,
 }
 
 /// The state of a machine at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Processes that ran or waited for a core, as a mean of the last minute; firstlight's own work counts.
+    /// Processes that ran or waited for a core, averaged over the last minute; includes firstlight's own work.
     pub load: Option<Fact<f64>>,
     /// Mean clock of the cores in MHz.
     pub cpu_mhz: Option<Fact<f64>>,
@@ -43,36 +43,36 @@ pub struct Moment {
 pub struct GpuMoment {
     /// The driver's index.
     pub gpu: u32,
-    /// Clock of the multiprocessors in MHz.
+    /// SM clock in MHz.
     pub sm_mhz: Option<Fact<u32>>,
-    /// The highest clock that they have, in MHz.
+    /// Maximum SM clock in MHz.
     pub sm_mhz_most: Option<Fact<u32>>,
-    /// Clock of the memory in MHz.
+    /// Memory clock in MHz.
     pub memory_mhz: Option<Fact<u32>>,
     /// Temperature in degrees Celsius.
     pub celsius: Option<Fact<u32>>,
-    /// What holds the clocks down, in NVML's names: `SW_POWER_CAP`; empty where nothing does.
+    /// NVML's reasons for limited clocks: `SW_POWER_CAP`; empty if they are not limited.
     pub held_down_by: Option<Fact<Vec<String>>>,
-    /// Processes that have memory of this GPU and belong to no part of this run, as far as they can be seen.
+    /// Visible processes that use memory of this GPU and do not belong to this run.
     pub others: Option<Fact<Vec<String>>>,
 }
 
-/// What happened while kernels were timed.
+/// Load and events while kernels were timed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Meanwhile {
+pub struct ConcurrentLoad {
     /// Seconds between the two moments.
     pub seconds: f64,
-    /// Cores that this process may use.
+    /// Cores available to this process.
     pub cores: u32,
-    /// How many of these cores other processes kept busy, on average.
+    /// Average number of these cores that other processes kept busy.
     pub others_cores: Option<Fact<f64>>,
-    /// Percent of these cores' time that the hypervisor gave to other machines.
+    /// Percent of these cores' time that the hypervisor gave to other machines (steal time).
     pub stolen_pct: Option<Fact<f64>>,
 }
 
 /// A ceiling before and after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CeilingTwice {
+pub struct CeilingDrift {
     /// Which.
     pub ceiling: CeilingKind,
     /// Before the first kernel, in its unit.
@@ -81,8 +81,8 @@ pub struct CeilingTwice {
     pub after: f64,
 }
 
-impl CeilingTwice {
-    /// How far the later one is from the earlier one, in percent of the larger.
+impl CeilingDrift {
+    /// The difference between the two, in percent of the larger.
     pub fn moved_pct(&self) -> f64 {
         let larger = self.before.max(self.after);
         if larger > 0.0 { 100.0 * (self.after - self.before).abs() / larger } else { 0.0 }

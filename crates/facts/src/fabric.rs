@@ -1,51 +1,52 @@
 use serde::{Deserialize, Serialize};
 
-/// What was measured between the GPUs of a machine. Whatever has a speed here was compared with what had to arrive, in the same run.
+/// Measurements between the GPUs of a machine. Every speed here was measured in the run that checked the transferred
+/// data.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FabricReport {
     /// The driver's index of each GPU, in the order of ranks.
     pub gpus: Vec<u32>,
-    /// The library of the collectives, its version and where it lies; `None` where none was used.
+    /// The library of the collectives, its version and path; `None` if none was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nccl: Option<String>,
     /// Copies from each GPU to each other one.
     pub copies: Vec<PeerCopy>,
     /// Collectives of all GPUs, over sizes.
     pub collectives: Vec<Collective>,
-    /// Sums of a few values inside a recorded graph.
+    /// All-reduces of a few values inside a CUDA graph.
     pub recorded: Vec<RecordedSum>,
-    /// Gigabytes (1e9) a second that the links of one GPU carry each way, and where that was read.
+    /// Rate of one GPU's links in each direction in 1e9 bytes per second, and where it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkLimit>,
-    /// What was not measured.
-    pub left_out: Vec<FabricLeft>,
-    /// Why it did not come to its end, in one sentence.
+    /// Transfers that were not measured.
+    pub left_out: Vec<UnmeasuredFabric>,
+    /// Why the measurement did not finish, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broke: Option<String>,
     /// Seconds it took.
     pub seconds: f64,
 }
 
-/// Copies from one GPU to another. Rates are in units of 1e9 bytes a second.
+/// Copies from one GPU to another. Rates are in 1e9 bytes per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerCopy {
-    /// The driver's index of the GPU that sends.
+    /// The driver's index of the sender.
     pub from: u32,
-    /// The driver's index of the GPU that gets.
+    /// The driver's index of the receiver.
     pub to: u32,
-    /// Whether the first reaches the second one's memory; else copies go through the host.
+    /// Whether there is peer access; otherwise copies go through the host.
     pub direct: bool,
-    /// Bytes of a copy.
+    /// Bytes per copy.
     pub bytes: u64,
-    /// Rate of copies this way alone.
+    /// Rate of copies in this direction alone.
     pub gbps: Option<f64>,
-    /// Rate of both ways together while both are copied at once; the same in both rows of a pair.
+    /// Total rate with both directions at once; the same in both rows of a pair.
     pub both_gbps: Option<f64>,
-    /// Microseconds of a copy of [`PeerCopy::SMALL_BYTES`], of many behind each other.
+    /// Microseconds per copy of [`PeerCopy::SMALL_BYTES`], of many in a row.
     pub micros: Option<f64>,
-    /// 32-bit words that did not arrive as they were sent; with any there is no rate.
+    /// 32-bit words that arrived with another value; if there are any, there is no rate.
     pub wrong: u64,
-    /// What the links between the two carry this way at most.
+    /// Maximum rate of the links between the two in this direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkLimit>,
 }
@@ -55,28 +56,28 @@ impl PeerCopy {
     pub const SMALL_BYTES: u64 = 16;
 }
 
-/// What links carry in one direction, by their number and rate.
+/// Rate of links in one direction, from their number and rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkLimit {
-    /// Units of 1e9 bytes a second.
+    /// In 1e9 bytes per second.
     pub gbps: f64,
     /// `18 NVLinks of 26.6 GB/s`, `PCIe 5.0 x16`.
     pub words: String,
-    /// Where number and rate were read.
+    /// The file that number and rate were read from.
     pub source: String,
 }
 
-/// What all GPUs do together.
+/// The kinds of collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CollectiveKind {
-    /// Each gets the sum of all.
+    /// Each rank gets the sum over all.
     AllReduce,
-    /// Each gets what every one has, in their order.
+    /// Each rank gets the data of all, in order of ranks.
     AllGather,
-    /// Each gets its part of the sum.
+    /// Each rank gets its part of the sum.
     ReduceScatter,
-    /// Each gets its part of what every one has.
+    /// Each rank gets its part of every rank's data.
     AllToAll,
 }
 
@@ -95,8 +96,8 @@ impl CollectiveKind {
         }
     }
 
-    /// Bus bandwidth over algorithm bandwidth for so many ranks, as nccl-tests define them (doc/PERFORMANCE.md): what a link of each
-    /// GPU carries, whatever the number of GPUs.
+    /// Ratio of bus bandwidth to algorithm bandwidth for this number of ranks, as nccl-tests define them
+    /// (doc/PERFORMANCE.md): the rate per GPU link, independent of the number of GPUs.
     pub fn bus_factor(self, ranks: usize) -> f64 {
         let ranks = ranks.max(1) as f64;
         let share = (ranks - 1.0) / ranks;
@@ -109,35 +110,35 @@ impl CollectiveKind {
 pub struct Collective {
     /// Which.
     pub kind: CollectiveKind,
-    /// Bytes as nccl-tests count them: of the larger of what a rank gives and gets.
+    /// Bytes as nccl-tests count them: the larger of a rank's input and output.
     pub bytes: u64,
-    /// Microseconds of the slowest rank, the median of the samples; `None` where a result was wrong.
+    /// Median microseconds of the slowest rank; `None` if a result was wrong.
     pub micros: Option<f64>,
-    /// Bytes by time, in units of 1e9 a second.
+    /// Bytes over time, in 1e9 per second.
     pub algorithm_gbps: Option<f64>,
-    /// The same times [`CollectiveKind::bus_factor`].
+    /// The algorithm bandwidth times [`CollectiveKind::bus_factor`].
     pub bus_gbps: Option<f64>,
-    /// Values that were not what they had to be, of all ranks.
+    /// Number of wrong values on all ranks.
     pub wrong: u64,
 }
 
-/// A sum of all GPUs, many times inside a recorded graph, as a decoding step has it.
+/// An all-reduce over all GPUs, repeated inside a CUDA graph, as in a decoding step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedSum {
-    /// Who sums: the kernel's name, or `NCCL`.
+    /// The kernel's name, or `NCCL`.
     pub by: String,
-    /// Bytes that each GPU gives.
+    /// Bytes per GPU.
     pub bytes: u64,
-    /// Microseconds of one, on the slowest GPU; `None` where a result was wrong.
+    /// Microseconds per all-reduce on the slowest GPU; `None` if a result was wrong.
     pub micros: Option<f64>,
-    /// Values that were not what they had to be, of all GPUs.
+    /// Number of wrong values on all GPUs.
     pub wrong: u64,
 }
 
 /// Something that was not measured, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FabricLeft {
-    /// What.
+pub struct UnmeasuredFabric {
+    /// The transfer.
     pub what: String,
     /// Why, in one sentence.
     pub why: String,

@@ -1,11 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-/// A value together with where it was read: a file, a library call or a command.
+/// A value with its source: a file, a library call or a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact<T> {
-    /// What was read.
+    /// The value.
     pub value: T,
-    /// Where it was read, as a user could look it up again: `/proc/meminfo`, `NVML nvmlDeviceGetName`, `uname -m`.
+    /// Its source, so that a user can read it again: `/proc/meminfo`, `NVML nvmlDeviceGetName`, `uname -m`.
     pub source: String,
 }
 
@@ -15,7 +15,7 @@ impl<T> Fact<T> {
         Self { value, source: source.into() }
     }
 
-    /// The same source for a value derived from this one.
+    /// A derived value with the same source.
     pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Fact<U> {
         Fact { value: derive(self.value), source: self.source }
     }

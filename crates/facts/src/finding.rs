@@ -2,7 +2,7 @@ use crate::CompactSort;
 use crate::{Machine, ModelReport, PyEnv, RemedyStep, SCHEMA, SupportMatrix};
 use serde::{Deserialize, Serialize};
 
-/// What `firstlight doctor --json` prints.
+/// The report of `firstlight doctor --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DoctorReport {
     /// Always [`SCHEMA`].
@@ -11,12 +11,12 @@ pub struct DoctorReport {
     pub machine: Machine,
     /// The Python environments that were read.
     pub envs: Vec<PyEnv>,
-    /// What is wrong, worst first.
+    /// All findings, the most severe first.
     pub findings: Vec<Finding>,
-    /// What a model needs here, when one was named.
+    /// The requirements of a model on this machine, if one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelReport>,
-    /// What works on which platform, in a run folder.
+    /// The support matrix, in a run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix: Option<SupportMatrix>,
 }
@@ -29,15 +29,15 @@ impl DoctorReport {
     }
 }
 
-/// How bad a finding is; the order is worst first.
+/// Severity of a finding; worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something cannot work until it is fixed.
     Error,
-    /// Something works worse than its user believes, or will break.
+    /// Something is worse than its user assumes, or will fail.
     Warning,
-    /// Worth knowing; nothing needs doing.
+    /// Information; no action is needed.
     Info,
 }
 
@@ -45,7 +45,7 @@ pub enum Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// The evidence allows no other reading.
+    /// The evidence has no other explanation.
     Certain,
     /// The usual cause of this evidence.
     Likely,
@@ -53,31 +53,31 @@ pub enum Confidence {
     Possible,
 }
 
-/// One observation behind a finding.
+/// One observation that supports a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What was seen, with the number or the word itself.
+    /// The observation, with the number or word itself.
     pub what: String,
-    /// Where: a file, a symbol, a library call.
+    /// Its source: a file, a symbol, a library call.
     pub source: String,
 }
 
 /// Something wrong (or worth knowing) about a machine or an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Rule id, stable: `cpu-only-torch`.
+    /// Stable rule id: `cpu-only-torch`.
     pub rule: String,
     /// How bad it is.
     pub severity: Severity,
-    /// What is wrong, in one line.
+    /// The problem in one line.
     pub title: String,
-    /// The observations it rests on; never empty.
+    /// The observations that support it; never empty.
     pub evidence: Vec<Evidence>,
-    /// Why it is so.
+    /// The cause.
     pub cause: String,
     /// Commands for this machine and environment, in order.
     pub fix: Vec<String>,
-    /// The same as data.
+    /// The same steps as data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedy: Vec<RemedyStep>,
     /// How sure the rule is.

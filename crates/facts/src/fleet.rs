@@ -1,8 +1,8 @@
-use crate::{BackendKind, Finding, GpuKind, NotRun, Severity};
+use crate::{BackendKind, Finding, GpuKind, Severity, SkippedStage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What `stack.json` of a rank's run folder holds: the files that its programs are made of, by their bytes.
+/// The content of `stack.json` in a rank's run folder: the files of its programs, with hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackReport {
     /// Always [`crate::SCHEMA`].
@@ -14,20 +14,20 @@ pub struct StackReport {
 /// A file of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackFile {
-    /// What it is called on every node: `firstlight`, `libcuda`, `env 1: torch/lib/libtorch.so`.
+    /// Its name on every node: `firstlight`, `libcuda`, `env 1: torch/lib/libtorch.so`.
     pub what: String,
-    /// Where it lies.
+    /// Its path.
     pub path: String,
-    /// The release that the file, or the one that lists it, names.
+    /// The release according to the file, or to the one that lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Size in bytes.
     pub bytes: u64,
-    /// SHA-256 of its bytes in lower-case hexadecimal; `None` where no time was left to read it, or it could not be read.
+    /// SHA-256 in lower-case hexadecimal; `None` if there was no time to read it, or it could not be read.
     pub sha256: Option<String>,
 }
 
-/// What `fleet.json` holds: the checks of all ranks, beside each other.
+/// The content of `fleet.json`: a comparison of all ranks' checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetReport {
     /// Always [`crate::SCHEMA`].
@@ -36,30 +36,30 @@ pub struct FleetReport {
     pub launcher: String,
     /// Every rank in order.
     pub ranks: Vec<RankPart>,
-    /// What was compared with its like, by the numbers that `kinds` has for it.
+    /// The compared devices; `kinds` refers to their indices.
     pub devices: Vec<FleetDevice>,
-    /// What came of comparing the devices of one name. Its numbers are indices of `devices`.
+    /// Comparison of devices with the same name, by index in `devices`.
     pub kinds: Vec<GpuKind>,
     /// Files that were compared between ranks.
     pub stack_compared: u32,
-    /// Those that are not the same everywhere.
-    pub stack: Vec<StackDiffers>,
-    /// What is wrong between the ranks, worst first.
+    /// Those that differ between ranks.
+    pub stack: Vec<StackDifference>,
+    /// Problems between the ranks, worst first.
     pub findings: Vec<Finding>,
-    /// What the ranks' own checks found, worst first.
-    pub found: Vec<FoundOnRanks>,
+    /// Findings of the ranks' own checks, worst first.
+    pub found: Vec<RankFinding>,
 }
 
-/// What one rank's check came to.
+/// The result of one rank's check.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankPart {
     /// Its number.
     pub rank: u32,
     /// The name of its host.
     pub host: String,
-    /// Its run folder within the fleet's; empty where none arrived.
+    /// Its run folder within the fleet's; empty if none arrived.
     pub folder: String,
-    /// The verdict of its own report; empty where none arrived.
+    /// The verdict of the rank's report; empty if none arrived.
     pub verdict: String,
     /// Checks of firstlight's own kernels and models that passed.
     pub passed: u32,
@@ -67,46 +67,46 @@ pub struct RankPart {
     pub failed: u32,
     /// Kernels that were timed.
     pub timed: u32,
-    /// Files of its stack that were not read, because no time was left.
+    /// Files of its stack that were not read for lack of time.
     pub unread: u32,
-    /// What it left out.
-    pub not_run: Vec<NotRun>,
-    /// Why its check did not come to its end, in one sentence.
+    /// Stages that it skipped.
+    pub not_run: Vec<SkippedStage>,
+    /// Why its check did not finish, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broke: Option<String>,
 }
 
-/// A GPU or a processor of a rank.
+/// A GPU or CPU of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetDevice {
     /// The rank.
     pub rank: u32,
-    /// The name of its host.
+    /// The name of the host.
     pub host: String,
-    /// What it is.
+    /// Its backend.
     pub backend: BackendKind,
-    /// The driver's index of a GPU there.
+    /// The driver's index, for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// Product name.
     pub name: String,
 }
 
-/// A file that is not the same on all ranks.
+/// A file that differs between ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StackDiffers {
-    /// What it is called everywhere.
+pub struct StackDifference {
+    /// Its common name.
     pub what: String,
-    /// The ranks that most of the others disagree with; empty where no majority agrees.
+    /// Ranks that differ from the majority; empty if there is no majority.
     pub odd: Vec<u32>,
-    /// Each different file with its ranks.
+    /// Each distinct file with its ranks.
     pub forms: Vec<StackForm>,
 }
 
-/// One of the files that ranks have under one name.
+/// One of the distinct files with the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackForm {
-    /// The file as the first of these ranks has it; `None` for ranks that do not have it.
+    /// The file on the first of these ranks; `None` for ranks that do not have it.
     pub file: Option<StackFile>,
     /// The ranks that have it.
     pub ranks: Vec<u32>,
@@ -114,11 +114,11 @@ pub struct StackForm {
 
 /// A finding of the ranks' own checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundOnRanks {
+pub struct RankFinding {
     /// How bad it is.
     pub severity: Severity,
     /// Rule id.
     pub rule: String,
-    /// What is wrong, in the words of each rank that has other ones.
+    /// The title by rank, where it differs.
     pub titles: BTreeMap<u32, String>,
 }

@@ -11,22 +11,22 @@ pub struct GpuHealth {
     /// Its NVLinks, in the driver's order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlinks: Option<Fact<Vec<NvLink>>>,
-    /// The NUMA node it is attached to.
+    /// The NUMA node it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<Fact<u32>>,
-    /// The cores nearest to it, as the kernel lists them: `0-31,64-95`.
+    /// The nearest cores in the kernel's format: `0-31,64-95`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest_cores: Option<Fact<String>>,
-    /// Clock of the multiprocessors in MHz.
+    /// SM clock in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_mhz: Option<Fact<u32>>,
-    /// The highest clock that the multiprocessors have, in MHz.
+    /// Maximum SM clock in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_mhz_most: Option<Fact<u32>>,
-    /// Clock of the memory in MHz.
+    /// Memory clock in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mhz: Option<Fact<u32>>,
-    /// NVML's names of what holds the clocks down; idleness is not counted.
+    /// NVML's reasons for limited clocks; idleness is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_down_by: Option<Fact<Vec<String>>>,
     /// Percent of the last sampling period in which a kernel ran.
@@ -35,16 +35,16 @@ pub struct GpuHealth {
     /// Power drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<Fact<u32>>,
-    /// The power it may draw as it is set now.
+    /// The current power limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_cap_milliwatts: Option<Fact<u32>>,
-    /// The power it may draw as it is delivered.
+    /// The default power limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_default_milliwatts: Option<Fact<u32>>,
     /// Degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub celsius: Option<Fact<u32>>,
-    /// Whether its memory has error correction switched on.
+    /// Whether ECC is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<Fact<bool>>,
     /// Memory errors since the driver was loaded.
@@ -53,13 +53,13 @@ pub struct GpuHealth {
     /// Memory errors in the life of the board.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_aggregate: Option<Fact<EccCounts>>,
-    /// Whether a page of its memory waits to be retired at the next reset (before Ampere).
+    /// Whether a memory page will be retired at the next reset (before Ampere).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retirement_pending: Option<Fact<bool>>,
-    /// Rows of its memory that spare ones have replaced (since Ampere).
+    /// Remapped memory rows (since Ampere).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remapped: Option<Fact<RemappedRows>>,
-    /// Whether it computes confidentially: the mode is on, in production, and takes work.
+    /// Whether confidential computing is on, in production mode, and ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidential: Option<Fact<bool>>,
 }
@@ -71,16 +71,16 @@ impl GpuHealth {
     }
 }
 
-/// A PCIe link. An idle GPU lowers the generation to save power, never the width.
+/// A PCIe link. An idle GPU lowers the generation to save power, but not the width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcieLink {
-    /// Generation now.
+    /// Current generation.
     pub generation: u32,
-    /// Lanes now.
+    /// Current number of lanes.
     pub width: u32,
-    /// Highest generation that the GPU and its slot both have.
+    /// Maximum generation that both the GPU and its slot support.
     pub generation_most: Option<u32>,
-    /// Most lanes that the GPU and its slot both have.
+    /// Maximum number of lanes that both the GPU and its slot support.
     pub width_most: Option<u32>,
 }
 
@@ -89,9 +89,9 @@ pub struct PcieLink {
 pub struct NvLink {
     /// Whether it is up.
     pub up: bool,
-    /// Rate in each direction, in units of 10^6 bytes a second, where it is told.
+    /// Rate in each direction, in 10^6 bytes per second, if reported.
     pub megabytes_per_second: Option<u32>,
-    /// PCI address of what is at its other end, a GPU or a switch, where it is told.
+    /// PCI address of the GPU or switch at its other end, if reported.
     pub remote: Option<String>,
 }
 
@@ -100,19 +100,19 @@ pub struct NvLink {
 pub struct EccCounts {
     /// Errors that were corrected.
     pub corrected: u64,
-    /// Errors that were found and could not be corrected.
+    /// Errors that could not be corrected.
     pub uncorrected: u64,
 }
 
-/// What became of rows of memory with errors.
+/// Remapping of memory rows with errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemappedRows {
-    /// Rows replaced for errors that were corrected.
+    /// Rows remapped because of corrected errors.
     pub corrected: u32,
-    /// Rows replaced for errors that were not.
+    /// Rows remapped because of uncorrected errors.
     pub uncorrected: u32,
-    /// Whether a row waits to be replaced at the next reset.
+    /// Whether a row will be remapped at the next reset.
     pub pending: bool,
-    /// Whether a row could not be replaced, for want of spare ones.
+    /// Whether a row could not be remapped for lack of spare rows.
     pub failed: bool,
 }

@@ -1,7 +1,7 @@
 use crate::Fact;
 use serde::{Deserialize, Serialize};
 
-/// What joins the GPUs of a machine, and what joins them to others.
+/// The connections between a machine's GPUs, and to other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interconnect {
@@ -11,14 +11,14 @@ pub struct Interconnect {
     /// InfiniBand and RoCE ports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<RdmaPort>,
-    /// Kernel modules that let network cards and programs reach GPU memory: `nvidia_peermem`, `gdrdrv`.
+    /// Kernel modules that give network cards and programs access to GPU memory: `nvidia_peermem`, `gdrdrv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct_modules: Option<Fact<Vec<String>>>,
-    /// The domain types of the IOMMU groups that GPUs are in: `DMA`, `DMA-FQ`, `identity`; empty where no GPU is in one.
+    /// The domain types of the IOMMU groups of GPUs: `DMA`, `DMA-FQ`, `identity`; empty if no GPU is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iommu: Option<Fact<Vec<String>>>,
-    /// PCI bridges above GPUs whose Access Control Services redirect peer-to-peer requests to the root complex; `None` where their
-    /// configuration space cannot be read.
+    /// PCI bridges above GPUs whose Access Control Services redirect peer-to-peer requests to the root complex; `None`
+    /// if their configuration space cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acs_bridges: Option<Fact<Vec<String>>>,
 }
@@ -35,13 +35,13 @@ impl Interconnect {
 pub struct GpuPath {
     /// Both GPUs by the driver's indices, the lower one first.
     pub between: (u32, u32),
-    /// What lies between them on PCIe.
+    /// The path between them on PCIe.
     pub pcie: PciePath,
-    /// NVLinks that join them, directly or through switches.
+    /// Number of NVLinks between them, direct or through switches.
     pub nvlinks: u32,
 }
 
-/// What a PCIe path crosses, in the words of `nvidia-smi topo`.
+/// The components of a PCIe path, in the terms of `nvidia-smi topo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PciePath {
@@ -51,7 +51,7 @@ pub enum PciePath {
     Pix,
     /// Several PCIe bridges, not the host's.
     Pxb,
-    /// The host's PCIe bridge.
+    /// The PCIe host bridge.
     Phb,
     /// Host bridges of one NUMA node.
     Node,
@@ -60,7 +60,7 @@ pub enum PciePath {
 }
 
 impl PciePath {
-    /// The word of `nvidia-smi topo -m`.
+    /// The abbreviation of `nvidia-smi topo -m`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Psb => "PSB",
@@ -84,50 +84,50 @@ pub struct RdmaPort {
     pub state: String,
     /// The kernel's words: `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
-    /// The NUMA node the card is attached to.
+    /// The card's NUMA node.
     pub numa_node: Option<u32>,
-    /// Where it was read.
+    /// The source that it was read from.
     pub source: String,
 }
 
-/// What a line of NVIDIA's driver without an Xid number reports.
+/// A driver problem reported in the kernel log without an Xid number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverTrouble {
-    /// The GPU runs with the open kernel modules alone, and the proprietary ones are installed.
+    /// The GPU requires the open kernel modules, and the proprietary ones are installed.
     OpenModulesRequired,
-    /// A PCI BAR of the GPU has no or too little address space.
+    /// A PCI BAR of the GPU has no address space or too little.
     Bar,
     /// The firmware of the GPU System Processor (GSP) is missing or does not start.
     Firmware,
     /// The driver's release does not support the GPU.
     Unsupported,
-    /// The driver could not initialize the GPU, for a reason that the line does not state.
+    /// The driver could not initialize the GPU, without a stated reason.
     Initialization,
 }
 
-/// One such line.
+/// A driver line in the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverLine {
-    /// What it reports.
+    /// The problem.
     pub trouble: DriverTrouble,
-    /// The GPU's PCI address, where the line has it.
+    /// The GPU's PCI address, if the line contains it.
     pub pci_bus: Option<String>,
-    /// The first such line, without its time.
+    /// The first such line, without its time stamp.
     pub words: String,
-    /// How many there are.
+    /// Number of such lines.
     pub count: u32,
 }
 
-/// One error that NVIDIA's driver wrote into the kernel's log.
+/// An Xid error that NVIDIA's driver wrote to the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xid {
-    /// The GPU's PCI address as the log has it: `0000:3b:00`.
+    /// The GPU's PCI address as in the log: `0000:3b:00`.
     pub pci_bus: String,
-    /// NVIDIA's number of the error.
+    /// The Xid number.
     pub number: u32,
     /// The rest of the first such line.
     pub words: String,
-    /// How many lines of this number are there for this GPU.
+    /// Number of lines with this number for this GPU.
     pub count: u32,
 }

@@ -1,7 +1,7 @@
-//! The plain records every room of firstlight speaks.
+//! The records that every crate of firstlight uses.
 //!
-//! Data only: no room is imported here, nothing is read and nothing is decided. These records are also the only
-//! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
+//! Data only: this crate imports no other, reads nothing and decides nothing. These records are the project's only
+//! serialized schema, so renaming a field breaks readers of the JSON.
 
 mod access;
 mod apply;
@@ -36,32 +36,35 @@ pub use access::{DeviceNode, GpuAccess, PciGpu};
 pub use apply::{AppliedBuild, AppliedPackage, ApplyOutcome, ApplyReport, ApplyStep};
 pub use baseline::{BaselineReport, BaselineRow, ReportedFigure};
 pub use bench::{
-    BenchReport, BenchRow, Bound, CeilingKind, Ceilings, GemmCeilings, NotRunTiming, RaisedCeiling,
+    BenchReport, BenchRow, CeilingKind, Ceilings, GemmCeilings, RaisedCeiling, RooflineBound,
+    SkippedTiming,
 };
-pub use branches::{BranchReport, BranchRow, Branches};
+pub use branches::{BranchReport, BranchRow, PerBranch};
 pub use comparison::{
     CeilingChange, Change, Comparison, Difference, FindingChange, GateOutcome, GateReport,
-    ParityChange, SpeedChange, Spread,
+    ParityChange, SpeedChange, TimingSpread,
 };
-pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Meanwhile, Moment};
+pub use conditions::{
+    CeilingDrift, ConcurrentLoad, Conditions, ConditionsReport, GpuMoment, Moment,
+};
 pub use fabric::{
-    Collective, CollectiveKind, FabricLeft, FabricReport, LinkLimit, PeerCopy, RecordedSum,
+    Collective, CollectiveKind, FabricReport, LinkLimit, PeerCopy, RecordedSum, UnmeasuredFabric,
 };
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
 pub use fleet::{
-    FleetDevice, FleetReport, FoundOnRanks, RankPart, StackDiffers, StackFile, StackForm,
+    FleetDevice, FleetReport, RankFinding, RankPart, StackDifference, StackFile, StackForm,
     StackReport,
 };
 pub use gpu_health::{EccCounts, GpuHealth, NvLink, PcieLink, RemappedRows};
 pub use gpus::{
-    BitsDiffer, CeilingRatio, GpuKind, GpuPart, GpuSpeed, GpusReport, MemoryError, MemoryTest,
+    BitDifference, CeilingRatio, GpuKind, GpuPart, GpuSpeed, GpusReport, MemoryError, MemoryTest,
     RowRatio,
 };
 pub use interconnect::{DriverLine, DriverTrouble, GpuPath, Interconnect, PciePath, RdmaPort, Xid};
 pub use machine::{
-    AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
-    MachineKind, Memory, Os, Platform, Virtualisation,
+    AcceleratorLibrary, BackendKind, CpuCache, CpuFacts, CudaToolkit, Driver, Gpu, GpuVendor,
+    Machine, MachineKind, Os, Platform, SystemMemory, Virtualisation,
 };
 pub use matrix::{Support, SupportCell, SupportMatrix, SupportRow};
 pub use model::{KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
@@ -72,16 +75,19 @@ pub use native::{
 };
 pub use parity::{ParityReport, ParityRow, Status};
 pub use plan::{
-    BuildRecipe, NearestPlan, PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile,
-    PlannedPackage, Refusal, Rejected, Want,
+    BuildRecipe, InstallPlan, NearestPlan, PackageOrigin, PlanIndex, PlanRefusal, PlanRequirement,
+    PlanTarget, PlannedFile, PlannedPackage, RejectedCandidate,
 };
 pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
 pub use pyenv::{
     Alteration, AlteredFile, Companion, Dist, EnvKind, EnvManager, Interpreter, MissingKind,
-    MissingName, PathFolder, PathModule, PyEnv, Torch, UnmetImport,
+    MissingName, PathFolder, PathModule, Ptxas, PyEnv, Torch, UnmetImport,
 };
 pub use remedy::{Install, PackageTarget, PackageTool, RemedyStep, quote};
-pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use run::{
+    Artefact, Coverage, GpuCoverage, OUT_OF_TIME, RunManifest, RunState, SkippedStage, SourceTree,
+    Stage,
+};
 pub use sort::{CompactCollect, CompactSort};
 pub use sustained::{GpuLoad, LoadRate, LoadState, SustainedReport};
 pub use units::byte_count;
@@ -91,8 +97,8 @@ pub const SCHEMA: u32 = 1;
 
 #[cfg(test)]
 mod tests {
-    /// Objects that are put together by hand come out as they were written, as records do. A room that is built by itself has this too,
-    /// whatever else its neighbours' dependencies turn on.
+    /// Objects built by hand keep the order of their keys, as records do, also if this crate is built without its
+    /// dependents' features.
     #[test]
     fn a_document_keeps_the_order_of_its_keys() {
         let written = r#"{"version":"1","answers":[{"text":"a","index":0}],"model":"m"}"#;

@@ -1,57 +1,57 @@
 use crate::{DriverLine, Fact, GpuAccess, GpuHealth, GpuProcess, Interconnect, Xid};
 use serde::{Deserialize, Serialize};
 
-/// One machine as its own files describe it. An absent fact is `None`, never a guess.
+/// One machine as its files describe it. A missing fact is `None`, never a guess.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Operating system and processor architecture.
     pub platform: Platform,
-    /// What computations can run on here: CUDA before Metal, CPU when there is no GPU.
+    /// The best backend: CUDA before Metal, CPU without a GPU.
     pub backend: BackendKind,
-    /// The column of the support matrix this machine belongs to.
+    /// Its column of the support matrix.
     pub kind: MachineKind,
     /// Host name; reports may redact it.
     pub host: Option<Fact<String>>,
     /// Operating system.
     pub os: Os,
     /// Processor.
-    pub cpu: Cpu,
+    pub cpu: CpuFacts,
     /// Main memory.
-    pub memory: Memory,
+    pub memory: SystemMemory,
     /// Every GPU seen, in the driver's order.
     pub gpus: Vec<Gpu>,
-    /// The NVIDIA driver; `None` when there is no trace of one.
+    /// The NVIDIA driver; `None` without any trace of one.
     pub driver: Option<Driver>,
     /// Every CUDA toolkit found.
     pub toolkits: Vec<CudaToolkit>,
-    /// Host compilers on PATH, by name: `gcc`, `g++`, `cc`, `c++`, `clang`, `clang++`; `None` where PATH is not known.
+    /// Host compilers on PATH, by name: `gcc`, `g++`, `cc`, `c++`, `clang`, `clang++`; `None` if PATH is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compilers: Option<Fact<Vec<String>>>,
     /// NVRTC, cuBLASLt, cuDNN and NCCL libraries found on the system and in environments.
     pub libraries: Vec<AcceleratorLibrary>,
     /// Container or virtual machine; `None` when neither was recognised.
     pub virtualisation: Option<Virtualisation>,
-    /// Processes that have memory of an NVIDIA GPU, by number.
+    /// Processes that use memory of an NVIDIA GPU, by process id.
     #[serde(default)]
     pub gpu_processes: Vec<GpuProcess>,
-    /// What stands between programs and the GPUs.
+    /// Access to the GPUs.
     #[serde(default)]
     pub access: GpuAccess,
-    /// What joins the GPUs with each other and with other machines.
+    /// Connections between the GPUs and to other machines.
     #[serde(default, skip_serializing_if = "Interconnect::is_blank")]
     pub interconnect: Interconnect,
-    /// Errors of NVIDIA's driver in the kernel's log; `None` where the log cannot be read.
+    /// Xid errors in the kernel log; `None` if the log cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xids: Option<Fact<Vec<Xid>>>,
-    /// Other trouble that the driver reports in the kernel's log; `None` where the log cannot be read.
+    /// Other driver problems in the kernel log; `None` if the log cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_lines: Option<Fact<Vec<DriverLine>>>,
-    /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
+    /// Facts that could not be read, with the reason, one sentence each; a missing `nvidia-smi` is a fact, not a failure.
     pub notes: Vec<String>,
 }
 
 impl Machine {
-    /// A machine of which nothing was read.
+    /// A machine about which nothing is known.
     pub fn unknown() -> Self {
         Self {
             platform: Platform::Unknown,
@@ -59,8 +59,8 @@ impl Machine {
             kind: MachineKind::Unknown,
             host: None,
             os: Os::default(),
-            cpu: Cpu::default(),
-            memory: Memory::default(),
+            cpu: CpuFacts::default(),
+            memory: SystemMemory::default(),
             gpus: Vec::new(),
             driver: None,
             toolkits: Vec::new(),
@@ -77,7 +77,7 @@ impl Machine {
     }
 }
 
-/// Operating system and architecture, from the kernel's own words.
+/// Operating system and architecture, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Platform {
     /// Linux on x86-64.
@@ -92,13 +92,13 @@ pub enum Platform {
     /// macOS on 64-bit Arm.
     #[serde(rename = "macos-aarch64")]
     MacosAarch64,
-    /// Anything else; never taken for x86-64.
+    /// Anything else; never assumed to be x86-64.
     #[serde(rename = "unknown")]
     Unknown,
 }
 
 impl Platform {
-    /// Platform from the words of `uname -s` and `uname -m`, in any case (row R1-01).
+    /// Platform from the output of `uname -s` and `uname -m`, in any case (row R1-01).
     pub fn from_uname(system: &str, machine: &str) -> Self {
         let arm = match machine.trim().to_ascii_lowercase().as_str() {
             "arm64" | "aarch64" => true,
@@ -137,11 +137,11 @@ impl std::fmt::Display for Platform {
     }
 }
 
-/// Where kernels can run.
+/// The backends of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// An NVIDIA GPU through the CUDA driver.
     Cuda,
@@ -166,7 +166,7 @@ impl std::fmt::Display for BackendKind {
     }
 }
 
-/// The machine families that package support differs between (row R1-03).
+/// Classes of machines that differ in package support (row R1-03).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineKind {
@@ -174,11 +174,11 @@ pub enum MachineKind {
     X86Cuda,
     /// x86-64 without a GPU.
     X86Cpu,
-    /// A 64-bit Arm server or desktop with an NVIDIA GPU: GH200, GB200, GB10. (Their GPUs are not Arm-based; the hosts are.)
+    /// A 64-bit Arm server or desktop with an NVIDIA GPU: GH200, GB200, GB10 (the hosts are Arm, not the GPUs).
     ArmCuda,
     /// 64-bit Arm without a GPU.
     ArmCpu,
-    /// NVIDIA Jetson (Tegra): an integrated GPU with its own driver and its own wheels, not a server Arm.
+    /// NVIDIA Jetson (Tegra): an integrated GPU with a separate driver and separate wheels, unlike Arm servers.
     Jetson,
     /// Apple Silicon.
     AppleSilicon,
@@ -205,46 +205,46 @@ pub struct Os {
 
 /// Processor facts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cpu {
+pub struct CpuFacts {
     /// Model name.
     pub model: Option<Fact<String>>,
     /// Cores the operating system schedules on, all sockets together.
     pub logical_cores: Option<Fact<u32>>,
     /// Physical cores, all sockets together.
     pub physical_cores: Option<Fact<u32>>,
-    /// Cores this process may use (affinity and container limits).
+    /// Cores available to this process (affinity and container limits).
     pub usable_cores: Option<Fact<u32>>,
-    /// Instruction-set features the kernels choose by: `avx2`, `fma`, `avx512f`, `avx512_bf16`, `neon`, `bf16`.
+    /// Instruction-set features that select kernels: `avx2`, `fma`, `avx512f`, `avx512_bf16`, `neon`, `bf16`.
     pub features: Option<Fact<Vec<String>>>,
     /// Data and unified caches.
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CpuCache>,
 }
 
 /// One cache level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
+pub struct CpuCache {
     /// 1, 2 or 3.
     pub level: u32,
     /// `data`, `instruction` or `unified`.
     pub kind: String,
     /// Size of one instance in bytes.
     pub bytes: u64,
-    /// Where it was read.
+    /// The source that it was read from.
     pub source: String,
 }
 
 /// Main memory, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    /// Installed (or granted to this machine) memory.
+pub struct SystemMemory {
+    /// Installed (or assigned) memory.
     pub total_bytes: Option<Fact<u64>>,
-    /// Memory that can be taken without swapping, or without the container's limit being reached where that is less.
+    /// Memory available without swapping and within the container's limit.
     pub available_bytes: Option<Fact<u64>>,
-    /// The container's own limit where it is below the machine's.
+    /// The container's limit, if it is below the machine's memory.
     pub limit_bytes: Option<Fact<u64>>,
 }
 
-/// Who makes a GPU.
+/// The vendor of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuVendor {
@@ -259,7 +259,7 @@ pub enum GpuVendor {
 pub struct Gpu {
     /// The driver's index.
     pub index: u32,
-    /// Maker.
+    /// Vendor.
     pub vendor: GpuVendor,
     /// Product name.
     pub name: Fact<String>,
@@ -267,15 +267,15 @@ pub struct Gpu {
     pub uuid: Option<String>,
     /// CUDA compute capability, major and minor.
     pub compute_capability: Option<Fact<(u32, u32)>>,
-    /// Total memory in bytes. GB10 and Jetson share the host's memory: NVML does not answer there and the source says so.
+    /// Total memory in bytes. GB10 and Jetson share the host's memory, which NVML does not report; the source says so.
     pub memory_total_bytes: Option<Fact<u64>>,
     /// Memory in use in bytes.
     pub memory_used_bytes: Option<Fact<u64>>,
     /// PCI bus id.
     pub pci_bus: Option<String>,
-    /// Whether MIG partitions are on.
+    /// Whether MIG is enabled.
     pub mig: Option<bool>,
-    /// Whether the driver keeps the GPU awake between programs.
+    /// Whether persistence mode is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<bool>,
     /// The state of its hardware.
@@ -283,35 +283,35 @@ pub struct Gpu {
     pub health: GpuHealth,
 }
 
-/// The NVIDIA driver's parts, which can disagree with each other.
+/// The parts of the NVIDIA driver, whose versions can differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// Version of the kernel module that is loaded.
+    /// Version of the loaded kernel module.
     pub kernel_module: Option<Fact<String>>,
     /// Whether the loaded module is the open one.
     pub open_module: Option<Fact<bool>>,
     /// Version of the user-space library (libnvidia-ml, libcuda) on disk.
     pub user_library: Option<Fact<String>>,
-    /// Highest CUDA version the driver accepts, major and minor.
+    /// Maximum CUDA version of the driver, major and minor.
     pub cuda_limit: Option<Fact<(u32, u32)>>,
-    /// What NVML answered instead of a device list, in its own words.
+    /// NVML's error message instead of a device list.
     pub nvml_error: Option<Fact<String>>,
-    /// The question the driver never answered: `nvmlInit_v2 did not return within 2.0 s`.
+    /// The driver call that did not return: `nvmlInit_v2 did not return within 2.0 s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_answer: Option<Fact<String>>,
-    /// The libcuda that a program gets, behind all links; the source says by which folder of the loader's.
+    /// The libcuda that a program gets, with links resolved; the source names the loader's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_library: Option<Fact<String>>,
-    /// How many NVSwitches the driver has, when it has any: CUDA then waits for the fabric manager.
+    /// Number of NVSwitches, if any: CUDA then waits for the fabric manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvswitches: Option<Fact<u32>>,
-    /// Process id of the fabric manager, where one is seen.
+    /// Process id of the fabric manager, if it is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric_manager: Option<Fact<u32>>,
 }
 
 impl Driver {
-    /// The driver version to show: the loaded module's, else the library's.
+    /// The driver version to show: the loaded module's, otherwise the library's.
     pub fn version(&self) -> Option<&Fact<String>> {
         self.kernel_module.as_ref().or(self.user_library.as_ref())
     }
@@ -322,9 +322,9 @@ impl Driver {
 pub struct CudaToolkit {
     /// Installation folder.
     pub root: String,
-    /// Version, as far as it could be read.
+    /// Version, if it could be read.
     pub version: Option<Fact<String>>,
-    /// Whether `bin/nvcc` is there.
+    /// Whether `bin/nvcc` exists.
     pub has_nvcc: bool,
     /// How it was found: `CUDA_HOME`, `PATH`, `/usr/local`.
     pub found_by: String,

@@ -1,13 +1,14 @@
 use serde::{Deserialize, Serialize};
 
-/// What `firstlight matrix --json` prints: what works on which platform, each cell with its reason and source.
+/// The report of `firstlight plan --matrix --json`: the platforms on which components work, each cell with its reason and
+/// source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SupportMatrix {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
     /// The platforms, in the order of the cells.
     pub platforms: Vec<String>,
-    /// The platform this machine belongs to; `None` where it is none of them.
+    /// This machine's platform; `None` if it is not listed.
     pub here: Option<String>,
     /// One row for each component.
     pub rows: Vec<SupportRow>,
@@ -27,17 +28,17 @@ pub struct SupportRow {
 pub struct SupportCell {
     /// The platform.
     pub platform: String,
-    /// How far it is supported.
+    /// The level of support.
     pub support: Support,
-    /// Why, and what is to be known about it.
+    /// The reason, with conditions.
     pub reason: String,
-    /// Where that was read.
+    /// Its source.
     pub source: String,
-    /// When: `2026-11-21`.
+    /// The source's date: `2026-11-21`.
     pub date: String,
 }
 
-/// How far a component is supported.
+/// The level of support of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Support {

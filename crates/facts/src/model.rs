@@ -1,20 +1,20 @@
 use crate::Fact;
 use serde::{Deserialize, Serialize};
 
-/// What a model needs of a machine, read from its config.json and, where they are there, its weight files' headers.
+/// The requirements of a model, from its config.json and, if available, the headers of its weight files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelReport {
-    /// The config that was read.
+    /// The path of the config.
     pub config: String,
     /// `architectures` of the config, or its `model_type`.
     pub architecture: String,
     /// The family that reads this config: `granite-hybrid`.
     pub family: String,
-    /// Its layers by kind, in the order they first come.
+    /// Its layers by kind, in order of first occurrence.
     pub layers: Vec<LayerGroup>,
-    /// The kernels each kind needs, for each environment.
+    /// The kernel packages of each kind, by environment.
     pub kernels: Vec<KernelNeed>,
-    /// Whether it fits, in bytes.
+    /// Its memory, and whether it fits.
     pub memory: ModelMemory,
 }
 
@@ -27,7 +27,7 @@ pub struct LayerGroup {
     pub indices: Vec<u32>,
 }
 
-/// One package with kernels that one kind of layer wants, in one environment.
+/// A package that provides kernels for one kind of layer, in one environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelNeed {
     /// The kind of layer.
@@ -36,59 +36,59 @@ pub struct KernelNeed {
     pub package: String,
     /// The functions taken from it.
     pub functions: Vec<String>,
-    /// The environment's folder; `None` where no environment was read.
+    /// The environment's folder; `None` if no environment was read.
     pub env: Option<String>,
-    /// How it stands.
+    /// Its status.
     pub status: KernelStatus,
     /// Why, in one sentence.
     pub reason: String,
-    /// What runs in its place when it is missing, and whether anybody is told.
+    /// The fallback if it is missing, and whether there is a warning.
     pub otherwise: String,
 }
 
-/// How a kernel package stands in an environment.
+/// The status of a kernel package in an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelStatus {
-    /// Installed, with its compiled file where it has one, and nothing found against it.
+    /// Installed, with its compiled file if it has one, and without findings.
     Ready,
     /// Not installed.
     Missing,
-    /// Installed and yet of no use.
+    /// Installed but unusable.
     Broken,
-    /// Not needed to run at full speed.
+    /// Not needed for full speed.
     Optional,
-    /// Nothing here could run it: no NVIDIA GPU, no CUDA torch, or no environment.
+    /// Unusable here: no NVIDIA GPU, no CUDA torch, or no environment.
     Unusable,
 }
 
 /// Memory of a model, in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelMemory {
-    /// Parameters, counted from the headers of the weight files, else by the shapes the config gives.
+    /// Number of parameters, from the headers of the weight files, otherwise from the shapes in the config.
     pub parameters: Option<Fact<u64>>,
     /// Bytes of the weights.
     pub weights_bytes: Option<Fact<u64>>,
-    /// Recurrent and convolution state of one sequence, whatever its length.
+    /// Recurrent and convolution state per sequence, independent of its length.
     pub state_bytes_per_sequence: u64,
-    /// Keys and values (or their latent form) of one token of one sequence.
+    /// Keys and values (or their latent form) per token of a sequence.
     pub cache_bytes_per_token: u64,
-    /// Tokens of each sequence the verdict is for.
+    /// Tokens of each sequence assumed by the verdict.
     pub context_tokens: u64,
-    /// Sequences the verdict is for.
+    /// Sequences assumed by the verdict.
     pub sequences: u64,
-    /// Activations of the longest step, an estimate: the widest layer over one chunk of a prompt, and the logits.
+    /// Activations of the largest step, estimated: the widest layer over one chunk of a prompt, and the logits.
     pub workspace_bytes: u64,
-    /// What the CUDA driver and its libraries keep for themselves in each process, an estimate.
+    /// Memory that the CUDA driver and its libraries use per process, estimated.
     pub runtime_bytes: u64,
-    /// All of it together.
+    /// The sum.
     pub needed_bytes: Option<u64>,
-    /// What the largest GPU has free; where there is none, the host's memory.
+    /// Free memory of the largest GPU; without one, of the host.
     pub available: Option<Fact<u64>>,
     /// Whether it fits.
     pub fits: Option<bool>,
-    /// What is left; negative when it does not fit.
+    /// The remaining memory; negative if it does not fit.
     pub left_bytes: Option<i64>,
-    /// The longest context that many sequences can have here.
+    /// The maximum context for this number of sequences.
     pub longest_context_tokens: Option<u64>,
 }

@@ -2,15 +2,15 @@ use crate::{BackendKind, ParityRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What `firstlight bench model` prints, and what `models.json` of a run folder holds: how fast a model runs, and the
-/// checks that allow it to be said.
+/// The report of `firstlight bench model`, which is also `models.json` in a run folder: the speed of a model, and the
+/// checks that admit it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpeedReport {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
     /// Its name, or its folder.
     pub model: String,
-    /// The family it is of.
+    /// Its family.
     pub family: String,
     /// Whether its weights are random.
     pub random: bool,
@@ -18,26 +18,27 @@ pub struct ModelSpeedReport {
     pub layers: u64,
     /// Parameters.
     pub parameters: u64,
-    /// Weights that one token passes.
+    /// Weights used per token.
     pub weights_per_token: u64,
-    /// Where it ran.
+    /// The backend.
     pub backend: BackendKind,
-    /// The GPU, or the processor's model.
+    /// The GPU or CPU model.
     pub device: String,
     /// Storage type of weights and caches: `f32`, `bf16`.
     pub dtype: String,
-    /// Type of the scan's states, where it is not the usual one: `bfloat16`.
+    /// Type of the scan's states, if it is not the default: `bfloat16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<String>,
-    /// Sequences at once.
+    /// Concurrent sequences.
     pub sequences: u64,
-    /// Seconds that loading took: reading or drawing the weights, and laying them out for the device.
+    /// Seconds of loading: reading or generating the weights and converting them for the device.
     pub load_seconds: Option<f64>,
-    /// The engine against the reference, with one layer of each kind; then the models of an installed package, whole.
+    /// Checks of the engine against the reference, with one layer of each kind; then of the whole models of an
+    /// installed package.
     pub checks: Vec<ParityRow>,
     /// Timed tests.
     pub speeds: Vec<ModelSpeed>,
-    /// What was not timed and why, one sentence each.
+    /// Workloads that were not timed, with the reason, one sentence each.
     pub not_timed: Vec<String>,
 }
 
@@ -46,47 +47,47 @@ pub struct ModelSpeedReport {
 pub struct ModelSpeed {
     /// `pp512`, `tg128@8192`.
     pub test: String,
-    /// What ran it: an installed package's model, as the checks name it. `None` for firstlight's own engine.
+    /// The installed package's model that ran it, as named in the checks; `None` for firstlight's own engine.
     #[serde(default)]
     pub peer: Option<String>,
-    /// Tokens timed of each sequence.
+    /// Timed tokens per sequence.
     pub tokens: u64,
     /// Tokens before them.
     pub depth: u64,
-    /// Sequences at once.
+    /// Concurrent sequences.
     pub sequences: u64,
-    /// Mean of the samples: tokens a second of all sequences together.
+    /// Mean over samples: tokens per second of all sequences together.
     pub mean_tokens_per_second: f64,
     /// Standard deviation of the samples; `None` for a single one.
     pub deviation_tokens_per_second: Option<f64>,
-    /// The samples in the order they were taken.
+    /// The samples in order.
     pub samples_tokens_per_second: Vec<f64>,
-    /// Of prompts that nothing stands before.
+    /// For prefill without depth.
     pub first_token: Option<FirstToken>,
-    /// Of decoding.
+    /// For decoding.
     pub limit: Option<DecodeLimit>,
-    /// Kernels that ran while it was timed, the first time that counts as cold included. Each ran in the checks too.
+    /// Kernels that ran while it was timed, including the cold run. Each also ran in the checks.
     pub launches: BTreeMap<String, u64>,
 }
 
-/// How long a prompt's reader waits for the logits of the first token.
+/// Time to the logits of the first token.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FirstToken {
-    /// Milliseconds the first time, kernels perhaps not compiled and memory untouched.
+    /// Milliseconds of the first run, possibly with compilation and first use of memory.
     pub cold_ms: f64,
     /// Median milliseconds of the samples.
     pub warm_ms: f64,
 }
 
-/// What memory allows decoding.
+/// The limit that memory bandwidth sets for decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DecodeLimit {
-    /// Bytes that a step moves at least: weights, states read and written, caches.
+    /// Minimum bytes per step: weights, states read and written, caches.
     pub bytes_per_step: u64,
-    /// What the device reads of memory, measured around the test, in 1e9 bytes per second.
+    /// Measured read bandwidth around the test, in 1e9 bytes per second.
     pub read_gbps: f64,
-    /// Tokens a second of all sequences that this allows.
+    /// The resulting tokens per second of all sequences.
     pub tokens_per_second: f64,
-    /// The mean rate as a part of it, in percent.
+    /// The mean rate in percent of it.
     pub percent: f64,
 }

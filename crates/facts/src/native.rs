@@ -7,11 +7,11 @@ pub struct NativeFile {
     pub path: String,
     /// The distribution whose RECORD lists it.
     pub dist: Option<String>,
-    /// Size in bytes, where RECORD or the file system tells.
+    /// Size in bytes, if RECORD or the file system gives it.
     pub bytes: Option<u64>,
-    /// What the file itself says, and what the dynamic loader would do with it; `None` when it is no ELF file.
+    /// The file's ELF data, and what the dynamic loader would do with it; `None` if it is not an ELF file.
     pub elf: Option<Elf>,
-    /// Why the dynamic loader cannot map it, by its own bytes: `is cut off: ...`; `None` where nothing is wrong.
+    /// Why the dynamic loader cannot map it: `is cut off: ...`; `None` if nothing is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
 }
@@ -22,7 +22,7 @@ impl NativeFile {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// The name without what CPython's own build or a release of the library puts behind it: `_C` of
+    /// The name without the suffixes of CPython's build or of a library's release: `_C` of
     /// `_C.cpython-312-x86_64-linux-gnu.so`, `MPI.mpich` of `MPI.mpich.abi3.so`, `libfoo` of `libfoo.so.1`.
     pub fn stem(&self) -> &str {
         let name = self.name();
@@ -32,67 +32,66 @@ impl NativeFile {
     }
 }
 
-/// One shared object, read from its bytes, and its place in a Python process of its environment.
+/// A shared object, read from its bytes, and its role in a Python process of its environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elf {
-    /// Processor it was compiled for, as `uname -m` names it: `x86_64`, `aarch64`; `elf-machine-243` for others.
+    /// Its machine type, in the terms of `uname -m`: `x86_64`, `aarch64`; `elf-machine-243` for others.
     pub machine: String,
-    /// DT_SONAME: the name other files ask for it by.
+    /// DT_SONAME: the name by which other files need it.
     pub soname: Option<String>,
-    /// The folders of DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH, as written.
+    /// The folders of DT_RUNPATH, or of DT_RPATH without DT_RUNPATH, unexpanded.
     pub search: Vec<String>,
-    /// DT_NEEDED in order, each as the loader would find it.
+    /// DT_NEEDED in order, each resolved as by the loader.
     pub needed: Vec<Needed>,
-    /// Symbol versions it asks for that the library found does not have.
+    /// Required symbol versions that the resolved library does not have.
     pub missing_versions: Vec<MissingVersion>,
-    /// Symbols it must have and no loaded library exports; a bounded number of them.
+    /// Required symbols that no loaded library exports; a limited number of them.
     pub missing_symbols: Vec<MissingSymbol>,
-    /// How many symbols are missing in all.
+    /// Total number of missing symbols.
     pub missing_symbols_total: u32,
-    /// Whether Python can import it: it exports the `PyInit_` function of its name. `None` where its symbols were not
+    /// Whether Python can import it: it exports the `PyInit_` function of its name. `None` if its symbols were not
     /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<bool>,
-    /// What makes an import of its package open it, where something in the package's files does: the file that needs it
-    /// or the Python file that names it.
+    /// The file that needs it or the Python file that names it, if importing its package loads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_by: Option<String>,
-    /// The Python file that tries to load it and handles the failure, where every attempt in its distribution does so: the
+    /// The Python file that tries to load it and handles the failure, if all attempts in its distribution do: the
     /// distribution works without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optional_in: Option<String>,
     /// The NumPy C API it was compiled against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numpy: Option<NumpyApi>,
-    /// Whether its PT_GNU_STACK asks for a stack that can be executed.
+    /// Whether its PT_GNU_STACK requires an executable stack.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable_stack: bool,
-    /// GPU code, by the distinct sets of images its fatbin containers hold.
+    /// GPU code, by the distinct sets of images in its fatbin containers.
     pub gpu_code: Vec<GpuCode>,
-    /// What of the file could not be read, one sentence each.
+    /// Problems of reading it, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// The NumPy C API a file was compiled against, by the messages that NumPy's headers put into it.
+/// The NumPy C API a file was compiled against, derived from messages in NumPy's headers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumpyApi {
     /// Whether the headers were NumPy 1's: such a file refuses NumPy 2.
     pub before_2: bool,
-    /// The oldest NumPy that serves it, where the message names one: `1.25`.
+    /// The minimum NumPy version, if the message names one: `1.25`.
     pub least: Option<String>,
 }
 
 /// One DT_NEEDED entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needed {
-    /// The name asked for: `libcudart.so.12`.
+    /// The needed name: `libcudart.so.12`.
     pub name: String,
-    /// The file the loader takes; `None` when it finds none.
+    /// The file that the loader uses; `None` if it finds none.
     pub path: Option<String>,
-    /// Which step of the search found it.
+    /// The step of the search that found it.
     pub found_by: Option<FoundBy>,
-    /// Another file of that name: the one the search would have come to without `LD_LIBRARY_PATH` or without the copy that
-    /// is already loaded; or, where the loader finds none, one that lies in the environment all the same.
+    /// Another file of that name: the result of the search without `LD_LIBRARY_PATH` or without the loaded copy; or, if
+    /// the loader finds none, one in the environment.
     pub other: Option<String>,
 }
 
@@ -100,7 +99,7 @@ pub struct Needed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FoundBy {
-    /// A library of that name is in the process already: the main program's, or torch's.
+    /// A library of that name is already loaded: by the main program or torch.
     Loaded,
     /// DT_RPATH of the file, of what loaded it, or of the interpreter.
     Rpath,
@@ -110,14 +109,14 @@ pub enum FoundBy {
     Runpath,
     /// `/etc/ld.so.cache`.
     LdSoCache,
-    /// The loader's own folders.
+    /// The loader's default folders.
     Default,
-    /// The entry is a path itself.
+    /// The entry is a path.
     Path,
 }
 
 impl FoundBy {
-    /// The words evidence uses.
+    /// The description used in evidence.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Loaded => "already loaded",
@@ -131,31 +130,31 @@ impl FoundBy {
     }
 }
 
-/// A symbol version the loader will not find.
+/// A symbol version that the loader will not find.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingVersion {
     /// The version: `GLIBC_2.32`, `GLIBCXX_3.4.30`, `CXXABI_1.3.13`.
     pub version: String,
-    /// The library it is asked of: `libc.so.6`.
+    /// The library it is needed from: `libc.so.6`.
     pub library: String,
     /// The file found for that library.
     pub path: String,
-    /// The newest version of the same family that file has.
+    /// The newest version of the same family in that file.
     pub newest: Option<String>,
 }
 
-/// A symbol the loader will not find.
+/// A symbol that the loader will not find.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingSymbol {
     /// The name in the file.
     pub symbol: String,
-    /// The C++ name behind it.
+    /// The demangled C++ name.
     pub demangled: Option<String>,
-    /// The version it is asked in, and of which library.
+    /// The required symbol version.
     pub version: Option<String>,
-    /// The library the version is asked of: `libnvJitLink.so.12`.
+    /// The library that the version is needed from: `libnvJitLink.so.12`.
     pub library: Option<String>,
-    /// What the libraries found export under the same C++ name: the sign of another signature or another C++ ABI.
+    /// Exports of the resolved libraries with the same C++ name: a sign of another signature or another C++ ABI.
     pub instead: Vec<Exported>,
 }
 
@@ -164,14 +163,14 @@ pub struct MissingSymbol {
 pub struct Exported {
     /// The name in the file.
     pub symbol: String,
-    /// The C++ name behind it.
+    /// The demangled C++ name.
     pub demangled: Option<String>,
     /// The library file.
     pub path: String,
 }
 
-/// Fatbin containers that hold the same images. The driver picks one image of a container, so a container without one
-/// that runs on a GPU is a set of kernels without code there.
+/// Fatbin containers with the same images. The driver selects one image per container, so a container without one that
+/// runs on a GPU is a set of kernels without code for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuCode {
     /// Number of containers with exactly these images.
@@ -212,7 +211,7 @@ impl GpuImage {
     }
 }
 
-/// What an image holds.
+/// The kind of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuImageKind {
@@ -220,15 +219,15 @@ pub enum GpuImageKind {
     Cubin,
     /// PTX, which the driver compiles.
     Ptx,
-    /// Something a driver does not run as it is: intermediate code for link-time optimisation, say.
+    /// Something that a driver cannot run directly, such as intermediate code for link-time optimization.
     Other,
 }
 
-/// How far the code of an image carries.
+/// The devices on which the code of an image runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuReach {
-    /// Plain code: a cubin on the same major version from its minor version on, PTX on everything newer.
+    /// No suffix: a cubin on the same major version from its minor version on, PTX on everything newer.
     Onward,
     /// The `a` suffix: exactly this architecture.
     Architecture,

@@ -1,26 +1,26 @@
 use crate::BackendKind;
 use serde::{Deserialize, Serialize};
 
-/// Outcome of holding one kernel against the float64 reference.
+/// Outcome of comparing one kernel with the float64 reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// Ran (launches were counted) and agreed within the tolerance.
     #[serde(rename = "PASS")]
     Pass,
-    /// Ran and disagreed, wrote NaN, left outputs unwritten, was never launched, or broke.
+    /// Ran and disagreed, wrote NaN, left outputs unwritten, was never launched, or crashed.
     #[serde(rename = "FAIL")]
     Fail,
-    /// Ran and may even agree, but what ran was not the kernel asked for; a failure, told apart by its name.
+    /// Ran, and may agree, but another kernel than the requested one ran; a failure with a separate name.
     #[serde(rename = "FALLBACK")]
     Fallback,
-    /// Could have run here but was not, for the reason given; never counted as a pass.
+    /// Could have run but did not, for the given reason; never counted as a pass.
     #[serde(rename = "SKIP")]
     Skip,
-    /// Cannot exist here (no such hardware, no such form of the op); never counted as a pass.
+    /// Impossible here (no such hardware, no such form of the op); never counted as a pass.
     #[serde(rename = "N/A")]
     NotApplicable,
-    /// An installed kernel that was not asked, or not waited for, because its time was spent: neither a pass nor a finding
-    /// about it.
+    /// An installed kernel that was not run or not awaited because its time limit was reached: neither a pass nor a
+    /// finding about it.
     #[serde(rename = "NOT RUN")]
     NotRun,
 }
@@ -52,49 +52,49 @@ impl std::fmt::Display for Status {
 /// One row of the parity matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
-    /// Op, such as `attention`; `model` for an engine that runs a whole one.
+    /// Op, such as `attention`; `model` for an engine that runs a whole model.
     pub op: String,
-    /// Case: where it comes from and its shape, `ffpa/d320-gqa16x4`.
+    /// Case: its origin and shape, `ffpa/d320-gqa16x4`.
     pub case: String,
-    /// Where it ran.
+    /// The backend.
     pub backend: BackendKind,
-    /// The kernel variant that was chosen.
+    /// The selected kernel variant.
     pub variant: String,
     /// Storage type of the inputs: `f32`, `bf16`, `f16`.
     pub dtype: String,
     /// Outcome.
     pub status: Status,
-    /// Why, for anything but a pass; empty for a pass.
+    /// The reason of anything but a pass; empty for a pass.
     pub reason: String,
-    /// Largest ||out - ref|| / ||ref|| over the outputs; `None` when nothing was compared.
+    /// Maximum ||out - ref|| / ||ref|| over the outputs; `None` if nothing was compared.
     pub rel_err: Option<f64>,
-    /// Largest |out - ref| over the outputs.
+    /// Maximum |out - ref| over the outputs.
     pub max_err: Option<f64>,
-    /// The relative error allowed.
+    /// The tolerated relative error.
     pub tolerance: f64,
-    /// Launches of the variant counted by the device while it ran.
+    /// Launches of the variant, counted by the device.
     pub launches: u64,
-    /// Wall time of the checked run in milliseconds (not a benchmark).
+    /// Wall time of the verified run in milliseconds (not a benchmark).
     pub millis: f64,
-    /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
+    /// The installed package that provides the kernel, with its version; `None` for firstlight's own.
     #[serde(default)]
     pub peer: Option<String>,
-    /// What a profiler saw run: kernels with their counts, the peer's own first. For a model the kernels that the device
-    /// counted, and empty for firstlight's other ops, whose launches are those of one kernel.
+    /// Kernels that a profiler saw, with counts, the peer's own first. For a model, the kernels that the device
+    /// counted; empty for firstlight's other ops, whose launches are all of one kernel.
     #[serde(default)]
     pub evidence: String,
-    /// SHA-256 of what a kernel of a GPU gave, in lower-case hexadecimal: each output's name, type, shape and bytes.
-    /// [`ParityRow::VARIES`] where it gave other bits when it ran again. `None` where nothing was hashed.
+    /// SHA-256 of a GPU kernel's outputs in lower-case hexadecimal: each output's name, type, shape and bytes.
+    /// [`ParityRow::VARIES`] if a second run gave other bits. `None` if nothing was hashed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<String>,
 }
 
 impl ParityRow {
-    /// Stands for the hash of outputs that a second run of the same kernel did not give again.
+    /// Replaces the hash of outputs that a second run of the same kernel did not reproduce.
     pub const VARIES: &str = "varies";
 }
 
-/// What `firstlight verify --json` prints.
+/// The report of `firstlight verify --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {
     /// Always [`crate::SCHEMA`].

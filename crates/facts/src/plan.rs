@@ -1,82 +1,82 @@
 use crate::Fact;
 use serde::{Deserialize, Serialize};
 
-/// One consistent choice of Python, accelerator, torch and packages for one machine: what to install, from where, in
-/// which order and why. `plan.toml` is this record.
+/// A consistent selection of Python, accelerator, torch and packages for one machine: what to install, from where, in
+/// which order and why. The content of `plan.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct InstallPlan {
     /// Version of this document, [`crate::SCHEMA`].
     pub schema: u32,
     /// The machine it is for.
     pub target: PlanTarget,
-    /// What was asked for, in the order it was asked.
-    pub wants: Vec<Want>,
+    /// The requests, in order.
+    pub wants: Vec<PlanRequirement>,
     /// Python: `3.12`.
     pub python: String,
-    /// CUDA release whose builds of torch are taken: `12.8`. `None` where the processor or Metal computes.
+    /// CUDA release of the torch builds: `12.8`. `None` for CPU or Metal.
     pub cuda: Option<String>,
-    /// Where packages come from; the first one is the default.
+    /// The package indexes; the first one is the default.
     pub indexes: Vec<PlanIndex>,
-    /// What to install, in the order in which it has to be installed.
+    /// The packages, in installation order.
     pub packages: Vec<PlannedPackage>,
-    /// What the user should know: a doubtful pair, an option that is not there and what takes its place.
+    /// Warnings: an uncertain combination, or an unavailable option and its replacement.
     pub warnings: Vec<Fact<String>>,
-    /// Candidates that were looked at and refused, best first.
-    pub rejected: Vec<Rejected>,
+    /// Rejected candidates, best first.
+    pub rejected: Vec<RejectedCandidate>,
     /// Whether the packages are complete, dependencies included, each with at least one file and its hash. A plan made
-    /// without network names what was chosen; uv adds the rest when the plan is locked.
+    /// without network names the selected packages only; uv adds the rest when the plan is locked.
     pub locked: bool,
 }
 
-/// The machine a plan is for: one that was probed, or one known by name.
+/// The machine of a plan: the probed one, or one known by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTarget {
-    /// `this` for the machine that was probed, else the name that was asked for: `gh200`, `cpu-x86_64`.
+    /// `this` for the probed machine, otherwise the requested name: `gh200`, `cpu-x86_64`.
     pub name: String,
     /// `linux` or `macos`.
     pub os: String,
     /// `x86_64` or `aarch64`.
     pub arch: String,
-    /// glibc's version on Linux: `2.35`; the newest platform tag a wheel may carry.
+    /// glibc's version on Linux: `2.35`; the newest platform tag that a wheel may have.
     pub glibc: Option<String>,
     /// Compute capability of each NVIDIA GPU, major and minor.
     pub gpus: Vec<(u32, u32)>,
-    /// Version of the NVIDIA driver; `None` where the machine has none or is only named.
+    /// Version of the NVIDIA driver; `None` if the machine has none or is only named.
     pub driver: Option<String>,
-    /// The newest CUDA release the driver runs, major and minor, where it is known.
+    /// The newest CUDA release that the driver runs, major and minor, if known.
     pub cuda_limit: Option<(u32, u32)>,
-    /// Whether it is a Tegra (Jetson), where wheels for server Arm do not run.
+    /// Whether it is a Tegra (Jetson), on which wheels for Arm servers do not run.
     pub tegra: bool,
-    /// Memory of the machine in bytes, which bounds the jobs of a source build; `None` where it is not known.
+    /// Memory of the machine in bytes, which limits the jobs of a source build; `None` if unknown.
     pub memory_bytes: Option<u64>,
-    /// Where all this was read.
+    /// The source of these facts.
     pub source: String,
 }
 
-/// One thing that was asked for.
+/// One request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Want {
+pub struct PlanRequirement {
     /// A package by its normalised name: `flash-attn`.
     pub package: String,
     /// PEP 440 specifiers, `==2.8.3`; empty for any version.
     pub specifiers: String,
-    /// Who asked: `requirement`, `profile granite-a10`, `config.json: mamba2 layers`.
+    /// Its origin: `requirement`, `profile granite-a10`, `config.json: mamba2 layers`.
     pub because: String,
     /// Whether building it from source was allowed.
     pub source_build: bool,
 }
 
-/// Where packages come from.
+/// The package indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanIndex {
     /// Its name in a pyproject.toml: `pytorch-cu128`.
     pub name: String,
-    /// Address of a simple index (PEP 503), or of a page of files where `flat`.
+    /// Address of a simple index (PEP 503), or of a page of files if `flat`.
     pub url: String,
-    /// Whether it serves only the packages that name it. An index that is not the default is always explicit, so that
-    /// no other package can come from it.
+    /// Whether only packages that name it are taken from it. Every index except the default is explicit, so that no
+    /// other package can come from it.
     pub explicit: bool,
-    /// Whether it is a plain page of links (`--find-links`) and not an index.
+    /// Whether it is a plain page of links (`--find-links`) instead of an index.
     pub flat: bool,
 }
 
@@ -85,52 +85,52 @@ pub struct PlanIndex {
 pub struct PlannedPackage {
     /// Normalised name (PEP 503).
     pub name: String,
-    /// Version, with the local label where the index has one: `2.10.0+cu128`.
+    /// Version, with the index's local label: `2.10.0+cu128`.
     pub version: String,
-    /// Name of the index it comes from.
+    /// Name of its index.
     pub index: String,
-    /// Why it is in the plan: `wanted`, `torch 2.10 pins it`, `build tool of flash-attn`.
+    /// The reason: `wanted`, `torch 2.10 pins it`, `build tool of flash-attn`.
     pub because: String,
-    /// What is installed: a wheel or a source that is built.
+    /// The installed artifact: a wheel or a source that is built.
     pub origin: PackageOrigin,
-    /// Environment marker (PEP 508) where the package is for some platforms only.
+    /// Environment marker (PEP 508) if the package is for some platforms only.
     pub marker: Option<String>,
-    /// The files that may be installed, each with its hash; empty until the plan is locked, unless the table of published
-    /// wheels knows them.
+    /// The files that may be installed, with hashes; empty until the plan is locked, unless the table of published
+    /// wheels has them.
     pub files: Vec<PlannedFile>,
-    /// The published fact that this choice rests on.
+    /// The published fact that this choice is based on.
     pub source: String,
 }
 
-/// How a package comes to be.
+/// How a package is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PackageOrigin {
-    /// A wheel is installed as it is.
+    /// From a wheel.
     Wheel,
-    /// Its source is compiled against the torch of this plan.
+    /// From source, compiled against the torch of this plan.
     Build(BuildRecipe),
 }
 
-/// How a source build is made, and what it takes.
+/// The recipe of a source build and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildRecipe {
-    /// What pip or uv is given: `flash-attn==2.8.3`, or `git+https://..@v2.8.3`.
+    /// The argument of pip or uv: `flash-attn==2.8.3`, or `git+https://..@v2.8.3`.
     pub requirement: String,
-    /// Switches of its environment, name and value: `FLASH_ATTENTION_FORCE_BUILD` and `TRUE`.
+    /// Environment variables, name and value: `FLASH_ATTENTION_FORCE_BUILD` and `TRUE`.
     pub env: Vec<(String, String)>,
-    /// Packages that have to be there before, because the build sees the environment (`--no-build-isolation`).
+    /// Packages that have to be installed first, because the build uses the environment (`--no-build-isolation`).
     pub build_requires: Vec<String>,
-    /// What the built package needs (PEP 508, its Requires-Dist). Known beforehand, so that a plan is locked without
-    /// compiling anything.
+    /// Requirements of the built package (PEP 508, its Requires-Dist). Known in advance, so that a plan is locked
+    /// without compiling.
     pub requires: Vec<String>,
-    /// Programs and headers of the system it needs: `nvcc`, `c++`, `pybind11/pybind11.h`.
+    /// Required programs and headers of the system: `nvcc`, `c++`, `pybind11/pybind11.h`.
     pub system_requires: Vec<String>,
-    /// Least and most minutes that builds of it were seen to take.
+    /// Minimum and maximum observed build times in minutes.
     pub minutes: (u32, u32),
     /// Memory of one compile job in bytes.
     pub job_bytes: u64,
-    /// Where time and memory were read.
+    /// The source of time and memory.
     pub source: String,
 }
 
@@ -147,40 +147,40 @@ pub struct PlannedFile {
     pub bytes: Option<u64>,
 }
 
-/// A candidate that was refused.
+/// A rejected candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected {
-    /// What was looked at: `torch 2.14 cu130`.
+pub struct RejectedCandidate {
+    /// The candidate: `torch 2.14 cu130`.
     pub candidate: String,
-    /// Why not, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// The published fact behind the reason.
+    /// The published fact that the reason is based on.
     pub source: String,
 }
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// The machine it was for.
+pub struct PlanRefusal {
+    /// The machine.
     pub target: PlanTarget,
-    /// What was asked for.
-    pub wants: Vec<Want>,
-    /// The smallest set of facts that cannot all hold, each with its source.
+    /// The requests.
+    pub wants: Vec<PlanRequirement>,
+    /// A minimal set of facts that cannot all hold, each with its source.
     pub conflict: Vec<Fact<String>>,
-    /// The conflicts that remain when what the user asked for in the first one (versions, Python, CUDA) is given up.
+    /// Further conflicts that remain after giving up the user's requests (versions, Python, CUDA) in the first one.
     #[serde(default)]
     pub further: Vec<Vec<Fact<String>>>,
-    /// What to change, and the plan that this gives, nearest first.
+    /// Changes of the request with the resulting plan, nearest first.
     pub nearest: Vec<NearestPlan>,
-    /// Candidates that were looked at and refused, best first.
-    pub rejected: Vec<Rejected>,
+    /// Rejected candidates, best first.
+    pub rejected: Vec<RejectedCandidate>,
 }
 
-/// A plan that would work if one thing that was asked for were different.
+/// A plan that works if one request is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NearestPlan {
     /// The change, as an instruction: `build flash-attn from source`, `leave out vllm`.
     pub change: String,
-    /// The choice it gives: `Python 3.12, torch 2.10.0 cu128, flash-attn 2.8.3`.
+    /// The resulting selection: `Python 3.12, torch 2.10.0 cu128, flash-attn 2.8.3`.
     pub stack: String,
 }

@@ -1,65 +1,65 @@
 use crate::{Fact, Finding, SCHEMA};
 use serde::{Deserialize, Serialize};
 
-/// One process that has memory of a GPU, by the driver's word, with what the system tells of it.
+/// A process that uses GPU memory according to the driver, with the system's data about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuProcess {
-    /// Process id, as this system numbers its processes.
+    /// Process id in this system's namespace.
     pub pid: u32,
-    /// What it has of each GPU.
+    /// Its use of each GPU.
     pub uses: Vec<GpuUse>,
-    /// Short name the kernel keeps, which a program may set: `python`, `VLLM::EngineCor`.
+    /// The kernel's short name, which a program may set: `python`, `VLLM::EngineCor`.
     pub name: Option<Fact<String>>,
     /// Command line, arguments separated by spaces.
     pub command: Option<Fact<String>>,
-    /// What it is a copy of: interpreter and script or module, without the other arguments.
+    /// Its program: interpreter and script or module, without other arguments.
     pub program: Option<String>,
-    /// Owner's number.
+    /// The owner's user id.
     pub uid: Option<Fact<u32>>,
-    /// The process that started it or took it over, with its name.
+    /// The parent process, with its name.
     pub parent: Option<Fact<(u32, String)>>,
     /// Age in seconds.
     pub age_seconds: Option<Fact<u64>>,
-    /// The kernel's letter: `R`, `S`, `D` (cannot be interrupted), `Z` (ended, not collected by its parent).
+    /// The kernel's state letter: `R`, `S`, `D` (uninterruptible), `Z` (zombie).
     pub state: Option<Fact<String>>,
-    /// The kernel function it waits in, where that can be read: `uvm_va_space_mm_shutdown`.
+    /// The kernel function it waits in, if readable: `uvm_va_space_mm_shutdown`.
     pub waits_in: Option<Fact<String>>,
     /// Container manager and id: `docker 4f0c9a1b2c3d`.
     pub container: Option<Fact<String>>,
-    /// Service or session that started it: `ollama.service`.
+    /// The service or session that started it: `ollama.service`.
     pub unit: Option<Fact<String>>,
 }
 
-/// What one process has of one GPU.
+/// A process's use of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUse {
     /// The driver's index of the GPU.
     pub gpu: u32,
-    /// Bytes of its memory; `None` where the driver does not count them.
+    /// Bytes of its memory; `None` if the driver does not report them.
     pub bytes: Option<u64>,
     /// `compute` or `graphics`.
     pub kind: String,
 }
 
 impl GpuProcess {
-    /// Bytes over all GPUs, where the driver counts them.
+    /// Bytes over all GPUs, if the driver reports them.
     pub fn bytes(&self) -> Option<u64> {
         self.uses.iter().map(|it| it.bytes).sum()
     }
 }
 
-/// What `firstlight ps --json` prints.
+/// The report of `firstlight ps --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReport {
     /// Always [`SCHEMA`].
     pub schema: u32,
     /// Each GPU's memory.
     pub gpus: Vec<GpuMemory>,
-    /// Every process that has memory of one.
+    /// Every process that uses GPU memory.
     pub processes: Vec<GpuProcess>,
-    /// Duplicates and processes left behind.
+    /// Duplicate and orphaned processes.
     pub findings: Vec<Finding>,
-    /// What could not be read and why.
+    /// Facts that could not be read, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -70,11 +70,11 @@ pub struct GpuMemory {
     pub gpu: u32,
     /// Product name.
     pub name: String,
-    /// All of it.
+    /// Total memory.
     pub total_bytes: Option<u64>,
-    /// What is in use.
+    /// Used memory.
     pub used_bytes: Option<u64>,
-    /// What is in use by no process that can be seen here; `None` where one of them is not counted.
+    /// Memory not used by any visible process; `None` if a process's use is unknown.
     pub unseen_bytes: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl ProcessReport {
             gpus: machine.gpus.iter().map(memory).collect(),
             processes: machine.gpu_processes.clone(),
             findings,
-            // A machine's other notes say nothing about who has its GPUs.
+            // A machine's other notes do not concern GPU processes.
             notes: machine.notes.iter().filter(|note| note.contains("GPU")).cloned().collect(),
         }
     }

@@ -10,7 +10,7 @@ pub struct PyEnv {
     pub kind: EnvKind,
     /// How it was found: `--venv`, `VIRTUAL_ENV`, `CONDA_PREFIX`, `./.venv`, `python on PATH`.
     pub found_by: String,
-    /// Who made it or installs into it.
+    /// The tool that created it or installs into it.
     pub manager: Option<Fact<EnvManager>>,
     /// The interpreter.
     pub interpreter: Interpreter,
@@ -22,33 +22,33 @@ pub struct PyEnv {
     pub torch: Option<Torch>,
     /// Compiled extensions and bundled shared libraries.
     pub native_files: Vec<NativeFile>,
-    /// The ptxas programs that Triton brings, each with the CUDA release its own bytes name: `12.8`.
+    /// Triton's ptxas programs.
     #[serde(default)]
-    pub ptxas: Vec<Fact<String>>,
-    /// What the version files of torch's companions (torchvision, torchaudio) say, by distribution.
+    pub ptxas: Vec<Ptxas>,
+    /// The version files of torch's companions (torchvision, torchaudio), by distribution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companions: Vec<Companion>,
-    /// Folders that PYTHONPATH puts in front of the environment's own, with the packages in them.
+    /// Folders of PYTHONPATH that precede the environment's, with their packages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_front: Vec<PathFolder>,
-    /// Imports of packages that are required and not installed.
+    /// Imports of required packages that are not installed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmet_imports: Vec<UnmetImport>,
-    /// Names that imports ask of installed packages and that these do not have.
+    /// Imported names that installed packages do not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_names: Vec<MissingName>,
-    /// What could not be read, one sentence each, naming the file.
+    /// Problems of reading it, one sentence each, naming the file.
     pub problems: Vec<String>,
 }
 
 impl PyEnv {
-    /// The distribution with this name, compared as PEP 503 normalises names.
+    /// The distribution with this name, normalized by PEP 503.
     pub fn dist(&self, name: &str) -> Option<&Dist> {
         self.dists.iter().find(|dist| Dist::same_name(&dist.name, name))
     }
 }
 
-/// What sort of environment it is.
+/// The kind of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnvKind {
@@ -56,11 +56,11 @@ pub enum EnvKind {
     Venv,
     /// A folder with conda-meta.
     Conda,
-    /// An interpreter with its own site-packages.
+    /// An interpreter with its site-packages.
     System,
 }
 
-/// Who manages an environment: decides the words of a remedy.
+/// The manager of an environment, which determines the commands of a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnvManager {
@@ -77,7 +77,7 @@ pub enum EnvManager {
 pub struct Interpreter {
     /// The executable as the environment names it.
     pub executable: Option<String>,
-    /// The file behind the links.
+    /// The file after resolving links.
     pub resolved: Option<String>,
     /// Full version: `3.12.3`.
     pub version: Option<Fact<String>>,
@@ -106,72 +106,72 @@ pub struct Dist {
     pub installer: Option<String>,
     /// Files listed in RECORD; `None` when there is no readable RECORD.
     pub record_files: Option<u32>,
-    /// Files that are not as RECORD says; a bounded number of them, compiled files and Python modules first.
+    /// Files that differ from RECORD; a limited number, compiled files and Python modules first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub altered: Vec<AlteredFile>,
-    /// How many files are not as RECORD says, in all.
+    /// Total number of files that differ from RECORD.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub altered_total: u32,
 }
 
-/// Whether a count needs no line in the JSON. By reference, as serde asks.
+/// Whether a count is omitted from the JSON. By reference, as serde requires.
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A file that is not as its distribution's RECORD says.
+/// A file that differs from its distribution's RECORD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlteredFile {
     /// The file.
     pub path: String,
-    /// In what it differs.
+    /// The difference.
     pub how: Alteration,
-    /// Another distribution that lists the file too, and whose RECORD it agrees with.
+    /// Another distribution that lists the file and whose RECORD matches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub belongs_to: Option<String>,
 }
 
-/// In what a file differs from its RECORD.
+/// How a file differs from its RECORD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Alteration {
-    /// It is not there.
+    /// It is missing.
     Missing,
     /// It has another size, in bytes.
     Size {
-        /// What RECORD says.
+        /// The recorded size.
         recorded: u64,
-        /// What is there.
+        /// The actual size.
         found: u64,
     },
-    /// It has the recorded size and another SHA-256.
+    /// It has the recorded size but another SHA-256.
     Hash,
-    /// It is a Python file with zero bytes in it, which Python refuses.
+    /// It is a Python file with NUL bytes, which Python refuses.
     Zeros,
-    /// It is a Python file that is shorter, in bytes, and ends in the middle of a line.
+    /// It is a shorter Python file that ends within a line.
     CutOff {
-        /// What RECORD says.
+        /// The recorded size.
         recorded: u64,
-        /// What is there.
+        /// The actual size.
         found: u64,
     },
 }
 
 impl Dist {
-    /// PEP 503: lower case, runs of `-`, `_` and `.` become one `-`.
+    /// PEP 503 normalization: lower case, runs of `-`, `_` and `.` become one `-`.
     pub fn normalise(name: &str) -> String {
         let mut out = String::with_capacity(name.len());
         out.extend(normalised(name));
         out
     }
 
-    /// Whether both are names of one distribution.
+    /// Whether both names denote the same distribution.
     pub fn same_name(one: &str, other: &str) -> bool {
         normalised(one).eq(normalised(other))
     }
 }
 
-/// The letters of a normalised name. PEP 508 allows ASCII alone.
+/// The characters of a normalized name. PEP 508 allows ASCII only.
 fn normalised(name: &str) -> impl Iterator<Item = char> {
     let is_mark = |letter: char| matches!(letter, '-' | '_' | '.');
     let mut before = None;
@@ -182,7 +182,7 @@ fn normalised(name: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// What the version file of a package compiled for one torch says.
+/// The version file of a package compiled for a specific torch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Companion {
     /// The distribution.
@@ -191,7 +191,7 @@ pub struct Companion {
     pub version: String,
     /// The file that was read.
     pub source: String,
-    /// The Python file that compares CUDA's major and minor version with torch's when it is imported, where there is one.
+    /// The Python file that compares CUDA's major and minor version with torch's on import, if there is one.
     pub compares_cuda: Option<String>,
 }
 
@@ -200,7 +200,7 @@ pub struct Companion {
 pub struct PathFolder {
     /// The folder.
     pub folder: String,
-    /// Top-level packages that it hides in the environment, or brings alone, and that have compiled files.
+    /// Top-level packages with compiled files, which hide those of the environment or exist only here.
     pub modules: Vec<PathModule>,
 }
 
@@ -209,53 +209,53 @@ pub struct PathFolder {
 pub struct PathModule {
     /// Its name: `numpy`.
     pub name: String,
-    /// Whether the environment has a package of this name, which is hidden.
+    /// Whether it hides a package of this name in the environment.
     pub hides: bool,
-    /// The releases its compiled modules are named for: `310`, `313t`; empty where they fit any.
+    /// The Python releases that its compiled modules are named for: `310`, `313t`; empty if they fit any.
     pub releases: Vec<String>,
     /// One of those modules.
     pub example: String,
-    /// The release that the dist-info of its name there is of.
+    /// The release of the dist-info of this name in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// An import of a package that is required and not installed.
+/// An import of a required package that is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmetImport {
-    /// The distribution that imports it.
+    /// The importing distribution.
     pub dist: String,
-    /// The requirement that is not installed, its name as PEP 503 normalises it.
+    /// The missing requirement, normalized by PEP 503.
     pub requirement: String,
     /// File and line of an import that runs whenever the distribution's package is imported.
     pub at: String,
 }
 
-/// A name that an import asks for and that the installed package certainly does not have.
+/// An imported name that the installed package certainly does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingName {
-    /// The distribution whose file asks for it; `None` for a file that no RECORD lists.
+    /// The distribution of the importing file; `None` if no RECORD lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dist: Option<String>,
     /// File and line of the statement.
     pub at: String,
-    /// The module that is asked: `huggingface_hub.utils`.
+    /// The module: `huggingface_hub.utils`.
     pub module: String,
     /// The name.
     pub name: String,
-    /// How it is asked for.
+    /// How it is imported.
     pub kind: MissingKind,
-    /// The distribution that the module is of.
+    /// The module's distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Modules whose import fails by it: packages, and the modules of commands.
+    /// Modules whose import fails because of it: packages, and the modules of commands.
     pub imports: Vec<String>,
-    /// Files and lines of the imports that lead there, the outermost last.
+    /// Files and lines of the imports that lead to it, the outermost last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub via: Vec<String>,
 }
 
-/// How an import asks for a name.
+/// How a name is imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissingKind {
@@ -265,11 +265,26 @@ pub enum MissingKind {
     Submodule,
     /// `module.name` in an expression.
     Attribute,
-    /// The version of the module has to equal that of the package `name`, and does not.
+    /// The module requires the same version as the package `name`, and has another.
     Version,
+    /// `module(.., name=..)`, where the module is that of a function with the function's name.
+    Keyword,
 }
 
-/// What torch/version.py says.
+/// An assembler of GPU code, as its own bytes describe it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ptxas {
+    /// Its CUDA release: `12.8`.
+    #[serde(alias = "value")]
+    pub release: String,
+    /// The architectures that it compiles for, as its `--help` lists them: `90`, `90a`, `100f`; empty where they were not found.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// The file.
+    pub source: String,
+}
+
+/// The content of torch/version.py.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Torch {
     /// `__version__`: `2.11.0+cu130`.

@@ -1,20 +1,20 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One step of a remedy. Its display form is the command or remark that a person reads.
+/// One step of a remedy. Its display form is the command or remark for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum RemedyStep {
     /// Installs packages into an environment with uv or pip.
     Install {
-        /// Where.
+        /// The target environment.
         target: PackageTarget,
-        /// What.
+        /// The packages.
         install: Install,
     },
     /// Removes packages from an environment with uv or pip.
     Uninstall {
-        /// Where.
+        /// The target environment.
         target: PackageTarget,
         /// The packages.
         packages: Vec<String>,
@@ -23,9 +23,9 @@ pub enum RemedyStep {
     Conda {
         /// The environment; the active one without.
         prefix: Option<String>,
-        /// What, as conda writes it: `cuda-version=12`.
+        /// The packages in conda's notation: `cuda-version=12`.
         specs: Vec<String>,
-        /// Whether what is installed already is installed again.
+        /// Whether installed packages are reinstalled.
         reinstall: bool,
     },
     /// A command that changes nothing.
@@ -33,24 +33,24 @@ pub enum RemedyStep {
         /// The command line.
         command: String,
     },
-    /// Any other command: of the system, the shell or another program.
+    /// Any other command of the system, the shell or another program.
     Command {
         /// The command line.
         command: String,
     },
     /// A remark on the next step.
     Note {
-        /// The words.
+        /// The text.
         text: String,
     },
     /// A step that only a person can do.
     Manual {
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// The steps from here on are another way to the same end.
+    /// The following steps are an alternative.
     Alternative {
-        /// When it is taken, or why.
+        /// When or why it is chosen.
         text: String,
     },
 }
@@ -74,33 +74,33 @@ pub enum PackageTool {
     Pip,
 }
 
-/// Packages to install, and how.
+/// Packages to install, with options.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Install {
     /// Requirements: `torch==2.9.0`.
     pub specs: Vec<String>,
-    /// The address of the index, where it is not the default one.
+    /// The address of the index, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// Packages that are built from source.
+    /// Packages built from source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from_source: Vec<String>,
-    /// Whether what is installed already is installed again.
+    /// Whether installed packages are reinstalled.
     #[serde(default)]
     pub reinstall: bool,
-    /// Whether the newest release is taken even where an installed one would do.
+    /// Whether the newest release is installed even if the installed one would do.
     #[serde(default)]
     pub upgrade: bool,
-    /// Whether requirements are left alone.
+    /// Whether dependencies are ignored.
     #[serde(default)]
     pub no_deps: bool,
-    /// Variables that a build reads.
+    /// Environment variables of a build.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<(String, String)>,
 }
 
 impl RemedyStep {
-    /// The same, installing again what is installed already.
+    /// Reinstalls installed packages.
     #[must_use]
     pub fn reinstalled(mut self) -> Self {
         match &mut self {
@@ -111,7 +111,7 @@ impl RemedyStep {
         self
     }
 
-    /// The same, taking the newest release.
+    /// Installs the newest release.
     #[must_use]
     pub fn upgraded(mut self) -> Self {
         if let Self::Install { install, .. } = &mut self {
@@ -120,7 +120,7 @@ impl RemedyStep {
         self
     }
 
-    /// The same, leaving requirements alone.
+    /// Ignores dependencies.
     #[must_use]
     pub fn without_deps(mut self) -> Self {
         if let Self::Install { install, .. } = &mut self {
@@ -129,7 +129,7 @@ impl RemedyStep {
         self
     }
 
-    /// The same, with a variable that a build reads.
+    /// Adds an environment variable of a build.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         if let Self::Install { install, .. } = &mut self {
@@ -138,7 +138,7 @@ impl RemedyStep {
         self
     }
 
-    /// The interpreter of the environment whose packages it changes with uv or pip.
+    /// The interpreter of the environment that it changes with uv or pip.
     pub fn python(&self) -> Option<&str> {
         match self {
             Self::Install { target, .. } | Self::Uninstall { target, .. } => Some(&target.python),
@@ -146,7 +146,7 @@ impl RemedyStep {
         }
     }
 
-    /// The same with every path and text changed.
+    /// The step with every path and text mapped.
     #[must_use]
     pub fn map_text(self, text: &dyn Fn(String) -> String) -> Self {
         let target = |it: PackageTarget| PackageTarget { python: text(it.python), ..it };
@@ -168,8 +168,8 @@ impl RemedyStep {
 }
 
 impl From<&str> for RemedyStep {
-    /// A line as a rule writes it: a remark begins with `#`; it is another way with `# or`, about the next step where it ends in a
-    /// colon, and else for a person to do. Everything else is a command that only a person runs.
+    /// Parses a line of a rule: `#` starts a remark; `# or` starts an alternative; a remark that ends in a colon refers
+    /// to the next step, any other is for a person to do. Everything else is a command that only a person runs.
     fn from(line: &str) -> Self {
         let Some(remark) = line.strip_prefix('#').map(str::trim) else {
             return Self::Command { command: line.to_owned() };
@@ -226,7 +226,7 @@ impl fmt::Display for RemedyStep {
 }
 
 impl PackageTarget {
-    /// The words of a command up to its arguments: `uv pip install --python P`.
+    /// A command up to its arguments: `uv pip install --python P`.
     pub fn command(&self, verb: &str) -> String {
         match self.tool {
             PackageTool::Uv => format!("uv pip {verb} --python {}", quote(&self.python)),
@@ -236,7 +236,7 @@ impl PackageTarget {
 }
 
 impl Install {
-    /// The command line, in the words of the target's tool.
+    /// The command line for the target's tool.
     fn line(&self, target: &PackageTarget) -> String {
         let uv = target.tool == PackageTool::Uv;
         let variables =
@@ -264,7 +264,7 @@ impl Install {
     }
 }
 
-/// One word of a POSIX shell command, quoted where the shell would read it otherwise.
+/// One word of a POSIX shell command, quoted if necessary.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=+,@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

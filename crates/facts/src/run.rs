@@ -1,17 +1,17 @@
 use crate::BackendKind;
 use serde::{Deserialize, Serialize};
 
-/// Whether a run folder holds a whole run.
+/// Whether a run folder is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Still running, interrupted or failed: some artefacts are missing.
+    /// Running, interrupted or failed: some artifacts are missing.
     Incomplete,
-    /// Every stage ended and every artefact was hashed.
+    /// Every stage finished and every artifact was hashed.
     Complete,
 }
 
-/// `run.json` of a run folder: what was run, from which source, and every artefact with its hash.
+/// `run.json` of a run folder: the command, its source, and every artifact with its hash.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunManifest {
     /// Always [`crate::SCHEMA`].
@@ -34,21 +34,21 @@ pub struct RunManifest {
     pub finished: Option<String>,
     /// Stages in order.
     pub stages: Vec<Stage>,
-    /// What was deliberately not run.
-    pub not_run: Vec<NotRun>,
-    /// Whose kernels were verified; `None` while nothing was, and in runs recorded before it was told.
+    /// Stages that were deliberately skipped.
+    pub not_run: Vec<SkippedStage>,
+    /// Coverage of the verification; `None` before it, and in runs recorded without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
     /// Files of the folder, `run.json` and the two reports themselves excepted.
     pub artefacts: Vec<Artefact>,
 }
 
-/// Whose kernels a run verified.
+/// Which kernels a run verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Backends on which a check of firstlight's own kernels passed.
     pub backends: Vec<BackendKind>,
-    /// What this says of the machine's GPUs.
+    /// The coverage of the machine's GPUs.
     pub gpu: GpuCoverage,
 }
 
@@ -80,16 +80,19 @@ pub struct Stage {
     pub name: String,
     /// Duration in milliseconds.
     pub millis: f64,
-    /// One line on what came out of it.
+    /// One line about its result.
     pub outcome: String,
 }
 
+/// Why a run left out what it did not start before its time limit.
+pub const OUT_OF_TIME: &str = "the time that this run may take was spent";
+
 /// Something a run left out, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotRun {
-    /// What.
+pub struct SkippedStage {
+    /// The stage or part.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -98,7 +101,7 @@ pub struct NotRun {
 pub struct Artefact {
     /// Path relative to the run folder.
     pub path: String,
-    /// What it holds.
+    /// Its content.
     pub what: String,
     /// Size in bytes.
     pub bytes: u64,

@@ -1,8 +1,8 @@
-//! Sorting in little code, for lists that are not large.
+//! Sorts with little machine code, for lists that are not large.
 //!
-//! The standard library's sorts are compiled for each element type and comparison, some 5 kB each: 186 copies were a thirtieth of the
-//! released program. Here the algorithm exists once, over indices; each use adds a comparison and the exchange of two elements. Lists of
-//! symbols, merges and routes, which have thousands of elements, keep the standard library's.
+//! The standard library's sorts are compiled for each element type and comparison, some 5 kB each: 186 copies were 3 %
+//! of the released program. Here the algorithm exists once, over indices; each use adds a comparison and the exchange
+//! of two elements. Lists of symbols, merges and routes, which have thousands of elements, use the standard library.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,9 +44,10 @@ impl<T> CompactSort<T> for [T] {
     }
 }
 
-/// Collections that are filled element by element. `collect` sorts all elements first, by a copy of the standard library's sort for each type.
+/// Collects into sorted collections element by element. `collect` sorts all elements first, with a copy of the standard
+/// library's sort for each type.
 pub trait CompactCollect: Iterator + Sized {
-    /// A map of all pairs; of equal keys the last one's value stays.
+    /// A map of all pairs; on equal keys the last value wins.
     fn compact_map<K: Ord, V>(self) -> BTreeMap<K, V>
     where
         Self: Iterator<Item = (K, V)>,
@@ -73,8 +74,8 @@ pub trait CompactCollect: Iterator + Sized {
 
 impl<I: Iterator> CompactCollect for I {}
 
-/// The indices of `count` elements in sorted order, by a merge sort from runs of one. `is_after(a, b)`: whether element `a` belongs after
-/// element `b`.
+/// The indices of `count` elements in sorted order, by a merge sort from runs of one. `is_after(a, b)` returns whether
+/// element `a` belongs after element `b`.
 fn order(count: usize, is_after: &mut dyn FnMut(usize, usize) -> bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut merged = Vec::with_capacity(count);
@@ -84,7 +85,7 @@ fn order(count: usize, is_after: &mut dyn FnMut(usize, usize) -> bool) -> Vec<us
         for pair in order.chunks(2 * run) {
             let (mut left, mut right) = pair.split_at(run.min(pair.len()));
             while let ([a, more_left @ ..], [b, more_right @ ..]) = (left, right) {
-                // Equal elements come from the left, where they were.
+                // Equal elements are taken from the left run, which keeps their order.
                 let (next, of) = match is_after(*a, *b) {
                     true => (*b, (left, more_right)),
                     false => (*a, (more_left, right)),
@@ -114,7 +115,7 @@ mod tests {
         };
         for count in (0..40).chain([100, 1000]) {
             for below in [1, 3, 1_000_000] {
-                // The second number tells equal elements apart.
+                // The second number distinguishes equal elements.
                 let list: Vec<(u64, usize)> = (0..count).map(|at| (next(below), at)).collect();
                 let (mut ours, mut theirs) = (list.clone(), list.clone());
                 ours.compact_sort_by_key(|item| item.0);

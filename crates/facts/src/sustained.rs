@@ -1,21 +1,21 @@
 use crate::CompactSort;
 use serde::{Deserialize, Serialize};
 
-/// A large product on all GPUs at once, for many seconds.
+/// Sustained matrix products on all GPUs at once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SustainedReport {
-    /// Rows, columns and terms of the product, its type and whose it is.
+    /// Rows, columns and inner dimension of the product, its type and library.
     pub product: String,
-    /// Seconds that were asked for.
+    /// Requested seconds.
     pub seconds: f64,
     /// Each GPU.
     pub gpus: Vec<GpuLoad>,
-    /// Why it did not come to its end, in one sentence.
+    /// Why it did not finish, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broke: Option<String>,
 }
 
-/// What one GPU did under load.
+/// One GPU under load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuLoad {
     /// The driver's index.
@@ -28,13 +28,13 @@ pub struct GpuLoad {
     pub rates: Vec<LoadRate>,
     /// Its state over time.
     pub states: Vec<LoadState>,
-    /// Why its rate is not believed, in one sentence: the product was wrong, before or after.
+    /// Why its rate is invalid, in one sentence: the product was wrong, before or after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrong: Option<String>,
 }
 
 impl GpuLoad {
-    /// The median rate of the second half, when the GPU is warm, in 1e12 operations a second.
+    /// The median rate of the second half, when the GPU is warm, in 1e12 operations per second.
     pub fn warm_tflops(&self) -> Option<f64> {
         let mut warm: Vec<f64> =
             self.rates[self.rates.len() / 2..].iter().map(|rate| rate.tflops).collect();
@@ -43,26 +43,26 @@ impl GpuLoad {
     }
 }
 
-/// A rate over a stretch of time.
+/// A rate over an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LoadRate {
-    /// Seconds from the beginning to the end of the stretch.
+    /// Seconds from the start of the load to the end of the interval.
     pub seconds: f64,
-    /// 1e12 operations a second.
+    /// 1e12 operations per second.
     pub tflops: f64,
 }
 
-/// The state of a GPU at one moment of the load, as NVML tells it.
+/// The state of a GPU at one moment of the load, from NVML.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadState {
-    /// Seconds since the load began.
+    /// Seconds since the start of the load.
     pub seconds: f64,
     /// Power drawn.
     pub watts: Option<f64>,
-    /// Clock of the multiprocessors in MHz.
+    /// SM clock in MHz.
     pub sm_mhz: Option<u32>,
     /// Degrees Celsius.
     pub celsius: Option<u32>,
-    /// NVML's names of what holds the clocks down; idleness is not counted.
+    /// NVML's reasons for limited clocks; idleness is not counted.
     pub held_down_by: Vec<String>,
 }

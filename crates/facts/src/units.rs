@@ -1,4 +1,4 @@
-/// Bytes in decimal and binary units, both labelled: the "97GB" and the "101.47 GB" of one card are the same count.
+/// Bytes in decimal and binary units, both labelled: the "97GB" and the "101.47 GB" of one card are the same number.
 pub fn byte_count(count: u64) -> String {
     const STEPS: [(u64, &str, u64, &str); 3] = [
         (1_000_000_000, "GB", 1 << 30, "GiB"),

@@ -1,4 +1,4 @@
-//! Where a command runs: the one place that decides it, and says why.
+//! Chooses the device of a command and reports the choice.
 
 use crate::cli::BackendArg;
 use crate::failure::Failure;
@@ -10,24 +10,24 @@ use serde::Serialize;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// What a command says of the device that it runs on, first of all.
+/// The notice about the device that a command runs on.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct DeviceNotice {
     backend: BackendKind,
     name: String,
-    /// Why it is not a GPU.
+    /// Why the device is not a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// A GPU that is here and is not used.
+    /// A GPU of this machine that is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     unused_gpu: Option<String>,
 }
 
-impl Told {
+impl DeviceNotice {
     fn new(device: &Device) -> Self {
         let capabilities = device.capabilities();
-        let name = match (&capabilities.cuda, capabilities.isas.first()) {
-            (Some(gpu), _) => gpu.name.clone(),
+        let name = match (&capabilities.name, capabilities.isas.first()) {
+            (Some(gpu), _) => gpu.clone(),
             (None, isa) => {
                 let isa = isa.map_or("portable", |isa| isa.as_str());
                 format!("the processor, {} threads, {isa}", capabilities.threads)
@@ -40,12 +40,12 @@ impl Told {
         self.backend
     }
 
-    /// Tells it on standard error.
+    /// Prints the notice on standard error.
     pub(crate) fn notice(&self, output: &Output) {
         output.notice(|style| self.wrapped(style.width));
     }
 
-    /// The first lines of a command's output, as wide as it is.
+    /// The notice, wrapped to the width of the output.
     pub(crate) fn text(&self, output: &Output) -> String {
         self.wrapped(output.style().width)
     }
@@ -69,7 +69,7 @@ impl Told {
         text + "\n"
     }
 
-    /// The same as one line.
+    /// The notice as one line.
     fn line(&self) -> String {
         let mut line = format!("device: {} ({})", self.name, self.backend);
         match (&self.unused_gpu, &self.why) {
@@ -81,26 +81,26 @@ impl Told {
     }
 }
 
-/// A device that was chosen.
+/// The chosen device.
 pub(crate) struct Chosen {
     pub(crate) device: Device,
-    pub(crate) told: Told,
-    /// How long a GPU took to open, whatever was done meanwhile.
+    pub(crate) told: DeviceNotice,
+    /// Seconds that opening the GPU took, including concurrent work.
     pub(crate) open_seconds: f64,
 }
 
-/// A choice that is being made: a driver takes a while to start, which other work need not wait for.
+/// A device that is being opened: a driver takes a while to start, and other work continues meanwhile.
 pub(crate) struct Choice {
     asked: BackendArg,
     gpu: Option<JoinHandle<(Result<Device, Unavailable>, f64)>>,
 }
 
-/// Begins to open the best device that may be wanted.
+/// Starts opening the best device that may be used.
 pub(crate) fn begin(asked: BackendArg) -> Choice {
     let wanted = asked != BackendArg::Cpu;
     let open = || {
         let start = Instant::now();
-        (device::open(BackendKind::Cuda), start.elapsed().as_secs_f64())
+        (backends::open(BackendKind::Cuda), start.elapsed().as_secs_f64())
     };
     Choice { asked, gpu: wanted.then(|| std::thread::spawn(open)) }
 }
@@ -111,10 +111,11 @@ pub(crate) fn choose(asked: BackendArg) -> anyhow::Result<Chosen> {
 }
 
 impl Choice {
-    /// The GPU where it works and `can` finds nothing against it, else the processor, unless the GPU was asked for by name.
+    /// Returns the GPU if it works and `can` accepts it, and otherwise the processor, unless the GPU was requested by
+    /// name.
     ///
     /// # Errors
-    /// When the device that was asked for is not there, or cannot do the work: then in the words of `can`.
+    /// The requested device is missing, or `can` refuses it; the message is that of `can`.
     pub(crate) fn end(self, can: impl Fn(&Device) -> anyhow::Result<()>) -> anyhow::Result<Chosen> {
         let (gpu, open_seconds) = match self.gpu.map(JoinHandle::join) {
             Some(Ok((opened, seconds))) => (Some(opened), seconds),
@@ -124,9 +125,11 @@ impl Choice {
         let (unused_gpu, why) = match (gpu, self.asked) {
             (None, _) => (None, "--backend cpu was given".to_owned()),
             (Some(Ok(device)), asked) => match can(&device) {
-                Ok(()) => return Ok(Chosen { told: Told::new(&device), device, open_seconds }),
+                Ok(()) => {
+                    return Ok(Chosen { told: DeviceNotice::new(&device), device, open_seconds });
+                }
                 Err(error) if asked == BackendArg::Cuda => return Err(error),
-                Err(error) => (Some(Told::new(&device).name), format!("{error:#}")),
+                Err(error) => (Some(DeviceNotice::new(&device).name), format!("{error:#}")),
             },
             (Some(Err(unavailable)), BackendArg::Cuda) => return Err(not_there(&unavailable)),
             (Some(Err(unavailable)), _) => match gpus_here() {
@@ -134,8 +137,8 @@ impl Choice {
                 None => (None, format!("no GPU: {}", unavailable.reason)),
             },
         };
-        let device = device::open(BackendKind::Cpu)?;
-        let told = Told { why: Some(why), unused_gpu, ..Told::new(&device) };
+        let device = backends::open(BackendKind::Cpu)?;
+        let told = DeviceNotice { why: Some(why), unused_gpu, ..DeviceNotice::new(&device) };
         can(&device).map_err(|error| match &told.unused_gpu {
             Some(_) => error.context(told.line()),
             None => error,
@@ -144,29 +147,29 @@ impl Choice {
     }
 }
 
-/// Every device that works, for commands that look at all of them; or the one that was asked for.
-pub(crate) fn every(asked: BackendArg) -> anyhow::Result<Vec<Told>> {
+/// Every working device, for commands that use all of them; or the requested one.
+pub(crate) fn every(asked: BackendArg) -> anyhow::Result<Vec<DeviceNotice>> {
     every_of(begin(asked))
 }
 
-/// The same of a choice that was begun.
-pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<Told>> {
+/// As [`every`], for a device that is already being opened.
+pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
     let asked = choice.asked;
     let best = choice.end(|_| Ok(()))?.told;
     Ok(match (asked, best.backend) {
         (BackendArg::Auto, BackendKind::Cuda) => {
-            vec![best, Told::new(&device::open(BackendKind::Cpu)?)]
+            vec![best, DeviceNotice::new(&backends::open(BackendKind::Cpu)?)]
         }
         _ => vec![best],
     })
 }
 
-/// The first lines of such a command.
-pub(crate) fn lines(all: &[Told], output: &Output) -> String {
+/// The notices about all devices.
+pub(crate) fn lines(all: &[DeviceNotice], output: &Output) -> String {
     all.iter().map(|told| told.text(output)).collect()
 }
 
-/// The GPUs of this machine, whether they work or not.
+/// The GPUs of this machine, working or not.
 fn gpus_here() -> Option<String> {
     let names = probe::gpu_names(&Source::live());
     let names: Vec<String> = names.into_iter().map(|name| name.value).collect();
@@ -177,6 +180,6 @@ fn not_there(unavailable: &Unavailable) -> anyhow::Error {
     let here = gpus_here().map_or_else(String::new, |gpus| format!(" (here is {gpus})"));
     Failure::hinted(
         format!("{unavailable}{here}"),
-        "leave --backend out to run on the processor; `firstlight doctor` says what is wrong with the driver",
+        "leave --backend out to run on the processor; `firstlight doctor` diagnoses the driver",
     )
 }

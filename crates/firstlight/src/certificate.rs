@@ -25,12 +25,15 @@ pub(crate) fn write(path: &Path, key_file: &Path, checked: &Checked<'_>) -> anyh
     write_atomically(path, text.as_bytes())
 }
 
-/// Whether a key can be read or made, before minutes of work.
+/// Checks that a key can be read or created, before minutes of work.
 pub(crate) fn look(key_file: &Path) -> anyhow::Result<()> {
     key::load_or_create(key_file).map(|_| ())
 }
 
-/// The statement in a bundle, or why its signature is not by this key.
+/// The statement in a bundle.
+///
+/// # Errors
+/// Its signature is not by this key.
 pub(crate) fn read(
     path: &Path,
     public_key: &Path,
@@ -39,7 +42,7 @@ pub(crate) fn read(
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let bundle = serde_json::from_str(&text).map_err(|problem| {
         Failure::hinted(
-            format!("{} is no certificate: {problem}", path.display()),
+            format!("{} is not a certificate: {problem}", path.display()),
             "name a file that `firstlight check --certificate FILE` wrote",
         )
     })?;

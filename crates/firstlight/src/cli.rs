@@ -1,4 +1,4 @@
-//! Arguments. Help, completions and the man page are made from these definitions.
+//! Command-line arguments. Help, completions and the man page are generated from these definitions.
 
 mod bench_fabric;
 mod bench_model;
@@ -23,8 +23,8 @@ pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
 pub(crate) use model::{
-    Chat, Convert, Fit, Logits, ModelCommand, ModelFiles, Named, NarrowWeights, Quantize, Run,
-    Split, Stages, Synth, WeightType,
+    Chat, Convert, Fit, Gpus, Logits, ModelCommand, ModelFiles, Named, NarrowWeights, Quantize,
+    Run, Split, Stages, Synth, WeightType,
 };
 pub(crate) use number::{byte_size, gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
@@ -39,11 +39,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
 use std::path::PathBuf;
 
-/// From a bare GPU machine to the first verified token.
+/// Diagnose a GPU setup, verify and time its kernels, and run and serve models.
 ///
-/// firstlight reads a machine and its Python environments, says what is wrong with the GPU stack and how to fix it,
-/// verifies kernels against a float64 reference, times those that pass, and writes a report in which every number
-/// names the file it came from. `firstlight check` does all of this.
+/// firstlight reads a machine and its Python environments, diagnoses the GPU stack and suggests fixes, verifies kernels
+/// against a float64 reference, times those that pass, and writes a report in which every number names the file it came
+/// from. `firstlight check` does all of this.
 #[derive(Debug, Parser)]
 #[command(name = "firstlight", version = source_tree::VERSION, arg_required_else_help = true)]
 #[command(
@@ -62,7 +62,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Probe, diagnose, verify, benchmark and report, in one run.
     Check(Check),
-    /// Say what is wrong with the GPU stack here, and how to fix it.
+    /// Diagnose the GPU stack of this machine, and suggest fixes.
     ///
     /// Reads the machine and its Python environments. Takes seconds; runs no kernel and imports no package.
     Doctor(Doctor),
@@ -70,35 +70,38 @@ pub(crate) enum Command {
     ///
     /// Without an argument: lists the rules.
     Explain(Explain),
-    /// Show what works on which platform, with reasons and sources.
+    /// The former name of `plan --matrix`.
+    #[command(hide = true)]
     Matrix(Matrix),
     /// Choose a Python, CUDA, torch and extensions that fit together.
     ///
-    /// Prints the choice with its reasons, or the facts that cannot all hold and the plans nearest to them. Changes nothing.
+    /// Prints the choice with its reasons, or the conflicting facts and the nearest plans. --matrix shows the support of every platform
+    /// instead. Changes nothing.
     Plan(Plan),
-    /// Show which processes hold GPU memory; stop one.
+    /// Show which processes use GPU memory; stop one.
     ///
-    /// Names copies of one program and processes that were left behind.
+    /// Marks copies of one program and orphaned processes.
     Ps(Ps),
     /// Install a locked plan into an environment atomically.
     ///
-    /// Every file is checked against its hash and opened before it is installed. The new environment is built beside the old
-    /// one, tested, and exchanged with it in one step; the old one is kept.
+    /// Every file is compared with its hash and inspected before it is installed. The new environment is built next to
+    /// the old one, tested, and swapped with it in one step; the old one is kept.
     Apply(Apply),
     /// Check kernels against a float64 reference.
     Verify(Verify),
     /// Run one op on tensors from a safetensors file.
     #[command(hide = true)]
     Op(Op),
-    /// Time the kernels that pass, against this machine's own ceilings.
+    /// Time the kernels that pass against this machine's ceilings.
     Bench(Box<Bench>),
     /// Serve firstlight's tools to an agent (Model Context Protocol).
     ///
-    /// The tools are doctor, explain, plan, fit, verify and report. It speaks over standard input and output; an agent's client starts it. Every tool only reads, unless --allow-changes is given.
+    /// The tools are doctor, explain, plan, fit, verify and report. The server uses standard input and output; an
+    /// agent's client starts it. Every tool only reads, unless --allow-changes is given.
     Mcp(Mcp),
-    /// Say whether a model fits in memory here, in bytes.
+    /// Compute whether a model fits in memory here, in bytes.
     Fit(Fit),
-    /// Write a checkpoint: quantize, convert or synth; or its logits.
+    /// Write a checkpoint: quantize, convert or synth; or write logits.
     Model(ModelFiles),
     /// The former name of `model synth`.
     #[command(hide = true)]
@@ -111,52 +114,56 @@ pub(crate) enum Command {
     Quantize(Quantize),
     /// Generate text with a model.
     ///
-    /// Standard output has the text alone; device, speed and the kernels that ran are on standard error. Without a prompt, a chat begins
-    /// on a terminal, and standard input is the prompt elsewhere.
+    /// Standard output has only the text; device, speed and kernels are on standard error. Without a prompt, a chat
+    /// starts on a terminal; otherwise the prompt is read from standard input.
     Run(Run),
-    /// Talk with a model in the terminal, or through a pipe.
+    /// Chat with a model in the terminal, or through a pipe.
     ///
-    /// Each line is a message; answers come as they are generated, and Ctrl-C stops one. The conversation stays in memory: a turn reads
-    /// only what is new, where the model's chat template lets it. Lines of a pipe are answered one after the other.
+    /// Each line is a message. Answers are streamed, and Ctrl-C stops one. The conversation's state stays in memory: a
+    /// turn computes only its new tokens, if the model's chat template allows it. Lines of a pipe are answered in
+    /// order.
     Chat(Chat),
-    /// Serve a model over HTTP, as OpenAI's clients speak it.
+    /// Serve a model over HTTP, compatible with OpenAI's clients.
     ///
-    /// Requests join and leave between the steps of one engine. Ctrl-C or SIGTERM lets those that are open end first.
+    /// Requests join and leave between the steps of one engine (continuous batching). After Ctrl-C or SIGTERM, open
+    /// requests finish first.
     Serve(Box<Serve>),
     /// The former name of `model logits`.
     #[command(hide = true)]
     Logits(Logits),
-    /// Run firstlight on another machine by ssh, and fetch the results.
+    /// Run firstlight on another machine over ssh, and fetch the results.
     ///
-    /// Without a command: shows which runs exist only there, before you stop that machine.
+    /// Without a command: lists the runs that only that machine has, before you stop it.
     Remote(Box<Remote>),
-    /// Write a run's report again from its files.
+    /// The former name of `check --report`.
+    #[command(hide = true)]
     Report(Report),
-    /// Show what changed between two runs; --fail makes it a gate for CI.
+    /// Show the changes between two runs; --fail makes it a gate for CI.
     Compare(Compare),
-    /// Accept or refuse this machine by a certificate of `check`.
+    /// Accept or refuse this machine based on a certificate of `check`.
     ///
-    /// It is accepted while the signature is valid and the files, the driver and the GPUs are those that were checked.
+    /// It is accepted if the signature is valid and the files, the driver and the GPUs are unchanged.
     Gate(Gate),
-    /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
-    /// may hang or be ended by a driver in trouble.
+    /// Query NVML and print each value when it arrives: `doctor` and others query through a separate process, which may
+    /// hang or be killed when the driver is broken.
     #[command(hide = true)]
     AskNvml(AskNvml),
-    /// Check one GPU for `check`, which starts a process for each further one: what comes of it goes to standard output as JSON.
+    /// Check one GPU for `check`, which starts one process per further GPU; results go to standard output as JSON.
     #[command(hide = true)]
     CheckGpu(CheckGpu),
-    /// Be one rank of a model that `--tp` splits over processes.
+    /// Run as one rank of a model that `--tp` splits over processes.
     #[command(hide = true)]
     Rank,
-    /// Measure what several GPUs do together, for `check` and `bench fabric`: what comes of it goes to standard output as JSON.
+    /// Measure transfers and load of several GPUs, for `check` and `bench fabric`; results go to standard output as
+    /// JSON.
     #[command(hide = true)]
     Together(Together),
-    /// Compile the CUDA source on standard input by NVRTC: `verify` and the others compile several kernels at once, each in a
-    /// process of its own.
+    /// Compile CUDA source from standard input with NVRTC: `verify` and others compile several kernels at once, each in
+    /// a separate process.
     #[command(hide = true)]
     CompileKernel(CompileKernel),
-    /// Render a model's chat templates within limits of time and memory: conversations come on standard input, a line each, and texts
-    /// go to standard output.
+    /// Render a model's chat templates within limits of time and memory: conversations are read from standard input,
+    /// one per line, and texts are written to standard output.
     #[command(hide = true)]
     RenderTemplates(RenderTemplates),
     /// Print a completion script for a shell.
@@ -168,7 +175,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompileKernel {
-    /// The compiler's library.
+    /// The library of NVRTC.
     #[arg(value_name = "LIBRARY")]
     pub(crate) nvrtc: PathBuf,
     /// Its options.
@@ -176,7 +183,7 @@ pub(crate) struct CompileKernel {
     pub(crate) options: Vec<String>,
 }
 
-/// Which environment to read.
+/// The environment to read.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Environment {
     /// Python environment to read first (a folder with pyvenv.cfg or conda-meta).
@@ -198,15 +205,15 @@ pub(crate) struct Waiting {
     pub(crate) wait: Option<f64>,
 }
 
-/// A day is more than anybody waits, and keeps the arithmetic of clocks far from its ends.
+/// At most one day, which keeps arithmetic with clocks far from overflow.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("wanted seconds, from 0.1 to 86400".to_owned()),
+        _ => Err("expected seconds, from 0.1 to 86400".to_owned()),
     }
 }
 
-/// Kernels of an installed Python stack, run beside firstlight's own.
+/// Kernels of an installed Python stack, run next to firstlight's own.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernels of a Python environment")]
 pub(crate) struct PythonPeers {
@@ -217,11 +224,11 @@ pub(crate) struct PythonPeers {
     pub(crate) choice: PeerChoice,
 }
 
-/// Which kernels of an environment are run, and how far they may go.
+/// The kernels of an environment to run, and their limits.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernels of a Python environment")]
 pub(crate) struct PeerChoice {
-    /// The same by its interpreter, for a Python that is not a virtual environment.
+    /// As --venv, given by the interpreter, for a Python that is not a virtual environment.
     #[arg(long, value_name = "EXE", conflicts_with = "venv")]
     pub(crate) python: Option<PathBuf>,
     /// Folder to search for packages first (PYTHONPATH is not read).
@@ -235,12 +242,12 @@ pub(crate) struct PeerChoice {
     /// After @, part of the name of a kernel that must have run.
     #[arg(long, value_name = "OP=MODULE:FUNCTION[@KERNEL]")]
     pub(crate) peer: Vec<String>,
-    /// Time limit of one call, including the first, which compiles.
+    /// Time limit of one call, including the first call, which compiles.
     #[arg(long, value_name = "SECONDS", value_parser = one_or_more::<u64>, default_value_t = 180)]
     pub(crate) peer_timeout: u64,
     /// Time limit for verifying all cases of one installed kernel. Default: 60 for `check`, none otherwise.
     ///
-    /// Timing all of them together may take twice this. What did not run in time is listed as not run.
+    /// Timing all of them may take twice this. Kernels that exceed it are listed as not run.
     #[arg(long, value_name = "SECONDS", value_parser = one_or_more::<u64>)]
     pub(crate) peer_budget: Option<u64>,
     /// Memory limit of the interpreter.
@@ -249,7 +256,7 @@ pub(crate) struct PeerChoice {
 }
 
 impl PeerChoice {
-    /// Whether something was asked of an environment that may not be named.
+    /// Whether an argument needs an environment.
     pub(crate) fn names_any(&self) -> bool {
         !(self.peer_path.is_empty() && self.only.is_empty() && self.peer.is_empty())
     }
@@ -267,10 +274,10 @@ pub(crate) struct Doctor {
     /// Read every installed file and compare it with the hash in its package's RECORD; sizes are always compared.
     #[arg(long)]
     pub(crate) verify_files: bool,
-    /// Compute one remedy for a virtual environment, ask, and run it behind a snapshot.
+    /// Compute one remedy for a virtual environment, ask, and run it after taking a snapshot.
     ///
-    /// Only packages are changed. Imports that worked before are tried again afterwards. If one no longer works, or a command
-    /// fails, every file is put back. The next run undoes one that was killed.
+    /// Only packages are changed. Imports that worked before are tested again afterwards. If one no longer works, or a
+    /// command fails, every file is restored. The next run rolls back an interrupted one.
     #[arg(long, conflicts_with = "model")]
     pub(crate) fix: bool,
     /// With --fix: do not ask.
@@ -290,20 +297,20 @@ pub(crate) struct Explain {
     pub(crate) environment: Environment,
 }
 
-/// The model whose templates a process renders.
+/// The model whose templates this process renders.
 #[derive(Debug, Args)]
 pub(crate) struct RenderTemplates {
-    /// Its folder, or a GGUF file.
+    /// The model's folder, or a GGUF file.
     pub(crate) model: PathBuf,
 }
 
-/// What the process that asks NVML is told.
+/// Arguments of the process that queries NVML.
 #[derive(Debug, Args)]
 pub(crate) struct AskNvml {
-    /// Tell what changes while programs run, and nothing else.
+    /// Report only values that change while programs run.
     #[arg(long, conflicts_with = "every")]
     pub(crate) moment: bool,
-    /// Tell the state of the GPUs each time so many milliseconds have passed, as JSON, until nobody listens.
+    /// Report the state of the GPUs every N milliseconds as JSON, until the reader closes the pipe.
     #[arg(long)]
     pub(crate) every: Option<u64>,
 }
@@ -321,13 +328,13 @@ pub(crate) struct Matrix {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
-    /// Ask, send TERM to this process if it is yours, and check that its memory came back.
+    /// Ask, send SIGTERM to this process if you own it, and check that its memory is freed.
     #[arg(long, value_name = "PID", value_parser = process)]
     pub(crate) stop: Option<u32>,
-    /// Do not ask before TERM.
+    /// Do not ask before SIGTERM.
     #[arg(long, requires = "stop")]
     pub(crate) yes: bool,
-    /// Kill it if it does not end on TERM, without asking again.
+    /// Send SIGKILL if it does not end after SIGTERM, without asking again.
     #[arg(long, requires = "stop")]
     pub(crate) kill: bool,
     /// How long it may take to end.
@@ -340,11 +347,11 @@ pub(crate) struct Ps {
     pub(crate) recorded: Option<PathBuf>,
 }
 
-/// Only a number means one process: a name could mean other people's.
+/// Only a number identifies one process: a name could match other users' processes.
 fn process(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(pid) if pid > 0 => Ok(pid),
-        _ => Err("wanted a process ID, as `firstlight ps` lists them".to_owned()),
+        _ => Err("expected a process ID, as listed by `firstlight ps`".to_owned()),
     }
 }
 
@@ -356,12 +363,12 @@ pub(crate) struct Apply {
     /// The environment to create, or to replace once the new one passes its checks.
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: PathBuf,
-    /// Delete the replaced environment, and one kept earlier as DIR.firstlight-old.
+    /// Delete the replaced environment, and the backup DIR.firstlight-old of an earlier apply.
     #[arg(long)]
     pub(crate) discard_old: bool,
-    /// Rewrite damaged, missing and overwritten files from the plan's wheels, and leave the rest.
+    /// Reinstall damaged, missing and overwritten files from the plan's wheels, and keep the rest.
     ///
-    /// Only for an environment that this plan made. Without --repair such an environment is replaced.
+    /// Only for an environment that this plan created. Without --repair such an environment is replaced.
     #[arg(long, conflicts_with_all = ["discard_old", "dry_run"])]
     pub(crate) repair: bool,
     /// Check every precondition, and change nothing.
@@ -380,18 +387,18 @@ pub(crate) struct Apply {
 /// How much to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Extent {
-    /// One or two shapes and the sharpest edges of each op.
+    /// One or two shapes and the most demanding edge cases of each op.
     Quick,
     /// The standard matrix.
     Standard,
-    /// The large shapes too.
+    /// Also the large shapes.
     Full,
 }
 
-/// Where a command runs.
+/// The device that a command runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
-    /// The best device that works and can do it: the first line says which, and why it is not the GPU.
+    /// The best device that works and supports the command; the first line names it, and why it is not the GPU.
     Auto,
     /// The processor.
     Cpu,
@@ -401,7 +408,7 @@ pub(crate) enum BackendArg {
 }
 
 impl BackendArg {
-    /// The backend that was asked for by its name.
+    /// The backend that was requested by name.
     pub(crate) fn by_name(self) -> Option<BackendKind> {
         match self {
             Self::Auto => None,
@@ -417,10 +424,10 @@ pub(crate) struct Report {
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// Write a copy that can be shared: without host and user names, home folders, and unrelated packages.
-    #[arg(long, requires = "output")]
+    #[arg(long)]
     pub(crate) redact: bool,
     /// Folder for that copy, empty or new.
-    #[arg(short, long, value_name = "DIR", requires = "redact")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
 
@@ -432,7 +439,7 @@ pub(crate) struct Compare {
     /// The later run.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Smallest change of a median, in percent, that counts as a change.
+    /// Smallest change of a median, in percent, that is reported.
     #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
     pub(crate) tolerance: f64,
     /// Exit 1 if RUN is worse than BASE, and 3 if a busy machine leaves it unclear; writes gate.md and gate.html instead.
@@ -446,11 +453,11 @@ pub(crate) struct Compare {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// A percentage that is a number and not negative.
+/// A finite percentage of 0 or more.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
-        _ => Err("wanted a percentage of 0 or more, such as 5".to_owned()),
+        _ => Err("expected a percentage of 0 or more, such as 5".to_owned()),
     }
 }
 

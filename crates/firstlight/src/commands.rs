@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod fit;
 mod gate;
+mod gpu_group;
 mod logits;
 mod man;
 mod matrix;
@@ -29,24 +30,44 @@ mod report;
 mod run;
 mod serve;
 mod synth;
-mod together;
 mod verify;
 
 use crate::Outcome;
-use crate::cli::{self, Command, ModelCommand};
+use crate::cli::{self, BenchCommand, Command, Gpus, ModelCommand, ModelFiles, Waiting};
 use crate::output::Output;
 
 pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
     compile_kernel::by_this_program();
+    if let Some(gpus) = gpus(command) {
+        gpu_group::chosen::only_named(&gpus.gpu, &Waiting { wait: None })?;
+    }
     let outcome = dispatch(command, output)?;
-    // After the work: an error has its own sentence, and nothing but its hint after it.
+    // Printed after the work: an error is followed only by its hint.
     if let Some((old, new)) = former_name(command) {
-        eprintln!("notice: {old} is now {new}; the old name goes with the next release");
+        eprintln!("notice: {old} is now {new}; the old name will be removed in the next release");
     }
     Ok(outcome)
 }
 
-/// An old name that was typed, and its new one.
+/// The selected GPUs of a command that opens its device itself.
+fn gpus(command: &Command) -> Option<&Gpus> {
+    Some(match command {
+        Command::Run(arguments) => &arguments.gpus,
+        Command::Chat(arguments) => &arguments.gpus,
+        Command::Serve(arguments) => &arguments.gpus,
+        Command::Verify(arguments) => &arguments.gpus,
+        Command::Logits(arguments) => &arguments.gpus,
+        Command::Model(ModelFiles { command: ModelCommand::Logits(arguments) }) => &arguments.gpus,
+        Command::Bench(arguments) => match &arguments.command {
+            Some(BenchCommand::Model(model)) => &model.gpus,
+            Some(BenchCommand::Fabric(_)) => return None,
+            None => &arguments.gpus,
+        },
+        _ => return None,
+    })
+}
+
+/// The former name that was typed, and the current one.
 fn former_name(command: &Command) -> Option<(&'static str, &'static str)> {
     Some(match command {
         Command::Synth(_) => ("`firstlight synth`", "`firstlight model synth`"),
@@ -56,9 +77,9 @@ fn former_name(command: &Command) -> Option<(&'static str, &'static str)> {
         Command::Gate(gate) if gate.certificate.is_none() => {
             ("`firstlight gate RUN --baseline BASE`", "`firstlight compare BASE RUN --fail`")
         }
-        Command::Plan(_) | Command::Matrix(_)
-            if cli::as_typed("--compute-capability", &["--gpu"]) == "--gpu" =>
-        {
+        Command::Matrix(_) => ("`firstlight matrix`", "`firstlight plan --matrix`"),
+        Command::Report(_) => ("`firstlight report RUN`", "`firstlight check --report RUN`"),
+        Command::Plan(_) if cli::as_typed("--compute-capability", &["--gpu"]) == "--gpu" => {
             ("--gpu", "--compute-capability")
         }
         _ => return None,
@@ -99,7 +120,7 @@ fn dispatch(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
         Command::AskNvml(arguments) => ask_nvml::run(arguments),
         Command::CheckGpu(arguments) => check_gpu::run(arguments),
         Command::Rank => rank::run(),
-        Command::Together(arguments) => together::run(arguments),
+        Command::Together(arguments) => gpu_group::run(arguments),
         Command::CompileKernel(arguments) => compile_kernel::run(arguments),
         Command::RenderTemplates(arguments) => render_templates::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),

@@ -1,19 +1,22 @@
-//! Asking before something is changed.
+//! Asks for confirmation.
 
 use crate::failure::Failure;
 use std::io::{BufRead, IsTerminal, Write};
 
-/// Whether the person at the terminal agrees; `yes` agrees beforehand. The question goes to standard error, so that
+/// Whether the user agrees at the terminal; `yes` agrees in advance. The question goes to standard error, so that
 /// `--json` stays one document.
 ///
 /// # Errors
-/// Where nobody can be asked: `hint` says what to do then.
+/// Standard input is not a terminal; `hint` is the advice for that case.
 pub(crate) fn agreed(yes: bool, question: &str, hint: &str) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::hinted("there is nobody to ask: standard input is no terminal", hint));
+        return Err(Failure::hinted(
+            "confirmation needed, and standard input is not a terminal",
+            hint,
+        ));
     }
     let mut ask = std::io::stderr();
     write!(ask, "{question} [y/N] ")?;

@@ -1,7 +1,7 @@
-//! Which cores a process runs on. Processes that time GPUs side by side have cores of their own each: what one of them draws
-//! and checks on all of its cores must not keep the launches of another waiting.
+//! CPU affinity of processes. Processes that time GPUs concurrently have separate cores: input generation and checks of
+//! one process must not delay launches of another.
 
-/// The cores that this process may use; empty where the system does not tell.
+/// The cores that this process may use; empty if the system does not report them.
 pub(crate) fn allowed() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
@@ -10,11 +10,11 @@ pub(crate) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// Runs all threads of this process, and those that they start, on these cores alone, and launches of the processor by as many; none for
-/// no change. What the system refuses stays as it was.
+/// Restricts all threads of this process, and those that they start, to these cores, and the processor's launches to as
+/// many threads; empty for no change. Errors of the system are ignored.
 pub(crate) fn only(cores: &[usize]) {
     if !cores.is_empty() {
-        device::keep_to(cores.len());
+        device::limit_threads(cores.len());
     }
     #[cfg(target_os = "linux")]
     if !cores.is_empty() {
@@ -32,8 +32,8 @@ pub(crate) fn only(cores: &[usize]) {
     let _ = cores;
 }
 
-/// The cores of `parts` processes: as many for each, in order, so that neighbours share caches. Where there are fewer than two
-/// for each, all of them share all.
+/// The cores of `parts` processes: equally many for each, in order, so that neighbours share caches. With fewer than
+/// two for each, all processes share all cores.
 pub(crate) fn shares(cores: &[usize], parts: usize) -> Vec<Vec<usize>> {
     let each = cores.len() / parts.max(1);
     match each {
@@ -42,7 +42,8 @@ pub(crate) fn shares(cores: &[usize], parts: usize) -> Vec<Vec<usize>> {
     }
 }
 
-/// The cores of the ranks of a split model, one at least for each; where there are fewer than ranks, all of them share all.
+/// The cores of the ranks of a tensor-parallel model, at least one for each; with fewer cores than ranks, all ranks
+/// share all cores.
 pub(crate) fn of_ranks(cores: &[usize], ranks: usize) -> Vec<Vec<usize>> {
     match cores.len() / ranks.max(1) {
         0 => vec![Vec::new(); ranks],
@@ -62,7 +63,7 @@ mod tests {
         check(&[0, 1, 2, 3], 2, &[&[0, 1], &[2, 3]]);
         check(&[0, 1, 8, 9, 10], 2, &[&[0, 1], &[8, 9]]);
         check(&[0, 1, 2, 3], 1, &[&[0, 1, 2, 3]]);
-        // Too few to be shared out, and a system that does not tell.
+        // Too few to divide, and a system that does not report them.
         check(&[0, 1, 2], 2, &[&[], &[]]);
         check(&[], 2, &[&[], &[]]);
     }

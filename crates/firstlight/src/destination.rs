@@ -1,12 +1,12 @@
-//! Where results go, looked at before anything is computed for them: minutes of work must not end with a folder that cannot
-//! be written. Nothing is left behind by looking.
+//! Checks output paths before anything is computed: minutes of work must not end with a folder that cannot be written.
+//! The checks leave no files.
 
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 
-/// Looks whether files can be made in a folder, which need not be there yet.
+/// Checks that files can be created in a folder, which may not exist yet.
 pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
-    // The nearest folder that is there: the others are made in it.
+    // The nearest existing parent, in which the others are created.
     let mut there = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     while !there.exists() && there.pop() {}
     if !there.is_dir() {
@@ -16,18 +16,18 @@ pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     probe(&there).map_err(|error| cannot(path, &error))
 }
 
-/// Compares what is to be written with what the disk of a folder has free, which need not be there yet.
+/// Compares the bytes to write with the free space of a folder's disk; the folder may not exist yet.
 pub(crate) fn room(path: &Path, bytes: u64) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let mut there = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         while !there.exists() && there.pop() {}
-        // Where the system does not tell, the disk itself says when it is full.
+        // If the system does not report it, a full disk fails on write.
         let Ok(stat) = rustix::fs::statvfs(&there) else { return Ok(()) };
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free < bytes {
             let what = format!(
-                "the disk of {} has {} free, and up to {} are written",
+                "the disk of {} has {} free, and up to {} will be written",
                 path.display(),
                 facts::byte_count(free),
                 facts::byte_count(bytes)
@@ -43,7 +43,7 @@ pub(crate) fn room(path: &Path, bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks whether a file can be written: a new one, or one that is replaced.
+/// Checks that a file can be created or replaced.
 pub(crate) fn file(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         let what = format!("cannot write {}: it is a folder", path.display());
@@ -60,12 +60,12 @@ pub(crate) fn file(path: &Path) -> anyhow::Result<()> {
     if !folder.is_dir() {
         let what =
             format!("cannot write {}: there is no folder {}", path.display(), folder.display());
-        return Err(Failure::hinted(what, "make the folder first, or name another one"));
+        return Err(Failure::hinted(what, "create the folder first, or name another one"));
     }
     probe(folder).map_err(|error| cannot(path, &error))
 }
 
-/// Refuses a file of results that is one of the files they are made from.
+/// Refuses an output file that is one of the input files.
 pub(crate) fn not_of(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
     let same = |input: &&PathBuf| match (input.canonicalize(), path.canonicalize()) {
         (Ok(input), Ok(path)) => input == path,
@@ -80,7 +80,7 @@ pub(crate) fn not_of(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Makes a file and takes it away again.
+/// Creates a file and removes it.
 fn probe(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".firstlight.{}.probe", std::process::id()));
     std::fs::File::create(&path)?;
@@ -89,7 +89,7 @@ fn probe(folder: &Path) -> std::io::Result<()> {
 
 fn cannot(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let what = format!("cannot write {}: {error}", path.display());
-    Failure::hinted(what, "name a place that you may write to")
+    Failure::hinted(what, "name a location with write permission")
 }
 
 #[cfg(test)]

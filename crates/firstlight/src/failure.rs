@@ -1,24 +1,24 @@
-//! Errors as sentences: what is wrong, and below it what to do.
+//! Errors as sentences: the problem, and a hint below it.
 
 use crate::output::{Output, OutputError};
-use architectures::{ConfigError, DoesNotFit};
+use architectures::{ConfigError, ModelTooLarge};
 use facts::BackendKind;
-use kernels::OpError;
 use models::ModelError;
+use ops::OpError;
 use probe::ProbeError;
 use report::CsvError;
 use setup::apply::ApplyError;
 use setup::build::BuildError;
 use setup::emit::{EmitError, PlanFileError};
+use setup::fix::FixError;
 use setup::lock::LockError;
-use setup::mend::MendError;
 use setup::profile_yaml::ProfileError;
 use setup::uv::UvError;
 use setup::wheel::WheelError;
 use std::error::Error;
 use std::io::{ErrorKind, Write};
 
-/// An error with a remedy, for what only the command can know.
+/// An error with a hint that only the command knows.
 #[derive(Debug)]
 pub(crate) struct Failure {
     what: String,
@@ -53,7 +53,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<ConfigError>() {
             return Some(error.hint());
         }
-        if let Some(error) = cause.downcast_ref::<DoesNotFit>() {
+        if let Some(error) = cause.downcast_ref::<ModelTooLarge>() {
             return Some(error.hint.clone());
         }
         if let Some(hint) = of_setup(cause) {
@@ -79,7 +79,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     })
 }
 
-/// What to do about an error of the room `setup`.
+/// The hint for an error of the crate `setup`.
 fn of_setup(cause: &(dyn Error + 'static)) -> Option<String> {
     fn hint_of<E: Error + 'static>(
         cause: &(dyn Error + 'static),
@@ -91,23 +91,23 @@ fn of_setup(cause: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| hint_of(cause, |error: &BuildError| Some(error.hint())))
         .or_else(|| hint_of(cause, |error: &EmitError| Some(error.hint())))
         .or_else(|| hint_of(cause, |error: &LockError| Some(error.hint().to_owned())))
-        .or_else(|| hint_of(cause, |error: &MendError| error.hint().map(str::to_owned)))
+        .or_else(|| hint_of(cause, |error: &FixError| error.hint().map(str::to_owned)))
         .or_else(|| hint_of(cause, |error: &PlanFileError| Some(error.hint().to_owned())))
         .or_else(|| hint_of(cause, |error: &ProfileError| Some(error.hint().to_owned())))
         .or_else(|| hint_of(cause, |error: &UvError| Some(error.hint().to_owned())))
         .or_else(|| hint_of(cause, |error: &WheelError| Some(error.hint().to_owned())))
 }
 
-/// What to do without a backend.
+/// The hint for a missing backend.
 fn without(unavailable: &device::Unavailable) -> String {
     let why = match unavailable.backend {
-        BackendKind::Cuda => "`firstlight doctor` says what is missing; ",
+        BackendKind::Cuda => "`firstlight doctor` shows what is missing; ",
         BackendKind::Cpu | BackendKind::Metal => "",
     };
     format!("{why}`--backend cpu` runs on the processor")
 }
 
-/// What to do about an error of the system, whichever file it is about.
+/// The hint for a system error, independent of its file.
 fn of_the_system(error: &std::io::Error) -> Option<String> {
     let hint = match error.kind() {
         ErrorKind::NotFound => "check the path",
@@ -115,22 +115,30 @@ fn of_the_system(error: &std::io::Error) -> Option<String> {
         ErrorKind::IsADirectory => "name a file, not a folder",
         ErrorKind::PermissionDenied => "check who owns it, and its permissions",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "free some space, or name a place on another disk"
+            "free some space, or name a location on another disk"
         }
-        ErrorKind::ReadOnlyFilesystem => "name a place that can be written to",
+        ErrorKind::ReadOnlyFilesystem => "name a writable location",
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// The same for an error of the system that is only left as text: `Is a directory (os error 21)`.
+/// As [`of_the_system`], for a system error that is only text: `Is a directory (os error 21)`.
 fn of_the_system_in(text: &str) -> Option<String> {
+    // An error without a number has the text of its kind.
+    let of_kind = |kind: ErrorKind| {
+        let error = std::io::Error::from(kind);
+        text.ends_with(&error.to_string()).then_some(error)
+    };
+    if let Some(error) = of_kind(ErrorKind::IsADirectory) {
+        return of_the_system(&error);
+    }
     let (_, number) = text.rsplit_once("(os error ")?;
     let number = number.split(')').next()?.parse().ok()?;
     of_the_system(&std::io::Error::from_raw_os_error(number))
 }
 
-/// The whole chain, in which an error that says its cause itself says it once.
+/// The whole error chain, without repeating a cause that an error already contains.
 fn sentence(error: &anyhow::Error) -> String {
     let mut causes = error.chain().map(ToString::to_string);
     let first = causes.next().unwrap_or_default();
@@ -140,28 +148,28 @@ fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
-/// The whole chain in one sentence, then the hint.
+/// Prints the whole error chain in one sentence, then the hint.
 pub(crate) fn print(error: &anyhow::Error, output: &Output) {
     print_sentence(&sentence(error), hint(error).as_deref(), output);
 }
 
-/// An error and what to do about it: on standard error, and on standard output as JSON where that is asked for.
+/// Prints an error and its hint on standard error, and with `--json` on standard output as JSON.
 pub(crate) fn print_sentence(sentence: &str, hint: Option<&str>, output: &Output) {
     if output.json {
         let document =
             serde_json::json!({ "schema": facts::SCHEMA, "error": sentence, "hint": hint });
-        // Where standard output is full or gone, the sentence below and the exit status remain.
+        // If standard output is full or closed, the sentence below and the exit status remain.
         let _ = crate::output::write(&format!("{document}\n"));
     }
     let mut say = format!("{} {sentence}\n", output.paint_error("error:"));
     if let Some(hint) = hint {
         say += &format!("{} {hint}\n", output.paint_hint("hint:"));
     }
-    // Where nobody can be told anything, the exit status is what is left.
+    // If standard error is closed, the exit status remains.
     let _ = std::io::stderr().write_all(say.as_bytes());
 }
 
-/// `firstlight ... | head` closes our standard output; that is no error of ours.
+/// `firstlight ... | head` closes the standard output, which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let output = error.chain().find_map(|cause| cause.downcast_ref::<OutputError>());
     output.is_some_and(|OutputError(io)| io.kind() == std::io::ErrorKind::BrokenPipe)
@@ -181,14 +189,14 @@ mod tests {
         let package = LockError::NoFile { package: "a".into(), version: "1".into() };
         for (error, sentence_of, hint_of) in [
             (anyhow::Error::from(parity), "parity.csv: no column", "the columns are op, "),
-            (wheel().into(), "`a.whl` is no wheel's name", "a wheel is called NAME-"),
-            (ApplyError::Wheel(wheel()).into(), "`a.whl` is no", "a wheel is called NAME-"),
+            (wheel().into(), "`a.whl` is not a wheel's name", "a wheel is called NAME-"),
+            (ApplyError::Wheel(wheel()).into(), "`a.whl` is not", "a wheel is called NAME-"),
             (format.into(), "no format `x`", "the formats are plan.toml, "),
-            (plan.into(), "line 3: no key `name`", "a plan is not edited by hand"),
-            (package.into(), "`a` 1 has no file", "ask for another version"),
+            (plan.into(), "line 3: no key `name`", "plans must not be edited"),
+            (package.into(), "`a` 1 has no file", "choose another version"),
             (UvError::Absent { tried: Vec::new() }.into(), "no uv ", "install it with "),
             (ProfileError::Forced.into(), "`triton_sel_force`", "set it to false"),
-            (MendError::Locked { root: "v".into() }.into(), "another fix", "wait for it to end"),
+            (FixError::Locked { root: "v".into() }.into(), "another fix", "wait for it to end"),
         ] {
             let error = error.context("of a file");
             let (sentence, hint) = (sentence(&error), hint(&error).unwrap());

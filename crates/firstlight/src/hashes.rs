@@ -1,4 +1,4 @@
-//! SHA-256 of files, read in pieces.
+//! SHA-256 of files, read in blocks.
 
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -6,16 +6,16 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
-/// Bytes that are read at once.
+/// Block size in bytes.
 const PIECE: usize = 1 << 20;
 
 /// The SHA-256 of a file, in lower-case hexadecimal.
 pub(crate) fn of_file(path: &Path) -> io::Result<String> {
-    // Without an end of time there always is a hash.
+    // Without a deadline there always is a hash.
     Ok(until(File::open(path)?, None)?.map(|(hash, _)| hash).unwrap_or_default())
 }
 
-/// The hash and the number of bytes read; `None` if the time is over first.
+/// The hash and the number of bytes read; `None` if the deadline passes first.
 pub(crate) fn until(mut file: File, until: Option<Instant>) -> io::Result<Option<(String, u64)>> {
     let mut hasher = Sha256::new();
     let mut piece = vec![0_u8; PIECE];

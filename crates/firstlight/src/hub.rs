@@ -1,28 +1,26 @@
-//! Models by their name on the hub: from its cache, or from the hub into it.
+//! Finds models by their hub name: in the cache, or by downloading them into it.
 
 use crate::cli::Named;
 use crate::failure::Failure;
 use crate::transfer::Transfer;
-use models::{Download, HubFile, HubHash, NO_NETWORK};
-use setup::fetch::{Bearer, Event, Fetch, Hash, Wanted};
+use models::{Downloader, HubFile, HubHash, NO_NETWORK};
+use setup::fetch::{Bearer, Download, DownloadEvent, Fetch, Hash};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The variable with the secret of an account, as the hub's own tools read it.
+/// The variable with an account's token, as in the hub's own tools.
 const TOKEN: &str = "HF_TOKEN";
 
 /// The folder of a model that is to be run or changed.
 ///
 /// # Errors
-/// There is none; the name of a shape, which has no weights, is answered with how to get some.
+/// It does not exist; for the name of a shape, which has no weights, the hint explains how to get some.
 pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
     let name = named.model.display().to_string();
     if !named.model.exists() && models::shape(&name).is_ok() {
-        let what = format!(
-            "{name} is the name of a shape, and there is no folder of that name with weights"
-        );
+        let what = format!("{name} is the name of a shape, and no folder of that name has weights");
         let hint = format!(
             "`firstlight model synth {name} my-model` writes one with random weights; a published model is org/{name} --download"
         );
@@ -31,7 +29,7 @@ pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
     locate_or_shape(named)
 }
 
-/// The folder of a model, or the name of a shape as it is, for what needs no weights.
+/// The folder of a model, or the name of a shape, for commands that need no weights.
 pub(crate) fn locate_or_shape(named: &Named) -> anyhow::Result<PathBuf> {
     match named.download {
         true => Ok(models::download(&named.model, &Python)?),
@@ -39,36 +37,36 @@ pub(crate) fn locate_or_shape(named: &Named) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Any Python speaks HTTP, with the system's certificates, as `apply`'s does.
+/// Downloads over HTTP through any Python, with the system's certificates, as `apply` does.
 struct Python;
 
-impl Download for Python {
+impl Downloader for Python {
     fn fetch(&self, files: &[HubFile]) -> Result<(), String> {
         let Some(first) = files.first() else { return Ok(()) };
         let secret = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
         let bearer = secret.then(|| Bearer { variable: TOKEN.to_owned(), url: first.url.clone() });
-        let wanted: Vec<Wanted> = files.iter().map(wanted).collect();
+        let wanted: Vec<Download> = files.iter().map(wanted).collect();
         let mut python = Command::new("python3");
         python.args(["-I", "-B"]).stdin(Stdio::null());
         let told = std::env::temp_dir().join(format!("firstlight-{}.json", std::process::id()));
         let fetched = Fetch::files(python, &told, &wanted, bearer.as_ref())
-            .map_err(|error| format!("python3, which speaks HTTP for firstlight: {error}"))
+            .map_err(|error| format!("python3, which firstlight uses for HTTP: {error}"))
             .and_then(|mut fetch| hear(&mut fetch, files));
-        // It holds addresses alone, and may not be there.
+        // It contains only addresses, and may not exist.
         let _ = std::fs::remove_file(&told);
         fetched
     }
 }
 
-fn wanted(file: &HubFile) -> Wanted {
+fn wanted(file: &HubFile) -> Download {
     let hash = file.hash.clone().map(|hash| match hash {
         HubHash::Sha256(hash) => Hash::Sha256(hash),
         HubHash::GitBlob(hash) => Hash::GitBlob(hash),
     });
-    Wanted { url: file.url.clone(), path: file.path.clone(), hash, bytes: file.bytes }
+    Download { url: file.url.clone(), path: file.path.clone(), hash, bytes: file.bytes }
 }
 
-/// Hears of the files until each is there or one cannot be had.
+/// Receives download events until all files are complete or one fails.
 fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
     let came = Arc::new(AtomicU64::new(0));
     let total = files.iter().filter_map(|file| file.bytes).sum();
@@ -76,23 +74,21 @@ fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
     while let Some(event) = fetch.next_event().map_err(|error| error.to_string())? {
         let url = |number: usize| &files[number].url;
         match event {
-            Event::Bytes(_, bytes) => {
+            DownloadEvent::Bytes(_, bytes) => {
                 came.fetch_add(bytes, Ordering::Relaxed);
             }
-            Event::Dropped(..) | Event::Done(..) => {}
-            Event::Mismatch(number, hash) => {
+            DownloadEvent::Dropped(..) | DownloadEvent::Done(..) => {}
+            DownloadEvent::Mismatch(number, hash) => {
                 let url = url(number);
-                return Err(format!(
-                    "{url} is another file than the hub says: it hashes to {hash}"
-                ));
+                return Err(format!("{url} differs from the hub's hash: it hashes to {hash}"));
             }
-            Event::Failed(number, reason) => return Err(failed(url(number), &reason)),
+            DownloadEvent::Failed(number, reason) => return Err(failed(url(number), &reason)),
         }
     }
     Ok(())
 }
 
-/// What Python's sockets say where a host's name or the host cannot be reached.
+/// Messages of Python's sockets for a host that cannot be resolved or reached.
 const UNREACHABLE: &[&str] = &[
     "gaierror",
     "name or service not known",
@@ -103,7 +99,7 @@ const UNREACHABLE: &[&str] = &[
     "connection refused",
 ];
 
-/// A sentence about a file that could not be had, without the names of Python's exceptions.
+/// A sentence about a failed download, without the names of Python's exceptions.
 fn failed(url: &str, reason: &str) -> String {
     let lower = reason.to_lowercase();
     if !UNREACHABLE.iter().any(|words| lower.contains(words)) {

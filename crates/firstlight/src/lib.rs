@@ -1,5 +1,21 @@
-//! The command, all but its first call: a release makes what is here small, and optimises the whole program at the level of `main.rs`.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // The only room that prints.
+//! The command except for `main`: a release optimises this crate for size, and `main.rs` for speed.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // The only crate that prints.
+
+/// Prints a line to standard error. Unlike `std::eprintln!` it does not panic if the reader of a pipe has closed it: `2>&1 | head`.
+macro_rules! eprintln {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($argument)*);
+    }};
+}
+
+/// Prints to standard error as `eprintln!` does, without a line break.
+macro_rules! eprint {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($argument)*);
+    }};
+}
 
 mod backend;
 mod certificate;
@@ -7,17 +23,18 @@ mod cli;
 mod commands;
 mod confirm;
 mod cores;
-mod crew;
 mod destination;
 mod failure;
 mod hashes;
 mod hub;
 mod loading;
+mod message_reader;
 mod output;
 mod own_program;
 mod phases;
 mod progress;
 mod python;
+mod rank_processes;
 mod ranks;
 mod redact;
 mod run_files;
@@ -26,25 +43,24 @@ mod sarif;
 mod source_tree;
 mod stages;
 mod stopping;
-mod telling;
 mod tensors;
 mod tokenizer;
 mod transfer;
 
 use std::process::ExitCode;
 
-/// How a command that could do its work ended.
+/// The outcome of a command without an operational error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Nothing is wrong: exit 0.
+    /// No findings: exit 0.
     Good,
     /// Findings or failures: exit 1.
     Bad,
-    /// Nothing is known to be wrong, and nothing can be told: exit 3.
+    /// No known problems, but no proof either: exit 3.
     Unclear,
 }
 
-/// Reads the arguments, does what they say, and prints what comes of it.
+/// Parses the arguments, runs the command, and prints its result.
 pub fn main() -> ExitCode {
     phases::begin();
     let cli = match cli::parse() {

@@ -1,10 +1,9 @@
-//! A model onto its device, once it is known to fit there.
+//! Loads a model onto its device, after checking that it fits.
 
-use crate::crew::Crew;
 use crate::failure::Failure;
+use crate::rank_processes::RankProcesses;
 use crate::transfer::Transfer;
 use device::Device;
-use device::cuda::Cuda;
 use facts::{BackendKind, Fact};
 use models::{
     Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource,
@@ -18,14 +17,14 @@ use std::sync::atomic::Ordering;
 /// A model on its device.
 pub(crate) struct Loaded {
     pub(crate) engine: Box<dyn Engine>,
-    /// The most memory of the device that was predicted to be taken, before the weights were read: by this process on the
-    /// processor, by buffers on a GPU. None where the system does not tell what the process took by then.
+    /// Predicted peak of the device's memory, before the weights were read: of this process on the processor, of
+    /// buffers on a GPU. None if the system does not report the memory in use.
     pub(crate) predicted_bytes: Option<u64>,
-    /// Bytes of weights that were read, or drawn.
+    /// Bytes of weights that were read or generated.
     pub(crate) read_bytes: u64,
 }
 
-/// Loads a model where it fits; where it does not, it is refused with numbers before a weight is read.
+/// Loads a model; one that does not fit is refused with its sizes before the weights are read.
 pub(crate) fn open(
     model: Model,
     device: Device,
@@ -36,9 +35,10 @@ pub(crate) fn open(
     open_with(model, device, storage, (capacity, step), models::open)
 }
 
-/// The same with all ranks of a model that is split, of which `model` is this one's part; without others, as it is.
+/// As [`open`], with all ranks of a split model, of which `model` is this rank's part; without other ranks, the whole
+/// model.
 pub(crate) fn open_on(
-    (crew, folder): (Option<&Crew>, &Path),
+    (crew, folder): (Option<&RankProcesses>, &Path),
     model: Model,
     device: Device,
     storage: Storage,
@@ -76,8 +76,8 @@ fn open_with(
     Ok(Loaded { engine, predicted_bytes, read_bytes })
 }
 
-/// What a model takes of a device; where that is more than is free, or the device has no engine for such weights, it is
-/// refused.
+/// The model's footprint on a device; an error if it exceeds the free memory, or if the device has no engine for such
+/// weights.
 pub(crate) fn fit(
     architecture: &Architecture,
     device: &Device,
@@ -87,11 +87,8 @@ pub(crate) fn fit(
     let kind = models::engine_kind(device)?;
     kind.check(storage, architecture)?;
     if architecture.stage.ranks > 1 && device.capabilities().backend != BackendKind::Cpu {
-        let what = "layers are shared out over processors alone so far, not over GPUs";
-        return Err(Failure::hinted(
-            what.to_owned(),
-            "give --backend cpu, or --tp in place of --pp",
-        ));
+        let what = "pipeline parallelism over GPUs is not supported yet, only over processors";
+        return Err(Failure::hinted(what.to_owned(), "use --backend cpu, or --tp instead of --pp"));
     }
     let holding = models::holding(device, storage);
     let footprint = kind.footprint(architecture, holding, capacity, step);
@@ -101,32 +98,29 @@ pub(crate) fn fit(
     Ok(footprint)
 }
 
-/// What is free for a rank's part of a model where its weights lie; none where nothing tells.
+/// Free memory for a rank's part of a model; none if the system does not report it.
 pub(crate) fn free(device: &Device, architecture: &Architecture) -> Option<Fact<u64>> {
     match device.capabilities().backend {
-        // All ranks of a host have its memory together.
+        // All ranks of a host share its memory.
         BackendKind::Cpu => {
             let free = probe::memory(&Source::live()).available_bytes?;
             Some(Fact { value: free.value / architecture.place.ranks as u64, ..free })
         }
-        BackendKind::Cuda => {
-            let free = device.cuda().map(Cuda::free_bytes).filter(|free| *free > 0)?;
-            Some(Fact::new(free, "cuMemGetInfo"))
-        }
+        BackendKind::Cuda => Some(Fact::new(ops_cuda::free_bytes(device)?, "cuMemGetInfo")),
         BackendKind::Metal => None,
     }
 }
 
-/// The most memory of a device that was taken at once, as [`Loaded::predicted_bytes`] counts it.
+/// Peak memory of a device, as counted by [`Loaded::predicted_bytes`].
 pub(crate) fn highest(device: &Device) -> Option<u64> {
     match device.capabilities().backend {
         BackendKind::Cpu => own("VmHWM"),
-        BackendKind::Cuda => device.cuda().map(|cuda| cuda.memory_use().high_water),
+        BackendKind::Cuda => ops_cuda::peak_bytes(device),
         BackendKind::Metal => None,
     }
 }
 
-/// A line of /proc/self/status in bytes. The kernel writes `kB` and means 1024 bytes.
+/// A line of /proc/self/status in bytes. The kernel's `kB` are 1024 bytes.
 fn own(key: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;

@@ -1,4 +1,4 @@
-//! `firstlight`: from a bare GPU machine to the first verified token.
+//! `firstlight`: diagnoses a GPU setup, verifies and times its kernels, and runs and serves models.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! Where text goes and how it looks there.
+//! Output streams and their styles.
 
 use report::terminal::Style;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
-/// Widest line worth reading, and the width of a pipe.
+/// Maximum width of lines, and the width for a pipe.
 const WIDEST: usize = 120;
 const PIPE: usize = 80;
 
@@ -17,7 +17,7 @@ pub(crate) struct Output {
     width: usize,
     /// The width of standard error.
     notice_width: usize,
-    /// Whether notices are left out.
+    /// Whether notices are suppressed.
     quiet: bool,
 }
 
@@ -40,20 +40,20 @@ impl Output {
         }
     }
 
-    /// The same without notices where that is asked for.
+    /// Suppresses notices if `quiet`.
     pub(crate) fn quiet(self, quiet: bool) -> Self {
         Self { quiet: self.quiet || quiet, ..self }
     }
 
-    /// Tells a person something that is not what the command was asked for: on standard error, so that standard output has the
-    /// answer alone. Left out with --quiet and --json.
+    /// Prints a notice on standard error, so that standard output has only the result. Suppressed with --quiet and
+    /// --json.
     pub(crate) fn notice(&self, text: impl FnOnce(Style) -> String) {
         if self.quiet {
             return;
         }
         let text = text(Style { color: self.color_errors, width: self.notice_width });
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        // A closed standard error takes nothing from the answer.
+        // A closed standard error does not affect the result.
         let _ = write!(std::io::stderr().lock(), "{text}{end}");
     }
 
@@ -61,7 +61,7 @@ impl Output {
         Style { color: self.color, width: self.width }
     }
 
-    /// Prints text as it is.
+    /// Prints text unchanged.
     pub(crate) fn text(&self, text: &str) -> anyhow::Result<()> {
         match text.is_empty() || text.ends_with('\n') {
             true => write(text),
@@ -92,7 +92,7 @@ impl Output {
     }
 }
 
-/// Standard output could not be written, whatever was to be said there.
+/// An error of writing to standard output.
 #[derive(Debug)]
 pub(crate) struct OutputError(pub(crate) std::io::Error);
 
@@ -104,14 +104,14 @@ impl std::fmt::Display for OutputError {
 
 impl std::error::Error for OutputError {}
 
-/// Writes text to standard output at once.
+/// Writes text to standard output and flushes it.
 pub(crate) fn write(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(written.map_err(OutputError)?)
 }
 
-/// An empty NO_COLOR does not count, as its authors define it. A dumb terminal would show the codes as text.
+/// An empty NO_COLOR does not count, as its specification defines. A dumb terminal would show the escape codes as text.
 fn may_color(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let dumb = variable("TERM").is_some_and(|term| term == "dumb");
     !dumb && variable("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -1,12 +1,12 @@
-//! This very program, to be started again for what wants a process of its own.
+//! Finds this program's file, to start it again in a separate process.
 
 use std::path::PathBuf;
 #[cfg(unix)]
 use std::process::Command;
 
-/// Where it lies; `None` where the system does not tell.
+/// Its path; `None` if the system does not report it.
 pub(crate) fn own_program() -> Option<PathBuf> {
-    // Linux's link leads to the program that runs, also when its file has been replaced since.
+    // Linux's link refers to the running program, even after its file was replaced.
     if cfg!(target_os = "linux") {
         Some(PathBuf::from("/proc/self/exe"))
     } else {
@@ -14,11 +14,12 @@ pub(crate) fn own_program() -> Option<PathBuf> {
     }
 }
 
-/// Starts this command again in this process's place, with a setting that libraries read when they are loaded.
+/// Replaces this process by the same command with an additional variable, which libraries read when they are loaded.
 #[cfg(unix)]
 pub(crate) fn again(name: &str, value: &str) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
-    let own = own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+    let own =
+        own_program().ok_or_else(|| anyhow::anyhow!("the path of this program is not known"))?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(own);
     if let Some(name) = arguments.next() {

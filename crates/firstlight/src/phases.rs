@@ -1,19 +1,19 @@
-//! What the time of a command goes into, from the start of its process on.
+//! Measures the parts of a command's time, from process start.
 
 use serde::Serialize;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// When `main` began.
+/// When `main` started.
 static BEGAN: OnceLock<Instant> = OnceLock::new();
 
-/// Called first of all.
+/// Called at the start of `main`.
 pub(crate) fn begin() {
     BEGAN.get_or_init(Instant::now);
 }
 
-/// Seconds from the start of this process to a moment. Where the system does not tell when that was (hundredths of a second
-/// on Linux), `main` began then.
+/// Seconds from process start to a moment. If the system does not report process start (Linux has hundredths of a
+/// second), the start of `main` counts.
 pub(crate) fn since_process_start(moment: Instant) -> f64 {
     let began = *BEGAN.get_or_init(Instant::now);
     let in_main = moment.saturating_duration_since(began).as_secs_f64();
@@ -25,10 +25,10 @@ pub(crate) fn since_process_start(moment: Instant) -> f64 {
 
 /// Seconds since the kernel started this process, by its own clock.
 fn process_age() -> Option<f64> {
-    /// Of a second: what `/proc` counts in on every architecture here.
+    /// Ticks per second: `/proc` uses 100 on every supported architecture.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name, in brackets, may hold spaces. Field 22 is the start, and this is field 3.
+    // The program's name, in parentheses, may contain spaces. Field 22 is the start time, and this is field 3.
     let started: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
@@ -42,7 +42,7 @@ pub(crate) struct Phase {
     pub(crate) seconds: f64,
 }
 
-/// Parts one after the other.
+/// Consecutive parts.
 #[derive(Debug)]
 pub(crate) struct Phases {
     last: Instant,
@@ -50,14 +50,14 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Begins with what was there before: starting the program and reading its arguments.
+    /// Starts with the part before `main`: loading the program and reading its arguments.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         let before = Phase { name: "program start", seconds: since_process_start(now) };
         Self { last: now, all: vec![before] }
     }
 
-    /// What was done since the last one.
+    /// Ends the current part.
     pub(crate) fn done(&mut self, name: &'static str) -> Duration {
         let now = Instant::now();
         let took = now - self.last;

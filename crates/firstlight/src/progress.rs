@@ -1,14 +1,14 @@
-//! Progress on standard error: a bar where a person is watching, a plain line now and then elsewhere.
+//! Progress on standard error: a bar on a terminal, otherwise a plain line at intervals.
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One stage: what is being done and how far it is.
+/// The progress of one stage.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Where nobody watches; a log wants no line for each step.
+    /// Set if standard error is not a terminal; a log gets no line for each step.
     plain: Option<Mutex<Plain>>,
 }
 
@@ -20,16 +20,16 @@ struct Plain {
     said: Instant,
 }
 
-/// A step of less than this is told by nobody, and lines of a log are no closer than that.
+/// Minimum duration of a step that is reported, and minimum interval between lines of a log.
 const APART: Duration = Duration::from_secs(5);
 
 impl Progress {
-    /// A stage whose end is not known.
+    /// A stage without a known number of steps.
     pub(crate) fn start(stage: &str) -> Self {
         Self::new(stage, None)
     }
 
-    /// A stage of so many steps.
+    /// A stage of this many steps.
     pub(crate) fn counted(stage: &str, steps: usize) -> Self {
         Self::new(stage, Some(steps as u64))
     }
@@ -58,13 +58,13 @@ impl Progress {
         Self { bar, plain: None }
     }
 
-    /// Goes on to the next step.
+    /// Starts the next step.
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
         self.tell(1, what);
     }
 
-    /// What of this step is being done.
+    /// Sets the text of the current step.
     pub(crate) fn say(&self, what: String) {
         self.tell(0, what);
     }
@@ -117,7 +117,7 @@ mod tests {
         check(Some(2446), 350, "verify 350 of 2446, 35.0/s, 60 s left: kda x");
         check(Some(10), 0, "verify, 10 s: kda x");
         check(None, 7, "verify, 10 s: kda x");
-        // More rows than cases: nothing is left, and nothing is below that.
+        // With more rows than cases, the remainder is zero.
         check(Some(10), 12, "verify 12 of 10, 1.2/s, 0 s left: kda x");
     }
 }

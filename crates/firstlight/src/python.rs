@@ -2,7 +2,7 @@
 
 mod demands;
 
-pub(crate) use demands::{Seen, failed_row, seen};
+pub(crate) use demands::{PeerResult, failed_row, seen};
 
 use demands::Demands;
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use facts::BackendKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use verify::{Limits, Peer, Peers, Python, Session};
+use verify::{Peer, Peers, ProcessLimits, Python, Session};
 
 /// A started environment and the peers to run in it.
 pub(crate) struct Environment {
@@ -23,12 +23,15 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// For each option that names kernels of which none ran: the option, and why.
-    pub(crate) fn unmet<'a>(&self, seen: impl Iterator<Item = Seen<'a>>) -> Vec<(&str, String)> {
+    /// For each option that selects kernels of which none ran: the option, and why.
+    pub(crate) fn unmet<'a>(
+        &self,
+        seen: impl Iterator<Item = PeerResult<'a>>,
+    ) -> Vec<(&str, String)> {
         self.demands.unmet(seen, self.session.broken_torch())
     }
 
-    /// Whether the command line names kernels, and not only the environment.
+    /// Whether the command line selects kernels, and not only the environment.
     pub(crate) fn names_kernels(&self) -> bool {
         self.demands.names_kernels()
     }
@@ -43,36 +46,36 @@ impl Environment {
         self.session.has_listed_package()
     }
 
-    /// Its peers, to be verified.
+    /// Its peers, for verification.
     pub(crate) fn peers(&mut self) -> Peers<'_> {
         let Self { session, peers, backend, budget, .. } = self;
         Peers { session, peers, backend: *backend, budget: *budget }
     }
 
-    /// Where they run.
+    /// The backend that they run on.
     pub(crate) fn backend(&self) -> BackendKind {
         self.backend
     }
 
-    /// Its peers, to be timed: all together have as much time as each two of them had before.
+    /// Its peers, for timing: all together have as much time as any two of them had for verification.
     pub(crate) fn peers_to_time(&mut self) -> Peers<'_> {
         let peers = self.peers();
         Peers { budget: peers.budget.map(|budget| 2 * budget), ..peers }
     }
 
-    /// The same with so much time for each peer, unless the arguments say how much.
+    /// Sets the time limit of each peer, unless the arguments have one.
     pub(crate) fn within(self, budget: Duration) -> Self {
         Self { budget: self.budget.or(Some(budget)), ..self }
     }
 
-    /// Goes on in another session.
+    /// Continues in another session.
     pub(crate) fn go_on_in(&mut self, session: Session) {
         self.session = session;
     }
 }
 
-/// Starts the environment that the arguments name; `None` when they name none. `ops` are the ops that the command is about.
-/// `backend` is where the peers should run; without one, on the GPU if torch can use it there.
+/// Starts the selected environment; `None` if none is selected. `ops` are the ops of the command. `backend` is the
+/// backend of the peers; without one, the GPU if torch can use it.
 pub(crate) fn start(
     venv: Option<&Path>,
     arguments: &PeerChoice,
@@ -95,17 +98,20 @@ pub(crate) fn start(
         }
     };
     let (peers, demands) = demands::read(venv, arguments, ops)?;
-    let limits = Limits {
+    let limits = ProcessLimits {
         time: Duration::from_secs(arguments.peer_timeout),
         memory_bytes: arguments.peer_memory << 30,
     };
     let paths = arguments.peer_path.iter().map(|path| absolute(path)).collect();
     let session = Session::start(Python { interpreter, paths, limits })
-        .map_err(|error| Failure::hinted(error.to_string(), "try the interpreter on its own"))?;
+        .map_err(|error| Failure::hinted(error.to_string(), "run the interpreter alone"))?;
     let backend = match (backend, session.cuda()) {
         (Some(BackendKind::Cuda), Err(why)) => {
-            let hint = "take --backend cpu to run its kernels on the processor";
-            return Err(Failure::hinted(format!("no kernel of it can run on a GPU: {why}"), hint));
+            let hint = "use --backend cpu to run its kernels on the processor";
+            return Err(Failure::hinted(
+                format!("none of its kernels can run on a GPU: {why}"),
+                hint,
+            ));
         }
         (Some(backend), _) => backend,
         (None, Ok(())) => BackendKind::Cuda,
@@ -125,7 +131,7 @@ fn interpreter_of(folder: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Not resolved: the link in a virtual environment is what makes the interpreter its own.
+/// Not resolved: the symbolic link identifies the virtual environment.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,7 +1,8 @@
-//! The rank contract: which of how many processes this one is, by the variables of the launcher that started it.
+//! This process's rank and the number of ranks, from the variables of the launcher that started it.
 //!
-//! A launcher is one row of [`LAUNCHERS`]. firstlight starts no process on another machine: whoever has a scheduler has a launcher, and
-//! all of them tell the same few numbers under different names. Nothing is read here; the variables come from outside.
+//! A launcher is one row of [`LAUNCHERS`]. firstlight starts no process on another machine: every scheduler has a
+//! launcher, and all launchers set the same few numbers under different names. This module reads no environment
+//! variables; the caller passes them.
 
 mod launchers;
 mod nodelist;
@@ -12,69 +13,69 @@ use crate::failure::Failure;
 use facts::CompactSort;
 use launchers::{Launcher, Leader};
 
-/// Which process of a job this one is.
+/// A rank of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rank {
     /// The launcher's name.
     pub(crate) launcher: &'static str,
     /// From 0.
     pub(crate) rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub(crate) size: u32,
-    /// Its number among those of its host.
+    /// Its rank within its host.
     pub(crate) local_rank: u32,
     /// Host name or address of rank 0.
     pub(crate) leader: String,
     /// Where rank 0 listens.
     pub(crate) port: u16,
-    /// What the ranks of this job have in common and other jobs have not.
+    /// A text that the ranks of this job share and other jobs do not.
     pub(crate) job: String,
 }
 
-/// Everybody's own secret, in place of what the launcher's variables give.
+/// The variable with the user's secret, instead of one derived from the launcher's variables.
 pub(crate) const TOKEN: &str = "FIRSTLIGHT_FLEET_TOKEN";
 
-/// Ports that are taken by default: between those of well-known services and those that systems give out.
+/// Default ports: between those of well-known services and the ephemeral ports.
 const PORTS: std::ops::Range<u32> = 21_000..29_000;
 
 /// The variables of a process.
 pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The place of this process where a launcher has started it.
+/// The rank of this process if a launcher has started it.
 ///
 /// # Errors
-/// As [`of`], but for the want of a launcher.
+/// As [`of`], except for a missing launcher.
 pub(crate) fn launched(variables: Variables<'_>) -> anyhow::Result<Option<Rank>> {
     let here = LAUNCHERS.iter().any(|launcher| launcher.is_here(variables));
     here.then(|| of(variables)).transpose()
 }
 
-/// The place of this process by the variables of its launcher.
+/// The rank of this process from the variables of its launcher.
 ///
-/// Of two launchers, one within the other, the inner one counts: that is the one with more ranks, where the outer one started at most
-/// one process on each of its hosts.
+/// Of two nested launchers, the inner one counts: the one with more ranks, if the outer one started at most one process
+/// per host.
 ///
 /// # Errors
-/// In one sentence, when there is no launcher, half of one's variables are set, a number is out of range, or two contradict.
+/// In one sentence: there is no launcher, its variables are incomplete, a number is out of range, or two contradict.
 pub(crate) fn of(variables: Variables<'_>) -> anyhow::Result<Rank> {
-    let mut found: Vec<(&Launcher, Counted)> = Vec::new();
+    let mut found: Vec<(&Launcher, LauncherCounts)> = Vec::new();
     let here: Vec<&Launcher> =
         LAUNCHERS.iter().filter(|launcher| launcher.is_here(variables)).collect();
     for launcher in &here {
         match launcher.counted(variables) {
             Ok(counted) => found.push((launcher, counted)),
-            // What stands around another launcher need not tell everything.
+            // A launcher around another one need not be complete.
             Err(_) if launcher.around_others && here.len() > 1 => {}
             Err(error) => return Err(error),
         }
     }
-    // The larger job first; of equal ones the order of the table.
+    // The larger job first; equal ones in the order of the table.
     found.compact_sort_by_key(|(_, counted)| std::cmp::Reverse(counted.size));
     let Some((inner, counted)) = found.first() else {
         let what = "no launcher's variables are set: this process has no rank";
         let names: Vec<&str> = LAUNCHERS.iter().map(|launcher| launcher.name).collect();
         let hint = format!(
-            "start it by one of {}; inside a job of Slurm by srun. Without --fleet it checks this machine alone",
+            "start it with one of {}; inside a Slurm job with srun. Without --fleet it checks this machine alone",
             names.join(", ")
         );
         return Err(Failure::hinted(what, hint));
@@ -94,7 +95,7 @@ pub(crate) fn of(variables: Variables<'_>) -> anyhow::Result<Rank> {
     let leader = leader(inner, counted, outside, variables)?;
     let job = job(inner, variables, counted.size);
     let port = match inner.port.and_then(variables) {
-        // The launcher's own store listens on the port that it names.
+        // The launcher's store listens on the port that it names.
         Some(port) => number(inner.port.unwrap_or_default(), &port)?.checked_add(1),
         None => Some(PORTS.start + checksum(&job) % (PORTS.end - PORTS.start)),
     };
@@ -103,13 +104,13 @@ pub(crate) fn of(variables: Variables<'_>) -> anyhow::Result<Rank> {
         let what = format!("{} leaves no port for rank 0", inner.port.unwrap_or_default());
         return Err(Failure::hinted(what, "name another one with --fleet-port"));
     };
-    let Counted { rank, size, local_rank, .. } = *counted;
+    let LauncherCounts { rank, size, local_rank, .. } = *counted;
     Ok(Rank { launcher: inner.name, rank, size, local_rank, leader, port, job })
 }
 
-/// What a launcher's variables count.
+/// The numbers in a launcher's variables.
 #[derive(Debug, Clone)]
-struct Counted {
+struct LauncherCounts {
     rank: u32,
     size: u32,
     local_rank: u32,
@@ -118,8 +119,8 @@ struct Counted {
     said: String,
 }
 
-impl Counted {
-    /// Whether another launcher can have started this one's processes, or tells the same.
+impl LauncherCounts {
+    /// Whether another launcher can have started this one's processes, or has the same numbers.
     fn is_within(&self, outer: &Self) -> bool {
         let same = |of: &Self| (of.rank, of.size, of.local_rank);
         let hosts = self.size.div_ceil(self.local_size.max(1));
@@ -128,7 +129,7 @@ impl Counted {
 }
 
 impl Launcher {
-    /// Whether it has left its mark, or one of its variables where it has no mark of its own.
+    /// Whether its marker variable is set, or any of its variables if it has no marker.
     fn is_here(&self, variables: Variables<'_>) -> bool {
         let set = |name: &&str| variables(name).is_some_and(|value| !value.is_empty());
         match self.mark {
@@ -139,7 +140,7 @@ impl Launcher {
         }
     }
 
-    fn counted(&self, variables: Variables<'_>) -> anyhow::Result<Counted> {
+    fn counted(&self, variables: Variables<'_>) -> anyhow::Result<LauncherCounts> {
         let names = [Some(self.rank), Some(self.size), self.local_rank];
         let mut said = Vec::new();
         let mut missing = Vec::new();
@@ -156,7 +157,7 @@ impl Launcher {
                 said.join(" ")
             };
             let what = format!(
-                "half of the variables of {} are set: {there}, without {}",
+                "only some of the variables of {} are set: {there}, without {}",
                 self.name,
                 missing.join(" and ")
             );
@@ -171,7 +172,7 @@ impl Launcher {
                 nodelist::tasks_here(&value, variables(nodelist::NODE).as_deref())
                     .map_or_else(|| number(name, &value), Ok)?,
             ),
-            // Where every host has one rank nothing tells of it.
+            // With one rank per host there is no such variable.
             None if self.local_rank.is_none() => Some(1),
             None => None,
         };
@@ -190,7 +191,7 @@ impl Launcher {
             let what = format!("{name}={value} contradicts {said}");
             return Err(Failure::hinted(what, "unset the one that did not start this process"));
         }
-        Ok(Counted { rank, size, local_rank, local_size: local_size.unwrap_or(1), said })
+        Ok(LauncherCounts { rank, size, local_rank, local_size: local_size.unwrap_or(1), said })
     }
 }
 
@@ -199,10 +200,10 @@ fn told_beside(name: Option<&str>, variables: Variables<'_>) -> String {
     told.unwrap_or_default()
 }
 
-/// Where rank 0 is: as its launcher says, or one around it, or MASTER_ADDR.
+/// The address of rank 0: from its launcher, from an outer launcher, or from MASTER_ADDR.
 fn leader<'a>(
     inner: &Launcher,
-    counted: &Counted,
+    counted: &LauncherCounts,
     mut outside: impl Iterator<Item = &'a Launcher>,
     variables: Variables<'_>,
 ) -> anyhow::Result<String> {
@@ -212,19 +213,19 @@ fn leader<'a>(
         Leader::FirstOfNodes(name) => nodelist::first(&variables(name)?),
         Leader::NotTold => None,
     };
-    // Where all are on this host, none has to be told where that is.
+    // If all ranks are on this host, the address is known.
     if counted.local_size >= counted.size {
         return Ok("127.0.0.1".to_owned());
     }
     let told = by(inner).or_else(|| outside.find_map(by));
     let told = told.or_else(|| variables("MASTER_ADDR")).filter(|address| !address.is_empty());
     told.ok_or_else(|| {
-        let what = format!("{} does not say on which host rank 0 is", inner.name);
+        let what = format!("{} does not define the host of rank 0", inner.name);
         Failure::hinted(what, inner.hint)
     })
 }
 
-/// What tells this job from others: the secret that somebody set, or what its launcher has of it.
+/// The text that distinguishes this job from others: the user's secret, or the launcher's values.
 fn job(inner: &Launcher, variables: Variables<'_>, size: u32) -> String {
     if let Some(secret) = variables(TOKEN).filter(|secret| !secret.is_empty()) {
         return secret;
@@ -237,7 +238,7 @@ fn job(inner: &Launcher, variables: Variables<'_>, size: u32) -> String {
 fn number(name: &str, value: &str) -> anyhow::Result<u32> {
     value.trim().parse().map_err(|_| {
         Failure::hinted(
-            format!("{name}={value} is no number"),
+            format!("{name}={value} is not a number"),
             "unset it, or let the launcher set it",
         )
     })

@@ -1,22 +1,23 @@
-//! What stays out of what a run writes down.
+//! Redacts the files of a run.
 //!
-//! A run folder is passed on and published. `firstlight remote` knows by which address a machine was reached, and `--redact`
-//! asks for more: the names of the host and of users, their home folders, processes of others, and packages that say nothing
-//! about kernels. All of it is taken out before anything is hashed or written.
+//! Run folders are shared and published. `firstlight remote` removes the address by which a machine was reached, and
+//! `--redact` removes more: names of the host and of users, their home folders, processes of others, and packages
+//! unrelated to kernels. Everything is redacted before it is hashed or written.
 
 use facts::{CompactCollect, CompactSort};
 use facts::{DoctorReport, GpuProcess, RunManifest};
 use std::collections::BTreeSet;
 
-/// The variable by which `remote` tells the run what to leave out, words apart by blanks. No argument: that would be recorded.
+/// The variable in which `remote` passes the texts to redact, separated by spaces. It is not an argument, because
+/// arguments are recorded.
 pub(crate) const VARIABLE: &str = "FIRSTLIGHT_REDACT";
-/// What stands in the place of an address, a host, a home folder and a user.
+/// Placeholders of an address, a host, a home folder and a user.
 const ADDRESS: &str = "[address]";
 const HOST: &str = "[host]";
 const HOME: &str = "[home]";
 const USER: &str = "[user]";
 
-/// What is taken out, each with what stands in its place.
+/// The texts to redact with their placeholders.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Redaction {
     words: Vec<(String, &'static str)>,
@@ -25,7 +26,7 @@ pub(crate) struct Redaction {
 }
 
 impl Redaction {
-    /// As the environment says.
+    /// The texts in the environment variable.
     pub(crate) fn from_environment() -> Self {
         Self::new(&std::env::var(VARIABLE).unwrap_or_default())
     }
@@ -36,7 +37,7 @@ impl Redaction {
         redaction
     }
 
-    /// The same for a run that is shared: `texts` is what it will hold, in which home folders are found.
+    /// Adds the redactions of a shared run: `texts` are its contents, from which home folders are collected.
     pub(crate) fn for_sharing<'t>(
         mut self,
         host: &str,
@@ -48,10 +49,10 @@ impl Redaction {
         let mut users: BTreeSet<String> =
             homes.iter().filter_map(|home| Some(home.rsplit('/').next()?.to_owned())).compact_set();
         users.extend(["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok()));
-        // Every machine has a root, and it is a part of many words; a name of one letter is none.
+        // Every machine has a root, which is part of many words; a one-letter name would match too much.
         users.retain(|user| user.len() > 1 && user != "root");
         if host.len() > 1 {
-            // A name with its domain holds the short one.
+            // A fully qualified name contains the short one.
             let short = host.split('.').next().unwrap_or(host).to_owned();
             self.add([(host.to_owned(), HOST), (short, HOST)]);
         }
@@ -62,16 +63,16 @@ impl Redaction {
 
     fn add(&mut self, words: impl IntoIterator<Item = (String, &'static str)>) {
         self.words.extend(words.into_iter().filter(|(word, _)| !word.is_empty()));
-        // `host:port` goes before `host`, of which it would leave the port, and a home folder before its user.
+        // `host:port` is replaced before `host`, and a home folder before its user: the longer text first.
         self.words.compact_sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     }
 
-    /// The text without them.
+    /// The redacted text.
     pub(crate) fn of(&self, text: &str) -> String {
         self.words.iter().fold(text.to_owned(), |text, (word, mark)| without(&text, word, mark))
     }
 
-    /// The machine without what identifies it and its users, and the environments with the packages that kernels depend on.
+    /// The machine without identifying data, and the environments with the packages that kernels depend on.
     pub(crate) fn of_doctor(&self, doctor: &DoctorReport) -> DoctorReport {
         let mut doctor = doctor.clone();
         if !self.for_sharing {
@@ -88,7 +89,7 @@ impl Redaction {
             seen.what = "CUDA_VISIBLE_DEVICES is set".into();
         }
         for process in &mut machine.gpu_processes {
-            // What somebody runs is theirs.
+            // Other users' programs are private.
             *process = GpuProcess {
                 pid: process.pid,
                 uses: process.uses.clone(),
@@ -104,7 +105,7 @@ impl Redaction {
         doctor
     }
 
-    /// The name of the host as a run may record it.
+    /// The manifest with the redacted host name.
     pub(crate) fn of_manifest(&self, manifest: &RunManifest) -> RunManifest {
         let mut manifest = manifest.clone();
         if self.for_sharing {
@@ -114,7 +115,7 @@ impl Redaction {
     }
 }
 
-/// Whether a package is one that kernels depend on: what a reader asks first. The others name what somebody works on.
+/// Whether a package is one that kernels depend on. The others reveal what a user works on.
 fn of_stack(name: &str) -> bool {
     const NAMES: [&str; 21] = [
         "accelerate",
@@ -144,7 +145,7 @@ fn of_stack(name: &str) -> bool {
     NAMES.contains(&name.as_str()) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
-/// Home folders that a text names.
+/// Home folders in a text.
 fn homes(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for folder in ["/home/", "/Users/"] {
@@ -153,7 +154,7 @@ fn homes(text: &str) -> Vec<String> {
                 .chars()
                 .take_while(|letter| letter.is_alphanumeric() || "-_.@".contains(*letter))
                 .collect();
-            // A path that ends a sentence has its full stop behind it.
+            // A path that ends a sentence is followed by a full stop.
             let name = name.trim_end_matches('.');
             if !name.is_empty() {
                 found.push(format!("{folder}{name}"));
@@ -166,14 +167,14 @@ fn homes(text: &str) -> Vec<String> {
     found
 }
 
-/// The mark in the place of each `word` that is not a part of a longer one.
+/// Replaces each `word` that is not part of a longer one.
 fn without(text: &str, word: &str, mark: &str) -> String {
     let inner = |character: char| character.is_alphanumeric();
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
     for (at, found) in text.match_indices(word) {
         let end = at + found.len();
-        // A mark that is there already stays, also where somebody is called `user`.
+        // An existing placeholder stays, even if a user is named `user`.
         let marked = text[..at].ends_with('[') && text[end..].starts_with(']');
         let parted = !marked && !text[..at].ends_with(inner) && !text[end..].starts_with(inner);
         kept.push_str(&text[from..at]);
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn names_of_hosts_users_and_homes_go_and_what_holds_them_as_a_part_stays() {
-        // Put together here: no file of this project names somebody's folder.
+        // Assembled here, so that no file of this project contains a home folder.
         let (mac, root) = (format!("/{}/Grace.H", "Users"), format!("/{}/", "root"));
         let text = format!("a venv in /home/user/code/.venv and {mac}., {root}.cache");
         let redaction = Redaction::default().for_sharing("gpu7.lab.example", [text.as_str()]);

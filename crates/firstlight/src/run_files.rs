@@ -1,4 +1,4 @@
-//! The files of a run folder, read back.
+//! Reads the files of a run folder.
 
 use crate::failure::Failure;
 use crate::run_folder::{INCOMPLETE, sha256};
@@ -14,7 +14,7 @@ use report::{
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-/// What a folder holds of a run; a `bench -o` leaves tables alone, an interrupted run what it came to.
+/// The contents of a run folder; `bench -o` writes only tables, an interrupted run a part of them.
 pub(crate) struct RunFiles {
     name: String,
     pub(crate) manifest: Option<RunManifest>,
@@ -27,7 +27,7 @@ pub(crate) struct RunFiles {
 }
 
 impl RunFiles {
-    /// Reads what is there. A folder without any file of a run is an error.
+    /// Reads the existing files. A folder without any file of a run is an error.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut manifest: Option<RunManifest> = read_json(folder, MANIFEST_FILE)?;
         if let Some(manifest) = &mut manifest
@@ -58,7 +58,7 @@ impl RunFiles {
         };
         if files.manifest.is_none() && files.parity.is_none() && files.bench.is_none() {
             let what = format!(
-                "{} is no run folder: it has no {MANIFEST_FILE}, {PARITY_FILE} or {BENCH_FILE}",
+                "{} is not a run folder: it has no {MANIFEST_FILE}, {PARITY_FILE} or {BENCH_FILE}",
                 folder.display()
             );
             let hint = "name a folder that `firstlight check` or `firstlight bench -o` wrote";
@@ -79,7 +79,7 @@ impl RunFiles {
     }
 }
 
-/// Artefacts that are gone or have another hash than when the run ended.
+/// Artefacts that are missing or whose hash has changed.
 fn edited(folder: &Path, manifest: Option<&RunManifest>) -> anyhow::Result<Vec<String>> {
     let mut edited = Vec::new();
     for artefact in manifest.iter().flat_map(|manifest| &manifest.artefacts) {
@@ -91,7 +91,7 @@ fn edited(folder: &Path, manifest: Option<&RunManifest>) -> anyhow::Result<Vec<S
     Ok(edited)
 }
 
-/// A document of the run; `None` when the run ended before it was written.
+/// A document of the run; `None` if the run ended before it was written.
 pub(crate) fn read_json<T: DeserializeOwned>(
     folder: &Path,
     name: &str,
@@ -113,7 +113,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(
         .with_context(|| format!("cannot use {}", folder.join(name).display()))
 }
 
-/// A file of the run; `None` when the run ended before it was written.
+/// A file of the run; `None` if the run ended before it was written.
 fn read_text(folder: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let path = folder.join(name);
     match std::fs::read_to_string(&path) {

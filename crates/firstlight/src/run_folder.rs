@@ -1,14 +1,14 @@
-//! A run folder: marked incomplete from its first moment to its last.
+//! A run folder, marked incomplete while the run lasts.
 //!
-//! Invariant: no moment of a run leaves a folder that looks whole and is not. `run.json` says `incomplete` until every
-//! artefact is hashed, and a file named INCOMPLETE lies beside it until the reports are in place.
+//! Invariant: at no time does a folder look complete without being so. `run.json` is `incomplete` until every artefact
+//! is hashed, and a file named INCOMPLETE exists until the reports are written.
 
 use crate::destination;
 use crate::failure::Failure;
 use crate::redact::Redaction;
 use crate::source_tree;
 use anyhow::Context;
-use facts::{Artefact, NotRun, RunManifest, RunState, SCHEMA, Stage};
+use facts::{Artefact, RunManifest, RunState, SCHEMA, SkippedStage, Stage};
 use report::MANIFEST_FILE;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-/// The mark of an interrupted run.
+/// The marker file of an interrupted run.
 pub(crate) const INCOMPLETE: &str = "INCOMPLETE";
 /// The log of a run.
 const LOG: &str = "logs/run.log";
@@ -32,7 +32,7 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder; one that holds anything is refused.
+    /// Creates the folder; a folder with files is refused.
     pub(crate) fn create(
         wanted: Option<&Path>,
         host: &str,
@@ -87,7 +87,7 @@ impl RunFolder {
         let _ = writeln!(self.log, "{seconds:9.3} s  {line}");
     }
 
-    /// Records a stage that has ended, and saves the manifest so that an interrupted run shows how far it came.
+    /// Records a finished stage, and saves the manifest so that an interrupted run shows its progress.
     pub(crate) fn stage(
         &mut self,
         name: &str,
@@ -101,17 +101,17 @@ impl RunFolder {
         self.save_manifest()
     }
 
-    /// Writes what the log has so far: one who interrupts a run may ask where its time went.
+    /// Writes the log so far, so that an interrupted run shows its timings.
     pub(crate) fn save_log(&self) -> anyhow::Result<()> {
         write_atomically(&self.path.join(LOG), self.redaction.of(&self.log).as_bytes())
     }
 
-    /// Records something left out.
+    /// Records omitted work.
     pub(crate) fn not_run(&mut self, what: &str, why: &str) {
-        self.manifest.not_run.push(NotRun { what: what.to_owned(), why: why.to_owned() });
+        self.manifest.not_run.push(SkippedStage { what: what.to_owned(), why: why.to_owned() });
     }
 
-    /// Writes an artefact and lists it with its hash; one that was there is replaced.
+    /// Writes an artefact and lists it with its hash; an existing one is replaced.
     pub(crate) fn artefact(&mut self, name: &str, what: &str, content: &str) -> anyhow::Result<()> {
         let content = self.redaction.of(content);
         let path = self.path.join(name);
@@ -129,14 +129,14 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Ends the run: log, reports, manifest, and only then the mark is taken away.
+    /// Ends the run: writes the log, reports and manifest, and then removes the marker.
     pub(crate) fn finish(
         &mut self,
         render: impl FnOnce(&RunManifest) -> report::Documents,
     ) -> anyhow::Result<()> {
         self.note("writing the report");
         let log = std::mem::take(&mut self.log);
-        self.artefact(LOG, "what was done when", &log)?;
+        self.artefact(LOG, "stages and times of this run", &log)?;
         self.manifest.finished = Some(OffsetDateTime::now_utc().format(&Rfc3339)?);
         self.manifest.state = RunState::Complete;
         let report::Documents { markdown, html } = render(&self.manifest);
@@ -156,10 +156,10 @@ impl RunFolder {
     }
 }
 
-/// Where run folders go unless another place is named.
+/// Default folder of run folders.
 pub(crate) const DEFAULT: &str = "firstlight-runs";
 
-/// Looks, before anything is computed, whether a run folder can be made: the default one's place, or the one that was named.
+/// Checks, before anything is computed, that the default or selected run folder can be created.
 pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
     if wanted != Path::new(DEFAULT) {
         empty(wanted)?;
@@ -168,7 +168,7 @@ pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
     destination::room(wanted, RUN_BYTES)
 }
 
-/// What a run folder may take: a report, tables, samples and a log.
+/// Estimated size of a run folder: a report, tables, samples and a log.
 const RUN_BYTES: u64 = 8 << 20;
 
 fn empty(path: &Path) -> anyhow::Result<()> {
@@ -176,7 +176,7 @@ fn empty(path: &Path) -> anyhow::Result<()> {
         let what = format!("run folder {} is not empty", path.display());
         let hint = match path.join(INCOMPLETE).exists() {
             true => format!(
-                "it has an interrupted run: `firstlight report {0}` writes a report of it, `rm -r {0}` removes it; or name another folder",
+                "it has an interrupted run: `firstlight check --report {0}` writes a report of it, `rm -r {0}` removes it; or name another folder",
                 path.display()
             ),
             false => "name a folder that is empty or does not exist yet".to_owned(),
@@ -203,7 +203,7 @@ pub(crate) fn write_documents(
     Ok(paths)
 }
 
-/// `firstlight-runs/<utc>-<host>`, with a number behind it when two runs start in the same second.
+/// `firstlight-runs/<utc>-<host>`, with a number if two runs start in the same second.
 fn default_path(now: OffsetDateTime, host: &str) -> anyhow::Result<PathBuf> {
     let stamp = now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?;
     let host: String =
@@ -215,7 +215,8 @@ fn default_path(now: OffsetDateTime, host: &str) -> anyhow::Result<PathBuf> {
     Ok(free.unwrap_or_else(|| folder.join(name)))
 }
 
-/// Writes a whole file or nothing: beside it first, then renamed into place. A device or a pipe is written directly.
+/// Writes a file completely or not at all: under a temporary name, then renamed. A device or a pipe is written
+/// directly.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
@@ -226,7 +227,7 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()
     let beside = path.with_file_name(name);
     let written = std::fs::write(&beside, content).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
-        // What is half-written goes; that it may not be there is fine.
+        // Removes a partial file, if there is one.
         let _ = std::fs::remove_file(&beside);
     }
     written.with_context(failed)

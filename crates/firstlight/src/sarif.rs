@@ -1,4 +1,5 @@
-//! Findings as SARIF 2.1.0 (OASIS), the format that code scanning takes: one result a finding, at the file that shows it.
+//! Findings as SARIF 2.1.0 (OASIS), the format of code scanning: one result per finding, located at the file that shows
+//! it.
 
 use crate::failure::Failure;
 use crate::run_folder::write_atomically;
@@ -8,13 +9,13 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// The rule of a kernel that failed, which is no rule of the doctor's.
+/// The rule of a failed kernel, which is not one of the doctor's rules.
 const KERNEL: &str = "kernel-parity";
 
-/// Where a finding is put that no file shows: code scanning refuses a result without a place.
+/// Location of a finding that no file shows: code scanning refuses a result without a location.
 const MACHINE: &str = "machine";
 
-/// Writes the findings, and the kernels that failed, where any ran.
+/// Writes the findings, and failed kernels, if any ran.
 pub(crate) fn write(
     path: &Path,
     findings: &[Finding],
@@ -23,11 +24,14 @@ pub(crate) fn write(
     let here = std::env::current_dir().unwrap_or_default();
     let text = serde_json::to_string_pretty(&document(findings, parity, &here))? + "\n";
     write_atomically(path, text.as_bytes()).map_err(|error| {
-        Failure::hinted(format!("{error:#}"), "name a file in a folder that is there and yours")
+        Failure::hinted(
+            format!("{error:#}"),
+            "name a file in an existing folder with write permission",
+        )
     })
 }
 
-/// The document. Files below `here` are named relative to it, as code scanning wants them.
+/// The document. Files below `here` are named relative to it, as code scanning requires.
 fn document(findings: &[Finding], parity: Option<&ParityReport>, here: &Path) -> Value {
     let mut rules: Vec<Value> = Vec::new();
     let mut results = Vec::new();
@@ -58,7 +62,7 @@ fn document(findings: &[Finding], parity: Option<&ParityReport>, here: &Path) ->
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
                 "rules": rules,
             } },
-            // A finding is no failure of the run that found it.
+            // A finding is not a failure of the run.
             "invocations": [{ "executionSuccessful": true }],
             "columnKind": "unicodeCodePoints",
             "results": results,
@@ -66,7 +70,7 @@ fn document(findings: &[Finding], parity: Option<&ParityReport>, here: &Path) ->
     })
 }
 
-/// Where a rule stands in the list, which it is added to where it is not there.
+/// The index of a rule in the list; a new rule is appended.
 fn position(rules: &mut Vec<Value>, id: &str, rule: impl FnOnce() -> Value) -> usize {
     rules.iter().position(|known| known["id"] == id).unwrap_or_else(|| {
         rules.push(rule());
@@ -74,13 +78,13 @@ fn position(rules: &mut Vec<Value>, id: &str, rule: impl FnOnce() -> Value) -> u
     })
 }
 
-/// What the doctor's own table says of a finding's rule.
+/// The description of a finding's rule in the doctor's table.
 fn of_rule(finding: &Finding) -> Value {
     let known: Option<&Rule> = RULES.iter().find(|rule| rule.id == finding.rule);
     let title = known.map_or(finding.title.as_str(), |rule| rule.title);
     let about = known.map_or(finding.cause.as_str(), |rule| rule.about).trim();
     let explain = format!(
-        "{about}\n\n`firstlight explain {}` looks whether the files here agree.",
+        "{about}\n\n`firstlight explain {}` checks the files of this machine.",
         finding.rule
     );
     let links = known.map_or(&[][..], |rule| rule.links);
@@ -100,7 +104,7 @@ fn of_rule(finding: &Finding) -> Value {
 }
 
 fn of_kernels() -> Value {
-    let about = "A kernel did not agree with its float64 reference, was never launched, or another one ran in its place.";
+    let about = "A kernel disagreed with its float64 reference, was never launched, or was replaced by another one.";
     json!({
         "id": KERNEL,
         "shortDescription": { "text": "a kernel failed its check" },
@@ -113,7 +117,7 @@ fn of_kernels() -> Value {
 fn of_finding(finding: &Finding, index: usize, here: &Path) -> Value {
     let mut text = format!("{}. {}", finding.title, finding.cause);
     if !finding.fix.is_empty() {
-        text += &format!("\n\nTo mend it:\n{}", finding.fix.join("\n"));
+        text += &format!("\n\nHow to fix it:\n{}", finding.fix.join("\n"));
     }
     let mut places: Vec<Value> =
         finding.evidence.iter().filter_map(|it| in_file(it, here)).collect();
@@ -146,7 +150,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// The place of evidence that is a file: its path stands first in the source, before what was read of it.
+/// The location of evidence in a file: its path comes first in the source, before the description.
 fn in_file(evidence: &Evidence, here: &Path) -> Option<Value> {
     let path = evidence.source.split([':', ',', '(']).next()?.trim_end();
     if !path.starts_with('/') {
@@ -170,7 +174,7 @@ fn place(uri: String, evidence: Option<&Evidence>) -> Value {
     place
 }
 
-/// A path as a URI has it (RFC 3986).
+/// A path as a URI (RFC 3986).
 fn escaped(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~+@=".contains(&byte);
     let one = |byte: u8| match plain(byte) {
@@ -180,7 +184,7 @@ fn escaped(path: &str) -> String {
     path.bytes().map(one).collect()
 }
 
-/// What tells a result from another one, in this run and in later ones.
+/// Identifies a result in this run and in later ones.
 fn fingerprint(parts: &[&str]) -> Value {
     let digest = Sha256::digest(parts.join("\n"));
     let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -206,14 +210,14 @@ mod tests {
         }
     }
 
-    /// The objects that are written here, as the published schema has them (SARIF 2.1.0-rtm.5): which properties there are,
-    /// which are required, and of which type each is. No object takes a property that is not listed.
+    /// The objects written here, from the published schema (SARIF 2.1.0-rtm.5): their properties, which of them are
+    /// required, and their types. Other properties are refused.
     const SCHEMA: &str = include_str!("sarif/schema.json");
 
-    /// Holds a value against a property of the schema.
+    /// Checks a value against a property of the schema.
     fn hold(schema: &Value, property: &Value, value: &Value, at: &str) {
         if let Some(name) = property["ref"].as_str() {
-            // A bag takes anything.
+            // A property bag accepts any value.
             if name == "propertyBag" {
                 return assert!(value.is_object(), "{at}");
             }
@@ -262,7 +266,8 @@ mod tests {
         }
     }
 
-    /// The schema, and what GitHub's code scanning asks beside it: a place for each result, and a rule that is listed.
+    /// Checks the schema, and the additional requirements of GitHub's code scanning: a location for each result, and a
+    /// listed rule.
     fn valid(document: &Value) {
         let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
         object(&schema, "log", document, "");

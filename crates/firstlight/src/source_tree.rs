@@ -1,9 +1,9 @@
-//! Which commit this binary and this run belong to.
+//! The commits of this program and of this run.
 
 use facts::SourceTree;
 use std::process::Command;
 
-/// What `--version` says: the version, and the commit with its date where the build knew it.
+/// The text of `--version`: the version, and the commit with its date if the build recorded it.
 pub(crate) const VERSION: &str = match option_env!("FIRSTLIGHT_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
@@ -18,7 +18,7 @@ pub(crate) fn built_from() -> Option<SourceTree> {
     })
 }
 
-/// The checkout the working folder belongs to, where it is one and git is there to ask.
+/// The commit of the checkout around the working folder, if there is one and git is installed.
 pub(crate) fn run_in() -> Option<SourceTree> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git")

@@ -1,27 +1,28 @@
-//! Which part of a model this process has: `--tp` gives each process a part of every layer, `--pp` some of the layers.
+//! This process's part of a model: `--tp` gives each process a part of every layer, `--pp` some of the layers.
 //!
-//! The processes of `--pp` may be on as many hosts: whatever launcher started them says which each is (`ranks`). Without one they are
-//! started here.
+//! The processes of `--pp` may be on different hosts, with ranks from their launcher (`ranks`). Without a launcher they
+//! are started here.
 
 use crate::cli::{BackendArg, Split, Stages};
 use crate::commands;
-use crate::crew::{Crew, STARTING, first_of};
 use crate::failure::Failure;
+use crate::rank_processes::{RankProcesses, STARTING, first_of};
 use crate::ranks::{self, Rank};
 use facts::BackendKind;
-use models::{Model, ModelError, Place, Ranks, follow};
+use models::{Model, ModelError, Ranks, ShardRank, follow};
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
-/// The processes that run a model together, of which this one leads.
+/// The processes that run a model together, led by this one.
 pub(crate) struct Team {
-    place: Place,
+    place: ShardRank,
     layers: bool,
     launched: Option<Rank>,
 }
 
 impl Team {
-    /// The team that this process leads. One of a launcher's others does what the leading one says first, and has done all then: none.
+    /// The team that this process leads. A non-leading process of a launcher follows rank 0 to the end of the job, and
+    /// then gets none.
     pub(crate) fn of(
         split: Split,
         stages: Stages,
@@ -37,37 +38,37 @@ impl Team {
             if rank.size as usize != stages.pp {
                 let (launcher, size) = (rank.launcher, rank.size);
                 let what = format!(
-                    "--pp {} wants as many processes, {launcher} has started {size}",
+                    "--pp {} needs as many processes, {launcher} started {size}",
                     stages.pp
                 );
-                return Err(Failure::hinted(what, format!("take --pp {size}")));
+                return Err(Failure::hinted(what, format!("use --pp {size}")));
             }
             if rank.rank > 0 {
                 serve(rank)?;
                 return Ok(None);
             }
         }
-        let place = Place { rank: 0, ranks: stages.pp };
+        let place = ShardRank { rank: 0, ranks: stages.pp };
         Ok(Some(Self { place, layers: true, launched }))
     }
 
-    /// What this process has of a model.
+    /// This process's part of a model.
     pub(crate) fn part(&self, model: Model) -> Result<Model, ModelError> {
         if self.layers { model.stage(self.place) } else { model.part(self.place) }
     }
 
-    /// The other processes, which are started where no launcher has.
-    pub(crate) fn crew(&self, backend: BackendKind) -> anyhow::Result<Option<Crew>> {
+    /// The other processes, which are started unless a launcher has done so.
+    pub(crate) fn crew(&self, backend: BackendKind) -> anyhow::Result<Option<RankProcesses>> {
         match &self.launched {
-            Some(rank) => Crew::launched(rank).map(Some),
-            None => Crew::start(self.place.ranks, backend),
+            Some(rank) => RankProcesses::launched(rank).map(Some),
+            None => RankProcesses::start(self.place.ranks, backend),
         }
     }
 }
 
-/// Does what rank 0 says until it says no more.
+/// Follows rank 0 until it closes the connection.
 fn serve(rank: &Rank) -> anyhow::Result<()> {
-    let place = Place { rank: rank.rank as usize, ranks: rank.size as usize };
+    let place = ShardRank { rank: rank.rank as usize, ranks: rank.size as usize };
     let until = Instant::now() + STARTING;
     let join = || -> anyhow::Result<Ranks> {
         let mut addresses = (&*rank.leader, rank.port).to_socket_addrs()?;
@@ -82,7 +83,7 @@ fn serve(rank: &Rank) -> anyhow::Result<()> {
                 let what = format!("rank 0 is not at {}:{}: {why:#}", rank.leader, rank.port);
                 return Err(Failure::hinted(
                     what,
-                    "look at what it says, and at firewalls between",
+                    "check its output, and firewalls between the hosts",
                 ));
             }
         }

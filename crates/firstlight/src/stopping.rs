@@ -1,4 +1,4 @@
-//! Ctrl-C while something is written: what is half-made is removed before the command ends. In a conversation it ends an answer.
+//! Handles Ctrl-C: incomplete files are removed before the command exits. In a chat it stops an answer.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 #[cfg(unix)]
 use std::time::Duration;
 
-/// Sets a flag at Ctrl-C, which then does not end the process.
+/// Sets a flag on Ctrl-C, which then does not end the process.
 pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(stop))?;
@@ -17,13 +17,13 @@ pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// Signals that come closer together are one: timeout(1) sends its signal to the process and to the process group.
+/// Signals within this time count as one: timeout(1) signals the process and the process group.
 #[cfg(unix)]
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 #[cfg(unix)]
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Sets a flag once the process is asked to end; asked again a while later, it ends at once.
+/// Sets a flag on the first signal to stop; a later second signal ends the process at once.
 pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -48,7 +48,7 @@ pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints a sentence and ends the process when it is asked to end.
+/// Prints a sentence and ends the process on a signal to stop.
 pub(crate) fn tell_on_signals(
     sentence: impl FnOnce() -> String + Send + 'static,
 ) -> io::Result<()> {
@@ -82,7 +82,7 @@ pub(crate) fn tell_on_signals(
     Ok(())
 }
 
-/// Lets no signal that asks a process to end do so.
+/// Ignores the signals that ask a process to stop.
 pub(crate) fn not_by_signals() -> io::Result<()> {
     #[cfg(unix)]
     for signal in
@@ -93,7 +93,8 @@ pub(crate) fn not_by_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends this process at once. An orderly end would have the driver wait for its GPU, which may wait for a rank that is gone.
+/// Ends this process immediately. An orderly exit would make the driver wait for its GPU, which may wait for a lost
+/// rank.
 pub(crate) fn end_at_once(status: i32) -> ! {
     #[cfg(unix)]
     signal_hook::low_level::exit(status);

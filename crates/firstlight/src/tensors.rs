@@ -1,9 +1,9 @@
-//! Tensors from and to safetensors files.
+//! Reads and writes safetensors files.
 
 use crate::failure::Failure;
 use anyhow::Context;
 use half::{bf16, f16};
-use kernels::{DType, E4m3, Tensor, TensorMap, U4Pair};
+use ops::{DType, E4m3, Tensor, TensorMap, U4Pair};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
 use std::path::Path;
 
@@ -37,14 +37,14 @@ fn not_safetensors(bytes: &[u8], error: &SafeTensorError) -> anyhow::Error {
         SafeTensorError::InvalidHeaderLength | SafeTensorError::MetadataIncompleteBuffer => {
             format!("it is truncated: {} bytes are fewer than its header says", bytes.len())
         }
-        other => format!("it is no valid safetensors file ({other})"),
+        other => format!("it is not a valid safetensors file ({other})"),
     };
     Failure::hinted(what, hint)
 }
 
 fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
     let (shape, data) = (view.shape(), view.data());
-    // Files are little-endian whatever the machine is.
+    // Files are little-endian on every machine.
     Ok(match view.dtype() {
         Dtype::F64 => Tensor::new(shape, elements(data, f64::from_le_bytes)),
         Dtype::F32 => Tensor::new(shape, elements(data, f32::from_le_bytes)),
@@ -54,13 +54,13 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
         Dtype::F8_E4M3 => Tensor::new(shape, elements(data, |[bits]| E4m3::from_bits(bits))),
         Dtype::I8 => Tensor::new(shape, elements(data, i8::from_le_bytes)),
         Dtype::U8 => Tensor::new(shape, elements(data, u8::from_le_bytes)),
-        // Frameworks keep offsets as 64-bit integers; ops take 32.
+        // Frameworks store offsets as 64-bit integers; ops take 32.
         Dtype::I64 => {
             let wide = elements(data, i64::from_le_bytes);
             let narrow: Result<Vec<i32>, _> = wide.into_iter().map(i32::try_from).collect();
             let narrow = narrow.map_err(|_| {
                 Failure::hinted(
-                    format!("tensor `{name}` holds an integer beyond 32 bits"),
+                    format!("tensor `{name}` has an integer beyond 32 bits"),
                     "ops take 32-bit indices",
                 )
             })?;
@@ -69,7 +69,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
         other => {
             let hint = "use F32, BF16, F16, F64, F8_E4M3, I8 or U8 for values and I32 or I64 for offsets and indices";
             return Err(Failure::hinted(
-                format!("tensor `{name}` is {other:?}, which no op takes"),
+                format!("tensor `{name}` is {other:?}, which no op supports"),
                 hint,
             ));
         }
@@ -104,7 +104,7 @@ fn dtype(tensor: &Tensor) -> Dtype {
         DType::I32 => Dtype::I32,
         DType::E4m3 => Dtype::F8_E4M3,
         DType::I8 => Dtype::I8,
-        // Files have no such type: pairs are bytes there.
+        // Files have no 4-bit type: a byte holds a pair.
         DType::U8 | DType::U4 => Dtype::U8,
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
-        /// No file may make the reader panic: random bytes, and whole files with bytes changed.
+        /// No file may make the reader panic: random bytes, and valid files with changed bytes.
         #[test]
         fn any_bytes_give_tensors_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
             let _ = parse(&bytes);

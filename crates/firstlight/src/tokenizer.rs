@@ -1,9 +1,9 @@
-//! Whether a tokenizer is that of a model.
+//! Checks that a tokenizer belongs to a model.
 
 use crate::failure::Failure;
 use models::Tokenizer;
 
-/// Refuses a tokenizer with ids that the model's vocabulary has not.
+/// Refuses a tokenizer with ids outside the model's vocabulary.
 pub(crate) fn check(tokenizer: &Tokenizer, vocabulary: usize) -> anyhow::Result<()> {
     let known = tokenizer.vocabulary();
     if known > vocabulary {
@@ -11,7 +11,7 @@ pub(crate) fn check(tokenizer: &Tokenizer, vocabulary: usize) -> anyhow::Result<
             "the tokenizer has ids up to {}, the model a vocabulary of {vocabulary}",
             known - 1
         );
-        let hint = "take the tokenizer that was published with the weights";
+        let hint = "use the tokenizer published with the weights";
         return Err(Failure::hinted(what, hint));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Bytes on their way: how many of how many, how fast, and how long it still takes. On a terminal a line that moves; elsewhere
-//! a plain line now and then, for a log. Nothing where it takes less than a second.
+//! Progress of a transfer: bytes done and total, rate, and remaining time. On a terminal a bar; otherwise plain lines
+//! at intervals, for a log. Transfers of less than a second show nothing.
 
 use facts::byte_count;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,21 +10,21 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is over sooner is not worth a line.
+/// Shorter transfers are not shown.
 const QUIET: Duration = Duration::from_secs(1);
-/// How often the line on a terminal moves.
+/// Refresh interval on a terminal.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a log gets a line.
+/// Interval between lines of a log.
 const LOGGED: Duration = Duration::from_secs(10);
 
-/// Shows a count until it is dropped.
+/// Shows a counter until it is dropped.
 pub(crate) struct Transfer {
     end: Option<Sender<()>>,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl Transfer {
-    /// Shows `what` is being done to `count` bytes of `total`; 0 where nobody knows how many.
+    /// Shows `count` bytes of `total` with the label `what`; `total` is 0 if it is not known.
     pub(crate) fn watch(what: &str, total: u64, count: Arc<AtomicU64>) -> Self {
         let what = what.to_owned();
         let (end, ended) = channel();
@@ -61,7 +61,7 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         drop(self.end.take());
-        // What follows is printed behind the line, not into it.
+        // Later output starts after the bar's line.
         let _ = self.watcher.take().map(JoinHandle::join);
     }
 }
@@ -78,7 +78,7 @@ fn bar(what: &str, total: u64, start: Instant) -> ProgressBar {
     bar.with_prefix(what.to_owned()).with_elapsed(start.elapsed())
 }
 
-/// Whether a log gets a line: before the first byte there is nothing to report, and the connection may still fail.
+/// Whether a log gets a line: nothing is shown before the first byte, because the connection may still fail.
 fn is_due(done: u64, since_last: Duration) -> bool {
     done > 0 && since_last >= LOGGED
 }
@@ -97,7 +97,7 @@ fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
     line
 }
 
-/// The decimal half of what is said of bytes elsewhere: lines are short.
+/// The decimal part of [`facts::byte_count`], for short lines.
 pub(crate) fn short_byte_count(bytes: u64) -> String {
     let both = byte_count(bytes);
     both.split(" = ").next().unwrap_or_default().to_owned()

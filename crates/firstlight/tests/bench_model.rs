@@ -37,7 +37,7 @@ fn a_random_model_is_verified_then_timed_into_a_run_folder() {
     }
     let table = std::fs::read_to_string(here.join("run/models.csv")).unwrap();
     assert_eq!(table.lines().count(), 3, "{table}");
-    expect(here, &["report", "run"], 0);
+    expect(here, &["check", "--report", "run"], 0);
     assert_eq!(std::fs::read_to_string(here.join("run/report.md")).unwrap(), report);
 
     expect(here, &["synth", "kimi-linear-mini", "m"], 0);

@@ -59,7 +59,7 @@ fn certified(folder: &Path, library: &Path) {
     refused(&["--max-age", "0h"], "hours old, more than 0.0 hours");
     let bytes = std::fs::read(library).unwrap();
     build(library, "int part = 2;");
-    refused(&[], "libpart.so has other bytes");
+    refused(&[], "libpart.so has changed");
     std::fs::write(library, bytes).unwrap();
     expect(folder, &gate, 0);
     // Someone without the key makes the node another one.
@@ -68,12 +68,12 @@ fn certified(folder: &Path, library: &Path) {
     let payload = bundle["dsseEnvelope"]["payload"].as_str().unwrap().replacen('a', "b", 1);
     bundle["dsseEnvelope"]["payload"] = payload.into();
     std::fs::write(folder.join("node.json"), bundle.to_string()).unwrap();
-    refused(&[], "no signature of it is by the key");
+    refused(&[], "none of its signatures is by the key");
     std::fs::write(folder.join("node.json"), text).unwrap();
     let unread = ["gate", "--certificate", "node.json", "--public-key", "absent.pem"];
     support::refuses(folder, &unread, &["there is no public key absent.pem"]);
     let unread = ["gate", "--certificate", "key.pem", "--public-key", "key.pub.pem"];
-    support::refuses(folder, &unread, &["key.pem is no certificate"]);
+    support::refuses(folder, &unread, &["key.pem is not a certificate"]);
 }
 
 #[test]
@@ -137,15 +137,22 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
         assert!(names(&run, name) > 0, "the run itself tells {name}");
     }
-    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 0);
+    expect(folder.path(), &["check", "--report", "run", "--redact", "-o", "shared"], 0);
     let shared = folder.path().join("shared");
     for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
         assert_eq!(names(&shared, name), 0, "{name}");
     }
     assert!(names(&shared, "numpy") > 0);
     expect(folder.path(), &["gate", "shared", "--baseline", "shared"], 0);
-    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 2);
-    expect(folder.path(), &["report", "run", "--redact"], 2);
+    expect(folder.path(), &["check", "--report", "run", "--redact", "-o", "shared"], 2);
+    let (_, told) = expect(folder.path(), &["check", "--report", "run", "--redact"], 2);
+    assert!(told.contains("hint: firstlight check --report run --redact -o to-share"), "{told}");
+    expect(folder.path(), &["check", "--report", "run", "--quick"], 2);
+    let (_, told) = expect(folder.path(), &["report", "run"], 0);
+    assert!(
+        told.contains("`firstlight report RUN` is now `firstlight check --report RUN`"),
+        "{told}"
+    );
 
     // A second run into the same folder would mix two runs.
     let (_, err) = expect(folder.path(), &arguments, 2);
@@ -155,16 +162,16 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     let before = std::fs::read_to_string(run.join("report.md")).unwrap();
     let parity = std::fs::read_to_string(run.join("parity.csv")).unwrap();
     std::fs::write(run.join("parity.csv"), parity.replacen(",PASS,", ",FAIL,", 1)).unwrap();
-    expect(folder.path(), &["report", "run"], 1);
+    expect(folder.path(), &["check", "--report", "run"], 1);
     let after = std::fs::read_to_string(run.join("report.md")).unwrap();
     assert_ne!(before, after);
     assert!(after.contains("1 failed"), "{after}");
     std::fs::write(run.join("parity.csv"), parity).unwrap();
-    expect(folder.path(), &["report", "run"], 0);
+    expect(folder.path(), &["check", "--report", "run"], 0);
     assert_eq!(std::fs::read_to_string(run.join("report.md")).unwrap(), before);
 
     std::fs::write(run.join("parity.csv"), "op,case\nattention,x\n").unwrap();
-    let (_, err) = expect(folder.path(), &["report", "run"], 2);
+    let (_, err) = expect(folder.path(), &["check", "--report", "run"], 2);
     assert!(err.contains("parity.csv"), "{err}");
 }
 
@@ -192,7 +199,7 @@ fn an_interrupted_check_never_looks_whole() {
     assert_eq!((names(&run, "adalovelace"), names(&run, "secret-project")), (0, 0));
     assert_eq!(manifest(&run)["host"], "[host]");
     assert!(!run.join("report.html").exists());
-    expect(folder.path(), &["report", "run"], 1);
+    expect(folder.path(), &["check", "--report", "run"], 1);
     for name in ["report.md", "report.html"] {
         let text = std::fs::read_to_string(run.join(name)).unwrap();
         assert!(text.contains("Incomplete run"), "{name}");
@@ -202,7 +209,11 @@ fn an_interrupted_check_never_looks_whole() {
 #[test]
 fn a_folder_of_something_else_is_no_run() {
     let folder = tempdir().unwrap();
-    support::refuses(folder.path(), &["report", "."], &["no run folder", "run.json"]);
+    support::refuses(
+        folder.path(),
+        &["check", "--report", "."],
+        &["is not a run folder", "run.json"],
+    );
     std::fs::write(folder.path().join("run.json"), "{\"schema\": 99}").unwrap();
-    support::refuses(folder.path(), &["report", "."], &["schema 99"]);
+    support::refuses(folder.path(), &["check", "--report", "."], &["schema 99"]);
 }

@@ -22,7 +22,6 @@ fn usage_errors_exit_with_two_and_help_with_zero() {
         "check",
         "doctor",
         "explain",
-        "matrix",
         "plan",
         "ps",
         "apply",
@@ -33,7 +32,6 @@ fn usage_errors_exit_with_two_and_help_with_zero() {
         "synth",
         "run",
         "logits",
-        "report",
         "compare",
         "gate",
         "completions",
@@ -252,15 +250,15 @@ fn usage_errors_say_what_is_taken_and_suggest_only_what_is_near() {
     for (arguments, says, never) in [
         (&["bogus"][..], "unrecognized subcommand 'bogus'", "logits"),
         (&["chek"], "'check'", "-- chek"),
-        (&["run", "m", "-p", "x", "-n", "-5"], "wanted a whole number, 1 or more", "-- -5"),
-        (&["run", "m", "-p", "x", "-n", "0"], "wanted a whole number, 1 or more", "-- 0"),
-        (&["fit", "m", "--context", "-1"], "wanted a whole number, 1 or more", "-- -1"),
-        (&["fit", "m", "--batch", "99999999999999999999"], "wanted a smaller number", "tip"),
-        (&["bench", "--N", "64,x"], "wanted a whole number, 1 or more", "tip"),
-        (&["run", "m", "--ids", "1,,2"], "wanted token ids, such as 1,2,3", "integer"),
-        (&["run", "m", "-p", "x", "--stop-ids", "99999999999"], "wanted token ids", "in 0..="),
-        (&["run", "m", "-p", "x", "--seed", "-1"], "wanted a whole number, 0 or more", "digit"),
-        (&["run", "m", "-p", "x", "--temperature", "x"], "wanted a number, such as 0.7", "float"),
+        (&["run", "m", "-p", "x", "-n", "-5"], "expected a whole number, 1 or more", "-- -5"),
+        (&["run", "m", "-p", "x", "-n", "0"], "expected a whole number, 1 or more", "-- 0"),
+        (&["fit", "m", "--context", "-1"], "expected a whole number, 1 or more", "-- -1"),
+        (&["fit", "m", "--batch", "99999999999999999999"], "expected a smaller number", "tip"),
+        (&["bench", "--N", "64,x"], "expected a whole number, 1 or more", "tip"),
+        (&["run", "m", "--ids", "1,,2"], "expected token ids, such as 1,2,3", "integer"),
+        (&["run", "m", "-p", "x", "--stop-ids", "99999999999"], "expected token ids", "in 0..="),
+        (&["run", "m", "-p", "x", "--seed", "-1"], "expected a whole number, 0 or more", "digit"),
+        (&["run", "m", "-p", "x", "--temperature", "x"], "expected a number, such as 0.7", "float"),
         (&["check", "--quik"], "'--quick'", "-- --quik"),
         (&["check", "--zzz"], "unexpected argument '--zzz'", "a similar argument"),
         (&["verify", "--backend", "metal"], "[possible values: auto, cpu, cuda]", "tip"),
@@ -275,14 +273,16 @@ fn usage_errors_say_what_is_taken_and_suggest_only_what_is_near() {
     for (arguments, sentence, hint) in [
         (&["explain", ""][..], "the text is empty", "a file with it"),
         (&["run", "m/config.json", "-p", "x"], "m/config.json/config.json", "not one of its files"),
-        (&["report", "file"], "file/run.json", "name a folder, not a file"),
-        (&["bench", "nope"], "nothing to bench called `nope`", "attention, kda"),
+        (&["check", "--report", "file"], "file/run.json", "name a folder, not a file"),
+        (&["run", "n", "-p", "x"], "n/config.json: is a directory", "name a file, not a folder"),
+        (&["bench", "nope"], "there is no benchmark `nope`", "attention, kda"),
         (&["bench", "attention", "--B", "100000000", "--N", "100000000"], "are free", "--B, --H"),
         (&["synth", "granite-moe-mini", "file/out"], "file is not a folder", "name a folder"),
         (&["synth", "granite-moe-mini", "out", "--layers", "99"], "99 were asked for", "1 to 4"),
         (&["convert", "m", "file/out", "--to", "hf"], "file is not a folder", "name a folder"),
     ] {
         std::fs::create_dir_all(folder.path().join("m")).unwrap();
+        std::fs::create_dir_all(folder.path().join("n/config.json")).unwrap();
         std::fs::write(folder.path().join("m/config.json"), "{}").unwrap();
         std::fs::write(folder.path().join("file"), "x").unwrap();
         refuses(folder.path(), arguments, &[sentence]);

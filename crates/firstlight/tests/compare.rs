@@ -135,8 +135,8 @@ fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
 #[test]
 fn what_is_no_run_is_an_error_with_a_hint() {
     let folder = tempdir().unwrap();
-    refuses(folder.path(), &["compare", RECORDED, ".", "--fail"], &["is no run folder"]);
+    refuses(folder.path(), &["compare", RECORDED, ".", "--fail"], &["is not a run folder"]);
     let arguments = ["compare", RECORDED, RECORDED, "--fail", "--tolerance", "some"];
     let (_, err) = expect(folder.path(), &arguments, 2);
-    assert!(err.contains("wanted a percentage of 0 or more"), "{err}");
+    assert!(err.contains("expected a percentage of 0 or more"), "{err}");
 }

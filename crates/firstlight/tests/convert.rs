@@ -44,14 +44,14 @@ fn the_map_is_printed_and_the_way_back_is_proven() {
     let (said, _) = expect(here, &TO_FLA, 0);
     let any = "model.layers.N.self_attn";
     for words in [
-        "131 tensors keep name and shape; the others:".to_owned(),
+        "131 tensors keep their name and shape; the others:".to_owned(),
         format!("{any}.g_b_proj.weight [64, 16] -> {any}.g_proj.1.weight [64, 16] in 2 layers"),
         "3 files in fla, ".to_owned(),
     ] {
         assert!(said.contains(&words), "no `{words}` in {said}");
     }
     let (said, _) = expect(here, &[&TO_FLA[..], &["--resume"]].concat(), 0);
-    assert!(said.contains("3 of them were there, proven by their hashes"), "{said}");
+    assert!(said.contains("3 of them already existed, verified by their hashes"), "{said}");
     let back = json(here, &["convert", "fla", "back", "--to", "hf"], 0);
     assert_eq!((&back["as_published"], &back["files"]), (&true.into(), &3.into()));
     for file in ["model.safetensors", "config.json", "tiktoken.model"] {

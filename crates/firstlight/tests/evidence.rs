@@ -45,7 +45,7 @@ fn verify_fails_for_what_was_named_and_could_not_be_loaded() {
     verify(&["--peer", "rmsnorm=mine:g"], 1, &["FAIL", "module `mine` has no `g`"]);
     verify(&["--peer", "rmsnorm=mine:f@my_kernel"], 1, &["FAIL"]);
     verify(&["--only", "fla"], 1, &["FAIL", "fla is not installed in this environment"]);
-    verify(&[], 1, &["no kernel of it ran: ", " is not installed in this environment"]);
+    verify(&[], 1, &["none of its kernels ran: ", " is not installed in this environment"]);
     plant(&site, "torch", BROKEN);
     plant(&site, "fla", "");
     let out = verify(&[], 1, &["FAIL", "torch cannot be imported: ImportError: libcudart.so.12"]);
@@ -73,7 +73,7 @@ fn names_without_a_kernel_of_the_ops_are_usage_errors() {
             &[&[command, "sampling"], &venv[..]].concat(),
             &["no installed kernel of sampling is known"],
         );
-        check(&MISSPELT, "is a kernel of rmsnorm, which is not run here");
+        check(&MISSPELT, "is a kernel of rmsnorm, which this command does not run");
     }
 }
 

@@ -105,7 +105,7 @@ fn a_healthy_environment_gets_no_remedy_for_somebody_elses_error() {
     // Asked for by its name, the rule says what it would do.
     let by_name = ["explain", "torch-pairs", "--venv", venv.to_str().unwrap()];
     let (shown, _) = expect(folder.path(), &by_name, 0);
-    assert!(shown.contains("Where it is found:"), "{shown}");
+    assert!(shown.contains("Where the fix applies:"), "{shown}");
 }
 
 #[test]

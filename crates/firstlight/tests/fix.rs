@@ -34,7 +34,7 @@ fn evidence_is_folded_until_it_is_asked_for() {
 #[test]
 fn r1_08_the_matrix_has_a_reason_and_a_source_in_every_cell() {
     let folder = tempdir().unwrap();
-    let matrix = json(folder.path(), &["matrix"], 0);
+    let matrix = json(folder.path(), &["plan", "--matrix"], 0);
     assert_eq!(matrix["schema"], 1);
     let rows = matrix["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 9);
@@ -43,7 +43,7 @@ fn r1_08_the_matrix_has_a_reason_and_a_source_in_every_cell() {
             assert!(!cell[field].as_str().unwrap().is_empty(), "{cell}");
         }
     }
-    let (shown, _) = expect(folder.path(), &["matrix", "--verbose"], 0);
+    let (shown, _) = expect(folder.path(), &["plan", "--matrix", "--explain"], 0);
     assert!(shown.contains("bitsandbytes") && shown.contains("2026-11-21"), "{shown}");
 }
 

@@ -180,7 +180,7 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
     assert_eq!(told.lines().filter(|line| line.starts_with("report: ")).count(), 1, "{told}");
     // It is written again from its files.
     let before = std::fs::read_to_string(out.join("report.md")).unwrap();
-    support::expect(folder.path(), &["report", "out"], 1);
+    support::expect(folder.path(), &["check", "--report", "out"], 1);
     assert_eq!(std::fs::read_to_string(out.join("report.md")).unwrap(), before);
 }
 
@@ -299,7 +299,7 @@ fn strangers_are_not_listened_to_and_a_rank_that_hangs_is_named() {
     assert!(took < Duration::from_secs(10), "{took:?}");
     let words = said(&output);
     assert!(
-        words.contains("error: rank 1 (") && words.contains("it said nothing for 5 s"),
+        words.contains("error: rank 1 (") && words.contains("it sent nothing for 5 s"),
         "{words}"
     );
 }
@@ -387,7 +387,7 @@ fn slurmd_runs_the_emitted_health_check_within_its_limit_and_drains_what_fails()
     let state = until("the drain", Duration::from_secs(10), || {
         Some(slurm.state()).filter(|state| state.contains("DRAIN"))
     });
-    assert!(state.contains("Reason=firstlight check found something: "), "{state}");
+    assert!(state.contains("Reason=firstlight check has findings: "), "{state}");
     let runs: Vec<PathBuf> =
         std::fs::read_dir(at("runs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(runs.iter().any(|run| run.join("report.md").exists()), "{runs:?}");
@@ -411,6 +411,6 @@ fn a_process_without_a_rank_is_refused() {
     let output = command.env("WORLD_SIZE", "4").env("RANK", "1").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let words = said(&output);
-    assert!(words.starts_with("error: half of the variables of torchrun are set: RANK=1 WORLD_SIZE=4, without LOCAL_RANK\nhint: "), "{words}");
+    assert!(words.starts_with("error: only some of the variables of torchrun are set: RANK=1 WORLD_SIZE=4, without LOCAL_RANK\nhint: "), "{words}");
     assert!(!folder.path().join("out").exists());
 }

@@ -23,6 +23,23 @@ fn a_gpu_that_is_not_there_or_hidden_is_refused() {
     let two = ("FAKE_CUDA_GPUS", "2");
     let err = refused(&["check", "--gpu", "5"], &[two]);
     assert!(err.starts_with("error: there is no GPU 5 here, NVML lists 0, 1\nhint: "), "{err}");
+    // The same of every command that runs kernels.
+    for line in [
+        "run m -p x",
+        "chat m",
+        "serve m",
+        "verify rmsnorm",
+        "bench rmsnorm",
+        "bench model m",
+        "model logits m --ids 1 -o x",
+    ] {
+        let words: Vec<&str> = line.split(' ').chain(["--gpu", "5"]).collect();
+        let err = refused(&words, &[two]);
+        assert!(
+            err.starts_with("error: there is no GPU 5 here, NVML lists 0, 1\n"),
+            "{line}: {err}"
+        );
+    }
     let uuid = "GPU-00000000-0000-0000-0000-000000000001";
     let err = refused(&["check", "--gpu", "1,0"], &[two, ("CUDA_VISIBLE_DEVICES", uuid)]);
     let words = "error: GPU 0 is hidden from this process by CUDA_VISIBLE_DEVICES\nhint: unset";
@@ -127,11 +144,11 @@ fn what_is_planted_on_one_gpu_is_named() {
     let before = std::fs::read_to_string(run.join("report.md")).unwrap();
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     assert!(page.contains("words that were wrong") && page.contains("gpu-0/"), "{before}");
-    expect(folder.path(), &["report", "run"], 1);
+    expect(folder.path(), &["check", "--report", "run"], 1);
     assert_eq!(std::fs::read_to_string(run.join("report.md")).unwrap(), before);
     expect(folder.path(), &["compare", "run", "run/gpu-0"], 0);
     let rows = std::fs::read_to_string(run.join("parity.csv")).unwrap();
     assert!(rows.lines().next().unwrap().ends_with(",bits"), "{rows}");
-    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 1);
+    expect(folder.path(), &["check", "--report", "run", "--redact", "-o", "shared"], 1);
     assert!(folder.path().join("shared/gpu-0/parity.csv").exists());
 }

@@ -278,7 +278,7 @@ fn what_is_another_file_than_the_hub_says_leaves_no_model() {
         let world = world();
         world.fault(name, Fault::OtherByte);
         let said = world.run(&["--download"], &[]).unwrap_err();
-        assert!(said.contains(&format!("{name} is another file than the hub says")), "{said}");
+        assert!(said.contains(&format!("{name} differs from the hub's hash")), "{said}");
         assert!(!world.held().join("refs").exists() && !world.held().join("snapshots").exists());
         assert!(world.run(&[], &[]).unwrap_err().contains("the cache has no model"));
         world.run(&["--download"], &[]).unwrap();

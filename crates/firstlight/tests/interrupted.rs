@@ -36,14 +36,17 @@ fn interrupted_check_names_its_folder_and_the_next_one_explains_it() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130));
     let told = String::from_utf8_lossy(&ended.stderr);
-    for words in ["interrupted: run is incomplete", "`firstlight report run`"] {
+    for words in ["interrupted: run is incomplete", "`firstlight check --report run`"] {
         assert!(told.contains(words), "no `{words}` in {told}");
     }
     refuses(here, &arguments, &["run folder run is not empty"]);
     let (_, told) = expect(here, &arguments, 2);
-    assert!(told.contains("hint: it has an interrupted run: `firstlight report run`"), "{told}");
+    assert!(
+        told.contains("hint: it has an interrupted run: `firstlight check --report run`"),
+        "{told}"
+    );
     // The report of what is there is short on the terminal.
-    let (out, _) = expect(here, &["report", "run"], 1);
+    let (out, _) = expect(here, &["check", "--report", "run"], 1);
     assert!(out.lines().count() < 12 && out.contains("wrote run/report.html"), "{out}");
 }
 

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [, , baseURL, folder] = process.argv;
+const [, , folder, baseURL] = process.argv;
 const require = createRequire(pathToFileURL(`${folder}/package.json`));
 const from = async (name) => import(pathToFileURL(require.resolve(name)));
 const { default: OpenAI } = await from("openai");

@@ -205,7 +205,7 @@ fn no_space_left_is_one_sentence_and_leaves_nothing() {
 #[test]
 fn an_op_without_a_file_shows_its_table() {
     let folder = tempdir().unwrap();
-    for op in kernels::OPS {
+    for op in ops::OPS {
         let name = op.spec().name;
         let table = json(folder.path(), &["op", name], 0);
         assert_eq!(table["inputs"].as_array().unwrap().len(), op.spec().inputs.len(), "{name}");

@@ -118,7 +118,7 @@ refused(openai.AuthenticationError, "Bearer", lambda: other.models.list())
 ask = lambda **more: client.completions.create(**{"model": "mini", "prompt": "x", **more})
 refused(openai.NotFoundError, "gpt-4", lambda: ask(model="gpt-4"))
 refused(openai.BadRequestError, "`n` is 0", lambda: ask(n=0))
-refused(openai.BadRequestError, "the server takes 512", lambda: ask(max_tokens=512))
+refused(openai.BadRequestError, "maximum context length is 512 tokens", lambda: ask(max_tokens=512))
 refused(openai.BadRequestError, "`users`", lambda: ask(extra_body={"users": "me"}))
 refused(openai.NotFoundError, "gpt-4", lambda: client.models.retrieve("gpt-4"))
 assert client.models.retrieve("mini").id == "mini"

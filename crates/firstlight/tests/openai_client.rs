@@ -1,8 +1,8 @@
-//! OpenAI's and Anthropic's own clients and the AI SDK against `firstlight serve`: what they send by themselves, how they read answers, streams and
-//! errors.
+//! OpenAI's and Anthropic's own clients, the AI SDK, Codex and pages in Chromium against `firstlight serve`: what they send by themselves, how they
+//! read answers, streams and errors.
 //!
-//! `cargo xtask test` installs them. It names the Python that has OpenAI's in FIRSTLIGHT_OPENAI_PYTHON and the folder that has those of
-//! npm in FIRSTLIGHT_NPM_CLIENTS.
+//! `cargo xtask test` installs them. It names the Python that has OpenAI's in FIRSTLIGHT_OPENAI_PYTHON, the folder that has those of
+//! npm in FIRSTLIGHT_NPM_CLIENTS, the program of Codex in FIRSTLIGHT_CODEX and the folder that has Chromium in FIRSTLIGHT_BROWSER.
 
 #![allow(clippy::unwrap_used, dead_code)] // Test support; this file uses its part.
 
@@ -97,12 +97,8 @@ fn messages_are_what_anthropics_client_reads() {
 /// Codex reads what the model calls, runs it, and sends the result back.
 #[test]
 fn codex_runs_the_commands_of_the_model() {
-    let Some(codex) = std::env::var_os("FIRSTLIGHT_CODEX") else {
-        eprintln!(
-            "SKIP, which is no pass: `npm install @openai/codex`, and name its program in FIRSTLIGHT_CODEX"
-        );
-        return;
-    };
+    let codex = std::env::var_os("FIRSTLIGHT_CODEX");
+    let codex = codex.expect("FIRSTLIGHT_CODEX is not set: run `cargo xtask test`");
     let folder = agent("exec_command", r#"{"cmd": "echo it works > made.txt"}"#);
     // Codex sends some 20,000 characters of instructions.
     let template = folder.path().join("m/chat_template.jinja");
@@ -133,24 +129,47 @@ fn codex_runs_the_commands_of_the_model() {
     assert_eq!(std::fs::read_to_string(work.join("made.txt")).unwrap(), "it works\n", "{log}");
 }
 
+/// Runs a script of Node, whose second argument is a folder with packages; it has to print `all of it` at its end.
+fn run_node(script: &str, variable: &str, arguments: &[String]) {
+    let packages = std::env::var_os(variable);
+    let packages =
+        packages.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"));
+    let script = format!("{}/tests/{script}", env!("CARGO_MANIFEST_DIR"));
+    let ran = Command::new("node").arg(script).arg(packages).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.ends_with("all of it\n"), "{said}");
+}
+
 /// A model of random weights, whose calls are required of it.
 #[test]
 fn npms_clients_are_answered() {
-    let clients = std::env::var_os("FIRSTLIGHT_NPM_CLIENTS");
-    let clients = clients.expect("FIRSTLIGHT_NPM_CLIENTS is not set: run `cargo xtask test`");
     let folder = model::ending("granite-moe-mini");
     let template =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/templates/granite-4.0.jinja");
     std::fs::copy(template, folder.path().join("m/chat_template.jinja")).unwrap();
     let server = client::Server::start(folder.path(), &["--served-model-name", "mini"]);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/npm_clients.mjs");
-    let ran = Command::new("node")
-        .args([script, &format!("http://{}/v1", server.address)])
-        .arg(clients)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
-    assert!(said.ends_with("all of it\n"), "{said}");
+    let address = format!("http://{}/v1", server.address);
+    run_node("npm_clients.mjs", "FIRSTLIGHT_NPM_CLIENTS", &[address]);
     client::wait(|| server.is_free());
+}
+
+/// A page of this machine, a page of another site and one that has a key.
+#[test]
+fn browser_pages_of_other_origins_get_what_cors_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    support::scripted::say(&folder.path().join("m"), ANSWER, &["<|im_end|>"]);
+    let template = "{%- for message in messages -%}{{ message.content }}{%- endfor -%}[assistant]";
+    std::fs::write(folder.path().join("m/chat_template.jinja"), template).unwrap();
+    let without_key = client::Server::start(folder.path(), &["--served-model-name", "mini"]);
+    let with_key = client::Server::start(folder.path(), &ARGUMENTS[..4]);
+    let servers = [&without_key, &with_key].map(|server| format!("http://{}", server.address));
+    run_node(
+        "browser_pages.mjs",
+        "FIRSTLIGHT_BROWSER",
+        &[&servers[..], &[ANSWER.to_owned()]].concat(),
+    );
+    for server in [without_key, with_key] {
+        client::wait(|| server.is_free());
+    }
 }

@@ -52,10 +52,10 @@ fn a_refusal_is_a_finding_and_json_is_a_document() {
     assert_eq!(output.status.code(), Some(1), "{out}");
     assert!(out.contains("these cannot all hold") && out.contains("jetson-ai-lab"), "{out}");
     let output = plan(&["flash-attn", "--machine", "gh200", "--json"]);
-    let json: facts::Plan = serde_json::from_slice(&output.stdout).expect("a plan");
+    let json: facts::InstallPlan = serde_json::from_slice(&output.stdout).expect("a plan");
     assert_eq!(json.target.name, "gh200");
     let output = plan(&["torch", "--machine", "jetson-orin", "--json"]);
-    let json: facts::Refusal = serde_json::from_slice(&output.stdout).expect("a refusal");
+    let json: facts::PlanRefusal = serde_json::from_slice(&output.stdout).expect("a refusal");
     assert!(!json.conflict.is_empty());
 }
 
@@ -65,7 +65,7 @@ fn names_that_are_misspelt_are_suggested() {
         (&["--machine", "gh20"][..], "did you mean `gh200`?"),
         (&["--for", "granite-a1", "--machine", "a10"], "did you mean `granite-a10`?"),
         (&["--machine", "a10", "--emit", "plan.tml"], "did you mean `plan.toml`?"),
-        (&["--machine", "a10", "flash-attn>>2"], "is no requirement"),
+        (&["--machine", "a10", "flash-attn>>2"], "is not a requirement"),
     ] {
         let output = plan(arguments);
         let error = text(&output.stderr);
@@ -164,7 +164,7 @@ fn a_plan_that_was_written_is_looked_at_again() {
 #[test]
 fn a_plan_for_this_machine_takes_a_python_that_is_here() {
     let folder = tempfile::tempdir().expect("a folder");
-    let json = |python: &str, uv: &str, arguments: &[&str]| -> facts::Plan {
+    let json = |python: &str, uv: &str, arguments: &[&str]| -> facts::InstallPlan {
         let output = plan_with(folder.path(), python, uv, arguments);
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{error}");
@@ -214,12 +214,15 @@ fn a_package_that_does_not_exist_is_an_error_that_names_it() {
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("no table knows nopkg-xyz") && flat.contains("dns error"), "{out}");
+    assert!(
+        flat.contains("the tables have no package nopkg-xyz") && flat.contains("dns error"),
+        "{out}"
+    );
 }
 
 #[test]
 fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
-    let json = |arguments: &[&str]| -> facts::Plan {
+    let json = |arguments: &[&str]| -> facts::InstallPlan {
         let output = plan(&[&["torch", "--json"], arguments].concat());
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?} {error}");
@@ -233,7 +236,7 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
     let any = json(&["--gpu", "8.0"]);
     assert_eq!((any.target.gpus.as_slice(), any.target.arch.as_str()), (&[(8, 0)][..], "x86_64"));
     let named = json(&["--machine", "a100"]);
-    let versions = |plan: &facts::Plan| -> Vec<String> {
+    let versions = |plan: &facts::InstallPlan| -> Vec<String> {
         plan.packages.iter().map(|it| format!("{} {}", it.name, it.version)).collect()
     };
     assert_eq!(versions(&any), versions(&named), "a name adds nothing but itself");
@@ -244,9 +247,9 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
     for (arguments, words) in [
         (&["--gpu", "8.0", "--machine", "a100"][..], "cannot be used with"),
         (&["--arch", "aarch64"], "--compute-capability"),
-        (&["--gpu", "ampere"], "wanted a compute capability"),
+        (&["--gpu", "ampere"], "expected a compute capability"),
         (&["--driver", "550.54.14"], "--driver is for a machine named"),
-        (&["--gpu", "8.0", "--driver", "new"], "wanted a driver version"),
+        (&["--gpu", "8.0", "--driver", "new"], "expected a driver version"),
     ] {
         let output = plan(arguments);
         let error = text(&output.stderr);
@@ -261,7 +264,8 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
 fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
     let matrix = |arguments: &[&str]| -> facts::SupportMatrix {
         let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
-        let output = command.args(["matrix", "--json"]).args(arguments).output().expect("runs");
+        let output =
+            command.args(["plan", "--matrix", "--json"]).args(arguments).output().expect("runs");
         serde_json::from_slice(&output.stdout).expect("a matrix")
     };
     let cell = |matrix: &facts::SupportMatrix, component: &str| {
@@ -273,9 +277,9 @@ fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
     assert_eq!(old.platforms, ["v100"]);
     let (support, reason) = cell(&old, "flash-attn");
     assert_eq!(support, facts::Support::No, "{reason}");
-    assert!(reason.contains("starts at compute capability 8.0"), "{reason}");
+    assert!(reason.contains("needs compute capability 8.0"), "{reason}");
     assert_eq!(cell(&old, "PyTorch").0, facts::Support::Yes);
-    let new = matrix(&["--gpu", "8.0"]);
+    let new = matrix(&["--compute-capability", "8.0"]);
     let (support, reason) = cell(&new, "flash-attn");
     assert_eq!(support, facts::Support::Yes, "{reason}");
     assert!(reason.starts_with("flash-attn 2.") && reason.contains("with torch"), "{reason}");
@@ -285,7 +289,7 @@ fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
 /// Row D8.
 #[test]
 fn cuda_is_honoured_or_refused_by_name() {
-    for (cuda, words) in [("99", "wanted a CUDA release such as 12.8"), ("12", "such as 12.8")] {
+    for (cuda, words) in [("99", "expected a CUDA release such as 12.8"), ("12", "such as 12.8")] {
         let output = plan(&["torch", "--machine", "h100", "--cuda", cuda]);
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
@@ -296,7 +300,7 @@ fn cuda_is_honoured_or_refused_by_name() {
     assert!(error.contains("CUDA 12.8 was asked for") && error.contains("--machine"), "{error}");
     let output = plan(&["torch", "--machine", "h100", "--cuda", "13.9"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("CUDA 13.9 was asked for"));
+    assert!(text(&output.stdout).contains("CUDA 13.9 was requested"));
 }
 
 /// Row D8.

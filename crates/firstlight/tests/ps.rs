@@ -111,7 +111,7 @@ fn a_quiet_gpu_is_good_and_no_driver_is_one_sentence() {
     )
     .unwrap();
     let (shown, _) = expect(folder.path(), &["ps", "--recorded", "."], 0);
-    assert!(shown.contains("no process has GPU memory"), "{shown}");
+    assert!(shown.contains("no process uses GPU memory"), "{shown}");
     std::fs::write(folder.path().join("nvml"), "library = x\nerror = Driver Not Loaded\n").unwrap();
     refuses(
         folder.path(),
@@ -136,6 +136,6 @@ fn stopping_is_never_a_guess() {
     }
     for wrong in ["python", "0", "-1"] {
         let (_, err) = expect(folder.path(), &["ps", &format!("--stop={wrong}")], 2);
-        assert!(err.contains("wanted a process ID"), "{err}");
+        assert!(err.contains("expected a process ID"), "{err}");
     }
 }

@@ -282,7 +282,7 @@ fn a_deaf_process_is_killed_only_when_that_was_said() {
     let pid = deaf.0.id().to_string();
     let (output, shown) = world.run(&["ps", "--stop", &pid, "--yes", "--grace", "0.3"]);
     assert_eq!(output.status.code(), Some(1), "{shown}");
-    assert!(shown.contains("did not end on TERM; add --kill"), "{shown}");
+    assert!(shown.contains("did not end on SIGTERM; add --kill"), "{shown}");
     assert!(alive(&mut deaf));
     let killed = world.json(&["ps", "--stop", &pid, "--yes", "--kill", "--grace", "0.3"], 0);
     assert_eq!((&killed["signal"], &killed["memory_came_back"]), (&"KILL".into(), &true.into()));
@@ -300,10 +300,10 @@ fn on_a_terminal_it_asks_before_each_signal() {
     assert!(shown.contains("stop process") && shown.contains("nothing was stopped"), "{shown}");
     assert!(alive(&mut deaf));
     let shown = world.on_a_terminal(&arguments, "y\nno\n");
-    assert!(shown.contains("kill it (what it has not saved is lost)?"), "{shown}");
+    assert!(shown.contains("kill it (unsaved work is lost)?"), "{shown}");
     assert!(alive(&mut deaf), "{shown}");
     let shown = world.on_a_terminal(&arguments, "y\ny\n");
-    assert!(shown.contains("ended on KILL; its GPU memory came back (100 MiB)"), "{shown}");
+    assert!(shown.contains("ended on KILL; its GPU memory was freed (100 MiB)"), "{shown}");
     assert!(!alive(&mut deaf));
 }
 
@@ -318,8 +318,8 @@ fn what_is_not_there_not_listed_or_not_asked_is_left_alone() {
         assert!(shown.contains(words) && shown.contains("hint: "), "{shown}");
     };
     let pid = |process: &Running| process.0.id().to_string();
-    refused(&["ps", "--stop", &pid(&listed)], "nobody to ask");
-    refused(&["ps", "--stop", &pid(&unlisted), "--yes"], "is not listed with GPU memory");
+    refused(&["ps", "--stop", &pid(&listed)], "confirmation needed");
+    refused(&["ps", "--stop", &pid(&unlisted), "--yes"], "does not use GPU memory");
     assert!(alive(&mut listed) && alive(&mut unlisted));
 }
 

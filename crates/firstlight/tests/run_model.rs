@@ -154,7 +154,7 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     };
     hints(&["run", "m", "--chat", "hi"], "there is no chat template", "use -p in place of --chat");
     let nan = ["run", "m", "-p", "x", "--temperature", "nan"];
-    hints(&nan, "the temperature is NaN, wanted 0 or more", "0.7 is a usual value");
+    hints(&nan, "the temperature is NaN, expected 0 or more", "0.7 is a usual value");
     // Before the model is even looked for.
     hints(&["run", "absent", "-p", "x", "--top-p=2"], "top-p is 2", "0.9 is a usual value");
     hints(&["run", "absent", "-p", "x"], "absent/config.json", "check the path");
@@ -163,7 +163,7 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     hints(
         &["logits", "m", "--ids", "1", "-o", "absent/o"],
         "there is no folder absent",
-        "make the",
+        "create the folder",
     );
     let weights = "m/model.safetensors";
     let own = ["logits", "m", "--ids", "1", "-o", weights];
@@ -185,14 +185,14 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     for (text, words) in [
         ("{", "tools.json is not JSON"),
         ("{}", "tools.json has no list of tools"),
-        ("[{}, 3]", "tools.json: tool 2 is no object"),
+        ("[{}, 3]", "tools.json: tool 2 is not an object"),
     ] {
         given(text);
-        hints(&with, words, "wanted is a list: [{");
+        hints(&with, words, "expected a list: [{");
     }
     std::fs::remove_file(here.join("tools.json")).unwrap();
     hints(&with, "tools.json: No such file", "check the path");
-    refuses(here, &["run", "m", "-p", "x", "-n", "4096"], &["have 4097 tokens", "context is 4096"]);
+    refuses(here, &["run", "m", "-p", "x", "-n", "4096"], &["are 4097", "context is 4096"]);
     refuses(here, &["run", "m", "-p", "x", "--top-p", "0"], &["top-p is 0"]);
     refuses(here, &["run", "m", "-p", "", "-n", "1"], &["the prompt has no tokens"]);
     let ranks = std::fs::read_to_string(here.join("m/tiktoken.model")).unwrap() + "aGU= 256\n";
@@ -263,17 +263,17 @@ fn weights_that_are_not_all_there_do_not_fit() {
         std::fs::OpenOptions::new().write(true).open(&weights).unwrap().set_len(bytes).unwrap();
     };
     cut(whole - 1);
-    let (wanted, there) = (format!("wanted {whole} bytes"), format!("there are {}", whole - 1));
+    let (wanted, there) = (format!("expected {whole} bytes"), format!("there are {}", whole - 1));
     let file = "m/model.safetensors is truncated";
     refuses(here, &["fit", "m"], &[file, &wanted, &there]);
     cut(0);
-    refuses(here, &["fit", "m"], &[file, "wanted 8 bytes, there are 0"]);
+    refuses(here, &["fit", "m"], &[file, "expected 8 bytes, there are 0"]);
     std::fs::remove_file(&weights).unwrap();
-    refuses(here, &["fit", "m"], &["m/model.safetensors is missing", "the config wants"]);
+    refuses(here, &["fit", "m"], &["m/model.safetensors is missing", "the config implies"]);
     let index =
         r#"{"metadata": {"total_size": 99}, "weight_map": {"a": "model-1-of-2.safetensors"}}"#;
     std::fs::write(here.join("m/model.safetensors.index.json"), index).unwrap();
-    refuses(here, &["fit", "m"], &["m/model-1-of-2.safetensors is missing", "wanted 99 bytes"]);
+    refuses(here, &["fit", "m"], &["m/model-1-of-2.safetensors is missing", "expected 99 bytes"]);
     // The config alone may be asked about before anything is downloaded.
     json(here, &["fit", "m/config.json"], 0);
     // What no engine runs is counted all the same, and the reason is told.
@@ -281,7 +281,7 @@ fn weights_that_are_not_all_there_do_not_fit() {
     std::fs::write(here.join("m/config.json"), config.replace("\"silu\"", "\"gelu\"")).unwrap();
     let (said, _) = expect(here, &["fit", "m/config.json"], 0);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in ["does not run it: ", "`hidden_act` is \"gelu\", wanted silu", "needs "] {
+    for words in ["does not run it: ", "`hidden_act` is \"gelu\", expected silu", "needs "] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
 }

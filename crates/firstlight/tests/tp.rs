@@ -78,7 +78,7 @@ fn layers_are_shared_out_over_processes() {
     let wrong = launched(folder.path(), 0, free - 1, "3").wait_with_output().unwrap();
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(
-        said.starts_with("error: --pp 3 wants as many processes, torchrun has started 2"),
+        said.starts_with("error: --pp 3 needs as many processes, torchrun started 2"),
         "{said}"
     );
 }
@@ -238,6 +238,6 @@ fn what_keeps_gpus_apart_is_one_sentence() {
     check(&[two, ("FIRSTLIGHT_NCCL", &text)], &format!("NCCL at {text} does not load: "));
     let silent = ("FAKE_NCCL_VERSION", "-1");
     check(&[two, named, silent], &format!("NCCL at {library} does not say its version"));
-    let one = "--tp 2 takes a GPU for each rank, this process sees 1 that it can use";
+    let one = "--tp 2 needs one GPU per rank, this process can use 1";
     check(&[("FAKE_CUDA_GPUS", "1"), named], one);
 }

@@ -38,7 +38,7 @@ fn options_of_other_programs_are_answered_with_what_does_the_same_here() {
         ("model synth --zzz", "'--zzz'", "`firstlight model synth --help`"),
         ("serve", "<MODEL>", "usage: firstlight serve"),
         ("check --quick --full", "cannot be used with", "`firstlight check --help`"),
-        ("fit m -b x", "wanted a whole number, 1 or more", "`firstlight fit --help`"),
+        ("fit m -b x", "expected a whole number, 1 or more", "`firstlight fit --help`"),
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         refuses(folder.path(), &words, &[sentence]);
@@ -79,6 +79,7 @@ fn names_of_other_programs_with_the_same_meaning_are_taken() {
         "plan torch --compute-capability 8.0",
         "plan torch --gpu 8.0",
         "doctor --wait 3",
+        "run m -p x -n 2 --mamba-ssm-cache-dtype f32",
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let status = support::run(here, &words).status.code();
@@ -89,6 +90,86 @@ fn names_of_other_programs_with_the_same_meaning_are_taken() {
     assert!(err.contains("possible values"), "{err}");
 }
 
+/// Section 5 of the first hour: one name for one thing, wherever a command has it.
+#[test]
+fn options_have_the_same_name_in_every_command() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let help = |command: &str| {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        expect(here, &words, 0).0
+    };
+    let (models, kernels) = (["run", "chat", "serve"], ["check", "verify", "bench"]);
+    let with = |first: &[&'static str], more: &[&'static str]| [first, more].concat();
+    let on_gpus = with(&models, &kernels);
+    for (option, commands) in [
+        ("--quick", kernels.to_vec()),
+        ("--full", kernels.to_vec()),
+        ("--max-model-len <TOKENS>", with(&models, &["fit", "doctor", "check"])),
+        ("--max-num-seqs <N>", vec!["fit", "doctor", "check", "serve", "bench model"]),
+        ("--max-num-batched-tokens <TOKENS>", vec!["run", "serve", "model logits"]),
+        ("--gpu <N>", with(&on_gpus, &["bench model", "bench fabric", "model logits"])),
+        ("--compute-capability <X.Y>", vec!["plan"]),
+        ("--dtype <DTYPE>", with(&models, &["bench model", "model logits"])),
+        ("--max-tokens <N>", vec!["run", "chat"]),
+        (
+            "--driver-timeout <SECONDS>",
+            vec!["check", "doctor", "explain", "plan", "ps", "fit", "gate"],
+        ),
+    ] {
+        for command in commands {
+            assert!(help(command).contains(option), "{command} has no {option}");
+        }
+    }
+    // The other names of the same things are aliases, which help does not list.
+    for command in ["check", "verify", "bench", "plan", "fit", "doctor", "run", "chat", "serve"] {
+        let help = help(command);
+        for other in
+            ["--extent", "--batch ", "--sequences", "--context", "--chunk", "--wait", "--gpu <X.Y>"]
+        {
+            assert!(!help.contains(other), "{command} has {other}");
+        }
+    }
+}
+
+#[test]
+fn run_limits_the_context_by_the_name_that_vllm_has() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
+    let added = |more: &[&str]| {
+        let ran = json(here, &[&["run", "m", "--ids", "1,2,3"], more].concat(), 0);
+        ran["answers"][0]["tokens"].as_array().unwrap().len()
+    };
+    for option in ["--max-model-len", "--ctx-size", "-c"] {
+        assert_eq!(added(&[option, "10"]), 7);
+        assert_eq!(added(&[option, "10", "-n", "7"]), 7);
+        assert_eq!(added(&[option, "1000"]), 128);
+        let line = ["run", "m", "--ids", "1,2,3", option, "10", "-n", "8"];
+        let sentence = format!("a prompt of 3 tokens and 8 to add are 11; {option} is 10");
+        refuses(here, &line, &[&sentence]);
+        let (_, told) = expect(here, &line, 2);
+        assert!(told.contains("ask for at most -n 7"), "{told}");
+        refuses(here, &["run", "m", "--ids", "1,2,3", option, "3"], &["1 to add are 4"]);
+        let sentence = format!("{option} 10000000 is more than the model's longest context");
+        refuses(here, &["run", "m", "--ids", "1", option, "10000000"], &[&sentence]);
+    }
+}
+
+/// `2>&1 | head` closes standard error before the command ends.
+#[test]
+fn closed_standard_error_does_not_panic() {
+    let folder = tempdir().unwrap();
+    for line in ["matrix --machine v100", "plan torch --gpu 8.0", "run none -p x", "nonsense"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = support::command(folder.path(), &words);
+        let status = command.stdout(std::process::Stdio::null()).stderr(writer).status().unwrap();
+        assert!(matches!(status.code(), Some(0 | 2)), "{line}: {status}");
+    }
+}
+
 #[test]
 fn former_names_work_with_a_notice() {
     let folder = tempdir().unwrap();
@@ -97,10 +178,17 @@ fn former_names_work_with_a_notice() {
     assert!(told.contains("notice: `firstlight synth` is now `firstlight model synth`"), "{told}");
     let (_, told) = expect(here, &["model", "synth", "granite-rope-mini", "n"], 0);
     assert!(!told.contains("notice"), "{told}");
-    let (_, told) = expect(here, &["matrix", "--gpu", "8.0"], 0);
+    let (_, told) = expect(here, &["plan", "torch", "--gpu", "8.0"], 0);
     assert!(told.contains("notice: --gpu is now --compute-capability"), "{told}");
+    let (old, told) = expect(here, &["matrix", "--machine", "v100", "--verbose"], 0);
+    assert!(
+        told.contains("notice: `firstlight matrix` is now `firstlight plan --matrix`"),
+        "{told}"
+    );
+    let (new, told) = expect(here, &["plan", "--matrix", "--machine", "v100", "--explain"], 0);
+    assert_eq!((new, told.as_str()), (old, ""));
     let (help, _) = expect(here, &["--help"], 0);
-    for hidden in ["  synth ", "  op ", "  man "] {
+    for hidden in ["  synth ", "  op ", "  man ", "  matrix ", "  report "] {
         assert!(!help.contains(hidden), "{hidden} in {help}");
     }
     for shown in ["model", "compare", "gate", "serve"] {

@@ -7,11 +7,13 @@ pub mod abi;
 mod arch;
 pub mod cuda_drivers;
 pub mod cuda_images;
+pub mod gpu_codes;
 pub mod indexes;
 pub mod jetson;
 pub mod kernels;
 pub mod machines;
 pub mod marker;
+pub mod messages;
 pub mod packages;
 mod packed;
 pub mod profiles;
@@ -48,9 +50,11 @@ mod tests {
             torch_series::all().len(),
             cuda_drivers::floors().len(),
             cuda_images::images().len(),
+            gpu_codes::cuda().len(),
             indexes::indexes().len(),
             jetson::torch().len(),
             machines::machines().len(),
+            messages::messages().len(),
             packages::packages().len(),
             profiles::profiles().len(),
             pypi::releases("torch").count(),

@@ -1,7 +1,10 @@
 //! Environment markers (PEP 508): for which platforms a requirement is.
+//!
+//! The crate pep508_rs decides for a whole environment alone: it has no answer for what is not known of a machine, and brings
+//! the tables of internationalised domain names. Versions are compared by pep440_rs here as there.
 
-use crate::{Minor, Version, dotted};
-use std::cmp::Ordering;
+use crate::{Minor, dotted};
+use pep440_rs::VersionSpecifier;
 use std::fmt;
 
 /// A condition on the platform, as it was written.
@@ -54,8 +57,8 @@ pub struct Platform<'a> {
     pub os: &'a str,
     /// `x86_64` or `aarch64`.
     pub arch: &'a str,
-    /// Python.
-    pub python: Minor,
+    /// Python; `None` where it is not known.
+    pub python: Option<Minor>,
 }
 
 impl Marker {
@@ -110,11 +113,18 @@ impl Condition {
             Self::Any(parts) => settled(parts, platform, extras, true),
             Self::Compare { variable: Variable::Other, .. } => None,
             Self::Compare { variable: Variable::Extra, operator, value, .. } => {
-                let asked = extras.iter().any(|extra| same_extra(extra, value));
-                Some(asked == (operator == "=="))
+                let asked = || extras.iter().any(|extra| same_extra(extra, value));
+                let among = || extras.iter().any(|extra| value.contains(extra));
+                match operator.as_str() {
+                    "==" | "===" => Some(asked()),
+                    "!=" => Some(!asked()),
+                    "in" => Some(among()),
+                    "not in" => Some(!among()),
+                    _ => None,
+                }
             }
             Self::Compare { variable, operator, value, value_first } => {
-                let own = variable.of(platform);
+                let own = variable.of(platform)?;
                 Some(match value_first {
                     true => compare(value, operator, &own, *variable),
                     false => compare(&own, operator, value, *variable),
@@ -145,9 +155,10 @@ fn same_extra(one: &str, other: &str) -> bool {
 }
 
 impl Variable {
-    fn of(self, platform: Platform) -> String {
+    /// Its value; `None` where it is not known.
+    fn of(self, platform: Platform) -> Option<String> {
         let mac = platform.os == "macos";
-        match self {
+        Some(match self {
             Self::SysPlatform if mac => "darwin".to_owned(),
             Self::PlatformSystem if mac => "Darwin".to_owned(),
             Self::PlatformSystem => "Linux".to_owned(),
@@ -155,33 +166,36 @@ impl Variable {
             Self::PlatformMachine if mac && platform.arch == "aarch64" => "arm64".to_owned(),
             Self::SysPlatform => platform.os.to_owned(),
             Self::PlatformMachine => platform.arch.to_owned(),
-            Self::PythonVersion => dotted(platform.python),
+            Self::PythonVersion => dotted(platform.python?),
             Self::OsName => "posix".to_owned(),
             // One variable has it in lower case; CPython is what wheels with compiled files are for.
             Self::Implementation => "cpython".to_owned(),
-            Self::Extra | Self::Other => String::new(),
-        }
+            Self::Extra | Self::Other => return None,
+        })
     }
 }
 
 fn compare(left: &str, operator: &str, right: &str, variable: Variable) -> bool {
-    let order = match variable {
-        Variable::PythonVersion => match (Version::parse(left), Version::parse(right)) {
-            (Some(left), Some(right)) => left.compare(&right),
-            _ => return false,
-        },
-        Variable::Implementation => left.to_lowercase().cmp(&right.to_lowercase()),
-        _ => left.cmp(right),
+    if variable == Variable::PythonVersion
+        && let Ok(specifier) = format!("{operator}{right}").parse::<VersionSpecifier>()
+    {
+        return left.parse().is_ok_and(|version| specifier.contains(&version));
+    }
+    let lower = |text: &str| match variable {
+        Variable::Implementation => text.to_lowercase(),
+        _ => text.to_owned(),
     };
+    let (left, right) = (lower(left), lower(right));
     match operator {
-        "==" => order == Ordering::Equal,
-        "!=" => order != Ordering::Equal,
-        "<" => order == Ordering::Less,
-        "<=" => order != Ordering::Greater,
-        ">" => order == Ordering::Greater,
-        ">=" => order != Ordering::Less,
-        "in" => right.contains(left),
-        _ => !right.contains(left),
+        "==" | "===" => left == right,
+        "!=" => left != right,
+        "<" => left < right,
+        "<=" => left <= right,
+        ">" => left > right,
+        ">=" => left >= right,
+        "in" => right.contains(&left),
+        "not in" => !right.contains(&left),
+        _ => false,
     }
 }
 
@@ -237,7 +251,8 @@ fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
     if operator == "not" {
         operator = format!("not {}", next(rest)?);
     }
-    if !["==", "!=", "<", "<=", ">", ">=", "in", "not in"].contains(&operator.as_str()) {
+    if !["==", "===", "~=", "!=", "<", "<=", ">", ">=", "in", "not in"].contains(&operator.as_str())
+    {
         return Err(format!("`{operator}` is no comparison"));
     }
     let right = next(rest)?;
@@ -280,9 +295,9 @@ fn take(rest: &mut &[String], word: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GH200: Platform = Platform { os: "linux", arch: "aarch64", python: (3, 12) };
-    const A10: Platform = Platform { os: "linux", arch: "x86_64", python: (3, 11) };
-    const MAC: Platform = Platform { os: "macos", arch: "aarch64", python: (3, 12) };
+    const GH200: Platform = Platform { os: "linux", arch: "aarch64", python: Some((3, 12)) };
+    const A10: Platform = Platform { os: "linux", arch: "x86_64", python: Some((3, 11)) };
+    const MAC: Platform = Platform { os: "macos", arch: "aarch64", python: Some((3, 12)) };
 
     #[test]
     fn markers_of_published_wheels() {
@@ -300,6 +315,10 @@ mod tests {
         check("platform_machine not in 'arm64 aarch64'", [false, true, false]);
         check("python_version >= '3.9' and (sys_platform != 'linux')", [false, false, true]);
         check("python_version == '3.11'", [false, true, false]);
+        check("python_version ~= '3.11'", [true, true, true]);
+        check("python_version == '3.*'", [true, true, true]);
+        check("'3.12' <= python_version", [true, false, true]);
+        check("python_version in '3.10, 3.11'", [false, true, false]);
     }
 
     #[test]
@@ -320,9 +339,45 @@ mod tests {
         check("'linux' in sys_platform", &[], Some(true));
         check("'win' in sys_platform", &[], Some(false));
         // What is not known decides only where nothing else does.
+        let unknown = Platform { python: None, ..A10 };
+        let judged = |text| Marker::published(text).expect(text).judged(unknown, &[]);
+        assert_eq!(judged("python_version < '3.9'"), None);
+        assert_eq!(judged("python_version < '3.9' and platform_machine == 'aarch64'"), Some(false));
         check("python_full_version < '3.11.3'", &[], None);
         check("python_full_version < '3.11.3' and sys_platform == 'win32'", &[], Some(false));
         check("python_full_version < '3.11.3' or sys_platform == 'linux'", &[], Some(true));
+    }
+
+    #[test]
+    fn published_markers_are_judged_as_packaging_judges_them() {
+        let platforms = [
+            ("linux", "x86_64", (3, 12)),
+            ("linux", "aarch64", (3, 10)),
+            ("macos", "aarch64", (3, 13)),
+        ];
+        let lines = include_str!("marker/recorded.txt").lines();
+        let mut judged = 0;
+        for line in lines.filter(|line| !line.starts_with('#')) {
+            let [expect, extra, text] = line.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            let marker = Marker::published(text).expect(text);
+            let asked = [extra];
+            let cases = [&asked[..0], &asked[..]].into_iter().flat_map(|extras| {
+                platforms
+                    .map(|(os, arch, python)| (Platform { os, arch, python: Some(python) }, extras))
+            });
+            for ((platform, extras), expect) in cases.zip(expect.chars()) {
+                match marker.judged(platform, extras) {
+                    Some(holds) => {
+                        assert_eq!(holds, expect == 'T', "{text} on {platform:?} with {extras:?}")
+                    }
+                    None => assert!(text.contains("python_full_version"), "{text}"),
+                }
+                judged += 1;
+            }
+        }
+        assert!(judged > 1000, "{judged}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Requirement lines, as METADATA and users write them.
 
 use crate::Version;
+use crate::marker::{Marker, Platform};
 use pep440_rs::VersionSpecifiers;
 
 /// What one `Requires-Dist:` line asks of another package.
@@ -61,12 +62,17 @@ impl Requirement {
         })
     }
 
-    /// Whether the line can apply on Linux: not an extra's, and not another architecture's. `arm` is the machine's.
+    /// Whether the line can apply on Linux where no extra was asked for; `arm` is the machine's processor. A marker on what is not
+    /// known, such as the Python, counts as one that holds.
     pub fn applies(&self, arm: bool) -> bool {
-        let other = if arm { "x86_64" } else { "aarch64" };
-        let compact: String =
-            self.marker.chars().filter(|c| !c.is_whitespace() && *c != '\'' && *c != '"').collect();
-        !compact.contains("extra==") && !compact.contains(&format!("platform_machine=={other}"))
+        let arch = if arm { "aarch64" } else { "x86_64" };
+        self.holds(Platform { os: "linux", arch, python: None })
+    }
+
+    /// Whether the line can apply on a platform where no extra was asked for.
+    pub fn holds(&self, platform: Platform) -> bool {
+        let judged = |marker: Marker| marker.judged(platform, &[]) != Some(false);
+        self.marker.is_empty() || Marker::published(&self.marker).is_ok_and(judged)
     }
 
     /// Whether any version is asked for at all.
@@ -126,6 +132,11 @@ mod tests {
         check("x>1.0", "1.0.post1", false, Some(false));
         check("torch>=2.6", "2.6.0a0+ecf3bae40a.nv25.01", false, Some(true));
         check("torch==2.14.0rc1", "2.14.0rc1", false, Some(true));
+        check("x; 'x86_64' == platform_machine", "1", true, None);
+        check("x; platform_machine in 'x86_64 AMD64'", "1", true, None);
+        check("x; sys_platform == 'win32'", "1", false, None);
+        check("x; extra == 'a' or sys_platform == 'linux'", "1", false, Some(true));
+        check("x; extra in 'a'", "1", false, None);
     }
 
     #[test]

@@ -11,7 +11,8 @@
 
 use facts::BackendKind;
 use models::{
-    Capacity, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler, Storage, open, shape,
+    Capacity, Engine, LogitsOf, Model, Request, Sampling, Scheduler, SchedulerEvent, Storage, open,
+    shape,
 };
 
 /// Tokens of an answer: the first two come by steps, then as many as the device chooses at once.
@@ -26,7 +27,7 @@ fn request(prompt: &[u32], limit: usize) -> Request {
         keep: false,
         shared: 0,
         turn: true,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::None,
     }
 }
@@ -40,8 +41,8 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<(Vec<u3
         for event in scheduler.step().unwrap() {
             let (tokens, reads) = &mut answers[ids.binary_search(&event.request()).unwrap()];
             match event {
-                Event::Token { token, .. } => tokens.push(token),
-                Event::Begun { reused, .. } => *reads = reused,
+                SchedulerEvent::Token { token, .. } => tokens.push(token),
+                SchedulerEvent::Begun { reused, .. } => *reads = reused,
                 _ => {}
             }
         }
@@ -59,7 +60,7 @@ fn main() {
     let engine = || -> Box<dyn Engine> {
         let model = Model::random(&shape(&name).unwrap(), 1).unwrap();
         let capacity = Capacity { sequences: 24, tokens: 1024 };
-        open(model, device::open(backend).unwrap(), Storage::Bf16, capacity).unwrap()
+        open(model, backends::open(backend).unwrap(), Storage::Bf16, capacity).unwrap()
     };
     let prompts: Vec<Vec<u32>> = [60, 63, 64, 65, 200, 500]
         .iter()

@@ -11,7 +11,8 @@
 
 use facts::BackendKind;
 use models::{
-    Capacity, Event, LogitsOf, Model, Request, RequestId, Sampling, Scheduler, Storage, open, shape,
+    Capacity, LogitsOf, Model, Request, RequestId, Sampling, Scheduler, SchedulerEvent, Storage,
+    open, shape,
 };
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Reque
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits,
     }
 }
@@ -50,7 +51,7 @@ fn step(scheduler: &mut Scheduler<'_>, decoding: &[RequestId], waited: Option<Re
     let start = Instant::now();
     let events = scheduler.step().unwrap();
     let millis = start.elapsed().as_secs_f64() * 1e3;
-    let is_token = |event: &&Event| matches!(event, Event::Token { .. });
+    let is_token = |event: &&SchedulerEvent| matches!(event, SchedulerEvent::Token { .. });
     let of = |id: RequestId| {
         events.iter().filter(is_token).filter(|event| event.request() == id).count()
     };
@@ -71,7 +72,8 @@ fn main() {
     let limit = 8 * (ALONE + joining / 16) * (JOINS + 1);
     let model = Model::random(&shape(name).unwrap(), 1).unwrap();
     let capacity = Capacity { sequences: sequences + 1, tokens: depth.max(joining) + limit };
-    let mut engine = open(model, device::open(backend).unwrap(), Storage::Bf16, capacity).unwrap();
+    let mut engine =
+        open(model, backends::open(backend).unwrap(), Storage::Bf16, capacity).unwrap();
     let (vocabulary, budget) = (engine.architecture().vocabulary, engine.budget());
     println!("{name} on {backend}, {sequences} sequences after {depth} tokens, {budget:?}");
 

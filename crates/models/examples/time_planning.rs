@@ -9,7 +9,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
 
 use facts::BackendKind;
-use models::{Batch, Capacity, Model, Storage, Wanted, open, shape};
+use models::{Batch, Capacity, LogitsSelection, Model, Storage, open, shape};
 
 /// Microseconds that this thread has run.
 fn micros() -> f64 {
@@ -24,7 +24,7 @@ fn main() {
         |at: usize, default| arguments.get(at).map_or(default, |text| text.parse().unwrap());
     let (tokens, repeats) = (number(1, 512), number(2, 50));
     let model = Model::random(&shape(name).unwrap(), 1).unwrap();
-    let device = device::open(BackendKind::Cuda).unwrap();
+    let device = backends::open(BackendKind::Cuda).unwrap();
     let capacity = Capacity { sequences: 2, tokens: 4 * tokens };
     let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
     let ids: Vec<u32> = (0..tokens as u32).map(|i| i * 7 % 512).collect();
@@ -33,7 +33,7 @@ fn main() {
         for times in &mut times {
             let batch = Batch::new().with(0, &ids);
             let start = micros();
-            engine.step(&batch, Wanted::Last).unwrap();
+            engine.step(&batch, LogitsSelection::Last).unwrap();
             times.push(micros() - start);
         }
         engine.reset(0);

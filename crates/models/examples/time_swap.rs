@@ -6,8 +6,8 @@
 
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler,
-    StepBudget, Storage, Wanted, open, shape,
+    Batch, Capacity, Choice, Engine, LogitsOf, LogitsSelection, Model, Request, Sampling,
+    Scheduler, SchedulerEvent, StepBudget, Storage, open, shape,
 };
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ fn greedy(engine: &mut dyn Engine, slot: usize, first: u32, count: usize) -> (Ve
 
 fn read(engine: &mut dyn Engine, slot: usize, prompt: &[u32]) {
     for chunk in prompt.chunks(engine.chunk()) {
-        engine.step(&Batch::new().with(slot, chunk), Wanted::Last).unwrap();
+        engine.step(&Batch::new().with(slot, chunk), LogitsSelection::Last).unwrap();
     }
 }
 
@@ -87,7 +87,7 @@ fn moved(engine: &mut dyn Engine, length: usize) {
 
 /// Requests for which there are too few pages, with room on the host and without.
 fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
-    let budget = StepBudget { patience: Duration::MAX, ..engine.budget() };
+    let budget = StepBudget { max_mixed_step: Duration::MAX, ..engine.budget() };
     let mut scheduler = Scheduler::new(engine, budget);
     scheduler.set_swap_space(swap_space).unwrap();
     let request = |seed| Request {
@@ -98,7 +98,7 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
         keep: false,
         shared: 0,
         turn: false,
-        anew: true,
+        bypass_cache: true,
         logits: LogitsOf::None,
     };
     let submitted: Vec<_> = (1..9).map(|seed| scheduler.submit(request(seed)).unwrap()).collect();
@@ -112,10 +112,10 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
         longest = longest.max(millis(step));
         for event in events {
             match event {
-                Event::Token { request, token, .. } => {
+                SchedulerEvent::Token { request, token, .. } => {
                     answers[submitted.binary_search(&request).unwrap()].push(token);
                 }
-                Event::Preempted { saved: on_host, .. } => {
+                SchedulerEvent::Preempted { saved: on_host, .. } => {
                     given_way += 1;
                     saved += usize::from(on_host);
                 }
@@ -139,7 +139,7 @@ fn main() {
     };
     let open_for = |sequences, tokens| {
         let model = Model::random(&shape(&words[2]).unwrap(), 3).unwrap();
-        let device = device::open(kind).unwrap();
+        let device = backends::open(kind).unwrap();
         open(model, device, storage, Capacity { sequences, tokens }).unwrap()
     };
     let longest = words.get(3).map_or(usize::MAX, |most| most.parse().unwrap());

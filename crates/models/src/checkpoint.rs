@@ -1,5 +1,4 @@
-//! Weights: of files, one safetensors file or a sharded index, mapped, and held against what the config describes; or
-//! drawn.
+//! Weights of a model: mapped from safetensors files and checked against the config, or random.
 
 mod headers;
 mod other_formats;
@@ -10,34 +9,33 @@ mod tied;
 pub(crate) use headers::header;
 pub(crate) use other_formats::{explain, refuse_adapter, refuse_pointer};
 
-use crate::drawn::DrawnModel;
+use crate::bitsandbytes::{self, BitsAndBytes};
 use crate::float8::Scales;
 use crate::gguf::{self, is_gguf};
-use crate::integers::{self, Integers};
-use crate::looked_up::{self, LookedUp};
+use crate::group_quant::{self, Integers};
 use crate::mxfp4::{self, BLOCKS, SCALES};
 use crate::params::Param;
+use crate::random_weights::RandomModel;
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, Config, ModelError, read_config};
-use architectures::{Quantised, SCALE, SCALE_INV, Stored, TensorShapes};
+use architectures::{Quantization, SCALE, SCALE_INV, StorageFormat, TensorShapes};
 use device::MappedFile;
 use facts::{CompactCollect, CompactSort};
-use headers::{named_otherwise, read_index};
+use headers::{read_index, unindexed_weight_files};
 use safetensors::tensor::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, atomic::AtomicU64};
 
-/// The file of a model that has one.
+/// The file name of weights in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
-/// The index of a model that has several.
+/// The file name of the index of sharded weights.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// The ends of the names of packed weights, behind those of their modules.
+/// Name suffixes of packed weights, after the module's name.
 const PACKED: [&str; 2] = [".weight_packed", ".qweight"];
 
-/// The weights of a model: of files, or drawn as they are read.
+/// The weights of a model: in files, or random and generated when they are read.
 #[derive(Debug)]
 pub struct Checkpoint {
     source: Source,
@@ -47,23 +45,23 @@ pub struct Checkpoint {
 #[derive(Debug)]
 enum Source {
     Files(Files),
-    Drawn(DrawnModel),
+    Drawn(RandomModel),
     Gguf(gguf::Weights),
 }
 
-/// The weights of a model's folder.
+/// The weights in a model's folder.
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Located>,
-    /// Those of weights in float8, by the weights' names.
+    /// Scales of float8 weights by weight name.
     scales: BTreeMap<String, Scales>,
-    /// Weights in integers, by the weights' names.
+    /// Integer weights by weight name.
     integers: BTreeMap<String, Integers>,
-    /// Weights of bitsandbytes, by their own names.
-    looked_up: BTreeMap<String, LookedUp>,
-    /// The names of tensors that belong to such weights.
+    /// bitsandbytes weights by weight name.
+    bitsandbytes: BTreeMap<String, BitsAndBytes>,
+    /// Names of the tensors that belong to these weights: scales, zero points, tables.
     beside: BTreeSet<String>,
 }
 
@@ -73,7 +71,7 @@ pub(crate) struct Shard {
     pub(crate) file: MappedFile,
 }
 
-/// Where a tensor lies.
+/// The location of a tensor: its file, type, shape and byte range.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     pub(crate) shard: usize,
@@ -86,8 +84,7 @@ impl Checkpoint {
     /// Maps the weight files of a folder, or a GGUF file, and reads their headers.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file that is missing, truncated or no safetensors file, or the shard that lacks a tensor
-    /// its index promises.
+    /// [`ModelError`] naming the file that is missing, truncated or invalid, or the shard that lacks an indexed tensor.
     pub fn open(folder: &Path) -> Result<Self, ModelError> {
         if is_gguf(folder) {
             return Ok(Self::of(Source::Gguf(gguf::Weights::open(folder)?)));
@@ -95,22 +92,22 @@ impl Checkpoint {
         Ok(Self::of(Source::Files(Files::open(folder)?)))
     }
 
-    /// Random weights of an architecture, the ones that [`crate::synth`] writes with this seed, without a file: no disk
-    /// has to hold them, nor memory more than is read at once.
+    /// Random weights of an architecture, equal to those that [`crate::synth`] writes with this seed. They are
+    /// generated when they are read and need neither disk nor memory for the whole model.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self::of(Source::Drawn(DrawnModel::new(architecture, seed)))
+        Self::of(Source::Drawn(RandomModel::new(architecture, seed)))
     }
 
     fn of(source: Source) -> Self {
         Self { source, read: Arc::default() }
     }
 
-    /// Bytes of weights that were read so far, for whoever watches another thread load them.
+    /// Counter of the weight bytes read so far, for progress shown by another thread.
     pub fn bytes_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
 
-    /// The architecture of a config, with the names and the layout of experts that this checkpoint has.
+    /// The architecture of a config, with the tensor names and the expert layout of this checkpoint.
     ///
     /// # Errors
     /// As [`Architecture::of`] and [`Checkpoint::check`].
@@ -126,10 +123,10 @@ impl Checkpoint {
         Ok(found)
     }
 
-    /// Holds names, shapes and types against an architecture.
+    /// Compares names, shapes and types of the tensors with an architecture.
     ///
     /// # Errors
-    /// [`ModelError::Weights`] naming the tensors that are missing, misshaped, of a type no layer takes, or unknown.
+    /// [`ModelError::Weights`] naming the tensors that are missing, unknown, misshaped or of an unsupported type.
     pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
         match &self.source {
             Source::Files(files) => {
@@ -140,15 +137,15 @@ impl Checkpoint {
                     architecture.unused,
                 )
             }
-            // They were made from one, and found by one.
+            // Both were made from the architecture, so there is nothing to check.
             Source::Drawn(_) | Source::Gguf(_) => Ok(()),
         }
     }
 
-    /// Values of a tensor from `first` on, `len` of them.
+    /// Reads `len` values of a tensor, starting at value `first`.
     ///
     /// # Errors
-    /// As [`Values::fill`], and when the tensor is not there.
+    /// As [`Values::fill`], and when the tensor does not exist.
     pub(crate) fn read<V: Value>(
         &self,
         name: &str,
@@ -158,42 +155,40 @@ impl Checkpoint {
         self.values(name)?.read(first, len)
     }
 
-    /// A tensor, whose values can be read in any order and by any number of threads.
+    /// A tensor whose values can be read in any order and by any number of threads.
     ///
     /// # Errors
-    /// [`ModelError::Weights`] when it is not there.
+    /// [`ModelError::Weights`] when it does not exist.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> Result<Values<'a>, ModelError> {
         let missing =
             |path: &Path| ModelError::weights(path, format!("tensor `{name}` is missing"));
+        if let Some(integers) = self.integers(name) {
+            return Ok(Values::whole(name, Of::Integers(integers), &self.read));
+        }
         let of = match &self.source {
             Source::Files(files) => {
-                if let Some(integers) = self.integers(name) {
-                    return Ok(Values::whole(name, Of::Integers(integers), &self.read));
-                }
-                if let Some(of) = files.looked_up.get(name) {
-                    return Ok(Values::whole(name, Of::LookedUp(&files.shards, of), &self.read));
+                if let Some(of) = files.bitsandbytes.get(name) {
+                    return Ok(Values::whole(
+                        name,
+                        Of::BitsAndBytes(&files.shards, of),
+                        &self.read,
+                    ));
                 }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))
             }
-            Source::Gguf(weights) => match self.integers(name) {
-                Some(integers) => Of::Integers(integers),
-                None => Of::Placed(
-                    &weights.shards,
-                    weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?,
-                ),
-            },
-            Source::Drawn(drawn) => match self.integers(name) {
-                Some(integers) => Of::Integers(integers),
-                None => {
-                    Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
-                }
-            },
+            Source::Gguf(weights) => {
+                let found = weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?;
+                Of::Placed(&weights.shards, found)
+            }
+            Source::Drawn(drawn) => {
+                Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
+            }
         };
         Ok(Values::whole(name, of, &self.read))
     }
 
-    /// Bytes of a parameter; 0 where it is not there.
+    /// Bytes of a parameter; 0 if it does not exist.
     pub(crate) fn bytes_of(&self, param: &Param) -> u64 {
         let name = &param.name;
         let (bytes, len) = match &self.source {
@@ -202,9 +197,9 @@ impl Checkpoint {
                 let mut packed = PACKED.iter().chain([&BLOCKS]);
                 let packed = packed.find_map(|end| files.tensors.get(&format!("{module}{end}")));
                 let found = files.tensors.get(name).or(packed);
-                // Words have several numbers of what they stand for.
+                // A packed word has several values.
                 let stands_for = files.integers.get(name).map(|of| &of.shape);
-                let stands_for = stands_for.or(files.looked_up.get(name).map(|of| &of.shape));
+                let stands_for = stands_for.or(files.bitsandbytes.get(name).map(|of| &of.shape));
                 found.map_or((0, 1), |found| {
                     (found.bytes.len(), stands_for.unwrap_or(&found.shape).iter().product())
                 })
@@ -212,7 +207,7 @@ impl Checkpoint {
             Source::Drawn(drawn) => {
                 drawn.get(name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
             }
-            // Of an expert its share of what all lie in.
+            // An expert of a stacked tensor has its share of the tensor's bytes.
             Source::Gguf(weights) => {
                 let (bytes, values) = weights.size(name).unwrap_or((0, 1));
                 (bytes * param.len() / values.max(1), param.len())
@@ -224,17 +219,17 @@ impl Checkpoint {
         }
     }
 
-    /// Values of all tensors but scales.
+    /// Number of values of all tensors, scales excluded.
     pub fn parameters(&self) -> u64 {
         let product = |shape: &[usize]| shape.iter().map(|side| *side as u64).product::<u64>();
         match &self.source {
             Source::Files(files) => {
                 let tensors = files.tensors.iter();
                 let weights = tensors.filter(|(name, _)| {
-                    !files.beside.contains(*name) && !files.looked_up.contains_key(*name)
+                    !files.beside.contains(*name) && !files.bitsandbytes.contains_key(*name)
                 });
                 let packed = files.integers.values().map(|of| &of.shape);
-                let packed = packed.chain(files.looked_up.values().map(|of| &of.shape));
+                let packed = packed.chain(files.bitsandbytes.values().map(|of| &of.shape));
                 let packed = packed.map(|shape| product(shape));
                 weights.map(|(_, found)| product(&found.shape)).chain(packed).sum()
             }
@@ -243,7 +238,7 @@ impl Checkpoint {
         }
     }
 
-    /// The weight files; none of a model that is drawn.
+    /// Number of weight files; 0 for random weights.
     pub fn files(&self) -> usize {
         match &self.source {
             Source::Files(files) => files.shards.len(),
@@ -273,7 +268,7 @@ impl Files {
             if index.exists() { read_index(&index)? } else { Default::default() };
         let mut files: Vec<PathBuf> = promised.values().map(|file| folder.join(file)).collect();
         if files.is_empty() {
-            files = named_otherwise(folder);
+            files = unindexed_weight_files(folder);
         }
         files.compact_sort();
         files.dedup();
@@ -291,7 +286,7 @@ impl Files {
             tensors: BTreeMap::new(),
             scales: BTreeMap::new(),
             integers: BTreeMap::new(),
-            looked_up: BTreeMap::new(),
+            bitsandbytes: BTreeMap::new(),
             beside: BTreeSet::new(),
         };
         for path in files {
@@ -307,13 +302,13 @@ impl Files {
         stacked::split(&mut all.tensors);
         all.read_scales()?;
         all.find_integers()?;
-        let (looked_up, beside) = looked_up::find(&all.tensors, &all.shards)?;
-        all.looked_up = looked_up;
+        let (bitsandbytes, beside) = bitsandbytes::find(&all.tensors, &all.shards)?;
+        all.bitsandbytes = bitsandbytes;
         all.beside.extend(beside);
         Ok(all)
     }
 
-    /// Reads the scales of weights in float8, and notes what else belongs to these.
+    /// Reads the scales of float8 weights and records which other tensors belong to these weights.
     fn read_scales(&mut self) -> Result<(), ModelError> {
         let narrow = self.tensors.iter().filter(|(_, found)| found.dtype == Dtype::F8_E4M3);
         for (name, weight) in narrow {
@@ -326,14 +321,14 @@ impl Files {
             let shard = &self.shards[scale.shard];
             let mut values = vec![0f32; scale.shape.iter().product()];
             let of = Of::File(shard, scale, None);
-            // Scales are small, and no weights that are waited for.
+            // Scales are small and not counted as progress.
             Values::whole(scale_name, of, &AtomicU64::new(0)).fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
-                let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
+                let what = format!("tensor `{scale_name}` {:?}, expected {wanted}", scale.shape);
                 ModelError::weights(&shard.path, what)
             })?;
             self.beside.insert(scale_name.clone());
-            // What activations were divided by where both are multiplied in float8: here they are not.
+            // Activation scales are not used: activations are not quantized here.
             if let Some(module) = name.strip_suffix(".weight") {
                 self.beside.insert(format!("{module}.input_scale"));
             }
@@ -342,7 +337,7 @@ impl Files {
         Ok(())
     }
 
-    /// Finds the tensors of weights in integers, whose packing the config tells. One that is not read is the architecture's to refuse.
+    /// Finds the tensors of integer weights. The architecture has refused unsupported packings.
     fn find_integers(&mut self) -> Result<(), ModelError> {
         let packed = |name: &String| {
             let module = PACKED.iter().chain([&BLOCKS]).find_map(|end| name.strip_suffix(end))?;
@@ -352,9 +347,11 @@ impl Files {
         if packed.is_empty() {
             return Ok(());
         }
-        let Ok(Some(quantised)) = Quantised::of(&read_config(&self.folder)?) else { return Ok(()) };
+        let Ok(Some(quantised)) = Quantization::of(&read_config(&self.folder)?) else {
+            return Ok(());
+        };
         for (name, module) in packed {
-            let Stored::Int(int) = quantised.stored(&module) else {
+            let StorageFormat::Int(int) = quantised.stored(&module) else {
                 let what = format!("holds `{name}`, of which the config says no packing");
                 return Err(ModelError::weights(
                     &self.shards[self.tensors[&name].shard].path,
@@ -372,7 +369,7 @@ impl Files {
                     let found = mxfp4::find([&name, &scales], &self.tensors, &self.shards)?;
                     (found, vec![name, scales])
                 }
-                false => integers::find(&module, int, &self.tensors, &self.shards)?,
+                false => group_quant::find(&module, int, &self.tensors, &self.shards)?,
             };
             self.beside.extend(names);
             self.integers.insert(weight, found);
@@ -380,7 +377,7 @@ impl Files {
         Ok(())
     }
 
-    /// Whether weights are packed in integers.
+    /// Whether weights are packed integers.
     pub(crate) fn is_packed(&self) -> bool {
         !self.integers.is_empty()
     }
@@ -400,7 +397,7 @@ impl Files {
         Ok(())
     }
 
-    /// Holds names, shapes and types against those that are wanted. Tensors with an unused part in their names may be there.
+    /// Compares names, shapes and types with the wanted ones. Tensors whose names contain an unused part are accepted.
     pub(crate) fn hold<'a>(
         &self,
         wanted: impl IntoIterator<Item = (&'a str, &'a [usize])>,
@@ -419,7 +416,7 @@ impl Files {
         }
         for (name, shape) in &wanted {
             let integers = self.integers.get(*name).map(|of| &of.shape);
-            if let Some(found) = integers.or(self.looked_up.get(*name).map(|of| &of.shape)) {
+            if let Some(found) = integers.or(self.bitsandbytes.get(*name).map(|of| &of.shape)) {
                 if found != shape {
                     let what =
                         format!("tensor `{name}` stands for {found:?}, the config wants {shape:?}");
@@ -432,14 +429,14 @@ impl Files {
                 format!("has shape {:?}, the config wants {shape:?}", found.shape)
             } else if !matches!(found.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16 | Dtype::F8_E4M3)
             {
-                format!("is {:?}, wanted F32, BF16, F16 or F8_E4M3", found.dtype)
+                format!("is {:?}, expected F32, BF16, F16 or F8_E4M3", found.dtype)
             } else {
                 continue;
             };
             let path = &self.shards[found.shard].path;
             return Err(ModelError::weights(path, format!("tensor `{name}` {wrong}")));
         }
-        // A tied head is sometimes saved beside the embedding it equals.
+        // Some writers save a tied head as well as the embedding that it equals.
         let extra: Vec<&str> = self
             .tensors
             .keys()
@@ -456,16 +453,16 @@ impl Files {
         Ok(())
     }
 
-    /// The names and shapes of weights, packed ones as what they stand for.
+    /// Names and shapes of the weights; packed ones have the shape of the weight that they represent.
     fn shapes(&self) -> TensorShapes {
         let plain = self.tensors.iter().map(|(name, found)| (name, &found.shape));
         let integers = self.integers.iter().map(|(name, of)| (name, &of.shape));
-        let looked_up = self.looked_up.iter().map(|(name, of)| (name, &of.shape));
-        let all = plain.chain(integers).chain(looked_up);
+        let bitsandbytes = self.bitsandbytes.iter().map(|(name, of)| (name, &of.shape));
+        let all = plain.chain(integers).chain(bitsandbytes);
         TensorShapes::new(all.map(|(name, shape)| (name.clone(), shape.clone())))
     }
 
-    /// The files, each with its tensors by name.
+    /// The files, each with its tensors sorted by name.
     pub(crate) fn by_shard(&self) -> impl Iterator<Item = (&Shard, Vec<(&str, &Located)>)> {
         self.shards.iter().enumerate().map(|(nth, shard)| {
             let inside = self.tensors.iter().filter(move |(_, found)| found.shard == nth);
@@ -473,12 +470,10 @@ impl Files {
         })
     }
 
-    /// The files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
 
-    /// Bytes of all tensors.
     pub(crate) fn bytes(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
     }
@@ -488,7 +483,7 @@ fn count(names: &[&str]) -> String {
     format!("{} tensor{}", names.len(), if names.len() == 1 { "" } else { "s" })
 }
 
-/// The first names of a list.
+/// The first names of a list, for messages.
 fn list(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     let shown =

@@ -1,33 +1,33 @@
-//! Choosing the next tokens of sequences: what an engine is asked, and what it answers.
+//! Choosing the next tokens of sequences: the request to an engine and its result.
 
-use crate::{Batch, Engine, ModelError, Sampling, Wanted};
+use crate::{Batch, Engine, LogitsSelection, ModelError, Sampling};
 use device::Device;
-use kernels::sampling::{CONTROLS, IN_PROMPT, SamplingCall, SamplingOptions};
-use kernels::{Tensor, TensorMap, Typed};
+use ops::sampling::{CONTROLS, IN_PROMPT, SamplingCall, SamplingOptions};
+use ops::{Tensor, TensorMap, Typed};
 
-/// Tokens that end a sequence, as many as a device knows that chooses several tokens at once.
+/// Number of stop tokens that a device checks when it chooses several tokens in a row.
 pub const MOST_STOPS: usize = 8;
 
 /// How the next token of one sequence is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
-    /// By which rules. With biases one token at a time is chosen.
+    /// The sampling parameters. With logit biases one token is chosen at a time.
     pub sampling: &'a Sampling,
     /// The sequence's prompt.
     pub prompt: &'a [u32],
-    /// What was added to it.
+    /// The generated tokens.
     pub added: &'a [u32],
-    /// Which tokens may come, a bit each, 32 a word; none for all. Then one token at a time is chosen.
+    /// Bitmask of allowed tokens, 32 per word; `None` allows all. With a mask one token is chosen at a time.
     pub mask: Option<&'a [u32]>,
-    /// Tokens that end the sequence: it is not advanced by one of these, nor by what would come behind it. Where there are more than
-    /// [`MOST_STOPS`], one token at a time is chosen.
+    /// Tokens that end the sequence: it is not advanced by them or by later tokens. With more than [`MOST_STOPS`], one
+    /// token is chosen at a time.
     pub stop_ids: &'a [u32],
-    /// Whether the logits are wanted that the token is chosen from, as the model gives them. Then one token at a time is chosen.
+    /// Whether to return the model's logits. Then one token is chosen at a time.
     pub logits: bool,
 }
 
 impl Choice<'_> {
-    /// A choice by some rules, whatever was there before.
+    /// A choice by sampling parameters only, without a history.
     pub fn by(sampling: &Sampling) -> Choice<'_> {
         Choice { sampling, prompt: &[], added: &[], mask: None, stop_ids: &[], logits: false }
     }
@@ -37,12 +37,12 @@ impl Choice<'_> {
         token.is_some_and(|token| self.stop_ids.contains(&token))
     }
 
-    /// Which of the seed's draws the next token is: each place in a sequence has its own.
+    /// Index of the random draw of the next token; each position of a sequence has its own.
     fn draw(&self) -> usize {
         (self.prompt.len() + self.added.len()).saturating_sub(1)
     }
 
-    /// Adds the biases of its tokens to a row of logits.
+    /// Adds the logit biases to a row of logits.
     fn add_bias(&self, logits: &mut [f32]) {
         for (token, bias) in &self.sampling.logit_bias {
             if let Some(logit) = logits.get_mut(*token as usize) {
@@ -51,12 +51,12 @@ impl Choice<'_> {
         }
     }
 
-    /// Whether a device can choose several tokens of the sequence at once.
+    /// Whether a device can choose several tokens of the sequence in a row.
     pub(crate) fn is_free(&self) -> bool {
         self.mask.is_none() && !self.logits && self.sampling.logit_bias.is_empty()
     }
 
-    /// How often each token was there, as the op counts.
+    /// Counts occurrences of each token, as the op `sampling` expects them.
     pub(crate) fn counts(&self, more: &[Option<u32>], counts: &mut [i32]) {
         for token in self.prompt {
             counts[*token as usize] |= IN_PROMPT;
@@ -67,22 +67,22 @@ impl Choice<'_> {
     }
 }
 
-/// What was chosen for one sequence.
+/// The tokens chosen for one sequence.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Drawn {
-    /// One token for each step, up to the one that ends the sequence; none where none can be chosen, because a logit is no number,
-    /// or nothing may come.
+pub struct SampledTokens {
+    /// One token per step, up to the one that ends the sequence. `None` if no token can be chosen because a logit is
+    /// NaN or the mask allows no token.
     pub tokens: Vec<Option<u32>>,
-    /// What the first was chosen from, where that was wanted.
+    /// The logits that the first token was chosen from, if requested.
     pub logits: Option<Vec<f32>>,
 }
 
-/// A token as the op gives it.
+/// A token as the op returns it.
 pub(crate) fn token(word: i32) -> Option<u32> {
     u32::try_from(word).ok()
 }
 
-/// The inputs of the op that a row has few numbers of.
+/// Inputs of the op with a few values per row.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     /// `[rows, 6]`.
@@ -93,12 +93,12 @@ pub(crate) struct Lists {
     pub(crate) seed: Vec<i32>,
     /// `[rows]`.
     pub(crate) draw: Vec<i32>,
-    /// `[rows, MOST_STOPS]`, filled up with -1.
+    /// `[rows, MOST_STOPS]`, padded with -1.
     pub(crate) stops: Vec<i32>,
 }
 
 impl Lists {
-    /// Of some rows; for those that nothing is chosen of, the likeliest.
+    /// The lists of some rows; rows without a choice take the most likely token.
     pub(crate) fn of<'a>(rows: impl Iterator<Item = Option<&'a Choice<'a>>>) -> Self {
         let mut lists = Self::default();
         let plain = Sampling::default();
@@ -113,7 +113,7 @@ impl Lists {
                 sampling.frequency_penalty,
             ];
             lists.controls.extend(controls.map(|number| number as f32));
-            // More than there are tokens is all of them.
+            // A `top_k` above the vocabulary size means all tokens.
             let top_k = sampling.top_k.unwrap_or(0);
             lists.top_k.push(i32::try_from(top_k).unwrap_or(0));
             let words = [sampling.seed as u32, (sampling.seed >> 32) as u32];
@@ -127,12 +127,12 @@ impl Lists {
     }
 }
 
-/// Words of a mask of so many tokens.
+/// Number of words of a mask for a vocabulary.
 pub(crate) fn mask_words(vocabulary: usize) -> usize {
     vocabulary.div_ceil(32)
 }
 
-/// The mask of all rows, one behind the other; none where no row has one.
+/// The masks of all rows, concatenated; `None` if no row has one.
 pub(crate) fn masks<'a>(
     rows: impl Iterator<Item = Option<&'a Choice<'a>>> + Clone,
     vocabulary: usize,
@@ -147,19 +147,19 @@ pub(crate) fn masks<'a>(
     })
 }
 
-/// Chooses from logits in host memory, `[going, vocabulary]`, behind the tokens that were chosen before.
+/// Chooses from logits in host memory `[active rows, vocabulary]`, given the tokens chosen before.
 fn on_host(
     device: &Device,
     logits: &[f32],
     (going, how): (&[usize], &[Option<Choice<'_>>]),
-    drawn: &mut [Drawn],
+    drawn: &mut [SampledTokens],
 ) -> Result<(), ModelError> {
     let rows: Vec<usize> = going.iter().copied().filter(|row| how[*row].is_some()).collect();
     if rows.is_empty() {
         return Ok(());
     }
     let vocabulary = logits.len() / going.len();
-    // Rows are in their order.
+    // Rows keep their order.
     let row_of =
         |row: usize| &logits[going.partition_point(|of| *of < row) * vocabulary..][..vocabulary];
     let choices = || rows.iter().map(|row| how[*row].as_ref());
@@ -213,7 +213,7 @@ fn on_host(
     Ok(())
 }
 
-/// [`Engine::choose`] of an engine that has steps alone: tokens are chosen on the host.
+/// [`Engine::choose`] by calls of [`Engine::step`]: tokens are chosen on the host.
 ///
 /// # Errors
 /// As [`Engine::step`].
@@ -222,13 +222,13 @@ pub fn choose_by_steps<E: Engine + ?Sized>(
     batch: &Batch,
     how: &[Option<Choice<'_>>],
     count: usize,
-) -> Result<Vec<Drawn>, ModelError> {
-    let mut drawn = vec![Drawn::default(); batch.sequences.len()];
+) -> Result<Vec<SampledTokens>, ModelError> {
+    let mut drawn = vec![SampledTokens::default(); batch.sequences.len()];
     let mut going: Vec<usize> = (0..drawn.len()).collect();
     let mut next = batch.clone();
     for step in 0..count {
         if step > 0 {
-            // What cannot go on is advanced by some token, for its row is in the batch.
+            // A finished sequence is advanced by some token, because its row is part of the batch.
             let last = |row: usize| drawn[row].tokens.last().copied().flatten();
             let ended = |row: usize| how[row].is_some_and(|how| how.ends(last(row)));
             going.retain(|row| !ended(*row));
@@ -240,7 +240,7 @@ pub fn choose_by_steps<E: Engine + ?Sized>(
         if next.is_empty() {
             break;
         }
-        let logits = engine.step(&next, Wanted::Last)?;
+        let logits = engine.step(&next, LogitsSelection::Last)?;
         on_host(engine.device(), &logits, (&going, how), &mut drawn)?;
     }
     Ok(drawn)

@@ -1,10 +1,11 @@
-//! A checkpoint by another layout's names: file by file, in memory that does not grow with it, taken up where it ended.
+//! Converts a checkpoint to another layout's tensor names, file by file, in constant memory; an interrupted conversion
+//! resumes.
 
 mod keys;
 mod record;
 pub(crate) mod shard;
 
-pub use keys::{Key, KeyMap, Layout, Pair, Zeros};
+pub use keys::{CheckpointLayout, KeyMap, TensorKey, TensorPair, ZeroTensor};
 
 use crate::checkpoint::{Files, INDEX};
 use crate::files::{empty_folder, room, whole};
@@ -16,46 +17,47 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A conversion whose files were all looked at, and none written.
+/// A planned conversion: all files have been examined, none is written.
 #[derive(Debug)]
 pub struct Conversion {
     model: PathBuf,
     map: KeyMap,
-    files: Vec<Planned>,
-    /// What the folder that is read was once made from.
+    files: Vec<OutputFile>,
+    /// The record of the conversion that made the source, if there is one.
     earlier: Option<Record>,
 }
 
 /// A file to write.
 #[derive(Debug)]
-struct Planned {
+struct OutputFile {
     name: String,
     plan: Plan,
-    /// Its contents, where it is no copy of a file.
+    /// Its content if it is not a copy of a file.
     text: Option<String>,
-    /// The source's header, where a way back could not make it anew.
+    /// The source's header, if converting back could not reproduce it.
     header: Option<String>,
 }
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Converted {
-    /// Files that the folder has now, the record left out.
+pub struct ConversionResult {
+    /// Number of files in the folder, without the record.
     pub files: usize,
-    /// Those that an earlier run had written, proven by their hashes.
+    /// Files of an earlier run, verified by their hashes.
     pub taken_up: usize,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Whether each file equals, by its hash, the one that the model was once converted from; none where it was not.
+    /// Whether each file equals, by its hash, the file of the published model that the source was converted from;
+    /// `None` if it was not converted.
     pub as_published: Option<bool>,
 }
 
 impl Conversion {
-    /// Reads a model's config and the headers of its weights, and holds them against the map.
+    /// Reads a model's config and the headers of its weights, and compares them with the map.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file, key or tensor; [`ModelError::Convert`] when the model has nothing to convert.
-    pub fn read(model: &Path, to: Layout) -> Result<Self, ModelError> {
+    /// [`ModelError`] naming the file, key or tensor; [`ModelError::Convert`] if the model has nothing to convert.
+    pub fn read(model: &Path, to: CheckpointLayout) -> Result<Self, ModelError> {
         let architecture = Architecture::of(&read_config(model)?)?;
         let map = KeyMap::of(&architecture, to)?;
         let checkpoint = Files::open(model)?;
@@ -81,21 +83,21 @@ impl Conversion {
             let published = held.and_then(|entry| entry.source.header.as_deref());
             let plan = Plan::of(path, &map, published)?;
             let header = shard::unusual_header(path)?;
-            files.push(Planned { name, plan, text: None, header });
+            files.push(OutputFile { name, plan, text: None, header });
         }
         let all = Self { model: model.to_owned(), map, files, earlier };
         all.with_other_files(&checkpoint)
     }
 
-    /// Adds what stands beside the weights: the index by its new names, and copies; config.json last, since a folder
-    /// without one is no model.
+    /// Adds the other files: the index with its new names, and copies. config.json is last, since a folder without it
+    /// is not a model.
     fn with_other_files(mut self, checkpoint: &Files) -> Result<Self, ModelError> {
         let weights: Vec<String> = self.files.iter().map(|file| file.name.clone()).collect();
         let index = self.model.join(INDEX);
         if index.exists() {
             let text = self.index(&index, checkpoint.bytes())?;
             let plan = Plan::copy(text.len() as u64);
-            self.files.push(Planned {
+            self.files.push(OutputFile {
                 name: INDEX.to_owned(),
                 plan,
                 text: Some(text),
@@ -108,14 +110,14 @@ impl Conversion {
             let path = entry.map_err(failed)?.path();
             let name = file_name(&path);
             let skipped = name == INDEX || name == RECORD || name.starts_with('.');
-            // Weights in another format, or left over from another set of shards, would be by the old names.
+            // Weights in another format or of another set of shards would have the old names.
             let weight = [".safetensors", ".bin", ".part"].iter().any(|end| name.ends_with(end));
             if path.is_file() && !skipped && !weight && !weights.contains(&name) {
                 others.push((name == CONFIG, name, Stamp::of(&path)?.bytes));
             }
         }
         others.compact_sort();
-        self.files.extend(others.into_iter().map(|(_, name, bytes)| Planned {
+        self.files.extend(others.into_iter().map(|(_, name, bytes)| OutputFile {
             name,
             plan: Plan::copy(bytes),
             text: None,
@@ -124,7 +126,7 @@ impl Conversion {
         Ok(self)
     }
 
-    /// The index with each name as it will be, of a checkpoint with so many bytes of tensors.
+    /// The index with the new names, for tensors of `bytes` bytes in total.
     fn index(&self, path: &Path, bytes: u64) -> Result<String, ModelError> {
         let mut index = crate::read_json(path)?;
         let now = self.files.iter().map(|file| file.plan.tensor_bytes()).sum::<u64>();
@@ -140,28 +142,32 @@ impl Conversion {
             *map = renamed;
         }
         if let Some(total) = index.pointer_mut("/metadata/total_size") {
-            // Some writers count a tied tensor twice: what changes is the difference.
+            // Some writers count a tied tensor twice, so only the difference is applied.
             let was = total.as_u64().unwrap_or(bytes);
             *total = was.saturating_add(now).saturating_sub(bytes).into();
         }
         Ok(format!("{index:#}\n"))
     }
 
-    /// Which tensor becomes which.
+    /// The mapping of tensors.
     pub fn map(&self) -> &KeyMap {
         &self.map
     }
 
-    /// Bytes of all files that will be written.
+    /// Total bytes of the files to write.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.plan.bytes()).sum()
     }
 
-    /// Takes a folder that is empty or absent, or what an earlier run left there, and looks at what is whole in it.
+    /// Opens an empty or absent folder, or the result of an interrupted run, whose complete files are kept.
     ///
     /// # Errors
-    /// [`ModelError::Convert`] when the folder holds something else, or the disk has not the room.
-    pub fn begin<'a>(&'a self, folder: &'a Path, resume: bool) -> Result<Begun<'a>, ModelError> {
+    /// [`ModelError::Convert`] when the folder contains something else, or the disk is too small.
+    pub fn begin<'a>(
+        &'a self,
+        folder: &'a Path,
+        resume: bool,
+    ) -> Result<ConversionWriter<'a>, ModelError> {
         let record = self.record(folder, resume)?;
         let mut proven = Vec::new();
         for file in &self.files {
@@ -171,10 +177,10 @@ impl Conversion {
         }
         let missing = self.files.iter().zip(&proven).filter(|(_, proven)| !**proven);
         room(folder, missing.map(|(file, _)| file.plan.bytes()).sum())?;
-        Ok(Begun { conversion: self, folder, record, proven })
+        Ok(ConversionWriter { conversion: self, folder, record, proven })
     }
 
-    /// The record to go on with.
+    /// The record to resume from.
     fn record(&self, folder: &Path, resume: bool) -> Result<Record, ModelError> {
         let (what, hint) = match Record::read(folder) {
             None => {
@@ -192,29 +198,32 @@ impl Conversion {
     }
 }
 
-/// A conversion that has its folder.
+/// A conversion with its target folder.
 #[derive(Debug)]
-pub struct Begun<'a> {
+pub struct ConversionWriter<'a> {
     conversion: &'a Conversion,
     folder: &'a Path,
     record: Record,
-    /// Whether each file is there already.
+    /// For each file, whether it is complete already.
     proven: Vec<bool>,
 }
 
-impl Begun<'_> {
-    /// Bytes of the files that are not there yet.
+impl ConversionWriter<'_> {
+    /// Bytes of the files that are still to be written.
     pub fn bytes(&self) -> u64 {
         let missing = self.conversion.files.iter().zip(&self.proven);
         missing.filter(|(_, proven)| !**proven).map(|(file, _)| file.plan.bytes()).sum()
     }
 
-    /// Writes the files that are not there. Each is written under another name, on the disk, hashed and then renamed;
-    /// `moved` hears which, and how many of its bytes.
+    /// Writes the missing files. Each is written under a temporary name, synced, hashed and renamed; `moved` is called
+    /// with the file's name and the bytes written.
     ///
     /// # Errors
-    /// [`ModelError::Convert`] when a file cannot be written. What is written by then is whole.
-    pub fn write(mut self, mut moved: impl FnMut(&str, u64)) -> Result<Converted, ModelError> {
+    /// [`ModelError::Convert`] when a file cannot be written. Files completed before that stay.
+    pub fn write(
+        mut self,
+        mut moved: impl FnMut(&str, u64),
+    ) -> Result<ConversionResult, ModelError> {
         let Conversion { files, earlier, .. } = self.conversion;
         self.record.save(self.folder).map_err(stopped)?;
         for file in files.iter().zip(&self.proven).filter(|(_, proven)| !**proven).map(|of| of.0) {
@@ -230,7 +239,7 @@ impl Begun<'_> {
                 matches!((was, is), (Some(was), Some(is)) if was.source.sha256 == is.sha256)
             })
         };
-        Ok(Converted {
+        Ok(ConversionResult {
             files: files.len(),
             taken_up: self.proven.iter().filter(|proven| **proven).count(),
             bytes: self.conversion.bytes(),
@@ -238,7 +247,11 @@ impl Begun<'_> {
         })
     }
 
-    fn write_file(&self, file: &Planned, moved: &mut dyn FnMut(u64)) -> Result<Entry, ModelError> {
+    fn write_file(
+        &self,
+        file: &OutputFile,
+        moved: &mut dyn FnMut(u64),
+    ) -> Result<Entry, ModelError> {
         let source = self.conversion.model.join(&file.name);
         let stamp = Stamp::of(&source)?;
         let mut from: Box<dyn Read> = match &file.text {
@@ -260,14 +273,14 @@ impl Begun<'_> {
     }
 }
 
-/// The file whose absence makes a folder no model.
+/// Without this file a folder is not a model.
 const CONFIG: &str = "config.json";
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a conversion says that could not write.
+/// The error of a conversion that could not write.
 fn stopped(error: ModelError) -> ModelError {
     let hint = "what stands there by its own name is whole; go on with --resume once there is room";
     ModelError::convert(error.to_string(), hint)

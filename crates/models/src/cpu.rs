@@ -1,4 +1,4 @@
-//! The engine on the processor: activations are rows of float32, every product, scan and attention a counted launch.
+//! The CPU engine: activations are rows of float32; every product, scan and attention is a counted launch.
 
 mod cache;
 mod experts;
@@ -10,19 +10,19 @@ mod state;
 mod step;
 mod weights;
 
-use crate::choice::{Choice, Drawn, choose_by_steps};
-use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
+use crate::choice::{Choice, SampledTokens, choose_by_steps};
+use crate::engine::{Batch, Capacity, Engine, EngineKind, LogitsSelection, Model, Storage};
 use crate::pages::{By, Pages};
 use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
-use crate::{Architecture, Checkpoint, ModelError, Place, Ranks, Saved, StateType};
+use crate::{Architecture, Checkpoint, ModelError, Ranks, SavedSequence, ShardRank, StateType};
 use cache::Cache;
-use device::{Caches, Device, HostBuffer};
+use device::{CacheSizes, Device, HostBuffer};
 use experts::CpuExperts;
 use facts::BackendKind;
-use kernels::Tensor;
-use kernels::cpu::linear::Linear;
-use kernels::cpu::read::sum_parallel;
+use ops::Tensor;
+use ops_cpu::packed_linear::Linear;
+use ops_cpu::read::sum_parallel;
 use rayon::prelude::*;
 use rows::scale;
 use run::Run;
@@ -35,12 +35,12 @@ use weights::{CpuProjection, Weights};
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cpu,
     chunk: 512,
-    beside: 128,
-    patience: Duration::MAX,
+    max_mixed_tokens: 128,
+    max_mixed_step: Duration::MAX,
     storages: &[Storage::F32, Storage::Bf16],
     states: &[StateType::F32],
-    ahead: 1,
-    // Sums go over sockets.
+    decode_steps_in_flight: 1,
+    // Ranks sum over sockets, not in device memory.
     extra: |_, _| 0,
     recorded: 0,
     open: |model, device, storage, capacity| {
@@ -48,7 +48,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     },
 };
 
-/// The processor: weights are packed, calls are made at once.
+/// The CPU backend: weights are packed, calls run immediately.
 pub(crate) enum Cpu {}
 
 impl Backend for Cpu {
@@ -67,9 +67,9 @@ pub(crate) struct Memory {
 
 struct CpuEngine {
     architecture: Architecture,
-    /// Rows of the embedding are read where they are needed: a few of many.
+    /// The embedding's rows are read on demand: a step needs few of them.
     checkpoint: Checkpoint,
-    /// Those over which it is split.
+    /// The ranks that the model is split over.
     ranks: Option<Ranks>,
     device: Device,
     program: Program<Cpu>,
@@ -92,10 +92,10 @@ impl CpuEngine {
         Ok(Self { program, memory, architecture, checkpoint, ranks, device, pages })
     }
 
-    /// The first x: embeddings of the tokens `[tokens, hidden]`.
+    /// Embeddings of the tokens `[tokens, hidden]`, the initial residual stream.
     fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         if self.architecture.stage.rank > 0 {
-            // It comes from the process before this one.
+            // The residual stream comes from the previous process.
             return Ok(vec![0.0; tokens.len() * self.architecture.hidden]);
         }
         let name = &self.architecture.params.get(self.architecture.embedding).name;
@@ -118,8 +118,8 @@ impl Engine for CpuEngine {
     }
 
     fn read_bandwidth(&self) -> f64 {
-        // So that what is read comes from memory: some servers' caches hold 300 MiB.
-        let bytes = Caches::of(&self.device).overflowing(256 << 20);
+        // The buffer exceeds all caches so that reads come from memory: some servers have 300 MiB of cache.
+        let bytes = CacheSizes::of(&self.device).exceeding(256 << 20);
         let values = HostBuffer::filled(1f32, bytes / size_of::<f32>());
         let once = || {
             let start = Instant::now();
@@ -130,8 +130,8 @@ impl Engine for CpuEngine {
         size_of_val(&values[..]) as f64 / fastest
     }
 
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
-        // On a thread of the pool: each launch from outside would wait for one of them to wake.
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
+        // Run on a pool thread: each launch from an outside thread would wait for a pool thread to wake.
         rayon::scope(|_| self.advance(batch, wanted))
     }
 
@@ -140,8 +140,8 @@ impl Engine for CpuEngine {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
-        // As for a step, which is one of many launches then.
+    ) -> Result<Vec<SampledTokens>, ModelError> {
+        // As for a step, which then is one of many launches.
         rayon::scope(|_| choose_by_steps(self, batch, how, count))
     }
 
@@ -156,7 +156,7 @@ impl Engine for CpuEngine {
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         let copied = self.pages.fork(from, to, keep)?;
-        // The pages decide what is read of the caches.
+        // The pages decide which part of the caches is read.
         self.memory.states.iter_mut().for_each(|pool| pool.fork(from, to));
         if let Some([from, to]) = copied {
             let of_blocks = self.memory.pools_mut().filter(|(by, _)| *by == By::Block);
@@ -175,16 +175,16 @@ impl Engine for CpuEngine {
         bytes_of(rows, tokens)
     }
 
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         let rows = |by| self.pages.rows_of(by, sequence);
         let copy = self.memory.pools().map(|(by, pool)| save::take(pool, &rows(by)));
         let (tokens, copy): (usize, Vec<Tensor>) = (self.pages.len(sequence), copy.collect());
-        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+        Ok(SavedSequence::new(tokens, self.bytes_to_save(tokens), copy))
     }
 
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let copy: &Vec<Tensor> = saved.copy()?;
-        self.pages.take_up(to, saved.tokens())?;
+        self.pages.allocate_for(to, saved.tokens())?;
         for ((by, pool), rows) in self.memory.pools_mut().zip(copy) {
             save::put(pool, &self.pages.rows_of(by, to), rows);
         }
@@ -193,18 +193,20 @@ impl Engine for CpuEngine {
 }
 
 impl CpuEngine {
-    fn advance(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn advance(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         let x = self.embed(&batch.tokens)?;
         self.pages.grow(&batch.lengths())?;
         let step = Step::new(&self.device, batch, &self.pages);
         let residual = self.architecture.residual_multiplier as f32;
         let architecture = &self.architecture;
-        let others = |of: Place| self.ranks.as_ref().filter(|_| of.ranks > 1);
+        let others = |of: ShardRank| self.ranks.as_ref().filter(|_| of.ranks > 1);
         let share = others(architecture.place).map(|ranks| Share::new(ranks, architecture));
         let (width, divisor) = match wanted {
-            Wanted::Hidden => (architecture.hidden, 1.0),
-            Wanted::Every | Wanted::Last => (architecture.vocabulary, architecture.logits_divisor),
+            LogitsSelection::Hidden => (architecture.hidden, 1.0),
+            LogitsSelection::Every | LogitsSelection::Last => {
+                (architecture.vocabulary, architecture.logits_divisor)
+            }
         };
         let stages = others(architecture.stage).map(|ranks| (ranks, width));
         let mut run = Run { step, memory: &mut self.memory, x, residual, share, stages };

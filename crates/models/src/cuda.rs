@@ -1,50 +1,51 @@
-//! The engine on NVIDIA GPUs: weights, states and caches stay there, every layer is a list of planned launches, and a step
-//! of one token a sequence is one recorded graph.
+//! The engine for NVIDIA GPUs. Weights, states and caches stay on the GPU, every layer is a list of planned launches,
+//! and a decoding step of one token per sequence is one CUDA graph.
 
-mod ahead;
 mod attend;
 mod bandwidth;
 mod calls;
 mod choose;
 mod decode;
+mod device_decoding;
 mod experts;
 mod gather;
 mod group;
+mod lru_map;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
 mod moves;
-mod own;
 mod pass;
-mod recent;
 mod run;
 mod save;
 mod score;
+mod sequence_parallel;
 mod share;
 mod stacked;
 mod states;
 mod weights;
 
-use crate::choice::{Choice, Drawn, token};
-use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted, holding_on_gpus};
+use crate::choice::{Choice, SampledTokens, token};
+use crate::engine::{
+    Batch, Capacity, Engine, EngineKind, LogitsSelection, Model, Storage, holding_on_gpus,
+};
 use crate::logprobs::TokenLogprobs;
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
-use crate::saved;
-use crate::{Architecture, Footprint, LargestStep, ModelError, Saved, StateType};
-use ahead::Ahead;
+use crate::{Architecture, Footprint, LargestStep, ModelError, SavedSequence, StateType, saved};
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
-use device::cuda::{CudaError, Stream, Swap};
+use device::cuda::{DeviceError, Stream, Swap};
+use device_decoding::DeviceDecoding;
 use experts::CudaExperts;
 use facts::BackendKind;
-use kernels::cuda::Plans;
-use kernels::{DType, OpError, Tensor, decoder};
+use ops::{DType, OpError, Tensor};
+use ops_cuda::{Plans, decoder};
 use pass::{Pass, device_error};
 use run::{Cache, Common, Run};
-use save::Saves;
+use save::SwapSpace;
 use states::StatePool;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -53,18 +54,18 @@ use weights::{CudaProjection, Weights};
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
-    beside: 2048,
-    // What a reader takes for a steady stream.
-    patience: Duration::from_millis(20),
+    max_mixed_tokens: 2048,
+    // The longest gap between tokens that readers perceive as a steady stream.
+    max_mixed_step: Duration::from_millis(20),
     storages: &[Storage::Bf16],
     states: &[StateType::F32, StateType::Bf16],
-    ahead: decode::STEPS_IN_FLIGHT,
+    decode_steps_in_flight: decode::STEPS_IN_FLIGHT,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
     recorded: decode::RECORDED_BYTES + SMALL_BYTES as u64,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
-/// NVIDIA GPUs: weights lie there, calls are planned launches.
+/// The CUDA backend: weights are in device memory, calls are planned launches.
 pub(crate) enum Cuda {}
 
 impl Backend for Cuda {
@@ -80,7 +81,7 @@ impl Backend for Cuda {
 pub(crate) struct Memory {
     states: Vec<StatePool>,
     caches: Vec<Cache>,
-    /// All states, for copies between slots; none in a model without recurrent layers.
+    /// All states, for copies between slots; `None` for a model without recurrent layers.
     copies: Option<decoder::StatePools>,
 }
 
@@ -92,39 +93,40 @@ struct CudaEngine {
     program: Program<Cuda>,
     memory: Memory,
     pages: Pages,
-    /// Recorded steps of one token a sequence.
+    /// CUDA graphs of steps with one token per sequence.
     decoders: DecodeGraphs,
-    /// How often each token was there.
+    /// Occurrences of each token, for penalties.
     counts: Counts,
-    /// Tokens that it chooses while the host goes on.
-    ahead: Ahead,
-    /// Plans of calls that were made before.
+    /// Tokens that the GPU chooses while the host continues.
+    ahead: DeviceDecoding,
+    /// Cached plans of calls.
     plans: RefCell<Plans>,
-    /// Slots whose states are another sequence's, which are cleared when a sequence begins there from nothing: most begin with a copy.
+    /// Slots whose states belong to a former sequence. They are cleared when a sequence starts there without a cached
+    /// state; most start from a copy.
     stale: Vec<bool>,
     /// Copies of sequences on the host.
-    saves: Saves,
-    /// The GPUs over which it is split; behind what was recorded with it.
-    ranks: Option<share::Together>,
+    saves: SwapSpace,
+    /// The GPUs that the model is split over. Declared after the graphs that use it, so that it is dropped later.
+    ranks: Option<share::ConnectedGpus>,
 }
 
-/// Bytes that are reserved for tensors below 2 MiB, of passes and of recorded steps.
+/// Bytes reserved for tensors below 2 MiB, for passes and graphs.
 const SMALL_BYTES: usize = 64 << 20;
 
-/// Takes the memory for activations and logits of the largest pass at once: passes of other sizes each time share it.
-fn reserve(stream: &Stream, of: &Architecture, capacity: Capacity) -> Result<(), CudaError> {
+/// Allocates the memory for activations and logits of the largest pass up front; passes of all sizes share it.
+fn reserve(stream: &Stream, of: &Architecture, capacity: Capacity) -> Result<(), DeviceError> {
     let step = LargestStep { tokens: longest(capacity), logits: capacity.sequences };
     let holding = holding_on_gpus(Storage::Bf16);
     let workspace = Footprint::new(of, holding, capacity, step).workspace;
     stream.reserve_transient([SMALL_BYTES, usize::try_from(workspace).unwrap_or(usize::MAX)])
 }
 
-/// Tokens of a pass at most.
+/// Maximum tokens of a pass.
 fn longest(capacity: Capacity) -> usize {
     capacity.tokens.saturating_mul(capacity.sequences).min(ENGINE.chunk)
 }
 
-/// What the device says of a call that no layer stands behind.
+/// Converts a device error outside of any layer.
 fn failed(error: OpError) -> ModelError {
     ModelError::Device(error.to_string())
 }
@@ -137,10 +139,10 @@ impl CudaEngine {
             let what = "layers are shared out over processors alone so far, not over GPUs";
             return Err(ModelError::Device(what.to_owned()));
         }
-        let Some(cuda) = device.cuda() else {
+        let Some(cuda) = device::cuda::Cuda::of(&device) else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
-        let (stream, courier) = (cuda.stream().clone(), cuda.courier());
+        let (stream, staging) = (cuda.stream().clone(), cuda.staging_buffer());
         let tokens = longest(capacity);
         let ranks = ranks.map(|ranks| share::join(&ranks, cuda, &architecture, tokens));
         let ranks = ranks.transpose()?;
@@ -168,22 +170,22 @@ impl CudaEngine {
             pages,
             decoders: DecodeGraphs::new(),
             counts: Counts::default(),
-            ahead: Ahead::new(courier),
+            ahead: DeviceDecoding::new(staging),
             plans: RefCell::default(),
-            saves: Saves::default(),
+            saves: SwapSpace::default(),
             stale: vec![false; capacity.sequences],
             ranks,
         })
     }
 
-    /// What its steps have in common.
+    /// Data shared by all steps.
     fn common(&self) -> Common<'_> {
         let Self { architecture, memory, plans, ranks, .. } = self;
         Common { architecture, memory, plans, ranks: ranks.as_ref() }
     }
 
-    /// Plans all layers over the tokens of a pass, and gives the logits `[rows, vocabulary]` of the wanted ones.
-    fn plan(&self, run: &mut Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
+    /// Plans all layers over the tokens of a pass and returns the wanted logits `[rows, vocabulary]`.
+    fn plan(&self, run: &mut Run<'_>, wanted: LogitsSelection) -> Result<Tensor, ModelError> {
         let architecture = &self.architecture;
         let (tokens, hidden) = (run.pass.tokens, architecture.hidden);
         let embed = decoder::Embed {
@@ -199,15 +201,15 @@ impl CudaEngine {
         self.program.run(run, wanted)
     }
 
-    /// Runs a pass launch by launch, as it is planned; gives its logits, which lie on the GPU.
-    fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
+    /// Runs a pass, launching while planning; returns its logits in device memory.
+    fn run(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Tensor, ModelError> {
         let pass = Pass::of(batch, &self.pages, &self.stream).map_err(failed)?;
         let mut run = Run::now(&self.device, &self.stream, &pass, self.common()).map_err(failed)?;
         self.plan(&mut run, wanted)
     }
 
-    /// The size of the graph of a step of one token a sequence, which is ready to be launched for this batch, whose sequences have so
-    /// many tokens before it.
+    /// The size of the graph for this batch, prepared for launch. `lengths` are the tokens of each sequence before this
+    /// step.
     fn decoder(
         &mut self,
         batch: &Batch,
@@ -227,7 +229,7 @@ impl CudaEngine {
         Ok(size)
     }
 
-    /// Plans a step of one token a sequence.
+    /// Plans a step of one token per sequence.
     fn plan_decoder(&mut self, size: Size, counts: Option<&Tensor>) -> Result<(), ModelError> {
         let logits = [self.pages.sequences(), self.architecture.vocabulary];
         let logits = self.decoders.logits(logits, &self.stream).map_err(failed)?;
@@ -236,7 +238,7 @@ impl CudaEngine {
         Ok(())
     }
 
-    /// Records a planned step, or its layers alone; whether it was not.
+    /// Captures a planned step, or only its layers; false if it was captured before.
     fn record(&mut self, size: Size, layers_alone: bool) -> Result<bool, ModelError> {
         let Self { decoders, device, stream, .. } = self;
         let graph = decoders.get(size);
@@ -252,15 +254,15 @@ impl CudaEngine {
         Ok(new)
     }
 
-    /// A graph that is kept.
+    /// A captured graph.
     fn graph(&mut self, size: Size) -> Result<&mut DecodeGraph, ModelError> {
         self.decoders.get(size).ok_or_else(|| ModelError::fault("a recorded step was not kept"))
     }
 
-    /// The logits of a step, which lie on the GPU.
-    fn logits(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
+    /// The logits of a step, in device memory.
+    fn logits(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Tensor, ModelError> {
         self.grow(batch)?;
-        if batch.tokens.len() > batch.sequences.len() || wanted == Wanted::Hidden {
+        if batch.tokens.len() > batch.sequences.len() || wanted == LogitsSelection::Hidden {
             return self.run(batch, wanted);
         }
         let stream = self.stream.clone();
@@ -272,23 +274,23 @@ impl CudaEngine {
         logits.rows(0, batch.sequences.len()).map_err(failed)
     }
 
-    /// Chooses from logits that lie on the GPU, `[rows, vocabulary]`.
+    /// Chooses from logits in device memory `[rows, vocabulary]`.
     fn choose_from(
         &mut self,
         logits: &Tensor,
         how: &[Option<Choice<'_>>],
         slots: &[usize],
-    ) -> Result<Vec<Drawn>, ModelError> {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
         let (rows, vocabulary) = (how.len(), self.architecture.vocabulary);
         if how.iter().all(Option::is_none) {
-            // Who counts on the time that a step takes is not to think that this one took none.
+            // The scheduler measures this step's duration, so its launches must not be pending.
             self.stream.synchronize().map_err(|error| failed(device_error(error)))?;
-            return Ok(vec![Drawn::default(); rows]);
+            return Ok(vec![SampledTokens::default(); rows]);
         }
         let counts = self.counts(how, slots)?;
         let stream = &self.stream;
-        let chosen = || -> Result<Vec<Drawn>, OpError> {
-            // As the model gives them: biases are added in place.
+        let chosen = || -> Result<Vec<SampledTokens>, OpError> {
+            // Copied before biases are added in place.
             let mut given = choose::wanted_logits(how, logits, stream)?;
             choose::add_biases(how, logits, (&self.device, stream))?;
             let chooser = Chooser::now(how, slots, vocabulary, stream)?;
@@ -298,14 +300,14 @@ impl CudaEngine {
             let words = decode::integers(&tokens, stream)?;
             let drawn = |(row, how): (usize, &Option<Choice<'_>>)| {
                 let tokens = how.iter().map(|_| token(words[row])).collect();
-                Drawn { tokens, logits: given[row].take() }
+                SampledTokens { tokens, logits: given[row].take() }
             };
             Ok(how.iter().enumerate().map(drawn).collect())
         };
         chosen().map_err(failed)
     }
 
-    /// How often each token was there, where some choice asks it.
+    /// Token counts, if some choice uses penalties.
     fn counts(
         &mut self,
         how: &[Option<Choice<'_>>],
@@ -315,7 +317,7 @@ impl CudaEngine {
         self.counts.prepare(how, slots, all, &self.stream).map_err(failed)
     }
 
-    /// Gives a batch's sequences place in the caches.
+    /// Allocates cache blocks for a batch.
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         self.saves.land(&batch.sequences).map_err(failed)?;
@@ -323,7 +325,7 @@ impl CudaEngine {
         self.pages.grow(&batch.lengths())
     }
 
-    /// Clears the states of the slots in which a batch's sequences begin.
+    /// Clears stale states of slots in which sequences of the batch start.
     fn clear_stale(&mut self, batch: &Batch) -> Result<(), ModelError> {
         for slot in batch.slots().filter(|slot| self.pages.is_empty(*slot)) {
             if std::mem::take(&mut self.stale[slot]) {
@@ -348,7 +350,7 @@ impl Engine for CudaEngine {
         self.copy_bandwidth().unwrap_or(f64::NAN)
     }
 
-    /// Plans the step, as it is without penalties, or records what is planned.
+    /// Plans the step without penalties, or captures it if it is planned.
     fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<bool, ModelError> {
         let of = [sequences, Pages::blocks_for(tokens)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), false);
@@ -359,7 +361,7 @@ impl Engine for CudaEngine {
         Ok(true)
     }
 
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         let logits = self.logits(batch, wanted)?;
         decode::values(&logits, &self.stream).map_err(failed)
     }
@@ -369,8 +371,8 @@ impl Engine for CudaEngine {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
-        if self.by_itself(batch, how) {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
+        if self.decodes_on_device(batch, how) {
             return self.choose_all(batch, how, count);
         }
         if count != 1 {
@@ -378,7 +380,7 @@ impl Engine for CudaEngine {
                 "tokens that are chosen at once are of all, without masks, biases and logits";
             return Err(ModelError::fault(what));
         }
-        let logits = self.logits(batch, Wanted::Last)?;
+        let logits = self.logits(batch, LogitsSelection::Last)?;
         self.choose_from(&logits, how, &batch.sequences)
     }
 
@@ -397,7 +399,7 @@ impl Engine for CudaEngine {
         how: &[Option<Choice<'_>>],
         more: bool,
     ) -> Result<bool, ModelError> {
-        if !self.by_itself(batch, how) {
+        if !self.decodes_on_device(batch, how) {
             return Ok(false);
         }
         self.begin(batch, how, 1 + usize::from(more))?;
@@ -405,10 +407,10 @@ impl Engine for CudaEngine {
     }
 
     fn choose_more(&mut self, more: bool) -> Result<bool, ModelError> {
-        self.go_on(more)
+        self.launch_next(more)
     }
 
-    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+    fn chosen(&mut self) -> Result<Vec<SampledTokens>, ModelError> {
         self.oldest()
     }
 
@@ -420,7 +422,7 @@ impl Engine for CudaEngine {
         self.saves.land(&[from, to]).map_err(failed)?;
         let copied = self.pages.fork(from, to, keep)?;
         self.stale[to] = false;
-        // The pages decide what is read of the caches.
+        // The pages decide which part of the caches is read.
         let copies = self.memory.copies.as_ref();
         copies.map_or(Ok(()), |pools| pools.copy(&self.stream, from, to)).map_err(failed)?;
         let copied = copied.map(|blocks| self.memory.copy_block(blocks, &self.stream));
@@ -460,27 +462,27 @@ impl Engine for CudaEngine {
         self.saves.bytes_per_second()
     }
 
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.saves.land(&[sequence]).map_err(failed)?;
         let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
         let Some(copy) = self.saves.save(&parts).map_err(failed)? else {
             return Err(ModelError::fault("no memory of the host is left for a copy"));
         };
         let tokens = self.pages.len(sequence);
-        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+        Ok(SavedSequence::new(tokens, self.bytes_to_save(tokens), copy))
     }
 
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let copy = saved.copy()?;
         self.saves.land(&[to]).map_err(failed)?;
-        self.pages.take_up(to, saved.tokens())?;
+        self.pages.allocate_for(to, saved.tokens())?;
         self.stale[to] = false;
         let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
         self.saves.restore(copy, to, &parts).map_err(failed)
     }
 
     fn reset(&mut self, sequence: usize) {
-        // A device that fails here fails at the next step as well, which says so.
+        // If the device fails here, the next step fails too and reports it.
         let _ = self.saves.land(&[sequence]);
         self.ahead.leave(sequence);
         self.pages.release(sequence);

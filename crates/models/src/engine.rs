@@ -1,11 +1,13 @@
-//! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
+//! Engines: an engine has a model's weights, states and caches on its device and advances many sequences at once.
 
-use crate::choice::{Choice, Drawn, choose_by_steps};
+use crate::choice::{Choice, SampledTokens, choose_by_steps};
 use crate::logprobs::{self, TokenLogprobs};
 use crate::pages::{BLOCK, Pages};
-use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, read_config};
+use crate::{
+    Architecture, Checkpoint, Config, ModelError, Ranks, SavedSequence, StepBudget, read_config,
+};
 pub(crate) use architectures::Capacity;
-use architectures::{Holding, Keeps, Place, StateType};
+use architectures::{ShardRank, StateType, UnexpandedWeights, WeightStorage};
 use device::{Device, Isa};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
@@ -15,34 +17,34 @@ use std::time::Duration;
 mod kind;
 pub use kind::{ENGINES, EngineKind, engine_kind, open};
 
-/// What an engine loads: a model's folder, read and checked, or random weights.
+/// The input of an engine: a model's folder, read and checked, or random weights.
 #[derive(Debug)]
 pub struct Model {
-    /// What its config describes.
+    /// The architecture that its config describes.
     pub architecture: Architecture,
     /// Its weights.
     pub checkpoint: Checkpoint,
-    /// Of a part of a model: the ranks that have the rest.
+    /// The ranks that have the other parts of a split model.
     pub(crate) ranks: Option<Ranks>,
 }
 
 impl Model {
-    /// Reads config.json and the headers of the weight files of a folder, or the header of a GGUF file, and holds the two against each
-    /// other.
+    /// Reads config.json and the headers of a folder's weight files, or the header of a GGUF file, and checks that they
+    /// agree.
     ///
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let config = read_config(folder)?;
-        // A model that does not run is refused before its weights are looked at.
+        // Refuse a model that does not run before looking at its weights.
         Architecture::of(&config)?;
         let checkpoint = Checkpoint::open(folder)?;
         let architecture = checkpoint.describe(&config)?;
         Ok(Self { architecture, checkpoint, ranks: None })
     }
 
-    /// Bytes of its weights that an engine of this device reads when it is opened. On the processor the rows of an embedding
-    /// that is no head too are read when a token wants them.
+    /// Bytes of weights that an engine of this device reads when it is opened. On the CPU the rows of an untied
+    /// embedding are read on demand.
     pub fn bytes_to_load(&self, device: &Device) -> u64 {
         let all = match self.architecture.place.ranks * self.architecture.stage.ranks {
             1 => self.checkpoint.bytes(),
@@ -57,37 +59,37 @@ impl Model {
         all.saturating_sub(self.checkpoint.bytes_of(table))
     }
 
-    /// The same with the states of Mamba-2's scan held in a type.
+    /// The model with the states of Mamba-2's scan stored in another type.
     ///
     /// # Errors
-    /// [`ModelError::States`] where a model has others, and not in float32.
+    /// [`ModelError::States`] when a model has other states and the type is not float32.
     pub fn with_scan_states(self, held: StateType) -> Result<Self, ModelError> {
         let architecture = self.architecture.with_scan_states(held)?;
         Ok(Self { architecture, ..self })
     }
 
-    /// What one process has of a whole model whose layers are shared out, to be opened with the others ([`Ranks::open`]).
+    /// One process's layers of a whole model (pipeline parallel), to be opened with the others ([`Ranks::open`]).
     ///
     /// # Errors
-    /// [`ModelError::Split`] saying what does not split so.
-    pub fn stage(self, stage: Place) -> Result<Self, ModelError> {
+    /// [`ModelError::Split`] naming what cannot be split this way.
+    pub fn stage(self, stage: ShardRank) -> Result<Self, ModelError> {
         let architecture = self.architecture.stage(stage)?;
         Ok(Self { architecture, ..self })
     }
 
-    /// What one rank has of a whole model, to be opened with the others ([`Ranks::open`]).
+    /// One rank's part of a whole model (tensor parallel), to be opened with the others ([`Ranks::open`]).
     ///
     /// # Errors
-    /// [`ModelError::Split`] saying what does not split so.
-    pub fn part(self, place: Place) -> Result<Self, ModelError> {
+    /// [`ModelError::Split`] naming what cannot be split this way.
+    pub fn part(self, place: ShardRank) -> Result<Self, ModelError> {
         let architecture = self.architecture.shard(place)?;
         Ok(Self { architecture, ..self })
     }
 
-    /// A model that a config describes, with random weights.
+    /// A model of a config with random weights.
     ///
     /// # Errors
-    /// [`ModelError`] naming the key of the config that is missing or wrong.
+    /// [`ModelError`] naming the config's key that is missing or wrong.
     pub fn random(config: &Config, seed: u64) -> Result<Self, ModelError> {
         let architecture = Architecture::of(config)?;
         let checkpoint = Checkpoint::random(&architecture, seed);
@@ -95,12 +97,12 @@ impl Model {
     }
 }
 
-/// What weights and key/value caches are stored in. Recurrent states are float32, unless another [`StateType`] is chosen.
+/// Storage type of weights and KV caches. Recurrent states are float32 unless another [`StateType`] is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Storage {
-    /// float32: for comparing with references.
+    /// float32, for comparisons with references.
     F32,
-    /// bfloat16: for speed.
+    /// bfloat16, for speed.
     Bf16,
 }
 
@@ -113,7 +115,7 @@ impl Storage {
         }
     }
 
-    /// The relative error that logits of a few layers may have in it.
+    /// Tolerated relative error of the logits of a model of a few layers.
     pub fn tolerance(self) -> f64 {
         match self {
             Self::F32 => 1e-4,
@@ -121,17 +123,17 @@ impl Storage {
         }
     }
 
-    /// The same between two ways through a model of so many layers, both of which round. Rounding errors of layers are
-    /// independent and add as their squares do; a few layers have [`Storage::tolerance`].
+    /// Tolerated relative error between two implementations that both round, for a model of `layers` layers. Rounding
+    /// errors of layers are independent and add in quadrature; a few layers have [`Storage::tolerance`].
     pub fn tolerance_of(self, layers: usize) -> f64 {
         const FEW: f64 = 4.0;
         self.tolerance() * (2.0 * layers as f64 / FEW).sqrt().max(1.0)
     }
 
-    /// The same for a whole model, by its architecture.
+    /// [`Storage::tolerance_of`] of a whole model, by its architecture.
     pub fn tolerance_between(self, architecture: &Architecture) -> f64 {
-        // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then rightly
-        // others; logits of wrong arithmetic have nothing in common, which is a relative error of 1.4.
+        // If two experts have nearly equal scores, rounding decides which one a token is routed to, and different
+        // logits are correct. Logits of wrong arithmetic are uncorrelated, which is a relative error of 1.4.
         const ROUTED: f64 = 0.5;
         let rounding = self.tolerance_of(architecture.layers.len());
         let flips = architecture.is_routed() && self == Self::Bf16;
@@ -147,56 +149,56 @@ impl Storage {
     }
 }
 
-/// How the engine of a device holds weights and caches of a type.
-pub fn holding(device: &Device, storage: Storage) -> Holding {
+/// How the engine of a device stores weights and caches of a type.
+pub fn holding(device: &Device, storage: Storage) -> WeightStorage {
     let capabilities = device.capabilities();
     let host = capabilities.backend == BackendKind::Cpu;
     let wide = host && capabilities.isas.first() != Some(&Isa::Avx512Bf16);
     held(host, wide, storage)
 }
 
-/// The same of GPUs, whether one is here or not.
-pub fn holding_on_gpus(storage: Storage) -> Holding {
+/// [`holding`] of GPUs, whether one is present or not.
+pub fn holding_on_gpus(storage: Storage) -> WeightStorage {
     held(false, false, storage)
 }
 
-/// Of the processor or of GPUs; `wide` where weights are made float32.
-fn held(host: bool, wide: bool, storage: Storage) -> Holding {
-    Holding {
+/// For the CPU or GPUs; `wide` if weights are converted to float32.
+fn held(host: bool, wide: bool, storage: Storage) -> WeightStorage {
+    WeightStorage {
         weight_bytes: if wide { size_of::<f32>() } else { storage.bytes() },
         cache_bytes: storage.bytes(),
         conv_bytes: size_of::<f32>(),
         block: BLOCK,
-        // The one for padding.
+        // The padding block.
         spare_blocks: 1,
         state_pools: if host { 2 } else { 1 },
         activation_bytes: if host { size_of::<f32>() } else { storage.bytes() },
         keeps: match (host, storage) {
-            (false, _) => Keeps::Projections,
-            (true, Storage::Bf16) => Keeps::Integers,
-            (true, Storage::F32) => Keeps::Nothing,
+            (false, _) => UnexpandedWeights::Projections,
+            (true, Storage::Bf16) => UnexpandedWeights::Integers,
+            (true, Storage::F32) => UnexpandedWeights::Nothing,
         },
         embedding: !host,
     }
 }
 
-/// Of which tokens a step gives logits.
+/// Tokens whose logits are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wanted {
-    /// Of every token of the batch.
+pub enum LogitsSelection {
+    /// Every token of the batch.
     Every,
-    /// Of the last token of each sequence.
+    /// The last token of each sequence.
     Last,
-    /// No logits: the hidden states of every token after the last norm, `[tokens, hidden]`, are returned instead.
+    /// None: the hidden states of every token after the last norm, `[tokens, hidden]`, are returned instead.
     Hidden,
 }
 
-/// Tokens to advance sequences by: some of a prompt, or the one that was just chosen, of any number of sequences.
+/// Tokens that sequences are advanced by: chunks of prompts or single generated tokens, of any number of sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
     pub(crate) sequences: Vec<usize>,
-    /// Where each sequence's tokens begin, and the end.
+    /// Start of each sequence's tokens, and the end.
     pub(crate) offsets: Vec<usize>,
 }
 
@@ -206,7 +208,7 @@ impl Batch {
         Self { offsets: vec![0], ..Self::default() }
     }
 
-    /// The batch with the next tokens of one more sequence, which has one of the engine's slots.
+    /// Adds the next tokens of one more sequence, given its slot.
     #[must_use]
     pub fn with(mut self, sequence: usize, tokens: &[u32]) -> Self {
         self.add(sequence, tokens.iter().copied());
@@ -220,12 +222,12 @@ impl Batch {
         self.offsets.push(self.tokens.len());
     }
 
-    /// Whether it is of no sequence.
+    /// Whether it has no sequence.
     pub(crate) fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
 
-    /// The tokens of all sequences, one behind the other.
+    /// The concatenated tokens of all sequences.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -241,7 +243,7 @@ impl Batch {
         self.sequences.iter().copied().zip(lengths).collect()
     }
 
-    /// Checks everything that can be wrong with a batch before a layer has seen it.
+    /// Checks slots, tokens and lengths before any layer runs.
     pub(crate) fn check(&self, slots: usize, vocabulary: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::fault(what));
         let mut seen = vec![false; slots];
@@ -268,51 +270,59 @@ impl Batch {
     }
 }
 
-/// A model on a device. Each sequence has a slot: its row in the pools of recurrent states, and its blocks of the caches.
+/// A model on a device. Each sequence has a slot: a row in the pools of recurrent states, and blocks of the caches.
 pub trait Engine: Send {
     /// The model.
     fn architecture(&self) -> &Architecture;
-    /// The device; its counters tell which kernels ran.
+    /// The device; its counters record which kernels ran.
     fn device(&self) -> &Device;
-    /// Bytes a second that the device reads of memory in which nothing is found twice, measured now: the limit of
-    /// decoding, which reads all weights for each token.
+    /// Measured bytes per second that the device reads from memory without cache hits: the limit of decoding, which
+    /// reads all weights for each token.
     fn read_bandwidth(&self) -> f64;
-    /// Tokens of prompts that are best read in one step.
+    /// Best number of prompt tokens per step.
     fn chunk(&self) -> usize {
-        // An engine that is open has a kind.
+        // An open engine has a kind.
         engine_kind(self.device()).map_or(1, |kind| kind.chunk)
     }
-    /// How much a scheduler best gives it to do at once.
+    /// The best budget of a scheduler's steps.
     fn budget(&self) -> StepBudget {
         let of = |kind: &EngineKind| StepBudget {
             tokens: kind.chunk,
-            beside: kind.beside,
-            patience: kind.patience,
-            ahead: kind.ahead,
+            max_mixed_tokens: kind.max_mixed_tokens,
+            max_mixed_step: kind.max_mixed_step,
+            decode_steps_in_flight: kind.decode_steps_in_flight,
         };
-        engine_kind(self.device())
-            .map_or(StepBudget { tokens: 1, beside: 1, patience: Duration::MAX, ahead: 1 }, of)
+        engine_kind(self.device()).map_or(
+            StepBudget {
+                tokens: 1,
+                max_mixed_tokens: 1,
+                max_mixed_step: Duration::MAX,
+                decode_steps_in_flight: 1,
+            },
+            of,
+        )
     }
-    /// Which blocks of the caches its sequences have.
+    /// The block tables of its sequences.
     fn pages(&self) -> &Pages;
-    /// Plans or records a step by one token of so many sequences, of up to so many tokens; whether that was missing.
+    /// Plans or captures a decoding step for a number of sequences of up to `tokens` tokens; false if that was done
+    /// before.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn prepare(&mut self, _sequences: usize, _tokens: usize) -> Result<bool, ModelError> {
         Ok(false)
     }
-    /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
+    /// Advances the sequences of a batch and returns logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors
-    /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no room; then no sequence was
-    /// advanced. Also when a layer's values overflow: then the engine's sequences are lost.
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError>;
-    /// Advances the sequences of a batch, and chooses the token that follows in each for which `how` says how. Where each has one
-    /// token, this is done `count` times, each time by the token that was just chosen; by the last of them a sequence is not
-    /// advanced.
+    /// [`ModelError`] when a token or sequence is out of range or the cache has no room; then no sequence is advanced.
+    /// Also when a layer's values overflow: then the engine's sequences are lost.
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError>;
+    /// Advances the sequences of a batch and chooses the next token of each sequence for which `how` is set. If each
+    /// sequence has one token, this is repeated `count` times with the chosen tokens; the last chosen token does not
+    /// advance its sequence.
     ///
-    /// An engine whose device can choose copies no logits on the way, but for those that are wanted.
+    /// An engine whose device can sample copies no logits to the host, except those that are requested.
     ///
     /// # Errors
     /// As [`Engine::step`].
@@ -321,11 +331,11 @@ pub trait Engine: Send {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
         choose_by_steps(self, batch, how, count)
     }
-    /// Advances the sequences of a batch, and gives for each of its tokens how likely one of `tokens` is after it, with `count` of the
-    /// likeliest, 20 at most.
+    /// Advances the sequences of a batch and returns, after each of its tokens, the log-probability of the token in
+    /// `tokens` and of the `count` most likely ones, 20 at most.
     ///
     /// # Errors
     /// As [`Engine::step`].
@@ -335,13 +345,13 @@ pub trait Engine: Send {
         tokens: &[u32],
         count: usize,
     ) -> Result<Vec<TokenLogprobs>, ModelError> {
-        let logits = self.step(batch, Wanted::Every)?;
+        let logits = self.step(batch, LogitsSelection::Every)?;
         logprobs::on_host(self.device(), logits, tokens, count)
     }
-    /// Begins to choose one token of each sequence, as [`Engine::choose`] does, and returns before it is chosen; whether the engine can,
-    /// which it cannot by default. `more` where [`Engine::choose_more`] is to follow: then the sequences get place for a token more.
-    /// Until [`Engine::chosen`] has given everything, no sequence of these may be advanced, copied or kept otherwise. One that is
-    /// reset meanwhile is given no more tokens.
+    /// Starts to choose one token of each sequence, as [`Engine::choose`] does, without waiting for it; returns whether
+    /// the engine can, which by default it cannot. With `more`, [`Engine::choose_more`] will follow, and blocks for one
+    /// more token are allocated. Until [`Engine::chosen`] has returned everything, none of these sequences may be
+    /// advanced, copied or kept by other calls. A sequence that is reset in the meantime gets no more tokens.
     ///
     /// # Errors
     /// As [`Engine::choose`].
@@ -353,73 +363,75 @@ pub trait Engine: Send {
     ) -> Result<bool, ModelError> {
         Ok(false)
     }
-    /// Begins to choose the token after those in flight; whether it does: not where a sequence has ended, or there is no place.
+    /// Starts to choose the token after those in flight; false if a sequence has ended or the cache has no room.
     ///
     /// # Errors
     /// As [`Engine::choose`].
     fn choose_more(&mut self, _more: bool) -> Result<bool, ModelError> {
         Ok(false)
     }
-    /// Waits for the oldest tokens in flight, one of each sequence; none of a sequence that has ended.
+    /// Waits for the oldest tokens in flight, one for each sequence; none for a sequence that has ended.
     ///
     /// # Errors
-    /// As [`Engine::choose`], also where nothing was begun.
-    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+    /// As [`Engine::choose`], and when nothing is in flight.
+    fn chosen(&mut self) -> Result<Vec<SampledTokens>, ModelError> {
         Err(ModelError::fault("no tokens are being chosen"))
     }
     /// Tokens that a sequence has been advanced by.
     fn len(&self, sequence: usize) -> usize {
         self.pages().len(sequence)
     }
-    /// Forgets a sequence, whose slot begins anew.
+    /// Drops a sequence; its slot becomes empty.
     fn reset(&mut self, sequence: usize);
-    /// Lets an empty slot begin where another sequence ends: the two share its whole blocks, and its states are copied, with what it
-    /// has of a block more. One that is to `keep` is there for others to begin with, and its blocks count as free.
+    /// Copies a sequence to an empty slot: the two share whole blocks; states and the partly filled block are copied.
+    /// With `keep` the copy is a cached prefix, and its blocks count as free.
     ///
     /// # Errors
-    /// [`ModelError`] when the slot is not empty, or no block is free where one is to be copied.
+    /// [`ModelError`] when the slot is not empty, or a block has to be copied and none is free.
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError>;
-    /// Lets a sequence stay for others to begin with: its blocks count as free. An engine that cannot tell says so.
+    /// Turns a sequence into a cached prefix: its blocks count as free. Returns false if the engine does not support
+    /// it.
     fn keep(&mut self, _sequence: usize) -> bool {
         false
     }
-    /// Bytes of the states of a sequence of so many tokens, and of its keys and values.
+    /// Bytes of the states, keys and values of a sequence of `tokens` tokens.
     fn bytes_of(&self, tokens: usize) -> u64;
-    /// Bytes of the host's memory that a copy of such a sequence takes.
+    /// Host memory for a copy of such a sequence, in bytes.
     fn bytes_to_save(&self, tokens: usize) -> u64 {
         self.bytes_of(tokens)
     }
-    /// Makes room on the host for copies of so many bytes, where the device wants memory of a kind for them.
+    /// Allocates host memory for copies of this many bytes, if the device needs a special kind of memory for them.
     ///
     /// # Errors
-    /// [`ModelError`] when there is none; then nothing can be saved.
+    /// [`ModelError`] when there is too little; then nothing can be saved.
     fn reserve(&mut self, _bytes: u64) -> Result<(), ModelError> {
         Ok(())
     }
-    /// Takes some more of that memory while there is nothing else to do, where taking it delays other work; whether there may be more.
+    /// Allocates more of that memory while the engine is idle, if allocating delays other work; returns whether there
+    /// may be more to allocate.
     fn reserve_more(&mut self) -> bool {
         false
     }
-    /// Whether [`Engine::save`] of a sequence would make neither the device nor the host wait.
+    /// Whether [`Engine::save`] would make neither the device nor the host wait.
     fn can_save(&self, _sequence: usize) -> bool {
         true
     }
-    /// Whether a restored sequence is there: a step that advances it waits for that otherwise.
+    /// Whether a restored sequence has arrived; a step that advances it earlier waits.
     fn has_arrived(&mut self, _sequence: usize) -> bool {
         true
     }
-    /// Bytes per second at which copies come back from the host, where that takes time and was measured.
+    /// Measured bytes per second of restores; `None` if restoring takes no time or was not measured.
     fn bytes_per_second(&self) -> Option<f64> {
         None
     }
-    /// Copies a sequence to the host. The engine goes on at once, and so may the slot: what is copied is the sequence as it is now.
+    /// Copies a sequence to the host, in its current state. The engine and the slot can be used immediately.
     ///
     /// # Errors
-    /// [`ModelError`] when there is no room; the sequence stays as it was.
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError>;
-    /// Lets an empty slot go on where a sequence was when this engine saved it. The copy stays as it is.
+    /// [`ModelError`] when there is no room; the sequence is unchanged.
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError>;
+    /// Restores a saved sequence to an empty slot. The copy is unchanged.
     ///
     /// # Errors
-    /// [`ModelError`] when the slot is not empty, or the caches have no room. The slot is to be reset then.
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError>;
+    /// [`ModelError`] when the slot is not empty or the caches have no room. The slot must be reset then.
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError>;
 }

@@ -1,13 +1,13 @@
 use crate::{StateType, Storage};
-use architectures::{CannotSplit, ConfigError, DoesNotFit, OtherStates};
-use device::cuda::CudaError;
+use architectures::{CannotSplit, ConfigError, ModelTooLarge, UnsupportedStateType};
+use device::DeviceError;
 use facts::BackendKind;
-use kernels::OpError;
+use ops::OpError;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// What is wrong with a model, its files, or what was asked of it. Every message names the file, key or tensor, what it
-/// is and what was wanted.
+/// Errors of a model, its files, or a request to it. Every message names the file, key or tensor, its value and the
+/// expected value.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// A file that cannot be read or written.
@@ -15,15 +15,15 @@ pub enum ModelError {
     File {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The system's message.
         reason: String,
-        /// What to do about it, where this file and this reason tell.
+        /// What to do about it, if known.
         hint: Option<String>,
     },
     /// A config that cannot be used, or describes a model that no engine runs.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Weight files that are not what the config describes.
+    /// Weight files that do not match the config.
     #[error("{path}: {what}")]
     Weights {
         /// The file or folder.
@@ -31,58 +31,58 @@ pub enum ModelError {
         /// What is wrong: `tensor x has shape [2], the config wants [3]`.
         what: String,
     },
-    /// A weight file that is not there, or not all of it.
-    #[error("{path} {what}{}", wanted.map_or(String::new(), |wanted| format!(": wanted {wanted} bytes, there are {there}")))]
+    /// A weight file that is missing or incomplete.
+    #[error("{path} {what}{}", wanted.map_or(String::new(), |wanted| format!(": expected {wanted} bytes, there are {there}")))]
     Incomplete {
         /// The file.
         path: String,
         /// `is missing`, `is truncated`.
         what: &'static str,
-        /// Bytes that there should be, where its own header or the folder's index tells.
+        /// Expected size in bytes, if the file's header or the folder's index gives it.
         wanted: Option<u64>,
-        /// Bytes that are there.
+        /// Actual size in bytes.
         there: u64,
     },
     /// A model without a chat template, as base models are.
     #[error("{path}: there is no chat template, here or in tokenizer_config.json")]
     NoTemplate {
-        /// The file that would have it.
+        /// The file that would contain it.
         path: String,
     },
-    /// A conversation that a chat template does not render.
+    /// A conversation that a chat template cannot render.
     #[error("{path}: {what}")]
     Template {
-        /// The file that the template is in.
+        /// The file that contains the template.
         path: String,
-        /// What is wrong, mostly in the template's own words.
+        /// What is wrong, usually the template's own message.
         what: String,
         /// What to do about it.
         hint: String,
     },
-    /// A call with tokens, sequences or lengths that cannot be.
+    /// A call with invalid tokens, sequences or lengths.
     #[error("{what}")]
     Call {
         /// What is wrong.
         what: String,
-        /// What to do about it, where the caller can do something.
+        /// What to do about it, if the caller can do something.
         hint: Option<String>,
     },
-    /// A model that is larger than what is free.
+    /// A model that is larger than the free memory.
     #[error(transparent)]
-    Memory(#[from] DoesNotFit),
-    /// Work that was stopped before a file of it was whole; what it made is removed.
+    Memory(#[from] ModelTooLarge),
+    /// Work that was cancelled before a file was complete; its files are removed.
     #[error("stopped at {path}, and what was made is removed")]
     Stopped {
         /// The file.
         path: String,
     },
-    /// A disk that has not the room for what is to be written.
+    /// A disk without enough room.
     #[error("{what}")]
     Disk {
-        /// What is free, and what is to be written.
+        /// The free and the required space.
         what: String,
     },
-    /// A model that the cache does not have, or the hub does not give.
+    /// A model that is not in the cache, or that the hub does not provide.
     #[error("{what}")]
     Hub {
         /// What is wrong.
@@ -90,7 +90,7 @@ pub enum ModelError {
         /// What to do about it.
         hint: String,
     },
-    /// A conversion that cannot be, or could not be ended.
+    /// A conversion that is impossible or could not finish.
     #[error("{what}")]
     Convert {
         /// What is wrong.
@@ -98,7 +98,7 @@ pub enum ModelError {
         /// What to do about it.
         hint: String,
     },
-    /// A storage type that a backend's engine does not have weights in.
+    /// A storage type that a backend's engine does not support.
     #[error("no engine runs models in {} on {backend}", storage.as_str())]
     Storage {
         /// The backend.
@@ -106,10 +106,10 @@ pub enum ModelError {
         /// The type.
         storage: Storage,
     },
-    /// A model whose states are held in float32 alone.
+    /// A model whose states support float32 only.
     #[error(transparent)]
-    States(#[from] OtherStates),
-    /// A type that a backend's engine does not have states in.
+    States(#[from] UnsupportedStateType),
+    /// A state type that a backend's engine does not support.
     #[error("no engine holds recurrent states in {} on {backend}", states.as_str())]
     StatesOn {
         /// The backend.
@@ -120,31 +120,31 @@ pub enum ModelError {
     /// A backend that has no engine.
     #[error("no engine runs models on {0}")]
     Backend(BackendKind),
-    /// The device failed outside any layer.
+    /// The device failed outside of any layer.
     #[error("{0}")]
     Device(String),
     /// A model that cannot be split over ranks.
     #[error(transparent)]
     Split(#[from] CannotSplit),
-    /// A rank of a split model that has ended: with it the whole model.
+    /// A rank of a split model has ended, and with it the whole model.
     #[error("{what}")]
     Rank {
-        /// Which, and what is known of it.
+        /// Which rank, and what is known about it.
         what: String,
     },
-    /// An op refused what a layer gave it.
+    /// An op refused the inputs of a layer.
     #[error("layer {layer}: {error}")]
     Op {
         /// The layer, from 0.
         layer: usize,
-        /// The op's words.
+        /// The op's error.
         error: OpError,
     },
 }
 
-impl From<CudaError> for ModelError {
-    fn from(error: CudaError) -> Self {
-        Self::Device(OpError::Cuda { op: "model", error }.to_string())
+impl From<DeviceError> for ModelError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(OpError::Device { op: "model", error }.to_string())
     }
 }
 
@@ -156,22 +156,22 @@ impl ModelError {
         Self::File { path: path.display().to_string(), reason: words, hint }
     }
 
-    /// A call with tokens, sequences or lengths that cannot be, with what to do about it.
+    /// A call with invalid tokens, sequences or lengths, and what to do about it.
     pub(crate) fn call(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Call { what: what.into(), hint: Some(hint.into()) }
     }
 
-    /// What is wrong with a rank of a split model, in the words behind its number.
+    /// An error of a rank; `what` follows its number in the message.
     pub(crate) fn rank(rank: usize, what: impl std::fmt::Display) -> Self {
         Self::Rank { what: format!("rank {rank} {what}") }
     }
 
-    /// A fault of firstlight's own, about which a caller can do nothing.
+    /// An internal error, about which a caller can do nothing.
     pub(crate) fn fault(what: impl Into<String>) -> Self {
         Self::Call { what: what.into(), hint: None }
     }
 
-    /// The same error with what to do about it, for files and calls.
+    /// Adds a hint to a file or call error.
     #[must_use]
     pub(crate) fn hinted(mut self, words: impl Into<String>) -> Self {
         if let Self::File { hint, .. } | Self::Call { hint, .. } = &mut self {
@@ -180,7 +180,7 @@ impl ModelError {
         self
     }
 
-    /// A file that could not be written. A disk that is full, or a limit, is no matter of permissions.
+    /// A file that could not be written. For a full disk or a size limit the hint is not about permissions.
     pub(crate) fn written(path: &Path, error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
@@ -191,12 +191,12 @@ impl ModelError {
         }
     }
 
-    /// Weight files that are not what the config describes.
+    /// Weight files that do not match the config.
     pub(crate) fn weights(path: &Path, what: impl Into<String>) -> Self {
         Self::Weights { path: path.display().to_string(), what: what.into() }
     }
 
-    /// A weight file that is not there, or not all of it.
+    /// A weight file that is missing or incomplete.
     pub(crate) fn incomplete(
         path: &Path,
         what: &'static str,
@@ -206,17 +206,17 @@ impl ModelError {
         Self::Incomplete { path: path.display().to_string(), what, wanted, there }
     }
 
-    /// A conversion that cannot be, or could not be ended.
+    /// A conversion that is impossible or could not finish.
     pub(crate) fn convert(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Convert { what: what.into(), hint: hint.into() }
     }
 
-    /// Whether nothing can run behind it: the device is lost, or a rank.
+    /// Whether the engine cannot run any more: its device or a rank is lost.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Device(_) | Self::Rank { .. })
     }
 
-    /// What to do about it, where there is something to say.
+    /// What to do about it, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Config(error) => Some(error.hint()),
@@ -257,7 +257,7 @@ impl ModelError {
     }
 }
 
-/// Why a file cannot be used, and what to do about that where the reason alone tells.
+/// Why a file cannot be used, with a hint if the reason alone implies one.
 pub(crate) struct Reason {
     words: String,
     hint: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Files that are whole or not there.
+//! Writes files atomically.
 
 use crate::ModelError;
 #[cfg(unix)]
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Writes a file under another name first, so that a full disk leaves nothing that looks whole.
+/// Writes a file under a temporary name first, so that an interrupted write leaves no file that looks complete.
 pub(crate) fn whole<T>(
     path: &Path,
     write: impl FnOnce(&Path) -> io::Result<T>,
@@ -19,26 +19,26 @@ pub(crate) fn whole<T>(
         Ok(written)
     });
     written.map_err(|error| {
-        // What cannot be written can perhaps not be removed either; the first reason is the one to tell.
+        // Removing may fail for the same reason; the first error is the one to report.
         let _ = std::fs::remove_file(&partial);
         ModelError::written(path, error)
     })
 }
 
-/// Work on bytes that another thread may watch, and stop.
+/// Progress of a file operation, which another thread may watch and cancel.
 #[derive(Debug, Clone, Default)]
-pub struct Watched {
+pub struct FileProgress {
     done: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
-impl Watched {
-    /// Bytes that are done.
+impl FileProgress {
+    /// Bytes done so far.
     pub fn done(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.done)
     }
 
-    /// Whether the work is to stop: it then takes back what it made.
+    /// Set to cancel the operation, which then removes its files.
     pub fn stop(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
@@ -46,7 +46,7 @@ impl Watched {
     /// Counts bytes.
     ///
     /// # Errors
-    /// Of the kind `Interrupted`, once the work is to stop.
+    /// Of kind `Interrupted`, once the operation is cancelled.
     pub(crate) fn add(&self, bytes: usize) -> io::Result<()> {
         self.done.fetch_add(bytes as u64, Ordering::Relaxed);
         match self.stop.load(Ordering::Relaxed) {
@@ -56,15 +56,15 @@ impl Watched {
     }
 }
 
-/// Files and folders that are being made: they are removed unless all of them were.
+/// New files and folders, which are removed unless all of them are completed.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct TemporaryFiles {
     files: Vec<PathBuf>,
     folders: Vec<PathBuf>,
 }
 
-impl Made {
-    /// Makes a folder, and those above it, or takes one that holds nothing.
+impl TemporaryFiles {
+    /// Creates a folder and its parents, or takes an empty one.
     pub(crate) fn folder(folder: &Path) -> Result<Self, ModelError> {
         let mut missing: Vec<PathBuf> =
             folder.ancestors().take_while(|at| !at.exists()).map(Path::to_owned).collect();
@@ -74,38 +74,38 @@ impl Made {
         Ok(made)
     }
 
-    /// Makes a file in it.
+    /// Creates a file in it.
     pub(crate) fn file(&mut self, path: PathBuf) -> &Path {
         self.files.push(path);
         &self.files[self.files.len() - 1]
     }
 
-    /// All of it is there, and stays.
+    /// Keeps all files.
     pub(crate) fn keep(mut self) {
         self.files.clear();
         self.folders.clear();
     }
 }
 
-impl Drop for Made {
+impl Drop for TemporaryFiles {
     fn drop(&mut self) {
-        // What cannot be removed stays, and why it was to be is told by whoever failed.
+        // Removal errors are ignored: the error that led here is reported.
         for file in &self.files {
             let _ = std::fs::remove_file(file);
         }
-        // The innermost first, and none that somebody else has put something into.
+        // The innermost first; a folder that another process has put something into is kept.
         for folder in &self.folders {
             let _ = std::fs::remove_dir(folder);
         }
     }
 }
 
-/// Writes a whole text.
+/// Writes a text file.
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), ModelError> {
     whole(path, |partial| std::fs::write(partial, text))
 }
 
-/// Makes a folder, or takes one that holds nothing.
+/// Creates a folder, or takes an empty one.
 pub(crate) fn empty_folder(folder: &Path) -> Result<(), ModelError> {
     std::fs::create_dir_all(folder).map_err(|error| ModelError::written(folder, error))?;
     let mut entries = std::fs::read_dir(folder).map_err(|error| ModelError::file(folder, error))?;
@@ -116,7 +116,7 @@ pub(crate) fn empty_folder(folder: &Path) -> Result<(), ModelError> {
     }
 }
 
-/// Holds what is to be written against what the file system has free.
+/// Checks that the file system has enough free space.
 #[cfg(unix)]
 pub(crate) fn room(folder: &Path, bytes: u64) -> Result<(), ModelError> {
     let stat = rustix::fs::statvfs(folder).map_err(|error| ModelError::file(folder, error))?;
@@ -133,7 +133,7 @@ pub(crate) fn room(folder: &Path, bytes: u64) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Without a way to ask, the disk itself says when it is full.
+/// The free space is unknown on this system: a full disk is reported when writing.
 #[cfg(not(unix))]
 pub(crate) fn room(_: &Path, _: u64) -> Result<(), ModelError> {
     Ok(())

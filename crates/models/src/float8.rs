@@ -1,7 +1,7 @@
-//! Scales of weights in float8: which of them a weight is multiplied with.
+//! Scales of float8 weights.
 
 use crate::params::Param;
-use architectures::params::Cut;
+use architectures::params::TensorSlice;
 use architectures::{BLOCK, Fp8Scales};
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ pub(crate) struct Scales {
     values: Vec<f32>,
 }
 
-/// How they lie.
+/// The layout of scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
-    /// One for all, or one for each matrix.
+    /// One for the tensor, or one for each matrix.
     Matrices,
     Rows,
     Blocks,
 }
 
 impl Scales {
-    /// The scales of this shape beside a weight of that one; otherwise what was wanted.
+    /// Scales of this shape for a weight of that shape; otherwise a description of the expected shape.
     pub(crate) fn new(weight: &[usize], shape: &[usize], values: Vec<f32>) -> Result<Self, String> {
         let (columns, rows, matrices) = match weight {
             [.., rows, columns] => {
@@ -49,7 +49,7 @@ impl Scales {
         Ok(Self { lie, rows, columns, values })
     }
 
-    /// Those of a parameter, drawn.
+    /// Random scales of a parameter.
     pub(crate) fn drawn(of: &Param, scales: Fp8Scales, draw: impl FnMut(usize) -> f32) -> Self {
         let lie = match scales {
             Fp8Scales::Tensor => Lie::Matrices,
@@ -61,12 +61,12 @@ impl Scales {
         Self { lie, rows, columns, values }
     }
 
-    /// As files hold them.
+    /// The values in file order.
     pub(crate) fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// Their shape in files beside that of the weight.
+    /// Their shape in files, for a weight's shape.
     pub(crate) fn shape(&self, weight: &[usize]) -> Vec<usize> {
         match self.lie {
             Lie::Matrices => vec![self.values.len()],
@@ -75,12 +75,12 @@ impl Scales {
         }
     }
 
-    /// Whether a row has one, whatever its columns.
+    /// Whether there is one scale per row.
     pub(crate) fn is_of_rows(&self) -> bool {
         self.lie != Lie::Blocks || self.columns <= BLOCK
     }
 
-    /// That of a row, counted over all matrices, and a column.
+    /// The scale of a row, counted over all matrices, and a column.
     pub(crate) fn at(&self, row: usize, column: usize) -> f32 {
         let (matrix, inside) = (row / self.rows, row % self.rows);
         let place = match self.lie {
@@ -95,7 +95,7 @@ impl Scales {
         self.values[place]
     }
 
-    /// Goes through neighbouring values from `first` on: a scale, and the range of those that it multiplies.
+    /// Iterates over consecutive values starting at `first`: a scale and the range of values it applies to.
     pub(crate) fn each(
         &self,
         first: usize,
@@ -113,21 +113,21 @@ impl Scales {
     }
 }
 
-/// The scales of what a rank has of a tensor.
+/// The scales of a rank's part of a tensor.
 #[derive(Clone, Copy)]
 pub(crate) struct ScalesOf<'a> {
     pub(crate) all: &'a Scales,
-    /// None: all of it.
-    pub(crate) cut: Option<&'a Cut>,
+    /// `None` for the whole tensor.
+    pub(crate) cut: Option<&'a TensorSlice>,
 }
 
 impl ScalesOf<'_> {
-    /// Whether a row has one, whatever its columns.
+    /// Whether there is one scale per row.
     pub(crate) fn is_of_rows(self) -> bool {
         self.all.is_of_rows()
     }
 
-    /// Those of some rows of the part, at one of its columns.
+    /// The scales of some rows of the part, at one of its columns.
     pub(crate) fn at(self, rows: Range<usize>, column: usize) -> impl Iterator<Item = f32> {
         let runs = match self.cut {
             None => vec![rows],
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_weight_finds_its_scale() {
+    fn scales_match_their_weights() {
         let two_experts = [2, 130, 300];
         let row = |expert: usize, row: usize| expert * 130 + row;
         for (shape, wanted) in [
@@ -158,7 +158,7 @@ mod tests {
             let places = [(row(0, 0), 127), (row(0, 129), 299), (row(1, 0), 5), (row(1, 129), 140)];
             let found = places.map(|(row, column)| scales.at(row, column) as usize);
             assert_eq!(found, wanted, "{shape:?}");
-            // Runs have no gaps, and each has the scale of its first and last value.
+            // Runs have no gaps, and the first and last value of each have its scale.
             let mut next = 0;
             scales.each(777, 1000, |scale, run| {
                 assert_eq!(run.start, next);

@@ -1,37 +1,37 @@
-//! A closed list of requests, from their prompts to their ends.
+//! Runs a fixed list of requests to completion.
 
-use crate::{Ended, Engine, Event, ModelError, Request, Scheduler, StepBudget};
+use crate::{Engine, FinishReason, ModelError, Request, Scheduler, SchedulerEvent, StepBudget};
 
-/// A sequence that ended.
+/// A finished sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generated {
-    /// What was added to the prompt.
+pub struct GeneratedSequence {
+    /// The generated tokens.
     pub tokens: Vec<u32>,
     /// Why it ended.
-    pub ended: Ended,
+    pub ended: FinishReason,
 }
 
-/// A token that was chosen.
+/// A generated token.
 #[derive(Debug, Clone, Copy)]
-pub struct Chosen<'a> {
+pub struct GeneratedToken<'a> {
     /// The index of its request.
     pub request: usize,
     /// The token.
     pub token: u32,
-    /// What it was chosen from; none where the device chose by itself.
+    /// The logits it was chosen from; `None` if the device sampled it.
     pub logits: Option<&'a [f32]>,
 }
 
-/// What a listener wants after a token.
+/// A listener's decision after a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// More of this sequence.
+pub enum GenerationControl {
+    /// Continue this sequence.
     More,
-    /// No more of it: a stop string came, or nobody listens.
+    /// End this sequence, for example after a stop string.
     End,
 }
 
-/// Continues requests until each has ended; `listen` is given each token as it comes.
+/// Runs requests until each has ended; `listen` is called with each token.
 ///
 /// # Errors
 /// As [`Scheduler::submit`] and [`Scheduler::step`].
@@ -39,8 +39,8 @@ pub fn generate(
     engine: &mut dyn Engine,
     requests: &[Request],
     budget: StepBudget,
-    mut listen: impl FnMut(Chosen<'_>) -> Next,
-) -> Result<Vec<Generated>, ModelError> {
+    mut listen: impl FnMut(GeneratedToken<'_>) -> GenerationControl,
+) -> Result<Vec<GeneratedSequence>, ModelError> {
     let mut scheduler = Scheduler::new(engine, budget);
     let ids = requests.iter().map(|request| scheduler.submit(request.clone()));
     let ids = ids.collect::<Result<Vec<_>, _>>()?;
@@ -51,25 +51,25 @@ pub fn generate(
             let (tokens, end) = &mut all[request];
             match event {
                 _ if end.is_some() => {}
-                Event::Token { token, logits, .. } => {
+                SchedulerEvent::Token { token, logits, .. } => {
                     tokens.push(token);
                     let logits = logits.and_then(|of| scheduler.logits(of));
-                    if listen(Chosen { request, token, logits }) == Next::End {
-                        *end = Some(Ended::Listener);
+                    if listen(GeneratedToken { request, token, logits }) == GenerationControl::End {
+                        *end = Some(FinishReason::Listener);
                         scheduler.cancel(ids[request]);
                     }
                 }
-                Event::Finished { ended, .. } => *end = Some(ended),
-                Event::Begun { .. }
-                | Event::Scored { .. }
-                | Event::Embedded { .. }
-                | Event::Preempted { .. } => {}
+                SchedulerEvent::Finished { ended, .. } => *end = Some(ended),
+                SchedulerEvent::Begun { .. }
+                | SchedulerEvent::Scored { .. }
+                | SchedulerEvent::Embedded { .. }
+                | SchedulerEvent::Preempted { .. } => {}
             }
         }
     }
-    let ended = |(tokens, end): (Vec<u32>, Option<Ended>)| Generated {
+    let ended = |(tokens, end): (Vec<u32>, Option<FinishReason>)| GeneratedSequence {
         tokens,
-        ended: end.unwrap_or(Ended::Limit),
+        ended: end.unwrap_or(FinishReason::Limit),
     };
     Ok(all.into_iter().map(ended).collect())
 }

@@ -1,7 +1,7 @@
 //! GGUF: a model in one file, as llama.cpp's converter writes it.
 //!
-//! Its metadata become the config that the model was made of, its tensors the parameters that this describes, and its vocabulary a
-//! tokenizer.json: whoever reads a model's folder reads such a file by the same description.
+//! The metadata are translated to the config of the original model, tensors to that config's parameters, and the
+//! vocabulary to a tokenizer.json, so that code that reads a model's folder also reads GGUF files.
 
 mod blocks;
 mod config;
@@ -16,10 +16,10 @@ pub(crate) use rows::Placed;
 pub(crate) use text::{settings, tokenizer};
 
 use crate::checkpoint::Shard;
-use crate::integers::{Held, Integers};
+use crate::group_quant::{IntegerSource, Integers};
 use crate::{Architecture, Config, ModelError};
 use file::{Header, Tensor};
-use kernels::DType;
+use ops::DType;
 use rows::Lie;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicU64;
 /// The config of a file.
 ///
 /// # Errors
-/// [`ModelError`] naming what is missing or not read.
+/// [`ModelError`] naming what is missing or unsupported.
 pub(crate) fn config(path: &Path) -> Result<Config, ModelError> {
     config::read(&Header::read(path)?)
 }
@@ -53,7 +53,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Maps a file and holds its tensors against what its metadata describe.
+    /// Maps a file and compares its tensors with the architecture that its metadata describe.
     ///
     /// # Errors
     /// [`ModelError`] naming the file or the tensor.
@@ -78,7 +78,7 @@ impl Weights {
         self.params.get(name)
     }
 
-    /// One whose values are kept as integers.
+    /// A parameter whose values are quantized to integers.
     pub(crate) fn integers(&self, name: &str) -> Option<&Integers> {
         self.integers.get(name)
     }
@@ -93,7 +93,7 @@ impl Weights {
         self.parameters
     }
 
-    /// Bytes of a parameter, and its values.
+    /// Bytes of a parameter, and its number of values.
     pub(crate) fn size(&self, name: &str) -> Option<(usize, usize)> {
         let placed = self.get(name)?;
         let all: (usize, usize) = placed
@@ -104,7 +104,7 @@ impl Weights {
     }
 }
 
-/// A parameter in blocks, as integers.
+/// The integer format of a parameter in blocks.
 fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
     let int = placed.block()?.int();
     let columns = placed.columns;
@@ -118,17 +118,17 @@ fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
         zeros: !int.symmetric,
         order: None,
         groups_of: None,
-        // What is multiplied of a K block's scales has more bits than float16, and MXFP4's leave its range.
+        // The product of a K-quant block's scales has more bits than float16, and MXFP4 scales exceed its range.
         scale_type: match int.has_wide_scales() {
             true => DType::F32,
             false if int.is_float() => DType::Bf16,
             false => DType::F16,
         },
-        held: Held::Blocks(placed.clone()),
+        held: IntegerSource::Blocks(placed.clone()),
     })
 }
 
-/// Numbers of some rows `[rows, columns]`.
+/// Integer values of some rows `[rows, columns]`.
 pub(crate) fn numbers(
     placed: &Placed,
     from: (&[Shard], &AtomicU64),
@@ -141,7 +141,8 @@ pub(crate) fn numbers(
         blocks::numbers(block, bytes, own);
         let group = block.int().group.unwrap_or(own.len());
         blocks::factors(block, bytes, |nth, [scale, _]| {
-            // Whatever is multiplied with 0: `factors` has another scale for such a group, so that its zero point can say the rest.
+            // Any value works with scale 0: `factors` returns another scale for such a group, so that its zero point
+            // can represent the offset.
             if scale == 0.0 {
                 own[nth * group..(nth + 1) * group].fill(0);
             }
@@ -174,7 +175,7 @@ pub(crate) fn factors(
     })
 }
 
-/// Scales and offsets of some rows `[rows, groups]` as the file has them: a value is `scale (number + middle) - offset`.
+/// Scales and offsets of some rows `[rows, groups]` as in the file: a value is `scale (number + middle) - offset`.
 pub(crate) fn offsets(
     placed: &Placed,
     from: (&[Shard], &AtomicU64),

@@ -1,9 +1,9 @@
-//! Models by their name on the Hugging Face hub, in the cache that its own tools fill.
+//! Finds models by their Hugging Face hub name in the cache of the hub's tools.
 
 mod download;
 mod name;
 
-pub use download::{Download, HubFile, HubHash, NO_NETWORK, download};
+pub use download::{Downloader, HubFile, HubHash, NO_NETWORK, download};
 
 use crate::ModelError;
 use facts::CompactSort;
@@ -11,9 +11,9 @@ use name::Name;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The folder of a model, or its GGUF file: the one named, or for a name as `org/model` that is no folder here, its snapshot in the
-/// cache of the hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`. `org/model@REVISION` is another
-/// snapshot, `org/model:FILE.gguf` or `org/model:Q4_K_M` a file of it. Nothing is downloaded.
+/// The folder or GGUF file of a model: an existing path, or for a name `org/model` its snapshot in the cache of the
+/// hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`. `org/model@REVISION` is another
+/// snapshot; `org/model:FILE.gguf` or `org/model:Q4_K_M` is a file of it. Nothing is downloaded.
 ///
 /// # Errors
 /// [`ModelError::Hub`] when the cache has no such model.
@@ -25,7 +25,7 @@ pub fn locate(model: &Path) -> Result<PathBuf, ModelError> {
     }
 }
 
-/// The cache of the hub's tools, by these variables. Empty ones do not count.
+/// The cache folder, given these environment variables. Empty ones are ignored.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("HF_HUB_CACHE")
@@ -33,12 +33,13 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| Some(folder("HOME")?.join(".cache/huggingface/hub")))
 }
 
-/// The folder in which the cache holds a model.
+/// The folder of a model in the cache.
 fn held(cache: &Path, name: &str) -> PathBuf {
     cache.join(format!("models--{}", name.replace('/', "--")))
 }
 
-/// `models--org--name/refs/main` names the snapshot that was fetched last; a commit's is named by it.
+/// The snapshot of a revision: `models--org--name/refs/main` names the one fetched last; a commit names its snapshot
+/// directly.
 fn snapshot(cache: &Path, of: &Name<'_>) -> Result<PathBuf, ModelError> {
     let name = of.name;
     let held = held(cache, name);
@@ -69,7 +70,7 @@ fn snapshot(cache: &Path, of: &Name<'_>) -> Result<PathBuf, ModelError> {
     let Some(file) = of.file else { return Ok(folder) };
     let mut found: Vec<String> =
         files(&folder, "").into_iter().filter(|path| of.is_file(path)).collect();
-    // Of several that a model was split into, the first.
+    // The first file of a split model.
     found.compact_sort();
     match found.first() {
         Some(path) => Ok(folder.join(path)),
@@ -77,7 +78,7 @@ fn snapshot(cache: &Path, of: &Name<'_>) -> Result<PathBuf, ModelError> {
     }
 }
 
-/// Files of a snapshot and of the folders in it, by their paths there.
+/// Files of a snapshot and its subfolders, by relative path.
 fn files(folder: &Path, prefix: &str) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let inside = entries.flat_map(|entry| {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_lead_to_the_cache_in_their_order() {
+    fn cache_variables_apply_in_order() {
         let all = [("HF_HUB_CACHE", "/a"), ("HF_HOME", "/b"), ("HOME", "/c")];
         let with = |set: &[(&str, &str)]| {
             cache(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_is_the_one_that_main_names() {
+    fn snapshot_of_main_is_found() {
         let cache = tempfile::tempdir().unwrap();
         let held = cache.path().join("models--org--name");
         let of = |text: &'static str| snapshot(cache.path(), &Name::of(text).unwrap());

@@ -1,24 +1,24 @@
-//! The hybrid models, from a folder of weights to logits.
+//! Hybrid models, from a folder of weights to logits.
 //!
-//! The room `architectures` makes an [`Architecture`] of a config: layers as data, with every parameter's name and shape. A
-//! [`Checkpoint`], read from files or drawn, is held against it, and an [`Engine`] runs it on a device, many sequences at once.
+//! The crate `architectures` turns a config into an [`Architecture`]: layers as data, with the name and shape of every
+//! parameter. A [`Checkpoint`], read from files or random, is checked against it, and an [`Engine`] runs it on a
+//! device, many sequences at once.
 
+mod bitsandbytes;
 mod checkpoint;
 mod choice;
 mod convert;
 mod cpu;
 mod cuda;
-mod drawn;
 mod engine;
 mod error;
 mod files;
 mod float8;
 mod generate;
 mod gguf;
+mod group_quant;
 mod hub;
-mod integers;
 mod logprobs;
-mod looked_up;
 mod mxfp4;
 #[cfg(test)]
 mod packers;
@@ -27,6 +27,7 @@ mod pooler;
 mod program;
 mod quantize;
 mod random;
+mod random_weights;
 mod ranks;
 mod read;
 mod sampling;
@@ -42,39 +43,43 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, Place, SHAPES, StateType,
-    in_fp8, in_integers, shape,
+    Architecture, Capacity, Config, Footprint, LargestStep, SHAPES, ShardRank, StateType,
+    WeightStorage, in_fp8, in_integers, shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
-pub use choice::{Choice, Drawn, MOST_STOPS, choose_by_steps};
-pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
+pub use choice::{Choice, MOST_STOPS, SampledTokens, choose_by_steps};
+pub use convert::{
+    CheckpointLayout, Conversion, ConversionResult, ConversionWriter, KeyMap, TensorKey,
+    TensorPair, ZeroTensor,
+};
 pub use engine::{
-    Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding,
+    Batch, ENGINES, Engine, EngineKind, LogitsSelection, Model, Storage, engine_kind, holding,
     holding_on_gpus, open,
 };
 pub use error::ModelError;
-pub use files::Watched;
-pub use generate::{Chosen, Generated, Next, generate};
+pub use files::FileProgress;
+pub use generate::{GeneratedSequence, GeneratedToken, GenerationControl, generate};
 pub use gguf::is_gguf;
-pub use hub::{Download, HubFile, HubHash, NO_NETWORK, download, locate};
+pub use hub::{Downloader, HubFile, HubHash, NO_NETWORK, download, locate};
 pub use logprobs::TokenLogprobs;
 pub use pages::Pages;
-pub use pooler::{Pooler, Pooling};
-pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
+pub use pooler::{Pooler, PoolingMode};
+pub use quantize::{Quantized, QuantizedFormat, QuantizedTensor, quantize};
 pub use ranks::{Opening, RankEnded, Ranks, follow};
 pub use read::{read_config, read_json, read_text};
 pub use sampling::Sampling;
-pub use saved::Saved;
+pub use saved::SavedSequence;
 pub use scheduler::{
-    Ended, Event, Failed, Guide, Logits, LogitsOf, Request, RequestId, Scheduler, StepBudget, Usage,
+    FailedStep, FinishReason, Guide, Logits, LogitsOf, Request, RequestId, Scheduler,
+    SchedulerEvent, StepBudget, Usage,
 };
 pub use source::ModelSource;
 pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};
 pub use stop_strings::StopStrings;
 pub use synth::{SynthOptions, synth, synth_bytes, synth_watched};
 pub use text::{
-    ChatTemplate, Conversation, Encoded, Json, Message, TemplateProcess, TextStream, Tokenizer,
-    call_arguments, render_templates, stop_ids,
+    ChatMessage, ChatTemplate, Conversation, Encoded, Json, MAX_CONCURRENT_RENDERS,
+    TemplateProcess, TextStream, Tokenizer, call_arguments, render_templates, stop_ids,
 };
-pub use verify::{Verification, Verified, hold, relative_error, verify, verify_families};
+pub use verify::{Verification, VerifiedEngine, hold, relative_error, verify, verify_families};

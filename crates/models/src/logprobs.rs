@@ -1,27 +1,27 @@
-//! Log-probabilities of given tokens, and of the likeliest ones, by the op `sampling`: it gives that of the token it chooses, which is the
-//! only one that a mask allows.
+//! Log-probabilities of given tokens and of the most likely ones, computed by the op `sampling`: it returns that of the
+//! chosen token, which is the only one that the mask allows.
 
 use crate::choice::{Choice, Lists, mask_words, masks};
 use crate::{ModelError, Sampling};
 use device::Device;
-use kernels::sampling::{CONTROLS, MOST_TOP, SamplingCall, SamplingOptions};
-use kernels::{Tensor, TensorMap, Typed};
+use ops::sampling::{CONTROLS, MOST_TOP, SamplingCall, SamplingOptions};
+use ops::{Tensor, TensorMap, Typed};
 
-/// How likely a token was, and which ones were the likeliest.
+/// The log-probability of a token, and the most likely tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprobs {
     /// The natural logarithm of the token's probability.
     pub chosen: f32,
-    /// The likeliest tokens with theirs, likeliest first; of equal ones the lower token first.
+    /// The most likely tokens with their log-probabilities, in descending order; on ties the lower token id first.
     pub likeliest: Vec<(u32, f32)>,
 }
 
-/// How many of the likeliest the op is asked for. GPUs have a kernel for this number, which others would have to be compiled for.
+/// Number of most likely tokens requested from the op. GPUs have a built-in kernel for this number.
 pub(crate) fn likeliest(vocabulary: usize) -> usize {
     MOST_TOP.min(vocabulary)
 }
 
-/// A mask for each token, which allows no other one.
+/// A mask for each token that allows only that token.
 pub(crate) fn masks_of(tokens: &[u32], vocabulary: usize) -> Vec<Vec<u32>> {
     let mask = |token: &u32| {
         let mut mask = vec![0; mask_words(vocabulary)];
@@ -33,13 +33,13 @@ pub(crate) fn masks_of(tokens: &[u32], vocabulary: usize) -> Vec<Vec<u32>> {
     tokens.iter().map(mask).collect()
 }
 
-/// The choices that give the log-probabilities, by their masks.
+/// Choices with these masks, which return the log-probabilities.
 pub(crate) fn choices<'a>(masks: &'a [Vec<u32>], greedy: &'a Sampling) -> Vec<Option<Choice<'a>>> {
     let choice = |mask: &'a Vec<u32>| Choice { mask: Some(mask), ..Choice::by(greedy) };
     masks.iter().map(choice).map(Some).collect()
 }
 
-/// The op's outputs by rows, with `count` of the likeliest.
+/// The op's outputs by row, with `count` of the most likely tokens.
 pub(crate) fn rows(
     logprobs: &[f32],
     top_tokens: &[i32],
@@ -60,7 +60,7 @@ pub(crate) fn rows(
     logprobs.iter().zip(tops).map(row).collect()
 }
 
-/// The log-probabilities of a token for each row of logits in host memory, `[tokens, vocabulary]`.
+/// The log-probability of a token for each row of logits in host memory `[tokens, vocabulary]`.
 pub(crate) fn on_host(
     device: &Device,
     logits: Vec<f32>,

@@ -1,4 +1,4 @@
-//! Checkpoints that the libraries of weights' formats write, and what they say that these stand for.
+//! Checkpoints written by the libraries of quantization formats, with the values that these libraries read.
 
 use crate::Checkpoint;
 use facts::CompactSort;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::{TempDir, tempdir};
 
-/// What a script writes with the libraries, which `cargo xtask test` gets; without them this says so, and there is none.
+/// The output of a script that uses the libraries, which `cargo xtask test` installs; `None` without them, after a
+/// message.
 pub(crate) fn written(script: &str) -> Option<TempDir> {
     let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
         eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with the formats' libraries");
@@ -24,7 +25,7 @@ pub(crate) fn written(script: &str) -> Option<TempDir> {
         .arg(folder.path())
         .env("PYTHONPATH", std::env::join_paths(paths).unwrap())
         .env("OMP_NUM_THREADS", "1")
-        // What torch would compile first takes minutes, and gives the same.
+        // Compiling with torch takes minutes and changes no value.
         .env("TORCHDYNAMO_DISABLE", "1")
         .output()
         .unwrap();
@@ -33,7 +34,7 @@ pub(crate) fn written(script: &str) -> Option<TempDir> {
     Some(folder)
 }
 
-/// The folders that were written, by their names.
+/// The written folders by name.
 pub(crate) fn folders(of: &TempDir) -> Vec<(String, PathBuf)> {
     let path = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path();
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -43,7 +44,8 @@ pub(crate) fn folders(of: &TempDir) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// Holds each tensor of a checkpoint against what stands beside it, and their number of parameters; gives the number of tensors.
+/// Checks each tensor of a checkpoint against the expected tensor of the same name, and the parameter count; returns
+/// the number of tensors.
 pub(crate) fn hold(path: &Path, check: impl Fn(&str, &Checkpoint, &TensorView<'_>)) -> usize {
     let checkpoint = Checkpoint::open(path).unwrap();
     let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();

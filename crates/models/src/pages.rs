@@ -1,33 +1,35 @@
-//! Which blocks of the key/value pools each sequence has. One table serves all attention layers.
+//! Block tables of the paged KV cache. One table serves all attention layers.
 
 use crate::ModelError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// Tokens of a block: few enough that a short sequence wastes little, many enough that a kernel walks long rows.
+/// Tokens per block: small enough that a short sequence wastes little, large enough that a kernel reads long contiguous
+/// rows.
 pub(crate) const BLOCK: usize = 64;
 
-/// Which rows of a pool are a sequence's.
+/// How rows of a pool are assigned to sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// The one of its slot.
+    /// One row per slot.
     Slot,
-    /// Those of its blocks.
+    /// Rows of the sequence's blocks.
     Block,
 }
 
-/// Block tables and lengths of the sequences of an engine, by slot. Blocks are counted by their users, so that sequences which
-/// begin alike can share the blocks of what they have in common.
+/// Block tables and lengths of an engine's sequences, by slot. Blocks have reference counts, so that sequences can
+/// share the blocks of a common prefix.
 #[derive(Debug)]
 pub struct Pages {
-    /// The lowest is taken first: what grows by many has blocks side by side, which are copied together.
+    /// Free blocks. The lowest is allocated first, so that a prefill gets consecutive blocks, which are copied
+    /// together.
     free: BinaryHeap<Reverse<usize>>,
-    /// Sequences that have each block.
+    /// Number of sequences that use each block.
     users: Vec<u32>,
-    /// Those of them that somebody waits for.
+    /// Number of those that are active requests rather than cached prefixes.
     busy: Vec<u32>,
-    /// Blocks that have such a one.
+    /// Blocks used by at least one active request.
     taken: usize,
     sequences: Vec<Sequence>,
 }
@@ -36,12 +38,12 @@ pub struct Pages {
 struct Sequence {
     blocks: Vec<usize>,
     tokens: usize,
-    /// Whether it is there for those that may begin alike, and gives way to others.
+    /// Whether it is a cached prefix, which can be evicted.
     kept: bool,
 }
 
 impl Pages {
-    /// Blocks for so many sequences of so many tokens each, given out as they grow.
+    /// Blocks for `sequences` sequences of `tokens` tokens each, allocated as they grow.
     pub(crate) fn new(sequences: usize, tokens: usize) -> Self {
         let blocks = sequences.saturating_mul(tokens.div_ceil(BLOCK));
         Self {
@@ -53,52 +55,52 @@ impl Pages {
         }
     }
 
-    /// Blocks of the pools, with the one for padding.
+    /// Blocks of the pools, with the padding block.
     pub(crate) fn pooled(&self) -> usize {
         self.users.len() + 1
     }
 
-    /// The block that no sequence ever has: rows of a step that only fill it up to a recorded size keep their keys there.
+    /// The padding block, which no sequence uses: padding rows of a captured step write their keys there.
     pub(crate) fn padding(&self) -> usize {
         self.users.len()
     }
 
-    /// Blocks that sequences can have.
+    /// Number of usable blocks.
     pub fn blocks(&self) -> usize {
         self.users.len()
     }
 
-    /// Blocks that no sequence has.
+    /// Unused blocks.
     pub fn free_blocks(&self) -> usize {
         self.free.len()
     }
 
-    /// Blocks that some sequence has which does not give way to others.
+    /// Blocks used by at least one active request.
     pub fn taken_blocks(&self) -> usize {
         self.taken
     }
 
-    /// Blocks that so many tokens take.
+    /// Blocks needed for this many tokens.
     pub fn blocks_for(tokens: usize) -> usize {
         tokens.div_ceil(BLOCK)
     }
 
-    /// Tokens of a block.
+    /// Tokens per block.
     pub fn tokens_of_a_block() -> usize {
         BLOCK
     }
 
-    /// Tokens that all blocks hold.
+    /// Capacity in tokens.
     pub fn tokens(&self) -> usize {
         self.blocks() * BLOCK
     }
 
-    /// Slots for sequences.
+    /// Number of slots.
     pub fn sequences(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Tokens of a sequence so far.
+    /// Length of a sequence in tokens.
     pub fn len(&self, sequence: usize) -> usize {
         self.sequences[sequence].tokens
     }
@@ -108,24 +110,24 @@ impl Pages {
         self.len(sequence) == 0
     }
 
-    /// Blocks that a sequence lacks to grow by so many tokens.
-    pub fn lacking(&self, sequence: usize, tokens: usize) -> usize {
+    /// Number of additional blocks that a sequence needs to grow by this many tokens.
+    pub fn blocks_needed(&self, sequence: usize, tokens: usize) -> usize {
         let held = &self.sequences[sequence];
         Self::blocks_for(held.tokens + tokens).saturating_sub(held.blocks.len())
     }
 
-    /// Where a token of a sequence lies: a row of the pools.
+    /// The pool row of a sequence's token.
     pub(crate) fn row(&self, sequence: usize, token: usize) -> usize {
         self.sequences[sequence].blocks[token / BLOCK] * BLOCK + token % BLOCK
     }
 
-    /// Gives sequences room for more tokens: all of them, or none where the blocks do not suffice.
+    /// Allocates blocks for more tokens: for all sequences, or for none if there are too few blocks.
     ///
     /// # Errors
-    /// [`ModelError::Call`] with what was asked and what is free.
+    /// [`ModelError::Call`] with the required and the free blocks.
     pub(crate) fn grow(&mut self, more: &[(usize, usize)]) -> Result<(), ModelError> {
         let wanted: usize =
-            more.iter().map(|(sequence, tokens)| self.lacking(*sequence, *tokens)).sum();
+            more.iter().map(|(sequence, tokens)| self.blocks_needed(*sequence, *tokens)).sum();
         if wanted > self.free.len() {
             let what = format!(
                 "the cache has {} of {} tokens free, this step wants {} more",
@@ -142,7 +144,7 @@ impl Pages {
             let held = &mut self.sequences[*sequence];
             held.tokens += tokens;
             while held.blocks.len() * BLOCK < held.tokens {
-                // There are enough, counted above.
+                // The count was checked above.
                 let Some(Reverse(block)) = self.free.pop() else { break };
                 (self.users[block], self.busy[block]) = (1, 1);
                 self.taken += 1;
@@ -152,8 +154,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Lets an empty sequence begin with the first whole blocks of another one, up to so many tokens; gives how many tokens
-    /// these are. Nobody writes to them again: a sequence grows behind its last whole block.
+    /// Shares the first whole blocks of another sequence, up to `tokens` tokens, with an empty one; returns the number
+    /// of shared tokens. Shared blocks are never written: a sequence grows after its last whole block.
     pub fn share(&mut self, from: usize, to: usize, tokens: usize) -> usize {
         if from == to || !self.is_empty(to) {
             return 0;
@@ -169,7 +171,7 @@ impl Pages {
         whole * BLOCK
     }
 
-    /// Counts a sequence among those that give way to others.
+    /// Marks a sequence as a cached prefix, which can be evicted.
     pub(crate) fn keep(&mut self, sequence: usize) {
         let held = &mut self.sequences[sequence];
         if !std::mem::replace(&mut held.kept, true) {
@@ -180,9 +182,8 @@ impl Pages {
         }
     }
 
-    /// Lets an empty sequence begin where another one ends: it has the same whole blocks. What the other one has of a block more
-    /// goes to a block of its own, into which the first of the two that come back is to be copied. One that is to `keep` gives way
-    /// to others.
+    /// Copies a sequence's table to an empty one: whole blocks are shared. The partly filled block gets a new block;
+    /// the returned pair is the source and target block to copy. With `keep` the copy is a cached prefix.
     ///
     /// # Errors
     /// [`ModelError`] when it is not empty, or no block is free.
@@ -208,24 +209,28 @@ impl Pages {
         Ok((more > 0).then(|| [last(from), last(to)]))
     }
 
-    /// Gives an empty sequence blocks of its own for so many tokens, which it is to have.
+    /// Allocates new blocks for an empty sequence that will have this many tokens.
     ///
     /// # Errors
-    /// [`ModelError`] when it is not empty, or the blocks do not suffice.
-    pub(crate) fn take_up(&mut self, sequence: usize, tokens: usize) -> Result<(), ModelError> {
+    /// [`ModelError`] when it is not empty, or there are too few blocks.
+    pub(crate) fn allocate_for(
+        &mut self,
+        sequence: usize,
+        tokens: usize,
+    ) -> Result<(), ModelError> {
         if !self.is_empty(sequence) {
             return Err(ModelError::fault(format!("slot {sequence} is not empty")));
         }
         self.grow(&[(sequence, tokens)])
     }
 
-    /// Forgets a sequence; blocks that nobody else has are free again.
+    /// Drops a sequence and frees the blocks that no other sequence uses.
     pub(crate) fn release(&mut self, sequence: usize) {
         self.cut(sequence, 0);
         self.sequences[sequence].kept = false;
     }
 
-    /// Forgets what a sequence has behind so many tokens; blocks that nobody else has are free again.
+    /// Truncates a sequence and frees the blocks that no other sequence uses.
     pub(crate) fn cut(&mut self, sequence: usize, tokens: usize) {
         let held = &mut self.sequences[sequence];
         held.tokens = held.tokens.min(tokens);
@@ -242,18 +247,18 @@ impl Pages {
         }
     }
 
-    /// Blocks that nobody has but this sequence: those that are free once it is forgotten.
+    /// Blocks that only this sequence uses, which become free when it is dropped.
     pub(crate) fn own_blocks(&self, sequence: usize) -> usize {
         let blocks = &self.sequences[sequence].blocks;
         blocks.iter().filter(|block| self.users[**block] == 1).count()
     }
 
-    /// Blocks of a sequence so far.
+    /// Blocks of a sequence.
     pub(crate) fn blocks_of(&self, sequence: usize) -> usize {
         self.sequences[sequence].blocks.len()
     }
 
-    /// The rows of a pool that are a sequence's, in its order: each range has rows that lie side by side.
+    /// A sequence's rows of a pool in order, as ranges of consecutive rows.
     pub(crate) fn rows_of(&self, by: By, sequence: usize) -> Vec<Range<usize>> {
         match by {
             By::Slot => std::iter::once(sequence..sequence + 1).collect(),
@@ -265,13 +270,13 @@ impl Pages {
         }
     }
 
-    /// The block tables of some sequences, as wide as the longest and filled up with -1.
+    /// Block tables of some sequences, padded with -1 to the longest.
     pub(crate) fn table(&self, sequences: &[usize]) -> ([usize; 2], Vec<i32>) {
         let width = sequences.iter().map(|sequence| self.blocks_of(*sequence)).max().unwrap_or(0);
         ([sequences.len(), width], self.table_of_width(sequences, width))
     }
 
-    /// The same of a given width.
+    /// Block tables of some sequences, padded with -1 to a given width.
     pub(crate) fn table_of_width(&self, sequences: &[usize], width: usize) -> Vec<i32> {
         let rows = || sequences.iter().map(|sequence| &self.sequences[*sequence].blocks);
         let entry = |row: &Vec<usize>, at: usize| row.get(at).map_or(-1, |block| *block as i32);
@@ -289,12 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn blocks_go_to_sequences_as_they_grow_and_come_back() {
+    fn blocks_are_allocated_and_released() {
         let mut pages = Pages::new(2, 2 * BLOCK);
         pages.grow(&[(0, 1), (1, BLOCK + 1)]).unwrap();
         assert_eq!(pages.table(&[1, 0]), ([2, 2], vec![1, 2, 0, -1]));
         assert_eq!((pages.len(1), pages.row(1, BLOCK), pages.row(0, 0)), (BLOCK + 1, 2 * BLOCK, 0));
-        // One sequence may take what the others leave; what does not suffice changes nothing.
+        // One sequence may use all blocks; a request that does not fit changes nothing.
         let error = pages.grow(&[(0, BLOCK), (1, 2 * BLOCK)]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -310,12 +315,12 @@ mod tests {
         assert!(pages.grow(&[(1, 1)]).is_err());
         assert_eq!((rows(&pages, By::Slot, 1), rows(&pages, By::Block, 0)), ([[1, 2]], [[0, 4]]));
         assert!(pages.rows_of(By::Block, 1).is_empty());
-        // The block for padding is nobody's.
+        // The padding block belongs to no sequence.
         assert_eq!((pages.free_blocks(), pages.padding(), pages.pooled()), (0, 4, 5));
     }
 
     #[test]
-    fn shared_blocks_are_free_once_the_last_user_is_gone() {
+    fn shared_blocks_are_freed_by_the_last_user() {
         let mut pages = Pages::new(3, 2 * BLOCK);
         pages.grow(&[(0, 2 * BLOCK + 5)]).unwrap();
         assert_eq!(pages.share(0, 1, 2 * BLOCK + 3), 2 * BLOCK, "whole blocks alone");
@@ -325,7 +330,7 @@ mod tests {
         assert_eq!(rows(&pages, By::Block, 1), [[0, 2], [3, 4]]);
         pages.release(0);
         assert_eq!((pages.free_blocks(), pages.row(1, 0)), (3, 0), "block 2 alone came back");
-        // What is kept gives way, but for what somebody else has.
+        // A cached prefix counts as free, except for blocks that a request shares.
         pages.share(1, 2, 2 * BLOCK);
         pages.keep(2);
         pages.keep(2);

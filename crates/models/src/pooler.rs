@@ -1,12 +1,13 @@
-//! How a model makes one vector of a text: by sentence-transformers' files next to its weights, or by vLLM's pooler settings.
+//! Pooling of hidden states to one embedding per text, configured by sentence-transformers' files or vLLM's pooler
+//! settings.
 
 use crate::{ModelError, read_json};
 use serde_json::Value;
 use std::path::Path;
 
-/// How the hidden states of a text's tokens become one vector.
+/// How the hidden states of a text's tokens are reduced to one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pooling {
+pub enum PoolingMode {
     /// Their mean.
     Mean,
     /// The last token's.
@@ -15,34 +16,34 @@ pub enum Pooling {
     First,
 }
 
-/// How a model's embeddings are made.
+/// A model's pooling configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooler {
     /// The pooling of hidden states.
-    pub pooling: Pooling,
+    pub pooling: PoolingMode,
     /// Whether vectors have length 1.
     pub normalize: bool,
 }
 
 impl Default for Pooler {
-    /// As vLLM makes embeddings of a model that generates.
+    /// vLLM's default for generative models.
     fn default() -> Self {
-        Self { pooling: Pooling::Last, normalize: true }
+        Self { pooling: PoolingMode::Last, normalize: true }
     }
 }
 
-/// The keys of sentence-transformers' pooling, and what they mean here.
-const MODES: &[(&str, Option<Pooling>)] = &[
-    ("pooling_mode_mean_tokens", Some(Pooling::Mean)),
-    ("pooling_mode_lasttoken", Some(Pooling::Last)),
-    ("pooling_mode_cls_token", Some(Pooling::First)),
+/// sentence-transformers' pooling keys, and the modes they select.
+const MODES: &[(&str, Option<PoolingMode>)] = &[
+    ("pooling_mode_mean_tokens", Some(PoolingMode::Mean)),
+    ("pooling_mode_lasttoken", Some(PoolingMode::Last)),
+    ("pooling_mode_cls_token", Some(PoolingMode::First)),
     ("pooling_mode_max_tokens", None),
     ("pooling_mode_mean_sqrt_len_tokens", None),
     ("pooling_mode_weightedmean_tokens", None),
 ];
 
 impl Pooler {
-    /// Reads `modules.json` of a model's folder and the config of its pooling; the default without them.
+    /// Reads `modules.json` and the pooling config of a model's folder; the default without them.
     ///
     /// # Errors
     /// [`ModelError::File`] naming a module or a pooling that is not supported.
@@ -54,7 +55,7 @@ impl Pooler {
         let modules = read_json(&list)?;
         let hint = "embed with sentence-transformers, or name another pooling with --pooler-config";
         let wrong = |path: &Path, what: String| ModelError::file(path, what).hinted(hint);
-        let mut made = Self { pooling: Pooling::Mean, normalize: false };
+        let mut made = Self { pooling: PoolingMode::Mean, normalize: false };
         for module in modules.as_array().into_iter().flatten() {
             let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
             match text("type").rsplit('.').next().unwrap_or_default() {
@@ -75,42 +76,43 @@ impl Pooler {
         Ok(made)
     }
 
-    /// vLLM's `--pooler-config`: a JSON object with `pooling_type` (MEAN, LAST or CLS) and `normalize`. What it leaves out stays.
+    /// Applies vLLM's `--pooler-config`: a JSON object with `pooling_type` (MEAN, LAST or CLS) and `normalize`. Missing
+    /// keys are unchanged.
     ///
     /// # Errors
     /// A sentence that names the key and its value.
     pub fn with_settings(self, text: &str) -> Result<Self, String> {
         let settings: Value =
             serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-        let settings = settings.as_object().ok_or("it is no JSON object")?;
+        let settings = settings.as_object().ok_or("it is not a JSON object")?;
         let mut made = self;
         for (key, value) in settings {
             match key.as_str() {
                 "pooling_type" | "seq_pooling_type" => {
                     let word = value.as_str().map(str::to_ascii_uppercase);
                     made.pooling = match word.as_deref() {
-                        Some("MEAN") => Pooling::Mean,
-                        Some("LAST") => Pooling::Last,
-                        Some("CLS") => Pooling::First,
-                        _ => return Err(format!("`{key}` is {value}, wanted MEAN, LAST or CLS")),
+                        Some("MEAN") => PoolingMode::Mean,
+                        Some("LAST") => PoolingMode::Last,
+                        Some("CLS") => PoolingMode::First,
+                        _ => return Err(format!("`{key}` is {value}, expected MEAN, LAST or CLS")),
                     };
                 }
                 "normalize" | "use_activation" => {
                     made.normalize = value
                         .as_bool()
-                        .ok_or_else(|| format!("`{key}` is {value}, wanted true or false"))?;
+                        .ok_or_else(|| format!("`{key}` is {value}, expected true or false"))?;
                 }
-                _ => return Err(format!("`{key}` is unknown, wanted pooling_type or normalize")),
+                _ => return Err(format!("`{key}` is unknown, expected pooling_type or normalize")),
             }
         }
         Ok(made)
     }
 
-    /// The vector of a text, of its pooled hidden states.
+    /// The embedding of a text, from its pooled hidden states.
     pub fn finish(self, mut values: Vec<f32>) -> Vec<f32> {
         if self.normalize {
             let squares: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
-            // The smallest length by which torch's normalize divides.
+            // torch's normalize clamps the length to this minimum.
             let length = squares.sqrt().max(1e-12);
             values.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
         }
@@ -118,23 +120,23 @@ impl Pooler {
     }
 }
 
-/// The one pooling that a config turns on.
-fn mode(config: &Value) -> Result<Pooling, String> {
+/// The one pooling mode that a config enables.
+fn mode(config: &Value) -> Result<PoolingMode, String> {
     if let Some(word) = config.get("pooling_mode").and_then(Value::as_str) {
         return match word {
-            "mean" => Ok(Pooling::Mean),
-            "lasttoken" => Ok(Pooling::Last),
-            "cls" => Ok(Pooling::First),
-            _ => Err(format!("`pooling_mode` is \"{word}\", wanted mean, lasttoken or cls")),
+            "mean" => Ok(PoolingMode::Mean),
+            "lasttoken" => Ok(PoolingMode::Last),
+            "cls" => Ok(PoolingMode::First),
+            _ => Err(format!("`pooling_mode` is \"{word}\", expected mean, lasttoken or cls")),
         };
     }
     let on = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
     let found: Vec<_> = MODES.iter().filter(|(key, _)| on(key)).collect();
     match found[..] {
         [(_, Some(pooling))] => Ok(*pooling),
-        [(key, None)] => Err(format!("`{key}` is true, wanted mean, lasttoken or cls")),
+        [(key, None)] => Err(format!("`{key}` is true, expected mean, lasttoken or cls")),
         [] => Err("turns no pooling on".to_owned()),
-        _ => Err("turns several poolings on, wanted one".to_owned()),
+        _ => Err("turns several poolings on, expected one".to_owned()),
     }
 }
 
@@ -157,17 +159,17 @@ mod tests {
         r#", {"path": "2", "type": "sentence_transformers.models.Normalize"}]"#;
 
     #[test]
-    fn sentence_transformers_files_say_how_vectors_are_made() {
+    fn sentence_transformers_files_configure_pooling() {
         let read = |modules: &str, pooling: &str| Pooler::read(folder(modules, pooling).path());
         let last = r#"{"pooling_mode_cls_token": false, "pooling_mode_lasttoken": true}"#;
         let normalized = format!("{MODULES}{NORMALIZED}");
         let made = read(&normalized, last).unwrap();
-        assert_eq!(made, Pooler { pooling: Pooling::Last, normalize: true });
+        assert_eq!(made, Pooler { pooling: PoolingMode::Last, normalize: true });
         let mean = r#"{"pooling_mode_mean_tokens": true}"#;
         let made = read(&format!("{MODULES}]"), mean).unwrap();
-        assert_eq!(made, Pooler { pooling: Pooling::Mean, normalize: false });
+        assert_eq!(made, Pooler { pooling: PoolingMode::Mean, normalize: false });
         let made = read(&normalized, r#"{"pooling_mode": "cls"}"#).unwrap();
-        assert_eq!(made.pooling, Pooling::First);
+        assert_eq!(made.pooling, PoolingMode::First);
         let error = |modules: &str, pooling| read(modules, pooling).unwrap_err().to_string();
         let max = error(&normalized, r#"{"pooling_mode_max_tokens": true}"#);
         assert!(max.contains("`pooling_mode_max_tokens` is true"), "{max}");
@@ -179,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn vllms_settings_replace_what_they_name() {
+    fn vllm_settings_override_the_files() {
         let with = |text| Pooler::default().with_settings(text);
-        let mean = Pooler { pooling: Pooling::Mean, normalize: true };
+        let mean = Pooler { pooling: PoolingMode::Mean, normalize: true };
         assert_eq!(with(r#"{"pooling_type": "MEAN"}"#), Ok(mean));
         let plain = Pooler { normalize: false, ..Pooler::default() };
         assert_eq!(with(r#"{"normalize": false}"#), Ok(plain));
-        assert!(with(r#"{"pooling_type": "ALL"}"#).unwrap_err().contains("wanted MEAN"));
+        assert!(with(r#"{"pooling_type": "ALL"}"#).unwrap_err().contains("expected MEAN"));
         assert!(with(r#"{"step_tag_id": 1}"#).unwrap_err().contains("`step_tag_id` is unknown"));
         assert!(with("MEAN").unwrap_err().contains("not JSON"));
     }

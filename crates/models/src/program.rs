@@ -1,4 +1,5 @@
-//! A model's layers as programs: what each does is written once, in calls, and an executor for each backend makes them.
+//! A model's layers as programs: each layer is written once as a sequence of calls, which an executor of each backend
+//! runs.
 
 mod attention;
 mod executor;
@@ -12,7 +13,7 @@ mod mlp;
 mod parallel;
 mod short_conv;
 
-use crate::engine::Wanted;
+use crate::engine::LogitsSelection;
 use crate::{Architecture, ModelError};
 use attention::GroupedAttention;
 pub(crate) use executor::{
@@ -22,26 +23,26 @@ pub(crate) use executor::{
 use experts::Experts;
 use gated_delta::GatedDelta;
 use kda::Kda;
-use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
 use mamba1::Mamba1;
 use mamba2::Mamba2;
 use mlp::Mlp;
+use ops::{OpError, Tensor};
 use parallel::Parallel;
 use short_conv::ShortConv;
 
-/// A layer's mixer, whose states and caches lie with the executor.
+/// A layer's mixer. Its states and caches belong to the executor.
 trait Mix<B: Backend>: Send {
-    /// Adds what it makes of rows to the residual stream; the states of the step's sequences advance.
+    /// Adds its output for the input rows to the residual stream and advances the states of the step's sequences.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed>;
 }
 
-/// Why a mixer has not added what it makes.
+/// Why a mixer failed.
 #[derive(Debug)]
 pub(crate) enum Unmixed {
     /// A call failed.
     Call(OpError),
-    /// The ranks did not sum what is summed within it.
+    /// The all-reduce within it failed.
     Sum(ModelError),
 }
 
@@ -51,7 +52,7 @@ impl From<OpError> for Unmixed {
     }
 }
 
-/// The mixer of a layer, by its kind; none of a layer that has no other part than a feed-forward one.
+/// The mixer of a layer by its kind; `None` for a layer that is only a feed-forward part.
 fn mixer<B: Backend>(
     of: &architectures::Mixer,
     load: &mut impl Loader<B>,
@@ -70,30 +71,31 @@ fn mixer<B: Backend>(
     }))
 }
 
-/// A model with its weights: what takes the residual stream from embeddings to logits.
+/// A model with its weights, from embeddings to logits.
 pub(crate) struct Program<B: Backend> {
     layers: Vec<Layer<B>>,
-    /// The last norm and the head; none where they are another process's.
+    /// The last norm and the head; `None` if another process has them.
     end: Option<(RmsNorm, B::Projection)>,
 }
 
-/// Its parts, each behind a norm.
+/// The parts of a layer, each with its norm.
 struct Layer<B: Backend> {
     mixer: Option<(RmsNorm, Box<dyn Mix<B>>)>,
     forward: Option<(RmsNorm, Forward<B>)>,
 }
 
-/// The feed-forward part of a layer.
+/// A layer's feed-forward part.
 enum Forward<B: Backend> {
     Experts(Experts<B>),
     Mlp(Mlp<B>),
 }
 
 impl<B: Backend> Program<B> {
-    /// Loads what a config describes.
+    /// Loads the weights of an architecture.
     pub(crate) fn new(of: &Architecture, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let layer = |of: &crate::Layer| {
-            // Gates' own factor is laid on all that a feed-forward part reads, and taken from what it adds.
+            // The gate's multiplier is applied to the whole input of the feed-forward part and divided out of its
+            // output.
             let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
             let mixer = match mixer(&of.mixer, load)? {
                 Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
@@ -117,19 +119,23 @@ impl<B: Backend> Program<B> {
         Ok(Self { layers, end: of.ends_here().then(end).transpose()? })
     }
 
-    /// Takes the residual stream through all layers; gives the logits `[rows, vocabulary]` of the wanted rows.
-    pub(crate) fn run(&self, run: &mut B::Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
-        run.take_up()?;
+    /// Runs all layers on the residual stream; returns the logits `[rows, vocabulary]` of the wanted rows.
+    pub(crate) fn run(
+        &self,
+        run: &mut B::Run<'_>,
+        wanted: LogitsSelection,
+    ) -> Result<Tensor, ModelError> {
+        run.recv_hidden()?;
         for (layer, of) in self.layers.iter().enumerate() {
             of.run(run, |error| ModelError::Op { layer, error })?;
         }
         let logits = self.end.as_ref().map(|(norm, head)| run.logits(head, norm, wanted));
-        run.hand_on(logits.transpose()?)
+        run.send_hidden(logits.transpose()?)
     }
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or one of both.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or only one of the two.
     fn run(
         &self,
         run: &mut B::Run<'_>,

@@ -1,14 +1,14 @@
-//! A checkpoint with the weights of its projections in float8 or in integers, rounded to nearest.
+//! Quantizes the projections of a checkpoint to float8 or integers, round to nearest.
 
 mod integers;
 
 use crate::checkpoint::{Checkpoint, Files, INDEX, Located, Shard};
 use crate::convert::shard::written_header;
-use crate::files::{Made, Watched, room, whole, write_text};
+use crate::files::{FileProgress, TemporaryFiles, room, whole, write_text};
 use crate::{Architecture, Config, ModelError, read_config};
-use architectures::{SCALE, Stored, in_fp8, in_integers};
+use architectures::{SCALE, StorageFormat, in_fp8, in_integers};
 use facts::{CompactCollect, CompactSort};
-use kernels::E4m3;
+use ops::E4m3;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::{Value, json};
@@ -17,22 +17,22 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What weights of projections are rounded to.
+/// The target format of projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Narrow {
-    /// float8 E4M3, with a scale a row.
+pub enum QuantizedFormat {
+    /// float8 E4M3 with one scale per row.
     Fp8,
-    /// Integers of 8 bits, with a scale for each 128 columns.
+    /// 8-bit integers with one scale per 128 columns.
     Int8,
-    /// Integers of 4 bits, likewise.
+    /// 4-bit integers with one scale per 128 columns.
     Int4,
 }
 
-impl Narrow {
+impl QuantizedFormat {
     /// The config of a model with such weights, as compressed-tensors writes it.
     ///
     /// # Errors
-    /// [`ModelError::Config`] when it describes no model.
+    /// [`ModelError::Config`] when it does not describe a model.
     pub fn of(self, config: Config) -> Result<Config, ModelError> {
         Ok(match self {
             Self::Fp8 => in_fp8(config),
@@ -42,37 +42,37 @@ impl Narrow {
     }
 }
 
-/// What became of a checkpoint.
+/// The result of quantizing a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantized {
-    /// The tensors that are narrower now, in the order of their names.
+    /// The quantized tensors, sorted by name.
     pub tensors: Vec<QuantizedTensor>,
     /// Bytes of all tensors before and after.
     pub bytes: [u64; 2],
 }
 
-/// A tensor, and what rounding did to it.
+/// A quantized tensor and its error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedTensor {
     /// Its name.
     pub name: String,
-    /// `||w - w'|| / ||w||`, where w' is what its numbers and scales stand for.
+    /// `||w - w'|| / ||w||`, with w' the dequantized weight.
     pub relative_error: f64,
 }
 
-/// Writes a model's folder whose linear modules have narrower weights, as compressed-tensors has them: numbers rounded to nearest, and a
-/// scale for each row of float8, which makes the row's largest weight the largest number, or for each group of columns of integers, whose
-/// range its largest weight spans. The head, the embedding and routers stay as they
-/// are. The folder has to be empty or absent; config.json is written last, and nothing stays of what did not end.
+/// Writes a model's folder with quantized linear modules in compressed-tensors' format: round to nearest, with a scale
+/// per row for float8, which maps the row's largest weight to the largest value, or per group of columns for integers,
+/// which maps it to the end of their range. Head, embedding and routers are unchanged. The folder has to be empty or
+/// absent; config.json is written last, and an incomplete result is removed.
 ///
 /// # Errors
-/// [`ModelError`] when the model is quantised already, of no family that runs, a weight is NaN, the disk has not the room, or a file
-/// cannot be written.
+/// [`ModelError`] when the model is already quantized or of an unsupported family, a weight is NaN, the disk is too
+/// small, or a file cannot be written.
 pub fn quantize(
     model: &Path,
     folder: &Path,
-    to: Narrow,
-    watched: &Watched,
+    to: QuantizedFormat,
+    watched: &FileProgress,
 ) -> Result<Quantized, ModelError> {
     let config = read_config(model)?;
     if config.is_quantised() {
@@ -93,10 +93,10 @@ pub fn quantize(
         Err(_) => reason,
     })?;
     let files = Files::open(model)?;
-    let narrow = architecture.params.iter().filter(|param| param.stored != Stored::Wide);
-    let narrow: BTreeMap<&str, Stored> =
+    let narrow = architecture.params.iter().filter(|param| param.stored != StorageFormat::Wide);
+    let narrow: BTreeMap<&str, StorageFormat> =
         narrow.map(|param| (&*param.name, param.stored)).compact_map();
-    let mut made = Made::folder(folder)?;
+    let mut made = TemporaryFiles::folder(folder)?;
     room(folder, files.bytes())?;
     let (mut places, mut total, mut tensors) = (serde_json::Map::new(), 0, Vec::new());
     for (shard, inside) in files.by_shard() {
@@ -104,18 +104,18 @@ pub fn quantize(
         let mut written = Vec::new();
         for (tensor, located) in inside {
             let made = match narrow.get(tensor).copied().unwrap_or_default() {
-                Stored::Wide => {
+                StorageFormat::Wide => {
                     written.push(Written::copied(tensor, located));
                     continue;
                 }
-                Stored::Fp8(_) => rounded(&checkpoint, tensor, located)?,
-                Stored::Int(int) => integers::rounded(&checkpoint, tensor, located, int)?,
+                StorageFormat::Fp8(_) => rounded(&checkpoint, tensor, located)?,
+                StorageFormat::Int(int) => integers::rounded(&checkpoint, tensor, located, int)?,
             };
             let (own, relative_error) = made;
             tensors.push(QuantizedTensor { name: tensor.to_owned(), relative_error });
             written.extend(own);
         }
-        // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
+        // The order of safetensors' own writer: wider types first, so that each tensor is aligned, then by name.
         written.compact_sort_by(|one, other| {
             other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name))
         });
@@ -145,7 +145,7 @@ struct Written {
 
 #[derive(Clone)]
 enum Content {
-    /// Bytes of the file that is read.
+    /// Bytes of the source file.
     Copied(std::ops::Range<usize>),
     Made(Vec<u8>),
 }
@@ -165,7 +165,7 @@ impl Written {
     }
 }
 
-/// A tensor's numbers in float8 and its scales, and the relative error.
+/// A tensor's float8 values and scales, and the relative error.
 fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
@@ -181,7 +181,7 @@ fn rounded(
         weights.resize(width, 0.0);
         values.fill(row * width, weights)?;
         let largest = weights.iter().fold(0f32, |largest, weight| largest.max(weight.abs()));
-        // A row of zeros has any scale but none that is divided by.
+        // The scale of a row of zeros is arbitrary but must not be zero.
         *scale = if largest > 0.0 { largest / E4m3::MAX } else { 1.0 };
         let (mut off, mut all) = (0.0, 0.0);
         for (number, weight) in numbers.iter_mut().zip(weights) {
@@ -215,14 +215,14 @@ fn rounded(
     Ok((vec![weight, scale], error))
 }
 
-/// Bytes that are copied at once.
+/// Bytes copied at a time.
 const PIECE: usize = 4 << 20;
 
 fn write(
     path: &Path,
     from: &Shard,
     tensors: &[Written],
-    watched: &Watched,
+    watched: &FileProgress,
 ) -> Result<(), ModelError> {
     let mut end = 0;
     let info = |tensor: &Written| {
@@ -255,8 +255,8 @@ fn write(
     })
 }
 
-/// Copies what stands beside weights and config.
-fn copy_others(model: &Path, folder: &Path, made: &mut Made) -> Result<(), ModelError> {
+/// Copies the files other than weights and config.
+fn copy_others(model: &Path, folder: &Path, made: &mut TemporaryFiles) -> Result<(), ModelError> {
     let failed = |error: io::Error| ModelError::file(model, error);
     for entry in std::fs::read_dir(model).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

@@ -1,9 +1,9 @@
-//! SplitMix64, which is all the randomness that drawing weights and tokens needs.
+//! SplitMix64, the random generator of weights and tokens.
 
-/// What one state is from the next.
+/// Increment of the state.
 pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The output after a state: every bit of the state reaches every bit of it.
+/// The output for a state; every bit of the state affects every bit of it.
 pub(crate) fn mix(state: u64) -> u64 {
     let x = state.wrapping_add(STEP);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_splitmix64() {
+    fn outputs_match_splitmix64() {
         // The first outputs of the published generator for the seed 1234567.
         let first = [0u64, 1, 2].map(|i| mix(1_234_567u64.wrapping_add(i.wrapping_mul(STEP))));
         assert_eq!(

@@ -1,20 +1,21 @@
-//! The ranks of a split model: processes that each have a part of every layer, and the line between them.
+//! Ranks of a split model: processes that each have a part of the model, and the connections between them.
 //!
-//! Rank 0 leads: it is asked for steps, hands each on as an order before it takes it itself, and every rank takes it alike. What
-//! they add to the residual stream is summed at rank 0, in the order of ranks, so that all of them have the same bits.
+//! Rank 0 leads. It receives the requests for steps, sends each as an order to the other ranks, and all ranks execute
+//! it. Contributions to the residual stream are summed at rank 0 in the order of ranks, so that all ranks have the same
+//! bits.
 
-mod led;
+mod leader;
 mod line;
 mod order;
 mod stages;
 
-pub use led::follow;
+pub use leader::follow;
 pub use order::Opening;
 
 use crate::{Engine, Model, ModelError, open};
-use architectures::Place;
+use architectures::ShardRank;
 use device::Device;
-use led::Led;
+use leader::LeaderEngine;
 use line::{Frame, Kind, Line};
 use order::Order;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,27 +25,28 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// Says how the process of a rank ended: `signal: 9 (SIGKILL)`. None where it runs on for so long, or nobody knows.
+/// Describes how the process of a rank ended: `signal: 9 (SIGKILL)`. `None` if it is still running after the duration,
+/// or unknown.
 pub type RankEnded = Box<dyn Fn(usize, Duration) -> Option<String> + Send>;
 
-/// A process whose line has closed ends within this.
+/// Time within which a process ends after its connection has closed.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// This rank's line to the others.
+/// This rank's connections to the others.
 #[derive(Clone)]
 pub struct Ranks {
-    place: Place,
+    place: ShardRank,
     star: Arc<Mutex<Star>>,
 }
 
-/// All lines end at rank 0.
+/// A star topology around rank 0.
 struct Star {
     rank: usize,
-    /// Rank 0's to the others from rank 1 on, or the one of another rank to rank 0.
+    /// Rank 0: connections to the others, starting at rank 1. Other ranks: the connection to rank 0.
     lines: Vec<Line>,
-    /// The order that is being carried out: what belongs to an older one is of a step that was given up.
+    /// The current order. Frames of older orders belong to abandoned steps.
     order: u32,
-    /// An order that came in place of a sum.
+    /// An order that arrived instead of a sum.
     next: Option<Frame>,
     ended: RankEnded,
 }
@@ -56,10 +58,10 @@ impl std::fmt::Debug for Ranks {
 }
 
 impl Ranks {
-    /// Rank 0: waits until all others have joined, each with the secret that it was given.
+    /// Rank 0: waits until all others have joined with their secret.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] naming one that ended before, or did not come in time.
+    /// [`ModelError::Rank`] naming one that has ended or did not join in time.
     pub fn lead(
         listener: &TcpListener,
         ranks: usize,
@@ -73,7 +75,7 @@ impl Ranks {
         while let Some(missing) = lines.iter().position(Option::is_none) {
             let rank = missing + 1;
             if let Ok((stream, _)) = listener.accept() {
-                // Whoever else knocks is left alone.
+                // Connections without the secret are ignored.
                 let place = |line: &mut Line| Some(line.welcome(secret).ok()? as usize);
                 let line = Line::new(stream).ok();
                 let joined = line.and_then(|mut line| Some((place(&mut line)?, line)));
@@ -95,14 +97,14 @@ impl Ranks {
         }
         let lines = lines.into_iter().flatten().collect();
         let star = Star { rank: 0, lines, order: 0, next: None, ended };
-        Ok(Self { place: Place { rank: 0, ranks }, star: Arc::new(Mutex::new(star)) })
+        Ok(Self { place: ShardRank { rank: 0, ranks }, star: Arc::new(Mutex::new(star)) })
     }
 
     /// Another rank: joins rank 0.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] when it is not there.
-    pub fn join(at: SocketAddr, place: Place, secret: &[u8]) -> Result<Self, ModelError> {
+    /// [`ModelError::Rank`] when rank 0 is not reachable.
+    pub fn join(at: SocketAddr, place: ShardRank, secret: &[u8]) -> Result<Self, ModelError> {
         let mut line = Line::new(TcpStream::connect(at).map_err(broken)?).map_err(broken)?;
         line.greet(secret, place.rank as u32).map_err(broken)?;
         let ended = Box::new(|_, _| None);
@@ -110,12 +112,12 @@ impl Ranks {
         Ok(Self { place, star: Arc::new(Mutex::new(star)) })
     }
 
-    /// Which of them this is.
-    pub fn place(&self) -> Place {
+    /// This rank's number and the number of ranks.
+    pub fn place(&self) -> ShardRank {
         self.place
     }
 
-    /// Opens a model on all ranks. `part` is this rank's, the first one's; the others open theirs by themselves.
+    /// Opens a model on all ranks. `part` is this rank's part, the first one; the others open theirs on the order.
     ///
     /// # Errors
     /// As [`crate::open`], and [`ModelError::Rank`] when another rank could not open it.
@@ -125,11 +127,11 @@ impl Ranks {
         device: Device,
         opening: &Opening,
     ) -> Result<Box<dyn Engine>, ModelError> {
-        // The others hold states as this one does.
+        // The other ranks use the same state type.
         let mut ordered = opening.clone();
         ordered.states = part.architecture.scan_states;
         self.order(&Order::Open(ordered))?;
-        Ok(Box::new(Led::new(self.open_part(part, device, opening)?, self.clone())))
+        Ok(Box::new(LeaderEngine::new(self.open_part(part, device, opening)?, self.clone())))
     }
 
     fn open_part(
@@ -140,12 +142,12 @@ impl Ranks {
     ) -> Result<Box<dyn Engine>, ModelError> {
         let part = Model { ranks: Some(self.clone()), ..part };
         let engine = open(part, device, opening.storage, opening.capacity)?;
-        // All of them are there.
+        // Waits until all ranks have opened it.
         self.sum(&mut [0.0])?;
         Ok(engine)
     }
 
-    /// What this rank has done, if all have done it.
+    /// The result of an operation, if it succeeded on all ranks.
     ///
     /// # Errors
     /// This rank's own, or [`ModelError::Call`] of another rank's.
@@ -164,16 +166,16 @@ impl Ranks {
         self.star.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an order on to the other ranks.
+    /// Sends an order to the other ranks.
     fn order(&self, order: &Order) -> Result<(), ModelError> {
         let mut star = self.star();
         star.order = star.order.wrapping_add(1);
-        // What is sent is made of numbers and words, which always serialise.
+        // Orders contain numbers and strings, which always serialize.
         let text = serde_json::to_vec(order).unwrap_or_default();
         star.tell_all(Kind::Order, &text)
     }
 
-    /// The next order; waits for it.
+    /// Waits for the next order.
     fn next(&self) -> Result<Order, ModelError> {
         let mut star = self.star();
         let frame = match star.next.take() {
@@ -182,7 +184,7 @@ impl Ranks {
                 let Ok(frame) = star.lines[0].read() else { return Err(star.gone(0)) };
                 match frame.kind {
                     Kind::Order => break frame,
-                    // Of a step that this rank gave up.
+                    // Belongs to a step that this rank abandoned.
                     Kind::Values => {}
                     Kind::Fault => return Err(told(&frame)),
                 }
@@ -193,12 +195,12 @@ impl Ranks {
             .map_err(|error| ModelError::rank(0, format!("gives an order that is none: {error}")))
     }
 
-    /// Tells rank 0 that this rank cannot carry out the order.
+    /// Reports to rank 0 that this rank cannot execute the order.
     fn refuse(&self, why: &ModelError) -> Result<(), ModelError> {
         self.star().tell_all(Kind::Fault, why.to_string().as_bytes())
     }
 
-    /// What rank 0 has, on all ranks.
+    /// Broadcasts bytes from rank 0 to all ranks.
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended.
@@ -211,10 +213,10 @@ impl Ranks {
         Ok(own)
     }
 
-    /// The sum of what all ranks have in the place of each value, the same bits on all of them.
+    /// All-reduces values: the element-wise sum over ranks, with the same bits on all of them.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that could not do its part.
+    /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that failed.
     pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
@@ -231,13 +233,13 @@ impl Ranks {
 }
 
 impl Star {
-    /// Sends values to one rank, by rank 0.
+    /// Sends values to one rank, through rank 0.
     fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
         let (order, at) = (self.order, rank - 1);
         self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.gone(at))
     }
 
-    /// Sends a frame on all lines.
+    /// Sends a frame on all connections.
     fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;
         let sent = |line: &mut Line| line.write(kind, order, bytes);
@@ -245,7 +247,7 @@ impl Star {
         failed.map_or(Ok(()), |at| Err(self.gone(at)))
     }
 
-    /// What a rank has of a sum.
+    /// A rank's contribution to a sum.
     fn part(&mut self, rank: usize) -> Result<Vec<u8>, ModelError> {
         let at = rank - 1;
         loop {
@@ -277,7 +279,7 @@ impl Star {
         }
     }
 
-    /// The error of a line that broke; the other ranks are told.
+    /// The error of a broken connection; the other ranks are informed.
     fn gone(&mut self, at: usize) -> ModelError {
         let rank = if self.rank == 0 { at + 1 } else { 0 };
         let why = (self.ended)(rank, ENDING).map(|why| format!(": {why}")).unwrap_or_default();
@@ -285,7 +287,7 @@ impl Star {
         let (order, words) = (self.order, error.to_string());
         for (other, line) in self.lines.iter_mut().enumerate() {
             if other != at {
-                // One that is gone too is told by nobody.
+                // A second broken connection is not reported.
                 let _ = line.write(Kind::Fault, order, words.as_bytes());
             }
         }
@@ -293,12 +295,12 @@ impl Star {
     }
 }
 
-/// A line between processes of one host that could not be laid.
+/// The error of a connection that could not be established.
 fn broken(error: std::io::Error) -> ModelError {
     ModelError::Rank { what: format!("ranks have no line to one another: {error}") }
 }
 
-/// What rank 0 says of another one.
+/// The error that rank 0 reports about another rank.
 fn told(frame: &Frame) -> ModelError {
     ModelError::Rank { what: String::from_utf8_lossy(&frame.bytes).into_owned() }
 }

@@ -1,4 +1,4 @@
-//! Reading the small files of a model: regular files of bounded size, and JSON as Python writes it.
+//! Reads a model's small files: regular files of bounded size, and JSON as Python writes it.
 
 use crate::checkpoint::{explain, refuse_adapter, refuse_pointer};
 use crate::gguf::{self, is_gguf};
@@ -10,14 +10,14 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::Path;
 
-/// Largest file of text that is read, such as config.json and chat templates. A tokenizer.json may be larger.
+/// Maximum size of text files such as config.json and chat templates. A tokenizer.json may be larger.
 const LARGEST: u64 = 64 << 20;
 pub(crate) const LARGEST_TOKENIZER: u64 = 512 << 20;
 
-/// A text file of a model.
+/// Reads a text file of a model.
 ///
 /// # Errors
-/// [`ModelError::File`] when it is missing, a device or a named pipe, too large, or no UTF-8.
+/// [`ModelError::File`] when it is missing, a device or a named pipe, too large, or not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, ModelError> {
     read_text_up_to(path, LARGEST)
 }
@@ -25,14 +25,14 @@ pub fn read_text(path: &Path) -> Result<String, ModelError> {
 pub(crate) fn read_text_up_to(path: &Path, largest: u64) -> Result<String, ModelError> {
     let wrong = |error: std::io::Error| ModelError::file(path, error);
     let too_large = |bytes: u64| {
-        ModelError::file(path, format!("has {bytes} bytes, wanted at most {largest}"))
+        ModelError::file(path, format!("has {bytes} bytes, expected at most {largest}"))
             .hinted("take the file that was published with the weights")
     };
     let about = regular(path)?;
     if about.len() > largest {
         return Err(too_large(about.len()));
     }
-    // Files of some file systems have no length before they are read.
+    // Some file systems report no length before a file is read.
     let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
     File::open(path)
         .and_then(|file| file.take(largest + 1).read_to_end(&mut bytes))
@@ -44,7 +44,7 @@ pub(crate) fn read_text_up_to(path: &Path, largest: u64) -> Result<String, Model
     String::from_utf8(bytes).map_err(|_| ModelError::file(path, "is not UTF-8 text"))
 }
 
-/// Refuses what is no regular file: opening a named pipe would wait for its other end, and a device has no end.
+/// Refuses anything but a regular file: opening a named pipe would block, and a device has no end.
 pub(crate) fn regular(path: &Path) -> Result<Metadata, ModelError> {
     let about = std::fs::metadata(path).map_err(|error| ModelError::file(path, error))?;
     if about.is_dir() {
@@ -65,7 +65,7 @@ pub(crate) fn mapped(path: &Path) -> Result<MappedFile, ModelError> {
     Ok(file)
 }
 
-/// A JSON file of a model. Python's `Infinity` becomes `{"__float__": "Infinity"}`.
+/// Reads a JSON file of a model. Python's `Infinity` becomes `{"__float__": "Infinity"}`.
 ///
 /// # Errors
 /// As [`read_text`], and when it is not JSON.
@@ -74,10 +74,10 @@ pub fn read_json(path: &Path) -> Result<Value, ModelError> {
         .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))
 }
 
-/// Reads the config.json of a model's folder, or what a GGUF file's metadata say in its place.
+/// Reads the config.json of a model's folder, or translates a GGUF file's metadata.
 ///
 /// # Errors
-/// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is no JSON object.
+/// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is not a JSON object.
 pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
     if is_gguf(folder) {
         return gguf::config(folder);
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_of_bounded_size_are_read() {
+    fn special_and_oversized_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         std::fs::write(&path, "[Infinity, 1]").unwrap();
         assert_eq!(read_json(&path).unwrap()[1], 1);
         assert_eq!(read_text_up_to(&path, 13).unwrap().len(), 13);
         let error = read_text_up_to(&path, 12).unwrap_err().to_string();
-        assert!(error.contains("has 13 bytes, wanted at most 12"), "{error}");
+        assert!(error.contains("has 13 bytes, expected at most 12"), "{error}");
         std::fs::write(&path, [0xff]).unwrap();
         assert!(read_text(&path).unwrap_err().to_string().contains("is not UTF-8"));
         assert!(read_text(folder.path()).is_err());

@@ -1,33 +1,33 @@
-//! How the next token of a sequence is chosen, in words of a request; the op `sampling` does it.
+//! Sampling parameters of a request; the op `sampling` applies them.
 
 use crate::ModelError;
 
-/// How the next token is chosen. Steps are taken in the order of the fields, as transformers and vLLM take them.
+/// How the next token is chosen. Operations are applied in the order of the fields, as in transformers and vLLM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Added to the logits of these tokens, each at most once.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Logits of tokens that were there already, in the prompt or since, are divided by this where positive and
-    /// multiplied where negative; 1 for none.
+    /// Divisor of positive logits and factor of negative logits of tokens that occur in the prompt or the generated
+    /// text; 1 disables it.
     pub repetition_penalty: f64,
-    /// Taken from the logits of tokens that were added already, times how often; 0 for none.
+    /// Subtracted from the logits of generated tokens once per occurrence; 0 disables it.
     pub frequency_penalty: f64,
-    /// Taken from the logits of tokens that were added already, however often; 0 for none.
+    /// Subtracted from the logits of generated tokens once; 0 disables it.
     pub presence_penalty: f64,
-    /// Logits are divided by this; 0 takes the largest.
+    /// Divisor of logits; 0 selects the largest logit.
     pub temperature: f64,
-    /// Only this many largest logits; none for all.
+    /// Number of largest logits to keep; `None` keeps all.
     pub top_k: Option<usize>,
-    /// Only the likeliest tokens whose probabilities sum up to this; 1 for all.
+    /// Keeps the most likely tokens whose probabilities add up to this; 1 keeps all.
     pub top_p: f64,
-    /// Only tokens at least this times as likely as the likeliest; 0 for all.
+    /// Keeps tokens with at least this fraction of the largest probability; 0 keeps all.
     pub min_p: f64,
-    /// The same seed chooses the same tokens, on every device.
+    /// The same seed selects the same tokens on every device.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// The largest logit.
+    /// Greedy decoding.
     fn default() -> Self {
         Self {
             logit_bias: Vec::new(),
@@ -44,13 +44,13 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether these mean something.
+    /// Checks the parameters' ranges.
     ///
     /// # Errors
-    /// [`ModelError::Call`] naming the first that does not, what it may be, and an example.
+    /// [`ModelError::Call`] naming the first invalid parameter, its range, and an example.
     pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |name: &str, value: f64, wanted: &str, hint: &str| {
-            Err(ModelError::call(format!("{name} is {value}, wanted {wanted}"), hint))
+            Err(ModelError::call(format!("{name} is {value}, expected {wanted}"), hint))
         };
         let biases = self.logit_bias.iter();
         if let Some((token, bias)) = biases.clone().find(|(_, x)| !(-100.0..=100.0).contains(x)) {
@@ -102,7 +102,7 @@ impl Sampling {
         }
     }
 
-    /// Whether it asks which tokens were there already.
+    /// Whether a penalty needs the tokens that occurred.
     pub(crate) fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.frequency_penalty != 0.0
@@ -115,36 +115,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_mean_nothing_are_refused() {
+    fn invalid_sampling_parameters_are_refused() {
         let plain = Sampling::default;
         assert!(plain().check().is_ok());
         for (sampling, words) in [
-            (Sampling { top_p: 0.0, ..plain() }, "top-p is 0, wanted a number above 0, at most 1"),
+            (
+                Sampling { top_p: 0.0, ..plain() },
+                "top-p is 0, expected a number above 0, at most 1",
+            ),
             (
                 Sampling { logit_bias: vec![(3, 1.0), (7, 100.5)], ..plain() },
-                "the logit bias of token 7 is 100.5, wanted -100 to 100",
+                "the logit bias of token 7 is 100.5, expected -100 to 100",
             ),
             (
                 Sampling { logit_bias: vec![(3, f32::NAN)], ..plain() },
-                "the logit bias of token 3 is NaN, wanted -100 to 100",
+                "the logit bias of token 3 is NaN, expected -100 to 100",
             ),
-            (Sampling { top_k: Some(0), ..plain() }, "top-k is 0, wanted 1 or more"),
-            (Sampling { min_p: 1.5, ..plain() }, "min-p is 1.5, wanted 0 to 1"),
+            (Sampling { top_k: Some(0), ..plain() }, "top-k is 0, expected 1 or more"),
+            (Sampling { min_p: 1.5, ..plain() }, "min-p is 1.5, expected 0 to 1"),
             (
                 Sampling { temperature: f64::NAN, ..plain() },
-                "the temperature is NaN, wanted 0 or more",
+                "the temperature is NaN, expected 0 or more",
             ),
             (
                 Sampling { repetition_penalty: 0.0, ..plain() },
-                "the repetition penalty is 0, wanted a number above 0",
+                "the repetition penalty is 0, expected a number above 0",
             ),
             (
                 Sampling { presence_penalty: 2.5, ..plain() },
-                "the presence penalty is 2.5, wanted -2 to 2",
+                "the presence penalty is 2.5, expected -2 to 2",
             ),
             (
                 Sampling { frequency_penalty: f64::INFINITY, ..plain() },
-                "the frequency penalty is inf, wanted -2 to 2",
+                "the frequency penalty is inf, expected -2 to 2",
             ),
         ] {
             let wrong = sampling.check().unwrap_err();

@@ -1,12 +1,12 @@
-//! Many requests on one engine: they join and leave between steps.
+//! Continuous batching: many requests on one engine, which join and leave between steps.
 //!
-//! A step decodes one token of each sequence that has read its prompt, or a few where the device chooses them and no prompt is
-//! left. Prompts are read by the same pass, oldest first, with what is left of the step's token budget: a long prompt that joins
-//! takes several steps, and delays the tokens of others by one chunk each.
+//! A step decodes one token of each sequence whose prompt is prefilled, or several tokens if the device samples and no
+//! prompt is left. Prompts are prefilled in the same pass in chunks, oldest request first, with the rest of the step's
+//! token budget. A long prompt takes several steps and delays the tokens of others by one chunk each.
 //!
-//! When the cache is full, the youngest request gives its slot and its pages away. Later it goes on from its copy on the host, or
-//! reads its tokens again where there was no room for one. Requests are admitted in the order in which they came, and those that came back keep their place in it. So the oldest one advances in every
-//! step, whatever else is asked for, and every request becomes the oldest.
+//! When the cache is full, the youngest request is preempted. Later it is swapped in from host memory, or recomputed if
+//! host memory had no room. Requests are admitted in the order of their arrival, which preempted requests keep. So the
+//! oldest request advances in every step, and every request becomes the oldest.
 
 mod admission;
 mod ahead;
@@ -15,6 +15,7 @@ mod embeddings;
 mod event;
 mod failed;
 mod guide;
+mod in_flight_steps;
 mod kept;
 mod pace;
 mod prefixes;
@@ -23,115 +24,115 @@ mod request;
 mod score;
 mod swap;
 mod turns;
-mod under_way;
 
 use embeddings::Embeddings;
-pub use event::{Event, Logits};
+pub use event::{Logits, SchedulerEvent};
 use facts::CompactCollect;
-pub use failed::Failed;
+pub use failed::FailedStep;
 pub use guide::Guide;
-use kept::Keep;
+use in_flight_steps::StepsInFlight;
+use kept::KeptSequences;
 use pace::Pace;
 use prefixes::Prefixes;
-use request::Live;
-pub use request::{Ended, LogitsOf, Request, RequestId};
+use request::ActiveRequest;
+pub use request::{FinishReason, LogitsOf, Request, RequestId};
 use swap::Swap;
-use under_way::UnderWay;
 
 use crate::{Batch, Engine, ModelError, TokenLogprobs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
+/// Limits of an engine's steps. [`Engine::budget`] returns the best ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepBudget {
-    /// Most tokens of a step in which nothing decodes.
+    /// Maximum tokens of a step in which no sequence decodes.
     pub tokens: usize,
-    /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
-    /// of it is for prompts.
-    pub beside: usize,
-    /// How long such a step may take, for which the tokens of others wait: where it would take longer, fewer tokens are read. Up to
-    /// three times as long, with as many times the tokens, where many prompts are read.
-    pub patience: Duration,
-    /// Most decoding steps in flight, where no request waits, has a grammar or wants logits. The tokens of each are delivered when it
-    /// ends. The first two tokens of a sequence are steps of their own in any case.
-    pub ahead: usize,
+    /// Maximum tokens of a step in which sequences decode, including theirs. At least half of it is for prompts.
+    pub max_mixed_tokens: usize,
+    /// Maximum duration of such a step, because decoding sequences wait for it: fewer prompt tokens are prefilled if it
+    /// would take longer. Up to three times as long, with proportionally more tokens, if many prompts are prefilled.
+    pub max_mixed_step: Duration,
+    /// Maximum decoding steps in flight while no request waits, has a grammar or wants logits. The tokens of each are
+    /// delivered when it ends. The first two tokens of a sequence always are separate steps.
+    pub decode_steps_in_flight: usize,
 }
 
-/// What of an engine is in use.
+/// The resources of an engine that are in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Requests that have a slot.
     pub running: usize,
-    /// Requests that wait for one, or for pages.
+    /// Requests that wait for a slot or for blocks.
     pub waiting: usize,
-    /// Slots that nobody has.
+    /// Unused slots.
     pub free_slots: usize,
-    /// Slots with a kept sequence, which a request may have.
+    /// Slots with a kept sequence, which requests may take.
     pub kept: usize,
-    /// Slots with the state behind a prompt's beginning, for requests that begin alike.
+    /// Slots with the state of a prompt prefix.
     pub snapshots: usize,
     /// Bytes of these states.
     pub snapshot_bytes: u64,
-    /// States behind beginnings of prompts that the host has, some of them too.
+    /// States of prompt prefixes on the host; some are in a slot as well.
     pub saved_snapshots: usize,
-    /// Bytes of these on the host, with their keys and values.
+    /// Bytes of these on the host, including keys and values.
     pub saved_snapshot_bytes: u64,
     /// Bytes of preempted requests on the host.
     pub preempted_bytes: u64,
-    /// Bytes that copies on the host may take.
+    /// Maximum bytes of copies on the host.
     pub swap_space: u64,
-    /// Blocks of the caches that no request has, nor a kept sequence: snapshots give theirs away.
+    /// Cache blocks that no request and no kept sequence uses; blocks of snapshots count as free because they can be
+    /// evicted.
     pub free_blocks: usize,
-    /// Blocks of the caches.
+    /// Cache blocks.
     pub blocks: usize,
 }
 
-/// Requests on an engine.
+/// Schedules requests on an engine.
 pub struct Scheduler<'e> {
     engine: &'e mut dyn Engine,
     budget: StepBudget,
-    /// Blocks that were free in the beginning.
+    /// Number of blocks that were free at the start.
     blocks: usize,
     submitted: u64,
     /// Requests without a slot, oldest first.
-    waiting: VecDeque<Live>,
-    /// Requests with one, oldest first.
-    running: Vec<Live>,
-    /// Requests get the lowest and snapshots the highest: a pass takes a launch for each run of neighbouring slots.
+    waiting: VecDeque<ActiveRequest>,
+    /// Requests with a slot, oldest first.
+    running: Vec<ActiveRequest>,
+    /// Free slots. Requests take the lowest and snapshots the highest: a pass needs one launch per run of consecutive
+    /// slots.
     free_slots: BTreeSet<usize>,
-    /// Most requests that run.
+    /// Maximum number of running requests.
     slots: usize,
-    /// Sequences that ended, in slots that are not free.
-    kept: Keep,
-    /// Beginnings of prompts, likewise.
+    /// Finished sequences that still have their slots.
+    kept: KeptSequences,
+    /// Cached prompt prefixes.
     prefixes: Prefixes,
-    /// What of both is on the host.
+    /// Host memory for requests and prefixes.
     swap: Swap,
-    /// Texts that are embedded.
+    /// Texts to embed.
     embeddings: Embeddings,
-    /// Events that the next step gives out.
-    due: Vec<Event>,
-    /// Logits that tokens of the last step were chosen from, where they were wanted.
+    /// Events that the next step returns.
+    due: Vec<SchedulerEvent>,
+    /// Logits of the last step's tokens, if requested.
     logits: Vec<Vec<f32>>,
-    /// Log-probabilities of prompts that were not taken yet.
+    /// Log-probabilities of prompts that were not fetched yet.
     scored: BTreeMap<RequestId, Vec<TokenLogprobs>>,
     /// Tokens that the engine was advanced by in the last step.
     stepped: usize,
-    /// How long steps took.
+    /// Durations of recent steps.
     pace: Pace,
-    /// What the engine is choosing.
-    under_way: UnderWay,
-    /// The request that alone is admitted, where there is one.
+    /// Decoding steps in flight.
+    in_flight_steps: StepsInFlight,
+    /// The only request that may be admitted, if set.
     alone: Option<RequestId>,
-    /// Requests that had a slot in the step that failed last.
+    /// Requests that had a slot in the last failed step.
     involved: Vec<RequestId>,
-    /// Steps that were made ready while there was nothing to do.
+    /// Number of steps prepared while idle.
     prepared: usize,
 }
 
 impl<'e> Scheduler<'e> {
-    /// A scheduler without requests, for the slots of an engine that are free.
+    /// A scheduler for the free slots of an engine.
     pub fn new(engine: &'e mut dyn Engine, budget: StepBudget) -> Self {
         let pages = engine.pages();
         let slots = 0..pages.sequences();
@@ -144,7 +145,7 @@ impl<'e> Scheduler<'e> {
             running: Vec::new(),
             slots: free_slots.len(),
             free_slots,
-            kept: Keep::default(),
+            kept: KeptSequences::default(),
             prefixes: Prefixes::new(0, 0, 0),
             swap: Swap::default(),
             embeddings: Embeddings::default(),
@@ -153,7 +154,7 @@ impl<'e> Scheduler<'e> {
             scored: BTreeMap::new(),
             stepped: 0,
             pace: Pace::default(),
-            under_way: UnderWay::default(),
+            in_flight_steps: StepsInFlight::default(),
             alone: None,
             involved: Vec::new(),
             prepared: 0,
@@ -161,8 +162,8 @@ impl<'e> Scheduler<'e> {
         }
     }
 
-    /// The same with a prefix cache: so many of the slots, at most all but one, are for states behind beginnings of prompts,
-    /// from which requests go on that begin alike.
+    /// Adds a prefix cache: `snapshots` of the slots, at most all but one, store states of prompt prefixes, from which
+    /// requests with the same prefix start.
     pub fn with_prefix_cache(mut self, snapshots: usize) -> Self {
         let snapshots = snapshots.min(self.free_slots.len().saturating_sub(1));
         self.slots = self.free_slots.len() - snapshots;
@@ -171,27 +172,27 @@ impl<'e> Scheduler<'e> {
         self
     }
 
-    /// Forgets all that is kept behind beginnings of prompts, and keeps no more.
+    /// Drops all cached prefixes and disables the prefix cache.
     pub fn end_prefix_cache(&mut self) {
         self.drop_snapshots();
         for live in self.running.iter_mut().chain(&mut self.waiting) {
-            live.leave_nothing();
+            live.disable_snapshots();
         }
         self.prefixes = Prefixes::new(0, 0, 0);
     }
 
-    /// Takes a request, which begins with one of the next steps.
+    /// Adds a request, which starts in one of the next steps.
     ///
     /// # Errors
-    /// [`ModelError::Call`] when it is empty, its settings mean nothing, a token is none of the model's, or it is longer than the
-    /// model's context or than all pages.
+    /// [`ModelError::Call`] when it is empty, its settings are invalid, a token is out of range, or it is longer than
+    /// the model's context or than all blocks.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, ModelError> {
         self.submit_guided(request, None, None)
     }
 
-    /// The same for a sequence that has to keep to something: it ends as by a stop id once nothing may follow. With `scores` the tokens of
-    /// its prompt get log-probabilities, with so many of the likeliest each: it then reads its whole prompt and leaves nothing, and may
-    /// have no answer at all.
+    /// Adds a request with a guide: it ends as by a stop token once nothing may follow. With `scores`, its prompt's
+    /// tokens get log-probabilities, with this number of most likely tokens each; it then prefills its whole prompt, is
+    /// not cached, and may have a limit of 0 tokens.
     ///
     /// # Errors
     /// As [`Scheduler::submit`].
@@ -205,13 +206,13 @@ impl<'e> Scheduler<'e> {
         let id = RequestId(self.submitted);
         self.submitted += 1;
         if let Some(likeliest) = scores {
-            let request = Request { anew: true, ..request };
-            self.submit_scored(Live::new(id, request).guided(guide), likeliest);
+            let request = Request { bypass_cache: true, ..request };
+            self.submit_scored(ActiveRequest::new(id, request).guided(guide), likeliest);
         } else if request.limit == 0 {
-            self.due.push(Event::Finished { request: id, ended: Ended::Limit });
+            self.due.push(SchedulerEvent::Finished { request: id, ended: FinishReason::Limit });
         } else {
-            let mut live = Live::new(id, request).guided(guide);
-            if !live.reads_anew() {
+            let mut live = ActiveRequest::new(id, request).guided(guide);
+            if !live.bypasses_cache() {
                 live.ends = self.prefixes.ends(live.prompt().0);
             }
             self.waiting.push_back(live);
@@ -225,12 +226,12 @@ impl<'e> Scheduler<'e> {
         self.check_tokens(&request.prompt, request.limit)
     }
 
-    /// Tokens of a request that runs which it did not read, because a kept sequence or a snapshot began with them.
+    /// Tokens of a running request that were not prefilled, because a kept sequence or a snapshot has them.
     pub fn reused(&self, request: RequestId) -> Option<usize> {
         self.running.iter().find(|live| live.id == request).map(|live| live.reused)
     }
 
-    /// Forgets a request; whether there was such a one that had not ended. No event tells of it any more.
+    /// Drops a request without an event; returns whether it was active.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         let due = self.due.len();
         if self.cancel_embedding(request) {
@@ -257,7 +258,7 @@ impl<'e> Scheduler<'e> {
         !generates && self.due.is_empty() && self.embeddings.is_empty()
     }
 
-    /// What is in use.
+    /// Current usage.
     pub fn usage(&self) -> Usage {
         let pages = self.engine.pages();
         let (saved_snapshots, saved_snapshot_bytes) = self.prefixes.saved();
@@ -282,25 +283,26 @@ impl<'e> Scheduler<'e> {
         self.running.iter().map(|live| live.id)
     }
 
-    /// Tokens that the engine was advanced by in the last step, of prompts and of what was added to them.
+    /// Tokens that the engine was advanced by in the last step, prefill and decode together.
     pub fn stepped(&self) -> usize {
         self.stepped
     }
 
-    /// What a token of the last step was chosen from.
+    /// The logits that a token of the last step was chosen from.
     pub fn logits(&self, of: Logits) -> Option<&[f32]> {
         self.logits.get(of.0).map(Vec::as_slice)
     }
 
-    /// Advances the requests, and tells what happened to them, the events of one request in their order.
+    /// Advances the requests and returns their events, those of one request in order.
     ///
     /// # Errors
-    /// What the engine says. Then every request waits again, with the tokens that it had; one that is to blame has to be cancelled.
-    pub fn step(&mut self) -> Result<Vec<Event>, ModelError> {
+    /// The engine's error. Then every request waits again with its tokens; a request that causes the error has to be
+    /// cancelled.
+    pub fn step(&mut self) -> Result<Vec<SchedulerEvent>, ModelError> {
         let mut events = std::mem::take(&mut self.due);
-        // What their tokens were chosen from goes with the step that failed.
+        // The logits belong to the failed step.
         for event in &mut events {
-            if let Event::Token { logits, .. } = event {
+            if let SchedulerEvent::Token { logits, .. } = event {
                 *logits = None;
             }
         }
@@ -308,7 +310,7 @@ impl<'e> Scheduler<'e> {
         self.stepped = 0;
         let done = self.passes(&mut events);
         if let Err(error) = done {
-            self.forget_under_way();
+            self.drop_steps_in_flight();
             self.involved = self.running().collect();
             self.stop_all(&mut events);
             self.due = events;
@@ -317,25 +319,25 @@ impl<'e> Scheduler<'e> {
         Ok(events)
     }
 
-    fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    fn passes(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         self.swap.begin();
-        if self.goes_on(events)? {
+        if self.take_step_in_flight(events)? {
             return Ok(());
         }
         self.make_room(events);
         self.admit(events)?;
         self.score(events)?;
         self.advance_all(events)?;
-        if self.under_way.is_empty() {
+        if self.in_flight_steps.is_empty() {
             self.embed(events)?;
         }
         self.arrive()
     }
 
-    /// Decodes, and reads prompts beside that in the same pass: the weights are read once.
-    fn advance_all(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    /// Decodes and prefills in the same pass, which reads the weights once.
+    fn advance_all(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         let decoding = self.running.iter().filter(|live| live.decodes()).count();
-        if decoding > 0 && !self.running.iter().any(Live::reads) {
+        if decoding > 0 && !self.running.iter().any(ActiveRequest::reads) {
             return self.decode(events);
         }
         let room = match decoding {
@@ -343,18 +345,18 @@ impl<'e> Scheduler<'e> {
             _ => {
                 let prompts = self.running.iter().filter(|live| live.reads()).count();
                 let budget = self.pace.among(prompts, self.budget);
-                let patience = budget.patience.saturating_sub(self.swap.took());
-                self.pace.beside(StepBudget { patience, ..budget }, decoding)
+                let max_mixed_step = budget.max_mixed_step.saturating_sub(self.swap.took());
+                self.pace.prompt_tokens(StepBudget { max_mixed_step, ..budget }, decoding)
             }
         };
-        if self.prepares_for_who_joins(decoding, room)? {
+        if self.prepare_for_joining_requests(decoding, room)? {
             return self.decode(events);
         }
         self.read(room, events)
     }
 
-    /// One token of each sequence that decodes, or a few.
-    fn decode(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    /// Decodes one or several tokens of each decoding sequence.
+    fn decode(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         let who = self.decoding();
         let mut batch = Batch::new();
         for at in &who {
@@ -370,25 +372,25 @@ impl<'e> Scheduler<'e> {
         Ok(())
     }
 
-    /// The places among those that run of sequences that decode.
+    /// Indices of decoding sequences among the running ones.
     fn decoding(&self) -> Vec<usize> {
         (0..self.running.len()).filter(|at| self.running[*at].decodes()).collect()
     }
 
-    /// Advances requests, by their places among those that run, by so many tokens of theirs each, and takes the tokens that are
-    /// chosen for those that have read all.
+    /// Advances running requests, given by index with a number of tokens each, and takes the sampled tokens of those
+    /// that have no unread tokens left.
     fn advance(
         &mut self,
         batch: &Batch,
         who: Vec<(usize, usize)>,
         count: usize,
-        events: &mut Vec<Event>,
+        events: &mut Vec<SchedulerEvent>,
     ) -> Result<(), ModelError> {
         let vocabulary = self.engine.architecture().vocabulary;
         for (at, tokens) in &who {
             let live = &mut self.running[*at];
             if live.unread() == *tokens {
-                live.lay_mask(vocabulary);
+                live.compute_mask(vocabulary);
             }
         }
         let how = |(at, tokens): &(usize, usize)| {
@@ -399,7 +401,7 @@ impl<'e> Scheduler<'e> {
         let drawn = self.engine.choose(batch, &how, count)?;
         let mut chosen = Vec::new();
         for ((at, tokens), drawn) in who.into_iter().zip(drawn) {
-            // By the last of those that were chosen a sequence is not advanced.
+            // The last sampled token does not advance its sequence.
             let advanced = tokens + drawn.tokens.len().saturating_sub(1);
             self.running[at].advance(advanced);
             self.stepped += advanced;
@@ -415,7 +417,7 @@ impl<'e> Scheduler<'e> {
         Ok(())
     }
 
-    /// Decoding steps that may be in flight at once from now on.
+    /// Maximum decoding steps in flight from now on.
     fn ahead(&self, who: &[usize]) -> usize {
         let waits = !self.waiting.is_empty() || !self.embeddings.is_empty();
         let others = waits || who.len() < self.running.len();
@@ -424,18 +426,23 @@ impl<'e> Scheduler<'e> {
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
         // While one is delivered another one runs, however long they take.
-        let mut count = least.min(self.budget.ahead).min(self.pace.in_flight()).max(1);
-        while count > 1 && self.lacking(|_| count) > self.free_blocks() {
+        let mut count =
+            least.min(self.budget.decode_steps_in_flight).min(self.pace.in_flight()).max(1);
+        while count > 1 && self.blocks_needed(|_| count) > self.free_blocks() {
             count -= 1;
         }
         count
     }
 
-    /// Takes tokens that were chosen for requests that run, by their places among these, and forgets those that ended.
-    fn take(&mut self, chosen: &[(usize, Option<u32>, Option<Logits>)], events: &mut Vec<Event>) {
+    /// Adds sampled tokens to running requests, given by index, and removes those that ended.
+    fn take(
+        &mut self,
+        chosen: &[(usize, Option<u32>, Option<Logits>)],
+        events: &mut Vec<SchedulerEvent>,
+    ) {
         let mut over = vec![None; self.running.len()];
         for (at, token, logits) in chosen {
-            // Behind its end a sequence has no more tokens, whatever the device went on with.
+            // Tokens after the end are dropped; the device may have decoded further.
             if over[*at].is_some() {
                 continue;
             }
@@ -444,7 +451,7 @@ impl<'e> Scheduler<'e> {
                 Some(token) => {
                     let (own, ended) = live.take(*token);
                     if own {
-                        events.push(Event::Token {
+                        events.push(SchedulerEvent::Token {
                             request: live.id,
                             token: *token,
                             logits: *logits,
@@ -452,11 +459,11 @@ impl<'e> Scheduler<'e> {
                     }
                     ended
                 }
-                None => Some(Ended::NoToken),
+                None => Some(FinishReason::NoToken),
             };
             if let Some(ended) = ended {
                 over[*at] = Some(ended);
-                events.push(Event::Finished { request: live.id, ended });
+                events.push(SchedulerEvent::Finished { request: live.id, ended });
             }
         }
         for (at, ended) in over.into_iter().enumerate().rev() {
@@ -473,9 +480,9 @@ impl<'e> Scheduler<'e> {
 }
 
 impl Drop for Scheduler<'_> {
-    /// The engine's slots are free again, and it chooses nothing for them.
+    /// Frees the engine's slots and drops its steps in flight.
     fn drop(&mut self) {
-        self.forget_under_way();
+        self.drop_steps_in_flight();
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
         self.restart_embeddings();
         self.drop_all();

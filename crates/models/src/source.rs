@@ -1,16 +1,16 @@
-//! Where a model comes from, for whoever opens it more than once.
+//! Model sources, for code that opens a model more than once.
 
 use crate::{Config, Model, ModelError};
 use std::path::PathBuf;
 
-/// A folder of weights, or a config whose weights are drawn.
+/// A folder of weights, or a config with random weights.
 #[derive(Debug, Clone)]
 pub enum ModelSource {
     /// A folder with config.json and safetensors files.
     Folder(PathBuf),
-    /// Random weights; the same seed draws the same ones.
+    /// Random weights, determined by the seed.
     Random {
-        /// What they are the weights of.
+        /// The model's config.
         config: Config,
         /// The seed.
         seed: u64,
@@ -18,7 +18,7 @@ pub enum ModelSource {
 }
 
 impl ModelSource {
-    /// Opens it.
+    /// Opens the model.
     ///
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor that is wrong.

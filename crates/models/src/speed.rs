@@ -1,27 +1,27 @@
-//! How fast a model runs: prompts read and tokens decoded a second, by an engine that was verified.
+//! Measures prefill and decode speed of a verified engine.
 
-use crate::verify::{Verified, counts, since, tokens};
-use crate::{Batch, Choice, Engine, ModelError, Sampling, Storage, Wanted, holding};
+use crate::verify::{VerifiedEngine, counts, since, tokens};
+use crate::{Batch, Choice, Engine, LogitsSelection, ModelError, Sampling, Storage, holding};
 use facts::CompactSort;
 use facts::{DecodeLimit, FirstToken, ModelSpeed};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// What is timed, named as llama-bench names it: `pp512` reads a prompt of 512 tokens, `tg128` decodes 128, and
-/// `tg128@8192` does so after 8192 others.
+/// A speed test, named as in llama-bench: `pp512` prefills 512 tokens, `tg128` decodes 128, and `tg128@8192` does so
+/// after 8192 others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeedTest {
-    /// Whether tokens are decoded one by one, or read at once.
+    /// Whether tokens are decoded one by one, or prefilled.
     pub decode: bool,
-    /// Tokens that are timed, of each sequence.
+    /// Timed tokens per sequence.
     pub tokens: usize,
     /// Tokens before them.
     pub depth: usize,
 }
 
 impl SpeedTest {
-    /// The longest prompt that it reads before or while time is taken.
+    /// The longest prompt that is prefilled before or during the measurement.
     pub fn prompt(self) -> usize {
         if self.decode { self.depth } else { self.depth + self.tokens }
     }
@@ -31,7 +31,7 @@ impl FromStr for SpeedTest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("`{text}` is no test, wanted pp512, tg128 or tg128@8192");
+        let wanted = || format!("`{text}` is no test, expected pp512, tg128 or tg128@8192");
         let count = |text: &str| match text.parse() {
             Ok(count @ 1..=0x100_0000) => Ok(count),
             _ => Err(wanted()),
@@ -58,14 +58,13 @@ impl std::fmt::Display for SpeedTest {
     }
 }
 
-/// Times a test, `repeats` times after one that counts as cold, on an engine whose like was verified. Decoding chooses tokens by
-/// `sampling`.
+/// Times a test `repeats` times after a cold run, on an engine of a verified kind. Decoding uses `sampling`.
 ///
 /// # Errors
 /// [`ModelError`] of a step, or when a kernel ran that the verification had not run: then there is no speed.
 pub fn measure(
     engine: &mut dyn Engine,
-    verified: Verified<'_>,
+    verified: VerifiedEngine<'_>,
     storage: Storage,
     test: SpeedTest,
     sequences: usize,
@@ -90,12 +89,12 @@ pub fn measure(
         speed.test = format!("{test} at temperature {temperature}, top-p {top_p}");
     }
     let limit = before_bandwidth.map(|bandwidth| {
-        // Half of the tokens that are decoded are there on average.
+        // On average half of the decoded tokens are in the cache.
         let tokens = test.depth + test.tokens / 2;
         let keeps = holding(engine.device(), storage).keeps;
         let architecture = engine.architecture();
         let bytes = architecture.decode_bytes(storage.bytes(), keeps, sequences, tokens);
-        // Whatever else the machine did, it can do the faster of the two.
+        // The maximum of two measurements is less affected by other load.
         let bandwidth = bandwidth.max(engine.read_bandwidth());
         let rate = sequences as f64 * bandwidth / bytes as f64;
         DecodeLimit {
@@ -109,7 +108,7 @@ pub fn measure(
     Ok(ModelSpeed { first_token, limit, launches, ..speed })
 }
 
-/// What the seconds of a test's samples come to.
+/// The speed of a test, from its samples in seconds.
 pub fn speed(test: SpeedTest, sequences: usize, seconds: &[f64]) -> ModelSpeed {
     let total = (sequences * test.tokens) as f64;
     let rates: Vec<f64> = seconds.iter().map(|seconds| total / seconds).collect();
@@ -129,20 +128,20 @@ pub fn speed(test: SpeedTest, sequences: usize, seconds: &[f64]) -> ModelSpeed {
     }
 }
 
-/// How long the first token takes, by a test that reads prompts which nothing stands before.
+/// Time to first token, from a prefill test without depth.
 pub fn first_token(test: SpeedTest, cold_ms: f64, seconds: &[f64]) -> Option<FirstToken> {
     let is_first = !test.decode && test.depth == 0;
     is_first.then(|| FirstToken { cold_ms, warm_ms: 1e3 * median(seconds) })
 }
 
-/// The prompts of a test for another program, which is to add tokens to them: of decoding, those before the ones that are
-/// timed, and the first of these.
+/// The prompts of a test for another program that continues them: for decoding, the tokens before the timed ones and
+/// the first of these.
 pub fn prompts(test: SpeedTest, sequences: usize, vocabulary: usize) -> Vec<Vec<u32>> {
     let count = test.depth + if test.decode { 1 } else { test.tokens };
     (0..sequences).map(|place| tokens(place, count, vocabulary)).collect()
 }
 
-/// The logits after each of some prompts of one length, [sequences, vocabulary].
+/// The logits after each of some prompts of equal length, [sequences, vocabulary].
 ///
 /// # Errors
 /// [`ModelError`] of a step.
@@ -151,7 +150,7 @@ pub fn answers(engine: &mut dyn Engine, prompts: &[Vec<u32>]) -> Result<Vec<f32>
     read(engine, prompts, 0..prompts.first().map_or(0, Vec::len))
 }
 
-/// Seconds of one run of a test from an empty place on.
+/// Seconds of one run of a test, starting from empty slots.
 fn once(
     engine: &mut dyn Engine,
     test: SpeedTest,
@@ -173,8 +172,8 @@ fn once(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reads a range of every sequence's tokens as a scheduler reads prompts: one sequence after the other, in steps as large as the
-/// engine likes. Gives the last logits of each.
+/// Prefills a range of every sequence's tokens as the scheduler does: one sequence after another, in steps of the
+/// engine's best size. Returns the last logits of each.
 pub(crate) fn read(
     engine: &mut dyn Engine,
     all: &[Vec<u32>],
@@ -191,8 +190,8 @@ pub(crate) fn read(
             whole.push(rest.is_empty());
             let last = slot + 1 == all.len() && rest.is_empty();
             if batch.tokens().len() == most || last {
-                let rows =
-                    engine.step(&std::mem::replace(&mut batch, Batch::new()), Wanted::Last)?;
+                let rows = engine
+                    .step(&std::mem::replace(&mut batch, Batch::new()), LogitsSelection::Last)?;
                 let rows = rows.chunks_exact(rows.len() / whole.len());
                 let ends = rows.zip(std::mem::take(&mut whole)).filter(|(_, whole)| *whole);
                 ends.for_each(|(row, _)| logits.extend_from_slice(row));
@@ -214,7 +213,7 @@ fn median(values: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
-/// The deviation of a sample; one value has none.
+/// The standard deviation of a sample; `None` for one value.
 fn deviation(values: &[f64], mean: f64) -> Option<f64> {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
@@ -225,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_named_as_llama_bench_names_them() {
+    fn test_names_match_llama_bench() {
         let check = |text: &str, decode, tokens, depth| {
             let test: SpeedTest = text.parse().unwrap();
             assert_eq!(test, SpeedTest { decode, tokens, depth });
@@ -236,7 +235,7 @@ mod tests {
         for text in ["", "p", "pp", "pp0", "xx3", "tg128@", "tg@8", "pp-1", "ü1", "tg99999999999"]
         {
             let error = text.parse::<SpeedTest>().unwrap_err();
-            assert_eq!(error, format!("`{text}` is no test, wanted pp512, tg128 or tg128@8192"));
+            assert_eq!(error, format!("`{text}` is no test, expected pp512, tg128 or tg128@8192"));
         }
     }
 }

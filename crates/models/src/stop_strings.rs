@@ -1,6 +1,6 @@
-//! Text as it comes, up to the first stop string.
+//! Ends a streamed text at the first stop string.
 
-/// Holds text back for as long as it may be the beginning of a stop string.
+/// Buffers the end of a text that may be the beginning of a stop string.
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
@@ -9,13 +9,13 @@ pub struct StopStrings {
 }
 
 impl StopStrings {
-    /// Ends text at the first of these; empty ones do not count.
+    /// Stops at the first of these strings; empty ones are ignored.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         Self { stops, held: String::new(), matched: None }
     }
 
-    /// Adds text; gives what can be shown of it, and whether a stop string came, which is not shown.
+    /// Adds text; returns the text that is certain, and whether a stop string was found, which is not included.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         // Of several stop strings the one that begins first counts.
@@ -34,12 +34,12 @@ impl StopStrings {
         (std::mem::replace(&mut self.held, held), false)
     }
 
-    /// The stop string that came.
+    /// The stop string that was found.
     pub fn matched(&self) -> Option<&str> {
         self.matched.as_deref()
     }
 
-    /// What is held back, when no more text comes.
+    /// The buffered text, when the text ends.
     pub fn finish(self) -> String {
         self.held
     }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_shown_as_soon_as_it_cannot_be_a_stop_string() {
+    fn text_is_emitted_once_it_cannot_be_a_stop_string() {
         check(&[], &["a", "b"], &["a", "b"], false, "");
         check(&["END"], &["one E", "N", "Q"], &["one ", "", "ENQ"], false, "");
         check(&["END"], &["one E", "ND two"], &["one ", ""], true, "");

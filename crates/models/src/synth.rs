@@ -1,16 +1,16 @@
-//! Random models with real names and shapes: what tests and measurements run on where weights cannot be had.
+//! Random models with real names and shapes, for tests and measurements without published weights.
 
 use crate::checkpoint::{INDEX, SINGLE};
 use crate::convert::shard::written_header;
-use crate::drawn::{Drawn, Tables};
-use crate::files::{Made, Watched, room, whole, write_text};
-use crate::integers::{self, IntegerValues, Integers};
+use crate::files::{FileProgress, TemporaryFiles, room, whole, write_text};
+use crate::group_quant::{self, IntegerValues, Integers};
 use crate::mxfp4;
-use crate::params::{Lie, Param};
+use crate::params::{MatrixLayout, Param};
+use crate::random_weights::{RandomTensor, Tables};
 use crate::text::tiktoken;
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, Config, ModelError};
-use architectures::{Fp8, Int, Packing, Stored};
+use architectures::{Fp8, GroupQuantization, Packing, StorageFormat};
 use facts::CompactSort;
 use half::bf16;
 use rayon::prelude::*;
@@ -22,49 +22,49 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// How a random model is drawn and written.
+/// How a random model is generated and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynthOptions {
-    /// The same seed draws the same weights.
+    /// The seed determines the weights.
     pub seed: u64,
     /// Only the first layers.
     pub layers: Option<usize>,
-    /// Bytes of tensors above which another file is begun.
+    /// Tensor bytes after which a new shard starts.
     pub shard_bytes: usize,
 }
 
 impl Default for SynthOptions {
     fn default() -> Self {
-        // Shards as large as transformers writes them.
+        // The size of transformers' shards.
         Self { seed: 0, layers: None, shard_bytes: 5_000_000_000 }
     }
 }
 
-/// Draws the weights of a config and writes a model's folder, with a tokenizer of single bytes: weights first and config.json
-/// last, so that a folder that was left half-written is no model. Tensors are drawn and written piece by piece. Gives the
-/// number of parameters.
+/// Generates random weights for a config and writes a model's folder with a tokenizer of single bytes. Tensors are
+/// written piece by piece, and config.json last, so that an incomplete folder is not a model. Returns the number of
+/// parameters.
 ///
 /// # Errors
 /// As [`synth_watched`].
 pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u64, ModelError> {
-    synth_watched(config, folder, options, &Watched::default())
+    synth_watched(config, folder, options, &FileProgress::default())
 }
 
-/// The same for a thread that is watched, and may be stopped.
+/// [`synth`] with progress that another thread may watch and cancel.
 ///
 /// # Errors
-/// [`ModelError`] when the config is of no family, the folder holds something already, the disk has not the room, or a file
-/// cannot be written. Then nothing of it stays.
+/// [`ModelError`] when the config is of an unsupported family, the folder is not empty, the disk is too small, or a
+/// file cannot be written. Incomplete files are removed.
 pub fn synth_watched(
     config: Config,
     folder: &Path,
     options: &SynthOptions,
-    watched: &Watched,
+    watched: &FileProgress,
 ) -> Result<u64, ModelError> {
     let config = cut(config, options)?;
     let architecture = Architecture::of(&config)?;
     packing(&architecture)?;
-    let mut made = Made::folder(folder)?;
+    let mut made = TemporaryFiles::folder(folder)?;
     let shards = shards(&architecture, options);
     let total: usize = shards.iter().flatten().map(Written::bytes).sum();
     room(folder, total as u64)?;
@@ -93,15 +93,15 @@ pub fn synth_watched(
 /// Bytes of weights that [`synth`] writes.
 ///
 /// # Errors
-/// [`ModelError`] when the config is of no family.
+/// [`ModelError`] when the config is of an unsupported family.
 pub fn synth_bytes(config: &Config, options: &SynthOptions) -> Result<u64, ModelError> {
     let architecture = Architecture::of(&cut(config.clone(), options)?)?;
     Ok(Checkpoint::random(&architecture, options.seed).bytes())
 }
 
-/// Holds that weights in integers are to be packed as they are here.
+/// Checks that integer weights have the packing that is written here.
 fn packing(architecture: &Architecture) -> Result<(), ModelError> {
-    let other = |stored| matches!(stored, Stored::Int(Int { packing, .. }) if !matches!(packing, Packing::Rows | Packing::Mxfp4));
+    let other = |stored| matches!(stored, StorageFormat::Int(GroupQuantization { packing, .. }) if !matches!(packing, Packing::Rows | Packing::Mxfp4));
     if architecture.params.iter().any(|param| other(param.stored)) {
         let what = "random weights in integers are packed as compressed-tensors does it".to_owned();
         return Err(ModelError::convert(what, "take the config of a model that is not quantised"));
@@ -109,7 +109,7 @@ fn packing(architecture: &Architecture) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The config of the layers that are wanted.
+/// The config reduced to the wanted layers.
 fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
     match options.layers {
         Some(layers) => Ok(config.first_layers(layers)?),
@@ -117,7 +117,7 @@ fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
     }
 }
 
-/// A tensor that is drawn when it is written, or what belongs to one that is narrower.
+/// A tensor that is generated while it is written, or one that belongs to a quantized weight.
 struct Written {
     name: String,
     shape: Vec<usize>,
@@ -125,15 +125,15 @@ struct Written {
 }
 
 enum Values {
-    Drawn(Drawn),
-    /// Numbers in integers.
-    Packed(Drawn),
+    Drawn(RandomTensor),
+    /// Packed integers.
+    Packed(RandomTensor),
     Bytes(Dtype, Vec<u8>),
 }
 
 impl Written {
-    /// A parameter, and its scales where it has any.
-    fn of(param: &Param, drawn: Drawn) -> Vec<Self> {
+    /// A parameter, and its scales if it has any.
+    fn of(param: &Param, drawn: RandomTensor) -> Vec<Self> {
         if let Some(integers) = drawn.integers() {
             let mut tensors = match integers.float {
                 true => Self::mxfp4(&param.name, integers),
@@ -145,7 +145,7 @@ impl Written {
             return tensors;
         }
         let scales = match (param.stored, drawn.scales()) {
-            (Stored::Fp8(Fp8 { suffix, .. }), Some(scales)) => {
+            (StorageFormat::Fp8(Fp8 { suffix, .. }), Some(scales)) => {
                 let bytes = scales.values().iter().flat_map(|scale| scale.to_le_bytes());
                 let (name, values) =
                     (format!("{}{suffix}", param.name), Values::Bytes(Dtype::F32, bytes.collect()));
@@ -157,12 +157,12 @@ impl Written {
         [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales).collect()
     }
 
-    /// The tensors of a weight in integers, the numbers left out.
+    /// The tensors of an integer weight, without its integers.
     fn packed(name: &str, of: &Integers) -> Vec<Self> {
         let (rows, groups) = (of.rows, of.groups());
         let mut factors = vec![0f32; 2 * rows * groups];
         let (scales, zeros) = factors.split_at_mut(rows * groups);
-        // Drawn values are in no file that could not be read.
+        // Random values are in no file, so reading them cannot fail.
         let _ = reader(name, of, &AtomicU64::new(0)).factors(0..rows, scales, zeros);
         let scales = scales.iter().flat_map(|scale| bf16::from_f32(*scale).to_le_bytes());
         let zeros: Vec<i8> = zeros.iter().map(|zero| *zero as i8).collect();
@@ -170,11 +170,11 @@ impl Written {
         let bytes = [
             Vec::new(),
             scales.collect(),
-            integers::shape_bytes(&of.shape),
-            integers::pack_columns(&zeros, of_matrix, of.bits),
+            group_quant::shape_bytes(&of.shape),
+            group_quant::pack_columns(&zeros, of_matrix, of.bits),
         ];
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        let tensors = integers::packed(of).into_iter().zip(bytes);
+        let tensors = group_quant::packed(of).into_iter().zip(bytes);
         let tensor = |((end, dtype, shape), bytes)| {
             let (name, values) = (format!("{module}.{end}"), Values::Bytes(dtype, bytes));
             Self { name, shape, values }
@@ -182,10 +182,10 @@ impl Written {
         tensors.map(tensor).collect()
     }
 
-    /// The tensors of a weight in MXFP4, the numbers left out.
+    /// The tensors of an MXFP4 weight, without its values.
     fn mxfp4(name: &str, of: &Integers) -> Vec<Self> {
         let mut scales = vec![0f32; of.rows * of.groups()];
-        // As above.
+        // Random values are in no file, so reading them cannot fail.
         let _ = reader(name, of, &AtomicU64::new(0)).factors(0..of.rows, &mut scales, &mut []);
         let scales = scales.into_iter().map(mxfp4::scale_bits).collect();
         let bytes = [Vec::new(), scales];
@@ -217,7 +217,7 @@ fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<Writte
     let mut shards = vec![Vec::new()];
     let (mut tables, mut bytes) = (Tables::default(), 0);
     for param in architecture.params.iter() {
-        let drawn = Drawn::new(param, options.seed, &mut tables);
+        let drawn = RandomTensor::new(param, options.seed, &mut tables);
         if bytes > 0 && bytes + drawn.bytes() > options.shard_bytes {
             shards.push(Vec::new());
             bytes = 0;
@@ -230,13 +230,13 @@ fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<Writte
     shards
 }
 
-/// Values that are in memory at once.
+/// Values in memory at a time.
 const PIECE: usize = 4 << 20;
-/// Values that a core draws at a time.
+/// Values that a core generates at a time.
 const RUN: usize = 1 << 14;
 
-fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelError> {
-    // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
+fn write(path: &Path, drawn: &[Written], watched: &FileProgress) -> Result<(), ModelError> {
+    // The order of safetensors' own writer: wider types first, so that each tensor is aligned, then by name.
     let mut drawn: Vec<&Written> = drawn.iter().collect();
     drawn.compact_sort_by(|one, other| {
         let wider = other.dtype().cmp(&one.dtype());
@@ -291,15 +291,15 @@ fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelE
     })
 }
 
-/// Reads a weight in integers that is drawn.
+/// A reader of a random integer weight.
 fn reader<'a>(name: &'a str, of: &'a Integers, read: &'a AtomicU64) -> IntegerValues<'a> {
-    IntegerValues { name, of, shards: &[], cut: None, lie: Lie::default(), read }
+    IntegerValues { name, of, shards: &[], cut: None, lie: MatrixLayout::default(), read }
 }
 
-/// Numbers as they are packed, drawn on all cores.
+/// Writes packed integers, generated on all cores.
 fn write_packed(
     name: &str,
-    drawn: &Drawn,
+    drawn: &RandomTensor,
     mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let Some(of) = drawn.integers() else { return Ok(()) };
@@ -309,11 +309,11 @@ fn write_packed(
         let rows = first..of.rows.min(first + at_once);
         let row = |row: usize| {
             let mut numbers = vec![0; of.columns];
-            // As above.
+            // Random values are in no file, so reading them cannot fail.
             let _ = values.numbers(row..row + 1, &mut numbers);
             match of.float {
                 true => mxfp4::pack(&numbers),
-                false => integers::pack_rows(&numbers, of.columns, of.bits),
+                false => group_quant::pack_rows(&numbers, of.columns, of.bits),
             }
         };
         write(&rows.into_par_iter().map(row).collect::<Vec<_>>().concat())?;
@@ -321,9 +321,9 @@ fn write_packed(
     Ok(())
 }
 
-/// Values as files hold them, drawn on all cores.
+/// Values as stored in files, generated on all cores.
 fn draw<V: Value, const SIZE: usize>(
-    drawn: &Drawn,
+    drawn: &RandomTensor,
     first: usize,
     count: usize,
     bytes: &mut Vec<u8>,
@@ -333,7 +333,7 @@ fn draw<V: Value, const SIZE: usize>(
     let runs = bytes.par_chunks_mut(RUN * SIZE).enumerate();
     runs.for_each_init(Vec::new, |values, (nth, bytes)| {
         values.resize(bytes.len() / SIZE, V::default());
-        // All of a tensor is always in its range.
+        // The range is within the tensor.
         drawn.fill(first + nth * RUN, values);
         for (bytes, value) in bytes.as_chunks_mut::<SIZE>().0.iter_mut().zip(values) {
             *bytes = of(*value);

@@ -1,4 +1,4 @@
-//! Text to token ids and back, and conversations to text.
+//! Tokenization, detokenization and chat templates.
 
 mod bounds;
 mod detokenizer;
@@ -10,6 +10,7 @@ mod tokenizer;
 pub(crate) use stop_ids::ends_answers;
 pub use stop_ids::stop_ids;
 pub use template::{
-    ChatTemplate, Conversation, Json, Message, TemplateProcess, call_arguments, render_templates,
+    ChatMessage, ChatTemplate, Conversation, Json, MAX_CONCURRENT_RENDERS, TemplateProcess,
+    call_arguments, render_templates,
 };
 pub use tokenizer::{Encoded, TextStream, Tokenizer};

@@ -1,34 +1,34 @@
-//! The values of a tensor, from a file or drawn: in the type and at the place where they are wanted.
+//! Reads the values of a tensor, from a file or random, as the wanted type into the wanted memory.
 
 mod laid;
 
 use crate::ModelError;
+use crate::bitsandbytes::BitsAndBytes;
 use crate::checkpoint::{Located, Shard};
-use crate::drawn::Drawn;
 use crate::float8::Scales;
 use crate::gguf::Placed;
-use crate::integers::IntegerValues;
-use crate::looked_up::LookedUp;
-use crate::params::{Cut, Param};
+use crate::group_quant::IntegerValues;
+use crate::params::{Param, TensorSlice};
+use crate::random_weights::RandomTensor;
 use half::{bf16, f16};
-use kernels::E4m3;
+use ops::E4m3;
 use safetensors::tensor::Dtype;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is read of a tensor's values.
+/// A type that tensors can be read as.
 pub(crate) trait Value: Copy + Default + Send + Sync {
-    /// What files call it.
+    /// Its name in files.
     const DTYPE: Dtype;
-    /// Its bytes.
+    /// Its size in bytes.
     const BYTES: usize;
     fn of_f32(x: f32) -> Self;
     fn of_bf16(x: bf16) -> Self;
     fn is_nan(self) -> bool;
-    /// Writes values as this machine's memory holds them.
+    /// Writes values in this machine's byte order.
     fn put(values: &[Self], into: &mut [u8]);
-    /// The first that is NaN of values that memory holds.
+    /// Index of the first NaN among values in memory.
     fn nan_in(bytes: &[u8]) -> Option<usize>;
 }
 
@@ -80,7 +80,8 @@ fn put<T: Copy, const SIZE: usize>(values: &[T], into: &mut [u8], bytes: fn(T) -
     }
 }
 
-/// The first value that is so. Hardly any is: runs are gone through without a branch, which is done with vectors.
+/// Index of the first value that satisfies a predicate. Matches are rare, so runs are checked without branches, which
+/// vectorizes.
 fn first<T>(values: &[T], is: impl Fn(&T) -> bool) -> Option<usize> {
     const RUN: usize = 1024;
     let run =
@@ -93,69 +94,69 @@ fn first<T>(values: &[T], is: impl Fn(&T) -> bool) -> Option<usize> {
 pub(crate) struct Values<'a> {
     pub(crate) name: &'a str,
     pub(crate) of: Of<'a>,
-    /// Which of them a rank has; none: all. Places and lengths are those of what it has.
-    pub(crate) cut: Option<&'a Cut>,
-    /// The parameter that they are of, where its file lays them otherwise.
+    /// A rank's part of it; `None` for all. Indices and lengths are those of the part.
+    pub(crate) cut: Option<&'a TensorSlice>,
+    /// The parameter, if its file stores it in another order.
     pub(crate) laid: Option<&'a Param>,
     pub(crate) read: &'a AtomicU64,
 }
 
-/// Where its values are.
+/// The location of its values.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
-    /// With the scales of float8.
+    /// A tensor of a file, with the scales of float8.
     File(&'a Shard, &'a Located, Option<&'a Scales>),
-    Drawn(&'a Drawn),
+    Drawn(&'a RandomTensor),
     Integers(IntegerValues<'a>),
-    /// Numbers of bitsandbytes.
-    LookedUp(&'a [Shard], &'a LookedUp),
+    /// A bitsandbytes weight.
+    BitsAndBytes(&'a [Shard], &'a BitsAndBytes),
     /// Rows of a GGUF file.
     Placed(&'a [Shard], &'a Placed),
 }
 
-/// Fewer bytes are copied from where a file is mapped: they may be one of many pieces that lie apart.
+/// Smaller reads use the mapping instead of a read call: they may be one of many scattered pieces.
 const FEW: usize = 4096;
 
 thread_local! {
-    /// Bytes of a file, where they are not read to where they are wanted.
+    /// Buffer for bytes that are not read directly to their destination.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<'a> Values<'a> {
-    /// All of a tensor, as it lies.
+    /// A whole tensor in file order.
     pub(crate) fn whole(name: &'a str, of: Of<'a>, read: &'a AtomicU64) -> Self {
         Self { name, of, cut: None, laid: None, read }
     }
 }
 
 impl Values<'_> {
-    /// Writes values from `first` on over those of a slice.
+    /// Fills a slice with values starting at `first`.
     ///
     /// # Errors
-    /// [`ModelError::Weights`] when a value is NaN, there are not so many, or they are of a type that is not read;
+    /// [`ModelError::Weights`] when a value is NaN, the range is too long, or the type is not supported;
     /// [`ModelError::File`] when the file cannot be read.
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         self.by_runs(first, into, 1, |first, into| match self.laid {
             None => self.fill_run(first, into),
             Some(param) => {
                 let beside = laid::fill(param, first, into, |at, into| self.fill_run(at, into))?;
-                // Of halves that lie in turns the other one comes along, and is read when it is wanted.
+                // Interleaved halves are read together, so the other half is not counted twice.
                 self.read.fetch_sub((beside * self.stored_width()) as u64, Ordering::Relaxed);
                 Ok(())
             }
         })
     }
 
-    /// Bytes of a value that is counted alone.
+    /// Bytes per value, for progress.
     fn stored_width(&self) -> usize {
         match self.of {
             Of::File(_, found, _) => width(found.dtype),
             Of::Drawn(drawn) => width(drawn.dtype()),
-            Of::Integers(_) | Of::LookedUp(..) | Of::Placed(..) => 0,
+            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Placed(..) => 0,
         }
     }
 
-    /// Values from `first` on.
+    /// Values starting at `first`.
     ///
     /// # Errors
     /// As [`Values::fill`].
@@ -165,7 +166,8 @@ impl Values<'_> {
         Ok(values)
     }
 
-    /// Goes over what is wanted in the runs in which it lies in the whole tensor. A value is so many elements of `into`.
+    /// Iterates over the contiguous runs of the whole tensor that a range consists of. A value is `width` elements of
+    /// `into`.
     fn by_runs<T>(
         &self,
         first: usize,
@@ -191,7 +193,7 @@ impl Values<'_> {
             Of::File(shard, found, scales) => BYTES.with_borrow_mut(|bytes| {
                 bytes.resize(into.len() * width(found.dtype), 0);
                 self.copy(first, into.len(), bytes)?;
-                // Files are little-endian whatever the machine is.
+                // Files are little-endian on every machine.
                 match found.dtype {
                     Dtype::F32 => decode(bytes, into, |x| V::of_f32(f32::from_le_bytes(x))),
                     Dtype::BF16 => decode(bytes, into, |x| V::of_bf16(bf16::from_le_bytes(x))),
@@ -200,7 +202,7 @@ impl Values<'_> {
                     }
                     other => {
                         let Some(scales) = scales.filter(|_| other == Dtype::F8_E4M3) else {
-                            let what = format!("is {other:?}, wanted F32, BF16 or F16");
+                            let what = format!("is {other:?}, expected F32, BF16 or F16");
                             return Err(self.wrong(&shard.path, &what));
                         };
                         scales.each(first, into.len(), |scale, run| {
@@ -217,7 +219,7 @@ impl Values<'_> {
                 integers.fill(first, into)?;
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            Of::LookedUp(shards, of) => {
+            Of::BitsAndBytes(shards, of) => {
                 let mut wide = vec![0f32; into.len()];
                 if !of.fill((shards, self.read), first, &mut wide) {
                     let path = shards.first().map_or(Path::new("weights"), |shard| &shard.path);
@@ -241,7 +243,7 @@ impl Values<'_> {
         }
     }
 
-    /// Writes them over bytes, as a slice of them lies in memory. Values that a file holds so are only copied.
+    /// Fills bytes with values in memory order. Values that the file has in this type are copied.
     ///
     /// # Errors
     /// As [`Values::fill`].
@@ -273,7 +275,7 @@ impl Values<'_> {
         }
     }
 
-    /// Writes numbers in float8, without their scales.
+    /// Fills bytes with float8 values without their scales.
     ///
     /// # Errors
     /// As [`Values::fill`].
@@ -284,8 +286,8 @@ impl Values<'_> {
     fn fill_run_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         match self.of {
             Of::File(..) => self.copy(first, into.len(), into)?,
-            // They have no numbers in float8.
-            Of::Integers(_) | Of::LookedUp(..) | Of::Placed(..) => {}
+            // These have no float8 values.
+            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Placed(..) => {}
             Of::Drawn(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());
@@ -294,7 +296,7 @@ impl Values<'_> {
         self.hold(first, self::first(into, |bits| E4m3::from_bits(*bits).is_nan()))
     }
 
-    /// Copies the file's bytes of `len` values from `first` on.
+    /// Copies the file's bytes of `len` values starting at `first`.
     fn copy(&self, first: usize, len: usize, into: &mut [u8]) -> Result<(), ModelError> {
         let Of::File(shard, found, _) = self.of else { return Ok(()) };
         let width = width(found.dtype);
@@ -323,7 +325,7 @@ impl Values<'_> {
             (Of::File(shard, ..), Some(at)) => (Some(shard), at),
             (
                 Of::Integers(IntegerValues { shards, .. })
-                | Of::LookedUp(shards, _)
+                | Of::BitsAndBytes(shards, _)
                 | Of::Placed(shards, _),
                 Some(at),
             ) => (shards.first(), at),
@@ -338,7 +340,7 @@ impl Values<'_> {
     }
 }
 
-/// Bytes of a value. Of the types that are read; others are refused.
+/// Bytes per value of a supported type; other types were refused.
 fn width(dtype: Dtype) -> usize {
     match dtype {
         Dtype::F32 => 4,
@@ -359,7 +361,7 @@ mod tests {
     use crate::Checkpoint;
     use safetensors::tensor::{TensorView, serialize_to_file};
 
-    /// A checkpoint of one tensor in each type that is read, of values that all of them hold.
+    /// A checkpoint with one tensor of each supported type, whose values are exact in all of them.
     fn checkpoint(folder: &Path, values: &[f32]) -> Checkpoint {
         fn bytes<const SIZE: usize>(values: &[f32], of: impl Fn(f32) -> [u8; SIZE]) -> Vec<u8> {
             values.iter().flat_map(|value| of(*value)).collect()
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_type_come_in_every_type_wherever_they_are_wanted() {
+    fn values_convert_between_all_types_at_any_offset() {
         let folder = tempfile::tempdir().unwrap();
         let mut values: Vec<f32> = (0..5000).map(|i| (i % 255 - 127) as f32 / 4.0).collect();
         let checked = checkpoint(folder.path(), &values);
@@ -404,7 +406,7 @@ mod tests {
         check::<bf16>(&checked, &rounded);
         let counted = checked.bytes_read().load(Ordering::Relaxed);
         assert_eq!(counted, 2 * 2 * (4 + 2 + 2) * (5000 + 2000 + 1), "bytes of the files");
-        // A value that is none is found in whatever run it lies, and named by its place.
+        // A NaN is found in any run and reported with its index.
         values[2049] = f32::NAN;
         let folder = tempfile::tempdir().unwrap();
         let checked = checkpoint(folder.path(), &values);

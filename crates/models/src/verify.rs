@@ -1,5 +1,5 @@
-//! An engine held against float32 on the processor: the same model, with one layer of each kind, read whole, in chunks,
-//! token by token, generated with, and at the very lengths that are to be timed.
+//! Verifies an engine against float32 on the CPU: the same model with one layer of each kind, prefilled whole and in
+//! chunks, decoded token by token, generated with, and at the exact lengths that are timed.
 
 mod agreement;
 mod families;
@@ -11,61 +11,62 @@ pub use families::verify_families;
 use crate::random::mix;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Choice, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
-    Ranks, Request, Sampling, StateType, StepBudget, Storage, Wanted, generate, open,
+    Batch, Capacity, Choice, Engine, GenerationControl, LargestStep, LogitsOf, LogitsSelection,
+    ModelError, ModelSource, Opening, Ranks, Request, Sampling, StateType, StepBudget, Storage,
+    generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};
-use kernels::Op;
-use kernels::sampling::SamplingOp;
+use ops::Op;
+use ops::sampling::SamplingOp;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The op under which a model's checks stand in a parity matrix.
+/// The op name of a model's rows in a parity matrix.
 const OP: &str = "model";
 
-/// Up to here the reference reads along; beyond, where it would take hours, an engine is held against itself.
+/// Maximum length for the reference; longer ones, which would take hours, compare an engine with itself.
 const REFERENCE_TOKENS: usize = 8192;
 
-/// Tokens that are decoded after each prompt.
+/// Tokens decoded after each prompt.
 const DECODED: usize = 8;
 
-/// Slots of the engine at least: steps of three sequences are then filled up to four on devices that record them.
+/// Minimum slots of the engine, so that a step of three sequences is padded to four on devices that capture graphs.
 const FEWEST_SLOTS: usize = 4;
 
-/// Two prompts of unequal length, of which neither fills a block of 16.
+/// Two prompts of different lengths, neither a multiple of a block of 16.
 const PROMPTS: [usize; 2] = [37, 21];
 
-/// What came of holding an engine against the reference.
+/// The result of verifying an engine.
 #[derive(Debug)]
 pub struct Verification {
-    /// One row a check.
+    /// One row per check.
     pub rows: Vec<ParityRow>,
-    /// Which kernels ran, and how often.
+    /// Launch counts by kernel.
     pub launches: BTreeMap<String, u64>,
 }
 
-/// An engine that passed every check. Only [`Verification::passed`] makes one, and nothing is timed without.
+/// Proof that an engine passed every check. Only [`Verification::passed`] constructs it, and timing requires it.
 #[derive(Debug, Clone, Copy)]
-pub struct Verified<'a> {
+pub struct VerifiedEngine<'a> {
     pub(crate) launches: &'a BTreeMap<String, u64>,
 }
 
 impl Verification {
-    /// The evidence that timing asks for; none where a check failed or nothing was checked.
-    pub fn passed(&self) -> Option<Verified<'_>> {
+    /// The proof; `None` if a check failed or nothing was checked.
+    pub fn passed(&self) -> Option<VerifiedEngine<'_>> {
         let all = self.rows.iter().all(|row| row.status == Status::Pass);
-        (all && !self.rows.is_empty()).then_some(Verified { launches: &self.launches })
+        (all && !self.rows.is_empty()).then_some(VerifiedEngine { launches: &self.launches })
     }
 }
 
-/// Holds a backend's engine against the reference, on a model's own weights with one layer of each kind, with so many
-/// sequences at once, at each of the lengths, the states of its scans held in the type beside its storage; an engine that is split
-/// over ranks, where there are any, against one that is not.
+/// Verifies a backend's engine against the reference, on a model's own weights with one layer of each kind, with
+/// `sequences` sequences at once, at each of the lengths, with the given state type; with ranks, a split engine against
+/// one that is not split.
 ///
 /// # Errors
-/// [`ModelError`] when the model cannot be read or an engine not be opened; what an engine computes is never an error, but
-/// a row that fails.
+/// [`ModelError`] when the model cannot be read or an engine cannot be opened. Wrong results are failed rows, not
+/// errors.
 pub fn verify(
     name: &str,
     source: &ModelSource,
@@ -80,7 +81,7 @@ pub fn verify(
     let opened = |backend, (storage, states), capacity, ranks: Option<&Ranks>| {
         let mut model = source.open()?.with_scan_states(states)?;
         model.architecture = model.architecture.one_layer_of_each_kind();
-        let device = device::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
+        let device = backends::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
         let step = LargestStep { tokens: longest, logits: longest };
         let opening = Opening::new(source, backend, storage, (capacity, step));
@@ -95,7 +96,7 @@ pub fn verify(
     Ok(hold(name, &mut *engine, storage, &mut *reference, sequences, lengths))
 }
 
-/// Holds an engine against another of the same model, which is trusted and has one place.
+/// Verifies an engine against a trusted engine of the same model that has one slot.
 pub fn hold(
     name: &str,
     engine: &mut dyn Engine,
@@ -120,13 +121,13 @@ pub fn hold(
     Verification { rows: held.rows, launches }
 }
 
-/// How often each kernel of an engine's device has run.
+/// Launch counts of an engine's device by kernel.
 pub(crate) fn counts(engine: &dyn Engine) -> BTreeMap<String, u64> {
     let launches = engine.device().launches().snapshot().into_iter();
     launches.map(|(kernel, record)| (kernel, record.count)).compact_map()
 }
 
-/// What ran between two counts.
+/// Launches between two counts.
 pub(crate) fn since(
     before: &BTreeMap<String, u64>,
     after: BTreeMap<String, u64>,
@@ -138,13 +139,13 @@ pub(crate) fn since(
     after.into_iter().filter_map(more).compact_map()
 }
 
-/// Token ids without a pattern that a layer could profit from.
+/// Pseudorandom token ids, so that no layer benefits from a pattern.
 pub(crate) fn tokens(seed: usize, count: usize, vocabulary: usize) -> Vec<u32> {
     let token = |at: usize| mix((seed as u64) << 32 | at as u64) % vocabulary as u64;
     (0..count).map(|at| token(at) as u32).collect()
 }
 
-/// A row of the parity matrix, which passes where logits agree and kernels ran.
+/// A row of the parity matrix; it passes if logits agree and kernels ran.
 fn row(
     name: &str,
     what: &str,
@@ -157,7 +158,7 @@ fn row(
     let kernels: Vec<String> =
         launches.iter().map(|(kernel, count)| format!("{kernel} x{count}")).collect();
     let launched = launches.values().sum();
-    // That tokens were chosen from logits says nothing of who computed these.
+    // Sampling kernels alone are no evidence of who computed the logits.
     let chooses = |kernel: &str| kernel.split('.').next() == Some(SamplingOp.spec().name);
     let ran = launches.iter().any(|(kernel, count)| *count > 0 && !chooses(kernel));
     let (agreement, wrong) = match found {
@@ -194,7 +195,7 @@ struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Runs a check, with the launches of its engine as evidence.
+    /// Runs a check with its engine's launches as evidence.
     fn check(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<Agreement, ModelError>) {
         let before = counts(self.engine);
         let start = Instant::now();
@@ -213,37 +214,37 @@ impl Holding<'_> {
         (0..sequences).for_each(|place| self.engine.reset(place));
     }
 
-    /// The reference's logits of the last tokens, after those before.
+    /// The reference's logits of the last tokens, after `before`.
     fn referred(&mut self, before: &[u32], last: &[u32]) -> Result<Vec<f32>, ModelError> {
         self.reference.reset(0);
         read(self.reference, &[before.to_vec()], 0..before.len())?;
-        self.reference.step(&Batch::new().with(0, last), Wanted::Every)
+        self.reference.step(&Batch::new().with(0, last), LogitsSelection::Every)
     }
 
-    /// Two prompts in one batch.
+    /// Prefills two prompts in one batch.
     fn prefill(&mut self) -> Result<Agreement, ModelError> {
         let [first, second] = PROMPTS.map(|count| self.prompt(count, count));
         self.reset(2);
         let batch = Batch::new().with(1, &first).with(0, &second);
-        let got = self.engine.step(&batch, Wanted::Every)?;
+        let got = self.engine.step(&batch, LogitsSelection::Every)?;
         let mut want = self.referred(&[], &first)?;
         want.extend(self.referred(&[], &second)?);
         Ok(self.judge.judge(&got, &want))
     }
 
-    /// A prompt in pieces.
+    /// Prefills a prompt in chunks.
     fn pieces(&mut self, piece: usize) -> Result<Agreement, ModelError> {
         let prompt = self.prompt(PROMPTS[0], PROMPTS[0]);
         self.reset(2);
         let mut got = Vec::new();
         for piece in prompt.chunks(piece) {
-            got.extend(self.engine.step(&Batch::new().with(1, piece), Wanted::Every)?);
+            got.extend(self.engine.step(&Batch::new().with(1, piece), LogitsSelection::Every)?);
         }
         let want = self.referred(&[], &prompt)?;
         Ok(self.judge.judge(&got, &want))
     }
 
-    /// Two requests, the longer prompt read in chunks beside the other's decoding.
+    /// Generates two requests, the longer prompt prefilled in chunks while the other decodes.
     fn generation(&mut self) -> Result<Agreement, ModelError> {
         let request = |prompt: Vec<u32>| Request {
             prompt,
@@ -253,20 +254,25 @@ impl Holding<'_> {
             keep: false,
             shared: 0,
             turn: false,
-            anew: false,
+            bypass_cache: false,
             logits: LogitsOf::All,
         };
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);
         let mut got = [Vec::new(), Vec::new()];
-        let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead: 1 };
+        let budget = StepBudget {
+            tokens: 16,
+            max_mixed_tokens: 16,
+            max_mixed_step: Duration::MAX,
+            decode_steps_in_flight: 1,
+        };
         let generated = generate(self.engine, &requests, budget, |chosen| {
             got[chosen.request].extend(chosen.logits.unwrap_or_default());
-            Next::More
+            GenerationControl::More
         })?;
         let mut want = Vec::new();
         for (request, generated) in requests.iter().zip(&generated) {
-            // The first token is chosen from the prompt's last logits, and the last one is fed to nobody.
+            // The first token is sampled from the prompt's last logits, and the last one is not fed back.
             let (last, before) = request.prompt.split_last().unwrap_or((&0, &[]));
             let fed = generated.tokens.split_last().map_or(&[][..], |(_, fed)| fed);
             want.extend(self.referred(before, &[&[*last], fed].concat())?);
@@ -274,8 +280,8 @@ impl Holding<'_> {
         Ok(self.judge.judge(&got.concat(), &want))
     }
 
-    /// Decoding by the engine's own choices: each has to be as good as the reference's, and the states behind them right,
-    /// which further tokens show.
+    /// Greedy decoding on the device: each chosen token has to be as good as the reference's, and further tokens check
+    /// the states.
     fn greedy(&mut self) -> Result<Agreement, ModelError> {
         let prompts = [1, 2].map(|seed| self.prompt(seed, PROMPTS[1]));
         let further = [3, 4].map(|seed| self.prompt(seed, DECODED));
@@ -289,7 +295,8 @@ impl Holding<'_> {
         let chosen: Vec<Vec<u32>> =
             drawn.into_iter().map(|drawn| drawn.tokens.into_iter().flatten().collect()).collect();
         if chosen.len() != 2 || chosen.iter().any(|chosen| chosen.len() != DECODED) {
-            let what = format!("{chosen:?} were chosen, wanted {DECODED} of each of two sequences");
+            let what =
+                format!("{chosen:?} were chosen, expected {DECODED} of each of two sequences");
             return Err(ModelError::fault(what));
         }
         let (mut got, mut want) = ([Vec::new(), Vec::new()], Vec::new());
@@ -300,7 +307,7 @@ impl Holding<'_> {
         }
         let mut poor = Vec::new();
         for place in 0..2 {
-            // By the last of them the sequence was not advanced.
+            // The last chosen token does not advance the sequence.
             let fed = &chosen[place][..DECODED - 1];
             let decoded = [&begun[place..=place], fed].concat();
             let logits = self.referred(&prompts[place], &decoded)?;
@@ -314,8 +321,8 @@ impl Holding<'_> {
         Ok(agreement)
     }
 
-    /// A long prompt of every sequence, then tokens one by one, as they are timed. Neighbouring places have different
-    /// prompts, two in all, so that the reference reads only two.
+    /// A long prompt for every sequence, then tokens one by one, as in timing. Adjacent sequences have different
+    /// prompts, two in all, so that the reference prefills only two.
     fn long(&mut self, length: usize, sequences: usize) -> Result<Agreement, ModelError> {
         let prompts = [1, 2].map(|seed| self.prompt(seed + length, length + DECODED));
         let all: Vec<Vec<u32>> = (0..sequences).map(|place| prompts[place % 2].clone()).collect();
@@ -337,7 +344,7 @@ impl Holding<'_> {
             } else {
                 self.reset(sequences.max(2));
                 read(self.engine, &[before.to_vec()], 0..before.len())?;
-                self.engine.step(&Batch::new().with(0, last), Wanted::Every)?
+                self.engine.step(&Batch::new().with(0, last), LogitsSelection::Every)?
             });
         }
         let want: Vec<f32> = (0..sequences).flat_map(|place| want[place % 2].clone()).collect();

@@ -1,10 +1,11 @@
-//! Experts in every layout that checkpoints have: one by one or stacked, as matrices or their transposes, under the names of any family.
+//! Experts in every checkpoint layout: separate or stacked, as matrices or their transposes, under the names of every
+//! family.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Model, ModelError, Storage, SynthOptions, Wanted, open, shape, synth,
+    Batch, Capacity, LogitsSelection, Model, ModelError, Storage, SynthOptions, open, shape, synth,
 };
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ impl Tensor {
         self.bytes.len() / self.shape.iter().product::<usize>()
     }
 
-    /// Rows `first..end` of the matrix that all but the last dimension make.
+    /// Rows `first..end` of the matrix formed by all but the last dimension.
     fn rows(&self, first: usize, end: usize) -> Self {
         let columns = *self.shape.last().unwrap();
         let row = columns * self.width();
@@ -50,7 +51,7 @@ impl Tensor {
         Self { dtype: self.dtype, shape: vec![columns, rows], bytes: bytes.collect() }
     }
 
-    /// One below the other.
+    /// Concatenates along the first dimension.
     fn below(parts: &[&Self]) -> Self {
         let rows = parts.iter().map(|part| part.shape[0]).sum();
         let bytes = parts.iter().flat_map(|part| part.bytes.clone()).collect();
@@ -65,16 +66,16 @@ impl Tensor {
     }
 }
 
-/// An expert's gate, where it has one, its up and its down.
+/// An expert's gate, if it has one, its up and its down matrix.
 type Expert = (Option<Tensor>, Tensor, Tensor);
 
 #[derive(Debug, Clone, Copy)]
 enum Layout {
-    /// The names of gate, up and down of each.
+    /// Separate tensors, with the names of gate, up and down.
     Each([&'static str; 3]),
-    /// The names of gates with ups, of ups alone, and of downs, of all.
+    /// Stacked tensors with the names of gate and up, of up alone, and of down.
     Stacked { names: [&'static str; 3], transposed: bool },
-    /// Gates, ups and downs, each stacked.
+    /// Gate, up and down, each stacked.
     Apart { transposed: bool },
 }
 
@@ -116,7 +117,7 @@ fn write(folder: &Path, tensors: &Tensors) {
     serialize_to_file(views, None, &folder.join("model.safetensors")).unwrap();
 }
 
-/// Takes the experts out, by the module that holds them.
+/// Removes the experts, by the module that contains them.
 fn take_experts(tensors: &mut Tensors) -> BTreeMap<String, Vec<Expert>> {
     let mut found: BTreeMap<String, BTreeMap<usize, Expert>> = BTreeMap::new();
     let names: Vec<String> = tensors.keys().cloned().collect();
@@ -161,7 +162,7 @@ fn take_experts(tensors: &mut Tensors) -> BTreeMap<String, Vec<Expert>> {
     found.into_iter().map(|(module, all)| (module, all.into_values().collect())).collect()
 }
 
-/// Puts experts back in a layout; false where it cannot have them.
+/// Adds experts in a layout; false if the layout does not support them.
 fn put_experts(tensors: &mut Tensors, module: &str, experts: &[Expert], layout: Layout) -> bool {
     let turn = |tensor: &Tensor, transposed: bool| match transposed {
         true => tensor.transposed(),
@@ -210,11 +211,11 @@ fn put_experts(tensors: &mut Tensors, module: &str, experts: &[Expert], layout: 
 }
 
 fn logits(folder: &Path) -> Result<Vec<f32>, ModelError> {
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences: 1, tokens: 24 };
     let mut engine = open(Model::read(folder)?, device, Storage::F32, capacity)?;
     let ids: Vec<u32> = (0..24).map(|at| at * 181 % 509).collect();
-    engine.step(&Batch::new().with(0, &ids), Wanted::Every)
+    engine.step(&Batch::new().with(0, &ids), LogitsSelection::Every)
 }
 
 fn drawn(name: &str) -> (tempfile::TempDir, Vec<f32>, Tensors) {
@@ -226,7 +227,7 @@ fn drawn(name: &str) -> (tempfile::TempDir, Vec<f32>, Tensors) {
 }
 
 #[test]
-fn every_family_reads_experts_in_every_layout() {
+fn experts_load_in_every_layout_of_every_family() {
     for name in FAMILIES {
         let (folder, wanted, tensors) = drawn(name);
         let mut tried = 0;
@@ -250,16 +251,17 @@ fn every_family_reads_experts_in_every_layout() {
     }
 }
 
-/// A model saved without its original names has those of transformers' classes, and a base model's names have no prefix.
+/// Models saved without their original names have those of transformers' classes; base models have names without a
+/// prefix.
 #[test]
-fn every_family_reads_the_names_of_other_savers() {
+fn tensor_names_of_transformers_classes_load_in_every_family() {
     for name in FAMILIES {
         let (folder, wanted, tensors) = drawn(name);
         let rename = |tensors: &Tensors, rename: &dyn Fn(&str) -> String| -> Tensors {
             tensors.iter().map(|(name, tensor)| (rename(name), tensor.clone())).collect()
         };
         for module in MODULES {
-            // A Nemotron-H layer has one module, a mixer whatever it does.
+            // A Nemotron-H layer has one module, named mixer whatever its kind.
             let is_in = |name: &str, module: &str| name.contains(&format!(".{module}."));
             let other = |name: &str| match MODULES[..3].iter().find(|own| is_in(name, own)) {
                 Some(own) => name.replacen(&format!(".{own}."), &format!(".{module}."), 1),
@@ -282,7 +284,7 @@ fn every_family_reads_the_names_of_other_savers() {
 
 /// transformers' own class of Kimi Linear stacks the three convolutions, and its forget gate is a module.
 #[test]
-fn kimis_convolutions_are_read_stacked() {
+fn stacked_convolutions_of_kimi_load() {
     let (folder, wanted, mut tensors) = drawn("kimi-linear-mini");
     let names: Vec<String> = tensors.keys().cloned().collect();
     for name in names.iter().filter(|name| name.ends_with("q_conv1d.weight")) {
@@ -308,9 +310,9 @@ fn kimis_convolutions_are_read_stacked() {
     assert!(logits(folder.path()).unwrap() == wanted);
 }
 
-/// A head next to the embedding that it is tied to may be there, but not another one.
+/// A head next to the embedding that it is tied to is accepted only if they are equal.
 #[test]
-fn a_tied_head_that_is_not_the_embedding_is_refused() {
+fn tied_head_that_differs_from_the_embedding_is_refused() {
     let (folder, wanted, mut tensors) = drawn("qwen2-mini");
     let table = tensors["model.embed_tokens.weight"].clone();
     let tied = !tensors.contains_key("lm_head.weight");
@@ -327,7 +329,7 @@ fn a_tied_head_that_is_not_the_embedding_is_refused() {
 }
 
 #[test]
-fn a_part_of_the_experts_is_named() {
+fn missing_experts_are_named() {
     let (folder, _, mut tensors) = drawn("qwen3-moe-mini");
     let gone = tensors.keys().find(|name| name.contains("experts.1.up_proj")).unwrap().clone();
     tensors.remove(&gone);

@@ -1,6 +1,6 @@
-//! What is wrong with a model's files is one sentence that names the file, key or tensor.
+//! Errors of a model's files name the file, key or tensor in one sentence.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use models::{Architecture, Checkpoint, Config, Model, ModelError, SynthOptions, shape, synth};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn draw(shard_bytes: usize) -> TempDir {
     folder
 }
 
-/// Spoils a model and holds the error's words, the folder left out, against what is expected.
+/// Damages a model and compares the error's message, with the folder removed.
 fn check(shard_bytes: usize, spoil: impl Fn(&Path), expect: &str) {
     let folder = draw(shard_bytes);
     spoil(folder.path());
@@ -28,7 +28,7 @@ fn check(shard_bytes: usize, spoil: impl Fn(&Path), expect: &str) {
 /// Reads a model and every value of its weights.
 fn read(folder: &Path) -> Result<(), ModelError> {
     let model = Model::read(folder)?;
-    let device = device::open(facts::BackendKind::Cpu).unwrap();
+    let device = backends::open(facts::BackendKind::Cpu).unwrap();
     let capacity = models::Capacity { sequences: 1, tokens: 1 };
     models::open(model, device, models::Storage::F32, capacity).map(drop)
 }
@@ -47,7 +47,7 @@ fn edit(path: &Path, change: impl Fn(&mut Value)) {
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// Changes a header without moving the tensors behind it.
+/// Changes a header without moving the tensors after it.
 fn edit_header(path: &Path, from: &str, to: &str) {
     assert_eq!(from.len(), to.len());
     let bytes = fs::read(path).unwrap();
@@ -66,7 +66,7 @@ fn whole_and_sharded_models_are_read() {
 }
 
 #[test]
-fn spoiled_weights_are_named() {
+fn damaged_weight_files_are_named() {
     let single = |folder: &Path| folder.join("model.safetensors");
     let all = usize::MAX;
     let len = fs::metadata(single(draw(all).path())).unwrap().len();
@@ -77,12 +77,12 @@ fn spoiled_weights_are_named() {
             let bytes = fs::read(single(folder)).unwrap();
             fs::write(single(folder), &bytes[..bytes.len() - 10]).unwrap();
         },
-        &format!("model.safetensors is truncated: wanted {len} bytes, there are {}", len - 10),
+        &format!("model.safetensors is truncated: expected {len} bytes, there are {}", len - 10),
     );
     check(
         all,
         |folder| fs::write(single(folder), b"abc").unwrap(),
-        "model.safetensors is truncated: wanted 8 bytes, there are 3",
+        "model.safetensors is truncated: expected 8 bytes, there are 3",
     );
     check(
         all,
@@ -106,7 +106,7 @@ fn spoiled_weights_are_named() {
         |folder| edit(&folder.join("config.json"), |config| config["mamba_d_state"] = json!(16)),
         "model.safetensors: tensor `model.layers.0.mamba.in_proj.weight` has shape [328, 64], the config wants [296, 64]",
     );
-    // A vocabulary of another size is a wrong shape of the embedding.
+    // Another vocabulary size is a wrong shape of the embedding.
     check(
         all,
         |folder| edit(&folder.join("config.json"), |config| config["vocab_size"] = json!(500)),
@@ -125,11 +125,11 @@ fn spoiled_weights_are_named() {
 }
 
 #[test]
-fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
+fn corrupt_weight_files_are_named() {
     let second = |folder: &Path| shards(folder)[1].clone();
     let whole = fs::read(second(draw(60_000).path())).unwrap();
     let len = whole.len() as u64;
-    // What the header itself needs, and what it tells of.
+    // The size of the header and of the tensors it lists.
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap());
     let cut = |left: u64| {
         move |folder: &Path| {
@@ -142,16 +142,16 @@ fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
             60_000,
             cut(left),
             &format!(
-                "model-00002-of-00005.safetensors is truncated: wanted {wanted} bytes, there are {left}"
+                "model-00002-of-00005.safetensors is truncated: expected {wanted} bytes, there are {left}"
             ),
         );
     }
     check(
         60_000,
         cut(7),
-        "model-00002-of-00005.safetensors is truncated: wanted 8 bytes, there are 7",
+        "model-00002-of-00005.safetensors is truncated: expected 8 bytes, there are 7",
     );
-    // A download that was left to grow by zeros.
+    // A download extended with zeros.
     check(
         60_000,
         |folder| {
@@ -163,16 +163,16 @@ fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
     check(
         usize::MAX,
         |folder| edit_header(&shards(folder)[0], &a_log("F32"), &a_log("I32")),
-        "model.safetensors: tensor `model.layers.1.mamba.A_log` is I32, wanted F32, BF16, F16 or F8_E4M3",
+        "model.safetensors: tensor `model.layers.1.mamba.A_log` is I32, expected F32, BF16, F16 or F8_E4M3",
     );
-    // Any NaN is found, not only one in the first file or in bfloat16.
+    // A NaN is found in any file and any type.
     check(
         usize::MAX,
         |folder| {
             let path = &shards(folder)[0];
             let mut bytes = fs::read(path).unwrap();
             let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-            // Types of four bytes stand first, and of these A_log of the first layer.
+            // Four-byte types are first, and of these A_log of the first layer.
             bytes[start + 8..start + 12].copy_from_slice(&f32::NAN.to_le_bytes());
             fs::write(path, bytes).unwrap();
         },
@@ -181,7 +181,7 @@ fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
 }
 
 #[test]
-fn spoiled_indices_are_named() {
+fn damaged_indices_are_named() {
     const INDEX: &str = "model.safetensors.index.json";
     let whole = draw(60_000);
     let index = fs::read_to_string(whole.path().join(INDEX)).unwrap();
@@ -194,7 +194,7 @@ fn spoiled_indices_are_named() {
         60_000,
         |folder| fs::remove_file(&shards(folder)[1]).unwrap(),
         &format!(
-            "model-00002-of-00005.safetensors is missing: wanted {total} bytes, there are {there}"
+            "model-00002-of-00005.safetensors is missing: expected {total} bytes, there are {there}"
         ),
     );
     check(
@@ -217,7 +217,7 @@ fn spoiled_indices_are_named() {
     }
 }
 
-/// A weight file with 44 bytes of tensors, as [`TWO`] wants.
+/// A weight file with 44 bytes of tensors, as [`TWO`] lists.
 fn safetensors(header: &str) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 44]].concat()
 }
@@ -226,7 +226,7 @@ const TWO: &str = r#"{"__metadata__":{"format":"pt"},
     "a":{"dtype":"BF16","shape":[3,4],"data_offsets":[0,24]},"b":{"dtype":"F32","shape":[5],"data_offsets":[24,44]}}"#;
 
 #[test]
-fn headers_tell_parameters_and_bytes() {
+fn headers_give_parameters_and_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
     let sums = || {
@@ -236,7 +236,7 @@ fn headers_tell_parameters_and_bytes() {
     assert!(sums().unwrap_err().to_string().ends_with("model.safetensors is missing"));
     write("model-00001-of-00002.safetensors", &safetensors(TWO));
     assert_eq!(sums().unwrap(), (1, 17, 44));
-    // A download that is not done counts for nothing.
+    // An incomplete download is ignored.
     let index = r#"{"weight_map":{"a":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}}"#;
     write("model.safetensors.index.json", index.as_bytes());
     let error = sums().unwrap_err().to_string();
@@ -244,13 +244,13 @@ fn headers_tell_parameters_and_bytes() {
     let other = TWO.replace("\"a\"", "\"c\"").replace("\"b\"", "\"d\"");
     write("model-00002-of-00002.safetensors", &safetensors(&other));
     assert_eq!(sums().unwrap(), (2, 34, 88));
-    // What lies beside the files of an index, as some models have all weights a second time, is not counted.
+    // Weights that are not in the index, such as a second copy of all, are not counted.
     write("consolidated.safetensors", &safetensors(TWO));
     assert_eq!(sums().unwrap(), (2, 34, 88));
 }
 
 #[test]
-fn what_is_no_header_counts_for_nothing() {
+fn invalid_headers_count_no_parameters() {
     let folder = tempfile::tempdir().unwrap();
     let mut longer = safetensors(TWO);
     longer.push(0);
@@ -271,7 +271,7 @@ fn what_is_no_header_counts_for_nothing() {
 }
 
 #[test]
-fn a_folder_with_something_in_it_is_left_alone() {
+fn synth_refuses_a_folder_with_files() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("mine"), "x").unwrap();
     let config = shape("granite-hybrid-mini").unwrap();
@@ -279,7 +279,7 @@ fn a_folder_with_something_in_it_is_left_alone() {
     assert!(error.to_string().ends_with("is not empty, and nothing in it is replaced"), "{error}");
 }
 
-/// The first words of an error about a config that was changed.
+/// The first words of the error of a changed config.
 fn refused(name: &str, key: &str, value: Value, expect: &str) {
     let config = shape(name).unwrap().with(key, value);
     let error = Architecture::of(&config).unwrap_err().to_string();
@@ -291,24 +291,24 @@ fn configs_that_cannot_be_run_name_their_key() {
     let granite = "granite-hybrid-mini";
     refused(granite, "hidden_size", Value::Null, "`hidden_size` is missing");
     refused(granite, "logits_scaling", Value::Null, "`logits_scaling` is missing");
-    refused(granite, "hidden_act", json!("gelu"), "`hidden_act` is \"gelu\", wanted silu");
+    refused(granite, "hidden_act", json!("gelu"), "`hidden_act` is \"gelu\", expected silu");
     refused(
         granite,
         "mamba_n_groups",
         json!(3),
-        "`mamba_n_groups` is 3, wanted a divisor of the 8",
+        "`mamba_n_groups` is 3, expected a divisor of the 8",
     );
     refused(
         granite,
         "layer_types",
         json!(["mamba"]),
-        "`layer_types` is [\"mamba\"], wanted as many",
+        "`layer_types` is [\"mamba\"], expected as many",
     );
     refused(
         granite,
         "layer_types",
         json!(["mamba", "mamba", "rwkv", "mamba"]),
-        "`layer_types` is [\"mamba\",\"mamba\",\"rwkv\",\"mamba\"], wanted no layer of kind `rwkv`, but mamba or attention",
+        "`layer_types` is [\"mamba\",\"mamba\",\"rwkv\",\"mamba\"], expected no layer of kind `rwkv`, but mamba or attention",
     );
     let other = shape(granite)
         .unwrap()
@@ -326,7 +326,7 @@ fn configs_that_cannot_be_run_name_their_key() {
 }
 
 #[test]
-fn kimis_lists_of_layers_name_each_layer_once() {
+fn layer_lists_of_kimi_have_each_layer_once() {
     let lists = |full: Value, kda: Value| json!({ "full_attn_layers": full, "kda_layers": kda, "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4 });
     let kimi = "kimi-linear-mini";
     let key = "linear_attn_config";
@@ -335,31 +335,31 @@ fn kimis_lists_of_layers_name_each_layer_once() {
         kimi,
         key,
         lists(json!([2, 4]), json!([1])),
-        "`linear_attn_config.kda_layers` is [1], wanted layer 3 in one of the lists",
+        "`linear_attn_config.kda_layers` is [1], expected layer 3 in one of the lists",
     );
     refused(
         kimi,
         key,
         lists(json!([0, 2]), json!([1, 3, 4])),
-        "`linear_attn_config.full_attn_layers` is [0,2], wanted layers from 1 to 4",
+        "`linear_attn_config.full_attn_layers` is [0,2], expected layers from 1 to 4",
     );
     refused(
         kimi,
         key,
         lists(json!([2, 4]), json!([1, 2, 3])),
-        "`linear_attn_config.kda_layers` is [1,2,3], wanted layer 2 in one list only",
+        "`linear_attn_config.kda_layers` is [1,2,3], expected layer 2 in one list only",
     );
-    refused(kimi, "q_lora_rank", json!(64), "`q_lora_rank` is 64, wanted null");
-    refused(kimi, "num_expert_group", json!(2), "`num_expert_group` is 2, wanted 1");
+    refused(kimi, "q_lora_rank", json!(64), "`q_lora_rank` is 64, expected null");
+    refused(kimi, "num_expert_group", json!(2), "`num_expert_group` is 2, expected 1");
 }
 
-/// Names, shapes and all else of an architecture.
+/// The complete description of an architecture.
 fn described(config: Config) -> String {
     format!("{:?}", Architecture::of(&config).unwrap())
 }
 
 #[test]
-fn both_spellings_of_a_config_are_one_model() {
+fn both_spellings_of_a_config_give_the_same_architecture() {
     let granite = || shape("granite-hybrid-mini").unwrap();
     let kinds =
         json!(["linear_attention", "linear_attention", "full_attention", "linear_attention"]);

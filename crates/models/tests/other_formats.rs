@@ -1,12 +1,12 @@
-//! Folders and files that are no model which runs: one sentence says what each is, and a hint says what to do.
+//! Folders and files in formats that do not run: the error names the format, the hint says what to do.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use models::{Model, SynthOptions, shape, synth};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A whole model.
+/// A complete model.
 fn model(folder: &Path) -> PathBuf {
     let path = folder.join("m");
     let options = SynthOptions { seed: 3, layers: Some(1), shard_bytes: usize::MAX };
@@ -54,7 +54,7 @@ fn adapters_are_named_with_their_base_model() {
 }
 
 #[test]
-fn an_adapter_next_to_a_whole_model_is_not_left_out_silently() {
+fn adapter_next_to_a_complete_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = model(folder.path());
     fs::write(path.join("adapter_config.json"), r#"{"peft_type": "LORA"}"#).unwrap();
@@ -99,7 +99,7 @@ fn weights_of_other_formats_are_named() {
 }
 
 #[test]
-fn unfinished_downloads_and_pointers_are_named() {
+fn incomplete_downloads_and_pointers_are_named() {
     let part = [("model.safetensors.incomplete", "")];
     check(
         true,
@@ -119,7 +119,7 @@ fn unfinished_downloads_and_pointers_are_named() {
 }
 
 #[test]
-fn a_file_named_as_a_model_is_named() {
+fn file_given_as_a_model_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let path = model(folder.path()).join("model.safetensors");
     refuses(&path, "is a file of weights without its config.json", "name the folder");

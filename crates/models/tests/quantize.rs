@@ -1,7 +1,7 @@
-//! Checkpoints that were rounded to float8 and to integers: what their numbers stand for, and what stays as it was.
+//! Checkpoints quantized to float8 and integers: their values, and what is unchanged.
 #![allow(clippy::unwrap_used)]
 
-use models::{Model, Narrow, SynthOptions, Watched, quantize, shape, synth};
+use models::{FileProgress, Model, QuantizedFormat, SynthOptions, quantize, shape, synth};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn read(folder: &Path) -> Tensors {
     tensors
 }
 
-/// From the definition of E4M3, and its distance to the next number.
+/// A value by E4M3's definition, and its distance to the next one.
 fn number(bits: u8) -> (f64, f64) {
     let (e, m) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let step = 2f64.powi(e.max(1) - 10);
@@ -42,13 +42,14 @@ fn halves(bytes: &[u8]) -> Vec<f64> {
 }
 
 #[test]
-fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
+fn float8_weights_are_rounded_to_nearest_by_rows() {
     for name in ["granite-moe-mini", "llama-mini"] {
         let folder = tempfile::tempdir().unwrap();
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
         synth(shape(name).unwrap(), &from, &options).unwrap();
-        let quantized = quantize(&from, &to, Narrow::Fp8, &Watched::default()).unwrap();
+        let quantized =
+            quantize(&from, &to, QuantizedFormat::Fp8, &FileProgress::default()).unwrap();
         let (before, after) = (read(&from), read(&to));
         let errors: BTreeMap<&str, f64> =
             quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
@@ -67,14 +68,14 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
             let width = shape[shape.len() - 1];
             for (at, (weight, bits)) in weights.iter().zip(bytes_now).enumerate() {
                 let (scale, (number, step)) = (scales[at / width], number(*bits));
-                // Half a step, and what dividing in float32 adds to it.
+                // Half a step, plus the error of dividing in float32.
                 let distance = (weight - number * scale).abs();
                 assert!(distance <= 0.500_01 * step * scale, "{name}: {weight} {bits:#x}");
                 off += distance.powi(2);
                 all += weight.powi(2);
             }
             assert!((error - (off / all).sqrt()).abs() < 1e-6, "{name}: {error}");
-            // The numbers of normal weights are known to 3 bits and a half.
+            // The relative error of normal weights with three and a half bits of precision.
             assert!((0.01..0.04).contains(error), "{name}: {error}");
             for (row, numbers) in bytes_now.chunks(width).enumerate() {
                 let largest = numbers.iter().map(|bits| bits & 0x7f).max().unwrap();
@@ -84,31 +85,36 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
         let routers = before.keys().filter(|name| name.contains("router"));
         assert!(routers.into_iter().all(|name| !errors.contains_key(&**name)));
         assert!(errors.len() > 10 && !errors.contains_key("model.embed_tokens.weight"));
-        // The folder is a model, whose index knows every tensor, with a tokenizer; and is not quantised twice.
+        // The folder is a model with a complete index and a tokenizer, and is not quantized twice.
         let model = Model::read(&to).unwrap();
         let bytes = |all: &Tensors| all.values().map(|(.., bytes)| bytes.len() as u64).sum::<u64>();
         assert_eq!(quantized.bytes, [bytes(&before), bytes(&after)]);
         assert_eq!(model.checkpoint.bytes(), bytes(&after));
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
         assert!(to.join("tiktoken.model").exists());
-        let again = quantize(&to, &folder.path().join("again"), Narrow::Fp8, &Watched::default());
+        let again = quantize(
+            &to,
+            &folder.path().join("again"),
+            QuantizedFormat::Fp8,
+            &FileProgress::default(),
+        );
         assert!(again.unwrap_err().to_string().contains("quantised already"));
         assert!(!folder.path().join("again").exists());
     }
 }
 
 #[test]
-fn weights_are_rounded_to_the_nearest_integers_by_groups_and_the_rest_stays() {
+fn int_weights_are_rounded_to_nearest_by_groups() {
     for (name, to, bits) in [
-        ("granite-moe-mini", Narrow::Int4, 4),
-        ("llama-mini", Narrow::Int8, 8),
-        ("qwen3-moe-mini", Narrow::Int4, 4),
+        ("granite-moe-mini", QuantizedFormat::Int4, 4),
+        ("llama-mini", QuantizedFormat::Int8, 8),
+        ("qwen3-moe-mini", QuantizedFormat::Int4, 4),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let [from, into] = ["from", "to"].map(|name| folder.path().join(name));
         let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
         synth(shape(name).unwrap(), &from, &options).unwrap();
-        let quantized = quantize(&from, &into, to, &Watched::default()).unwrap();
+        let quantized = quantize(&from, &into, to, &FileProgress::default()).unwrap();
         let (before, after) = (read(&from), read(&into));
         let errors: BTreeMap<&str, f64> =
             quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
@@ -139,7 +145,7 @@ fn weights_are_rounded_to_the_nearest_integers_by_groups_and_the_rest_stays() {
                 let scale = scales[row * groups + k / group];
                 let number = f64::from(number) - half;
                 let distance = (weight - number * scale).abs();
-                // Half a step, and the end of the range that has one number less; scales have 8 bits.
+                // Half a step, and one more at the end of the range that has one value less; scales have 8 bits.
                 let end = if number == half - 1.0 { 0.51 + half / 256.0 } else { 0.500_01 };
                 assert!(distance <= end * scale, "{name}: {weight} is {number} of {scale}");
                 off += distance.powi(2);
@@ -158,15 +164,15 @@ fn weights_are_rounded_to_the_nearest_integers_by_groups_and_the_rest_stays() {
         assert_eq!(quantized.bytes, [bytes(&before), bytes(&after)]);
         assert_eq!(model.checkpoint.bytes(), bytes(&after));
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
-        let again = quantize(&into, &folder.path().join("again"), to, &Watched::default());
+        let again = quantize(&into, &folder.path().join("again"), to, &FileProgress::default());
         assert!(again.unwrap_err().to_string().contains("quantised already"));
     }
 }
 
 #[test]
-fn what_belongs_to_integers_and_is_missing_or_misshaped_is_named() {
+fn missing_integer_tensors_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let config = Narrow::Int4.of(shape("llama-mini").unwrap()).unwrap();
+    let config = QuantizedFormat::Int4.of(shape("llama-mini").unwrap()).unwrap();
     synth(config, folder.path(), &SynthOptions::default()).unwrap();
     let (path, whole) = (folder.path().join("model.safetensors"), read(folder.path()));
     let module = "model.layers.0.mlp.down_proj";
@@ -190,7 +196,7 @@ fn what_belongs_to_integers_and_is_missing_or_misshaped_is_named() {
         shape[0] -= 1;
         bytes.truncate(shape[0] * shape[1] * 2);
     });
-    assert!(short.unwrap_err().contains("wanted a scale for each group of a row"));
+    assert!(short.unwrap_err().contains("expected a scale for each group of a row"));
     let other = said(&|tensors| {
         let sizes = tensors.get_mut(&format!("{module}.weight_shape")).unwrap();
         let sides =
@@ -200,17 +206,17 @@ fn what_belongs_to_integers_and_is_missing_or_misshaped_is_named() {
             [rows, columns - 1].iter().flat_map(|side| (*side as i64).to_le_bytes()).collect();
     });
     assert!(other.unwrap_err().contains("stands for"), "a shape that the config does not want");
-    // A group that the config does not have.
+    // A group size that differs from the config.
     let ordered = said(&|tensors| {
         let columns = tensors[&format!("{module}.weight_packed")].1[1] * 8;
         let groups = (0..columns as i32).flat_map(|_| 77i32.to_le_bytes()).collect();
         tensors.insert(format!("{module}.weight_g_idx"), (Dtype::I32, vec![columns], groups));
     });
-    assert!(ordered.unwrap_err().contains("wanted groups below"));
+    assert!(ordered.unwrap_err().contains("expected groups below"));
 }
 
 #[test]
-fn a_scale_that_is_missing_or_misshaped_is_named() {
+fn missing_scales_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let options = SynthOptions::default();
     synth(models::in_fp8(shape("llama-mini").unwrap()), folder.path(), &options).unwrap();
@@ -241,8 +247,8 @@ fn a_scale_that_is_missing_or_misshaped_is_named() {
     let infinite = said(&|tensors| {
         tensors.get_mut(scale).unwrap().2[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
     });
-    assert!(infinite.unwrap_err().contains("wanted finite numbers"));
-    // What activations were divided by is not read.
+    assert!(infinite.unwrap_err().contains("expected finite numbers"));
+    // Activation scales are ignored.
     said(&|tensors| {
         let of = (Dtype::F32, vec![1], 1f32.to_le_bytes().to_vec());
         tensors.insert("model.layers.0.mlp.down_proj.input_scale".to_owned(), of);

@@ -1,17 +1,17 @@
-//! Engines that are right pass every check, and each planted fault fails the check that is there for it.
+//! Correct engines pass every check, and each planted fault fails its check.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use device::Device;
 use facts::{BackendKind, Status};
 use models::{
-    Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, SHAPES,
-    Sampling, Saved, SpeedTest, StateType, Storage, Verification, Wanted, choose_by_steps, hold,
-    measure, open, shape, verify, verify_families,
+    Architecture, Batch, Capacity, Choice, Engine, LogitsSelection, ModelError, ModelSource, Pages,
+    SHAPES, SampledTokens, Sampling, SavedSequence, SpeedTest, StateType, Storage, Verification,
+    choose_by_steps, hold, measure, open, shape, verify, verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
-/// What recurrent states are held in.
+/// The type of recurrent states.
 const F32: StateType = StateType::F32;
 const PLACES: Capacity = Capacity { sequences: 3, tokens: 128 };
 
@@ -24,10 +24,10 @@ fn drawn(name: &str, seed: u64) -> ModelSource {
 }
 
 fn engine(name: &str, storage: Storage) -> Box<dyn Engine> {
-    open(source(name).open().unwrap(), device::open(CPU).unwrap(), storage, PLACES).unwrap()
+    open(source(name).open().unwrap(), backends::open(CPU).unwrap(), storage, PLACES).unwrap()
 }
 
-/// The checks that did not pass, by the last part of their names.
+/// The failed checks, by the last part of their names.
 fn failed(found: &Verification) -> Vec<&str> {
     let rows = found.rows.iter().filter(|row| row.status != Status::Pass);
     rows.map(|row| row.case.rsplit('/').next().unwrap()).collect()
@@ -48,9 +48,9 @@ fn engines_of_every_family_pass_with_launches_as_evidence() {
     }
 }
 
-/// Which expert a token passes depends on rounding for some tokens of some models; that is no fault of the engine.
+/// In some models rounding decides which expert a token is routed to; that is not a fault of the engine.
 #[test]
-fn near_ties_of_experts_fail_no_engine() {
+fn near_ties_of_experts_pass() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         for seed in 0..6 {
             let found = verify(name, &drawn(name, seed), CPU, (Storage::Bf16, F32), 3, &[70], None)
@@ -78,7 +78,7 @@ fn check_runs_a_model_of_every_family_where_there_is_an_engine() {
     assert!(verify_families(BackendKind::Metal, |_, _, _| ()).is_empty());
 }
 
-/// An engine with something wrong with it.
+/// An engine with a planted fault.
 struct Planted {
     engine: Box<dyn Engine>,
     fault: Fault,
@@ -90,13 +90,13 @@ enum Fault {
     None,
     /// Each sequence gets the other's logits.
     Swaps,
-    /// One logit of a long prompt is off.
+    /// One logit of a long prompt is wrong.
     Prefill,
-    /// A token that comes alone meets an empty state.
+    /// A single token sees an empty state.
     Forgets,
-    /// The second choice instead of the first.
+    /// The second-best token is chosen.
     Greedy,
-    /// Nothing is ever launched on the device it says it has.
+    /// Nothing is launched on the device it claims to use.
     Idle,
     /// A value overflows.
     Infinite,
@@ -112,7 +112,7 @@ impl Engine for Planted {
     fn read_bandwidth(&self) -> f64 {
         self.engine.read_bandwidth()
     }
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         let vocabulary = self.architecture().vocabulary;
         let alone = *batch == Batch::new().with(1, batch.tokens()) && batch.tokens().len() == 1;
         if self.fault == Fault::Forgets && alone {
@@ -132,8 +132,8 @@ impl Engine for Planted {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
-        // By the steps above, with their faults.
+    ) -> Result<Vec<SampledTokens>, ModelError> {
+        // Uses the faulty steps above.
         let mut drawn = choose_by_steps(self, batch, how, count)?;
         if self.fault == Fault::Greedy
             && let Some(Some(token)) = drawn[0].tokens.get_mut(1)
@@ -148,10 +148,10 @@ impl Engine for Planted {
     fn bytes_of(&self, tokens: usize) -> u64 {
         self.engine.bytes_of(tokens)
     }
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.engine.save(sequence)
     }
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         self.engine.restore(saved, to)
     }
     fn reset(&mut self, sequence: usize) {
@@ -163,12 +163,12 @@ impl Engine for Planted {
 }
 
 fn planted(fault: Fault) -> Planted {
-    let idle = device::open(CPU).unwrap();
+    let idle = backends::open(CPU).unwrap();
     Planted { engine: engine("granite-hybrid-mini", Storage::F32), fault, idle }
 }
 
 #[test]
-fn planted_faults_fail() {
+fn planted_faults_fail_their_checks() {
     let check = |fault, expect: &[&str], words: &str| {
         let mut reference = engine("granite-hybrid-mini", Storage::F32);
         let found = hold("mini", &mut planted(fault), Storage::F32, &mut *reference, 2, &[70]);
@@ -179,10 +179,10 @@ fn planted_faults_fail() {
     };
     check(Fault::None, &[], "");
     let all = ["prefill", "chunks", "token-by-token", "generation", "greedy", "70-and-8-x2"];
-    // The last of the chunks has two tokens, whose logits are swapped as well.
+    // The last chunk has two tokens, whose logits are swapped as well.
     check(Fault::Swaps, &["chunks", "generation", "greedy", "70-and-8-x2"], "relative error");
     check(Fault::Prefill, &["70-and-8-x2"], "relative error");
-    // So does a sequence that still decodes when the other one has ended.
+    // This also affects a sequence that still decodes when the other one has ended.
     check(Fault::Forgets, &["token-by-token", "generation"], "relative error");
     check(Fault::Greedy, &["greedy"], "was chosen with a logit");
     check(Fault::Idle, &all, "no launch was counted");
@@ -190,7 +190,7 @@ fn planted_faults_fail() {
 }
 
 #[test]
-fn a_speed_needs_kernels_that_were_verified() {
+fn speed_requires_verified_kernels() {
     let name = "granite-hybrid-mini";
     let found = verify(name, &source(name), CPU, (Storage::Bf16, F32), 1, &[40], None).unwrap();
     let verified = found.passed().unwrap();

@@ -1,7 +1,7 @@
-//! Prints what the probe reads, as JSON: `probe [--venv DIR] [--recorded DIR] [--cache FILE] [--nvml]`.
+//! Prints the probe's facts as JSON: `probe [--venv DIR] [--recorded DIR] [--cache FILE] [--nvml]`.
 //!
-//! `--nvml` prints only what NVML answers, in the form that a recorded machine keeps in its file `nvml`.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // An example has no other way to show its result.
+//! `--nvml` prints only NVML's answers, in the format of a recorded machine's file `nvml`.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // An example can only print.
 
 use probe::{EnvOptions, Source};
 use std::error::Error;

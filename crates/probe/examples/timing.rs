@@ -1,10 +1,10 @@
-//! Times the reading of a machine and of an environment of 300 packages, one of them with a RECORD as long as torch's.
+//! Times reading a machine and an environment of 300 packages, one of them with a RECORD as long as torch's.
 //!
 //! Run with `cargo run --release -p probe --example timing`. The environment is written to a temporary folder first and
 //! read once before the clock starts, so the figures are for a warm page cache.
-#![allow(clippy::print_stdout)] // An example has no other way to show its result.
+#![allow(clippy::print_stdout)] // An example can only print.
 
-use probe::{EnvOptions, Options, Source};
+use probe::{EnvOptions, ProbeOptions, Source};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let venv = folder.path().join("venv");
     write_environment(&venv)?;
-    // Only the environment and the machine are timed, not whatever python this shell happens to have.
+    // Only the environment and the machine are timed, not the shell's Python.
     let source = || Source::live().without_vars().with_working_folder(folder.path());
     let envs =
         EnvOptions { source: source(), venv: Some(venv.clone()), cache: None, verify_files: false };
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let _ = probe::environments(&envs);
     });
     time("machine", || {
-        probe::machine(&Options { source: source(), site_packages: Vec::new() });
+        probe::machine(&ProbeOptions { source: source(), site_packages: Vec::new() });
     });
     time("both side by side", || {
         let _ = probe::read(&EnvOptions {
@@ -70,7 +70,7 @@ fn write_environment(venv: &Path) -> std::io::Result<()> {
     fs::create_dir_all(venv.join("bin"))?;
     fs::write(venv.join("bin/python"), "")?;
     fs::write(venv.join("pyvenv.cfg"), "home = /usr/bin\nversion = 3.12.3\n")?;
-    // A description of 12 kB is what such files usually carry behind their headers.
+    // Such files usually have a description of about 12 kB after their headers.
     let description = "Some words about the package.\n".repeat(400);
     for index in 0..PACKAGES {
         write_package(

@@ -1,10 +1,10 @@
-//! The limits a container or a service manager puts on this process, by control groups of version 1 and 2.
+//! Limits of a container or service manager on this process, from control groups of version 1 and 2.
 
 use crate::Source;
 use facts::Fact;
 use std::path::{Path, PathBuf};
 
-/// Where a process stands in the hierarchies: lines of /proc/self/cgroup.
+/// A process's control groups: lines of /proc/self/cgroup.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership {
     /// Path in the unified (version 2) hierarchy.
@@ -58,8 +58,8 @@ fn cores(quota: i64, period: i64) -> Option<u32> {
     u32::try_from((quota - 1) / period + 1).ok()
 }
 
-/// What the tightest memory limit leaves: less what the group has in use, but for files kept in memory that nobody looked
-/// at for a while, which the kernel gives up first.
+/// The memory left by the tightest limit: without the group's memory in use, except inactive page cache, which the
+/// kernel reclaims first.
 pub(crate) fn memory_left(source: &Source, membership: &Membership) -> Option<Fact<u64>> {
     let unified = (
         ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].as_slice(),
@@ -89,7 +89,7 @@ pub(crate) fn memory_left(source: &Source, membership: &Membership) -> Option<Fa
         .min_by_key(|fact| fact.value)
 }
 
-/// The tightest memory limit on this process's group and all groups above it.
+/// The tightest memory limit of this process's group and all groups above it.
 pub(crate) fn memory_limit(source: &Source, membership: &Membership) -> Option<Fact<u64>> {
     let v2 = files(
         source,
@@ -112,7 +112,7 @@ pub(crate) fn memory_limit(source: &Source, membership: &Membership) -> Option<F
         .min_by_key(|fact| fact.value)
 }
 
-/// The tightest limit in cores on this process's group and all groups above it.
+/// The tightest limit in cores of this process's group and all groups above it.
 pub(crate) fn cpu_limit(source: &Source, membership: &Membership) -> Option<Fact<u32>> {
     let v2 = files(
         source,
@@ -134,8 +134,8 @@ pub(crate) fn cpu_limit(source: &Source, membership: &Membership) -> Option<Fact
     v2.chain(v1).min_by_key(|fact| fact.value)
 }
 
-/// A limit file of a group and of every group above it. Inside a container the group's own path may not be mounted,
-/// but its root is, so the root is always among them.
+/// A limit file of a group and of every group above it. Inside a container the group's path may not be mounted, but its
+/// root is, so the root is always included.
 fn files(source: &Source, mounts: &[&str], group: Option<&str>, name: &str) -> Vec<PathBuf> {
     let Some(group) = group else { return Vec::new() };
     let group = Path::new(group.trim_start_matches('/'));

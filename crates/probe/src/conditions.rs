@@ -1,30 +1,30 @@
-//! What else goes on on a machine: read before and after kernels are timed.
+//! Other load on a machine: read before and after kernels are timed.
 
-use crate::nvml::{Device, Nvml};
+use crate::nvml::{Nvml, NvmlDevice};
 use crate::probes::processes::Stat;
 use crate::{Source, text};
-use facts::{Fact, GpuMoment, Meanwhile, Moment};
+use facts::{ConcurrentLoad, Fact, GpuMoment, Moment};
 use std::collections::BTreeSet;
 
 const STAT: &str = "/proc/stat";
 const LOADAVG: &str = "/proc/loadavg";
 
-/// Processor time of the cores that this process may use, in the kernel's ticks since it started.
+/// CPU time of the cores that this process may use, in the kernel's ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticks {
     /// Cores.
     cores: u32,
-    /// All of their time, idle or not.
+    /// Total time, idle or not.
     all: u64,
-    /// Time in which anybody ran.
+    /// Busy time.
     busy: u64,
-    /// Time that the hypervisor gave to other machines.
+    /// Time stolen by the hypervisor for other machines.
     stolen: u64,
-    /// Time in which this process and those that it started ran.
+    /// Time of this process and its children.
     own: u64,
 }
 
-/// What can be read at this moment. A driver is asked where `gpus` says that there is one.
+/// The current state. A driver is queried if `gpus` is set.
 pub fn moment(source: &Source, gpus: bool) -> (Moment, Option<Ticks>) {
     let load = source.text(LOADAVG).as_deref().and_then(parse_load);
     let moment = Moment {
@@ -35,20 +35,20 @@ pub fn moment(source: &Source, gpus: bool) -> (Moment, Option<Ticks>) {
     (moment, ticks(source))
 }
 
-/// What happened between two moments.
-pub fn meanwhile(before: Option<Ticks>, after: Option<Ticks>, seconds: f64) -> Meanwhile {
+/// The load between two moments.
+pub fn meanwhile(before: Option<Ticks>, after: Option<Ticks>, seconds: f64) -> ConcurrentLoad {
     let Some((before, after)) = before.zip(after) else {
-        return Meanwhile { seconds, ..Meanwhile::default() };
+        return ConcurrentLoad { seconds, ..ConcurrentLoad::default() };
     };
     let passed = |of: fn(&Ticks) -> u64| of(&after).saturating_sub(of(&before)) as f64;
     let (all, own) = (passed(|ticks| ticks.all), passed(|ticks| ticks.own));
     let busy = passed(|ticks| ticks.busy);
-    // Some sandboxes let the counters of the cores stand still.
+    // In some sandboxes the counters of the cores do not advance.
     let counts = all > 0.0 && busy >= 0.5 * own;
     let share = |ticks: f64| if all > 0.0 { ticks / all } else { 0.0 };
     let others = f64::from(after.cores) * share((busy - own).max(0.0));
     let stolen = 100.0 * share(passed(|ticks| ticks.stolen));
-    Meanwhile {
+    ConcurrentLoad {
         seconds,
         cores: after.cores,
         others_cores: counts
@@ -57,12 +57,12 @@ pub fn meanwhile(before: Option<Ticks>, after: Option<Ticks>, seconds: f64) -> M
     }
 }
 
-/// The mean of the last minute.
+/// The load average of the last minute.
 pub(crate) fn parse_load(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok().filter(|load: &f64| load.is_finite())
 }
 
-/// The mean clock of the cores: by the kernel's governor, else by the processor's own words.
+/// The mean clock of the cores: from the kernel's governor, or else from cpuinfo.
 fn clock(source: &Source) -> Option<Fact<f64>> {
     let folder = "/sys/devices/system/cpu";
     let khz = |name: &String| -> Option<f64> {
@@ -104,7 +104,7 @@ pub(crate) fn parse_ticks(text: &str, allowed: Option<&BTreeSet<u32>>) -> Option
         if allowed.is_some_and(|allowed| !allowed.contains(&core)) {
             continue;
         }
-        // user nice system idle iowait irq softirq steal; what guests take is part of user.
+        // user nice system idle iowait irq softirq steal; time of virtual machines is part of user.
         let times: Vec<u64> =
             times.split_whitespace().map(|ticks| ticks.parse().unwrap_or(0)).collect();
         let of = |at: usize| times.get(at).copied().unwrap_or(0);
@@ -119,7 +119,7 @@ pub(crate) fn parse_ticks(text: &str, allowed: Option<&BTreeSet<u32>>) -> Option
     (sum.cores > 0).then_some(sum)
 }
 
-/// Processor time of this process, of those that it started, and of theirs.
+/// CPU time of this process and its descendants.
 fn own(source: &Source) -> u64 {
     let stat = |pid: &str| Stat::parse(&source.text(format!("/proc/{pid}/stat"))?);
     let Some(me) = stat("self") else { return 0 };
@@ -145,7 +145,7 @@ fn own(source: &Source) -> u64 {
         .iter()
         .filter(|(pid, _)| *pid != std::process::id() && family.contains(pid))
         .map(|(_, it)| it.ran_ticks);
-    // What has ended is counted by the process that waited for it.
+    // Ended processes are counted by the parent that waited for them.
     children.fold(me.ran_ticks, u64::saturating_add)
 }
 
@@ -154,11 +154,11 @@ fn of_gpus(source: &Source) -> Vec<GpuMoment> {
     (0..).zip(&snapshot.gpus).map(|(index, device)| of_gpu(source, index, device)).collect()
 }
 
-fn of_gpu(source: &Source, gpu: u32, device: &Device) -> GpuMoment {
+fn of_gpu(source: &Source, gpu: u32, device: &NvmlDevice) -> GpuMoment {
     const CLOCK: &str = "NVML nvmlDeviceGetClockInfo";
     let fact = |value: Option<u32>, from: &str| value.map(|value| Fact::new(value, from));
     let stranger = |pid: u32| {
-        // A number that means no process here is one of the host's, or one that has just ended.
+        // A PID without a process here belongs to the host, or has just ended.
         let name = source.word(format!("/proc/{pid}/comm"))?;
         (!is_of_this_run(source, pid)).then(|| format!("{pid} {name}"))
     };
@@ -181,11 +181,11 @@ fn of_gpu(source: &Source, gpu: u32, device: &Device) -> GpuMoment {
     }
 }
 
-/// Whether a process is this one, one that it started, or one that started it.
+/// Whether a process is this one, a descendant or an ancestor.
 fn is_of_this_run(source: &Source, pid: u32) -> bool {
     let me = std::process::id();
     let mut at = pid;
-    // Deeper than any tree of processes, and an end to a loop in what /proc tells.
+    // Deeper than any process tree, which also ends a loop in /proc.
     for _ in 0..64 {
         if at == me {
             return true;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_took_is_what_was_busy_less_what_this_run_took() {
+    fn load_of_others_is_the_total_less_this_run() {
         let check = |own: u64, allowed: Option<&[u32]>, expect: Option<(u32, f64)>| {
             let (before, after) = (ticks(BEFORE, allowed, 0), ticks(AFTER, allowed, own));
             let got = meanwhile(before, after, 5.0);
@@ -227,7 +227,7 @@ mod tests {
         check(450, None, Some((2, 0.86)));
         check(0, None, Some((2, 1.71)));
         check(0, Some(&[1]), Some((1, 0.82)));
-        // More than the cores counted: the counters stand still, and nothing is said.
+        // More than the cores counted: the counters do not advance, and the result is unknown.
         check(2000, None, None);
         assert_eq!(meanwhile(None, ticks(AFTER, None, 0), 5.0).others_cores, None);
         assert_eq!(parse_ticks("", None), None);

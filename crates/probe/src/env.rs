@@ -32,25 +32,25 @@ use discover::Candidate;
 pub use imports::first_import;
 use layout::Layout;
 
-/// What [`environments`] reads.
+/// Options of [`environments`].
 #[derive(Debug, Clone)]
 pub struct EnvOptions {
     /// The machine.
     pub source: Source,
-    /// An environment the user named, read first.
+    /// The environment selected by the user, read first.
     pub venv: Option<PathBuf>,
-    /// The file that keeps what was read of compiled files; `None` reads them anew.
+    /// The cache of facts about compiled files; `None` reads all of them.
     pub cache: Option<PathBuf>,
-    /// Whether the contents of every installed file are compared with its RECORD, which reads them all.
+    /// Whether the contents of every installed file are compared with RECORD, which reads them all.
     pub verify_files: bool,
 }
 
-/// Reads the environments of a machine: the one named, then VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH,
-/// each folder once.
+/// Reads the environments of a machine: the selected one, then VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on
+/// PATH, each folder once.
 ///
 /// # Errors
-/// Only the named environment can fail: missing, unreadable, or no environment at all. What is wrong with the others,
-/// and with single packages in any of them, is listed in [`PyEnv::problems`].
+/// Only the selected environment can fail: it is missing, unreadable, or not an environment. Problems of the others,
+/// and of single packages in any of them, are listed in [`PyEnv::problems`].
 pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
     let (mut envs, earlier): (Vec<PyEnv>, _) = rayon::join(
@@ -61,7 +61,7 @@ pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     Ok(envs)
 }
 
-/// Reads one environment and no other.
+/// Reads a single environment.
 pub(crate) fn environment(
     source: &Source,
     folder: &Path,
@@ -96,7 +96,7 @@ fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
     for site in sites {
         problems.extend(site.problems);
         native_files.extend(site.native_files);
-        // Python takes a package from the first folder that has it; what a later folder has under the name is not seen.
+        // Python imports a package from the first folder that has it; the same name in a later folder is not visible.
         let names: BTreeSet<String> =
             site.dists.iter().map(|dist| Dist::normalise(&dist.name)).compact_set();
         dists.extend(

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
-/// Why an environment or a recorded machine that the user named could not be read.
+/// Why an environment or a recorded machine selected by the user could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("environment {} does not exist", path.display())]
     VenvMissing {
         /// The path given.
@@ -20,12 +20,12 @@ pub enum ProbeError {
     VenvUnreadable {
         /// The path given.
         path: PathBuf,
-        /// What could not be opened.
+        /// The file that could not be opened.
         file: PathBuf,
-        /// The operating system's words.
+        /// The operating system's error.
         reason: std::io::Error,
     },
-    /// The folder is no environment.
+    /// The folder is not an environment.
     #[error(
         "{} is not a python environment: it has no pyvenv.cfg, no conda-meta and no bin/python with \
          lib/python3.*/site-packages",
@@ -44,14 +44,14 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// What to do about it, in one line.
+    /// A hint in one line.
     pub fn hint(&self) -> String {
         match self {
             Self::VenvMissing { path } => {
                 format!("create it with `python3 -m venv {}`, or correct the path", path.display())
             }
             Self::VenvIsFile { path } => {
-                // `--venv DIR/bin/python` is the usual slip: the environment is two folders up.
+                // `--venv DIR/bin/python` is a common mistake: the environment is two folders up.
                 let folder = path
                     .parent()
                     .filter(|parent| parent.ends_with("bin"))

@@ -1,11 +1,11 @@
-//! Every parser against mutated real text and plain noise: none may panic, and what can be written reads back the same.
+//! Every parser with mutated real text and noise: none may panic, and written data reads back the same.
 //!
-//! 16 properties of 8,000 cases each: the project's 100,000 cases are reached in this room alone.
+//! 16 properties of 8,000 cases each: more than 100,000 cases in this crate alone.
 
 use crate::cgroup::{Membership, parse_cpu_max, parse_memory_limit};
 use crate::env::{egg_info, metadata, pyvenv_cfg, record, torch_version, wheel};
 use crate::loader::parse_cache;
-use crate::nvml::{Device, Nvml, Snapshot};
+use crate::nvml::{Nvml, NvmlDevice, NvmlSnapshot};
 use crate::probes::{
     apple_gpu, cpu, driver, gpu_nodes, kernel_log, libc, memory, nvidia_smi, os, processes, tegra,
     toolkits, virtualisation,
@@ -20,11 +20,11 @@ use proptest::sample::Index;
 const CASES: u32 = 8_000;
 
 fn config() -> ProptestConfig {
-    // A failing case is printed; a file of them would only be read on the machine that wrote it.
+    // A failing case is printed instead of stored in a file.
     ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Pieces that parsers stumble over.
+/// Fragments that are difficult for parsers.
 const PIECES: &[&str] = &[
     "\n",
     "\r\n",
@@ -54,7 +54,7 @@ const PIECES: &[&str] = &[
     "%s",
 ];
 
-/// A real text after up to a dozen changes, or noise instead.
+/// A real text after up to a dozen changes, or noise.
 fn mutated(seed: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((0u8..6, any::<Index>(), any::<Index>(), any::<u8>()), 0..12);
     let changed = changes.prop_map(move |changes| {
@@ -80,7 +80,7 @@ fn mutated(seed: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => changed, 1 => vec(any::<u8>(), 0..300)]
 }
 
-/// The same as text, the way files are read.
+/// The same as text, decoded like a file.
 fn text_like(seed: &'static str) -> impl Strategy<Value = String> {
     mutated(seed.as_bytes()).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -99,7 +99,7 @@ proptest! {
     fn metadata_headers(text in text_like(METADATA)) {
         if let Ok(metadata) = metadata::Metadata::parse(&text) {
             prop_assert!(!metadata.name.is_empty() && !metadata.version.contains(char::is_whitespace));
-            // Its own words read back the same.
+            // Its own output reads back the same.
             let requires: String = metadata.requires.iter().map(|line| format!("Requires-Dist: {line}\n")).collect();
             let again = format!("Name: {}\nVersion: {}\n{requires}", metadata.name, metadata.version);
             let again = metadata::Metadata::parse(&again).unwrap();
@@ -121,7 +121,7 @@ proptest! {
 
     #[test]
     fn record_paths_read_back(path in "[ -~&&[^\n]]{1,40}", size in any::<u64>()) {
-        // As Python's csv module writes them.
+        // The format of Python's csv module.
         let path = format!("{path}/x.so");
         let quoted = format!("\"{}\",sha256=x,{size}\n", path.replace('"', "\"\""));
         prop_assert_eq!(record::Record::parse(&quoted).native, vec![(path, Some(size))]);
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn torch_version_py(text in text_like(VERSION_PY)) {
         if let Some(torch) = torch_version::parse(&text, "") {
-            // A value with the quote that the rewritten file uses would end early there.
+            // A value with the quote of the rewritten file would end early.
             prop_assume!(![Some(&torch.version), torch.cuda.as_ref()].into_iter().flatten().any(|value| value.contains('"')));
             let cuda = torch.cuda.as_deref().map_or("None".to_string(), |cuda| format!("\"{cuda}\""));
             let again = format!("__version__ = \"{}\"\ncuda: Optional[str] = {cuda}\n", torch.version);
@@ -210,9 +210,9 @@ proptest! {
         text in text_like("library = a\ndriver = 1.2\ncuda = 13.0\n\n[gpu]\nname = x\nmemory_total = 5\nmig = true\npcie = 1 8 5 -\nnvlink = up 26562 0:1\necc_volatile = 0 1\nremapped = 0 1 true false\npair = 0 1 SYS nvlink\n"),
     ) {
         let gpus = gpus.into_iter().map(|(name, memory_total, compute_capability, mig)| {
-            Device { name, memory_total, compute_capability, mig, ..Device::default() }
+            NvmlDevice { name, memory_total, compute_capability, mig, ..NvmlDevice::default() }
         });
-        let nvml = Nvml::Answered(Snapshot { library: "l".into(), gpus: gpus.collect(), ..Snapshot::default() });
+        let nvml = Nvml::Answered(NvmlSnapshot { library: "l".into(), gpus: gpus.collect(), ..NvmlSnapshot::default() });
         prop_assert_eq!(&Nvml::parse(&nvml.record()), &nvml);
         let parsed = Nvml::parse(&text);
         prop_assert_eq!(Nvml::parse(&parsed.record()), parsed);
@@ -238,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_helper_said_before_it_ended(
+    fn output_of_an_ended_helper_is_parsed(
         text in text_like("trying = libnvidia-ml.so.1\nasking = nvmlInit_v2\nlibrary = l\ndriver = 580.1\nrefused = nvmlX: Not Supported\n\n[gpu]\nname = A\nmemory_total = 5\nprocess = 7 compute -\nasking = nvmlY (GPU 0)\ncomplete = true\n"),
         ended in 0u8..3,
     ) {
@@ -248,7 +248,7 @@ proptest! {
             1 => Err(CommandError::Failed { text: text.clone() }),
             _ => Err(CommandError::TimedOut { limit, text: text.clone() }),
         });
-        // An answer that was cut short says so; silence is no absence.
+        // A truncated answer is marked; silence does not mean absence.
         let complete = text.lines().any(|line| line == "complete = true");
         if !complete {
             prop_assert!(nvml != Nvml::Absent);

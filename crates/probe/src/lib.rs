@@ -1,10 +1,10 @@
-//! Reads a machine and its Python environments into [`facts`], each fact with the place it was read from.
+//! Reads a machine and its Python environments into [`facts`], each fact with its source.
 //!
-//! [`machine`] never fails: what cannot be read becomes a note. [`environments`] fails only for an environment that the
-//! user named. Both read through a [`Source`], which is either the live machine or a recorded one (a folder of its
-//! files, environment variables and command outputs), so that the code tested on recorded machines is the code that
-//! reads yours. Nothing is imported and no package is run; a Python interpreter is started, isolated and without its
-//! packages, only where no file tells where its packages are.
+//! [`machine`] never fails: unreadable facts become notes. [`environments`] fails only for an environment selected by
+//! the user. Both read through a [`Source`], which is either the live machine or a recorded one (a folder of its files,
+//! environment variables and command outputs), so that tests with recorded machines run the code that reads live ones.
+//! No package is imported or run; a Python interpreter is started, isolated and without its packages, only if no file
+//! has the location of its packages.
 
 mod cgroup;
 mod conditions;
@@ -27,7 +27,7 @@ mod recorded;
 pub use conditions::{Ticks, meanwhile, moment};
 pub use env::{EnvOptions, environments, first_import};
 pub use error::ProbeError;
-pub use machine::{Options, Report, machine, read, read_one};
+pub use machine::{ProbeOptions, Report, machine, read, read_one};
 pub use names::missing_names;
 pub use probes::gpu_nodes::names as gpu_names;
 pub use probes::memory::read as memory;

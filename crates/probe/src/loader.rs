@@ -1,5 +1,5 @@
-//! Where the dynamic loader finds shared libraries: LD_LIBRARY_PATH, /etc/ld.so.cache, the standard folders; and the
-//! folders NVIDIA's installers use that the loader may not know.
+//! Search paths of the dynamic loader: LD_LIBRARY_PATH, /etc/ld.so.cache, the standard folders; and the folders of
+//! NVIDIA's installers that the loader may not search.
 
 use crate::Source;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 mod cache;
 pub(crate) use cache::parse_cache;
 
-/// Folders in the loader's order, with the words a fact gives for each.
+/// Folders in the loader's order, with the description of each in facts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loader {
     places: Vec<Place>,
@@ -21,12 +21,12 @@ struct Place {
 
 /// A library that was looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundLibrary {
     pub(crate) path: PathBuf,
     pub(crate) source: String,
 }
 
-/// The folders the dynamic loader looks in last.
+/// The loader's default folders.
 pub(crate) const STANDARD: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -72,14 +72,15 @@ impl Loader {
         Self { places }
     }
 
-    /// Every existing library of this stem, `libnvrtc` say, in the loader's order. One file may come more than once.
-    pub(crate) fn find(&self, source: &Source, stem: &str) -> Vec<Found> {
+    /// Every existing library of this stem, such as `libnvrtc`, in the loader's order. One file may occur more than
+    /// once.
+    pub(crate) fn find(&self, source: &Source, stem: &str) -> Vec<FoundLibrary> {
         let mut found = Vec::new();
         for place in &self.places {
             for path in place.files.iter().filter(|path| is_library(path, stem)) {
-                // The cache lists what was there when ldconfig last ran.
+                // The cache has the state of the last ldconfig run.
                 if source.is_file(path) {
-                    found.push(Found { path: path.clone(), source: place.source.clone() });
+                    found.push(FoundLibrary { path: path.clone(), source: place.source.clone() });
                 }
             }
         }
@@ -119,8 +120,8 @@ pub(crate) fn libraries_in(source: &Source, folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a file is the library of a stem: `libnvrtc.so.12`, but not `libnvrtc-builtins.so.12.8`. Wheels of the CUDA 11
-/// days put a hash between: `libnvrtc-672ee683.so.11.2`.
+/// Whether a file is a library of this stem: `libnvrtc.so.12`, but not `libnvrtc-builtins.so.12.8`. Wheels of CUDA 11
+/// insert a hash: `libnvrtc-672ee683.so.11.2`.
 pub(crate) fn is_library(path: &Path, stem: &str) -> bool {
     let rest = || path.file_name()?.to_str()?.strip_prefix(stem);
     let Some(mut rest) = rest() else { return false };
@@ -134,7 +135,7 @@ pub(crate) fn is_library(path: &Path, stem: &str) -> bool {
     })
 }
 
-/// Version digits of a library's file name: `9.14.0` of `libcudnn.so.9.14.0`.
+/// Version digits in a library's file name: `9.14.0` of `libcudnn.so.9.14.0`.
 pub(crate) fn version_of(path: &Path) -> Option<String> {
     let (_, version) = path.file_name()?.to_str()?.split_once(".so.")?;
     crate::text::is_dotted_number(version).then(|| version.to_string())

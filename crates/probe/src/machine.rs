@@ -2,9 +2,9 @@ use crate::{EnvOptions, PROBES, ProbeError, Source, env, environments, probes};
 use facts::{BackendKind, GpuVendor, Machine, MachineKind, Platform, PyEnv};
 use std::path::{Path, PathBuf};
 
-/// What [`machine`] reads.
+/// Options of [`machine`].
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ProbeOptions {
     /// The machine.
     pub source: Source,
     /// Folders of Python packages whose CUDA libraries are listed with the machine's.
@@ -14,14 +14,14 @@ pub struct Options {
 /// A machine together with its Python environments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The machine; its libraries include those the environments bring.
+    /// The machine; its libraries include those of the environments.
     pub machine: Machine,
-    /// Its environments, in the order they were looked for.
+    /// Its environments, in search order.
     pub envs: Vec<PyEnv>,
 }
 
-/// Reads a machine. Whatever cannot be read is absent, with a note where it matters.
-pub fn machine(options: &Options) -> Machine {
+/// Reads a machine. Unreadable facts are absent, with a note if they matter.
+pub fn machine(options: &ProbeOptions) -> Machine {
     let source = &options.source;
     let mut machine = Machine::unknown();
     for probe in PROBES {
@@ -33,13 +33,13 @@ pub fn machine(options: &Options) -> Machine {
     machine
 }
 
-/// Reads a machine and its environments side by side: on a machine with GPUs, NVML takes longer than all files.
+/// Reads a machine and its environments concurrently: on a machine with GPUs, NVML takes longer than all files.
 ///
 /// # Errors
 /// Those of [`environments`].
 pub fn read(options: &EnvOptions) -> Result<Report, ProbeError> {
-    let alone = Options { source: options.source.clone(), site_packages: Vec::new() };
-    // A thread of its own: it waits for the driver, and must not keep one of the few that read files.
+    let alone = ProbeOptions { source: options.source.clone(), site_packages: Vec::new() };
+    // A separate thread, because it waits for the driver and must not block one of the few threads that read files.
     let (machine, envs) = std::thread::scope(|scope| {
         let machine = scope.spawn(|| machine(&alone));
         let envs = environments(options);
@@ -53,7 +53,7 @@ pub fn read(options: &EnvOptions) -> Result<Report, ProbeError> {
     Ok(Report { machine, envs })
 }
 
-/// Reads one environment, and no other, beside a machine that was read before.
+/// Reads a single environment, for a machine that was read before.
 ///
 /// # Errors
 /// Those of [`environments`].
@@ -68,7 +68,7 @@ pub fn read_one(
     Ok(Report { machine, envs: vec![env] })
 }
 
-/// The column of the support matrix (row R1-03). The tegra probe has marked a Jetson already.
+/// The column of the support matrix (row R1-03). The tegra probe has already marked a Jetson.
 fn kind(machine: &Machine) -> MachineKind {
     let nvidia = machine.gpus.iter().any(|gpu| gpu.vendor == GpuVendor::Nvidia);
     match (machine.platform, nvidia) {
@@ -83,13 +83,13 @@ fn kind(machine: &Machine) -> MachineKind {
     }
 }
 
-/// CUDA before Metal; no GPU gives the CPU (row R1-02). A GPU whose driver refuses to start runs nothing.
+/// CUDA before Metal; without a GPU it is the CPU (row R1-02). A GPU whose driver does not start runs no kernels.
 fn backend(machine: &mut Machine) -> BackendKind {
     let has = |vendor| machine.gpus.iter().any(|gpu| gpu.vendor == vendor);
     let (nvidia, apple) = (has(GpuVendor::Nvidia), has(GpuVendor::Apple));
     let driver = machine.driver.as_ref();
     let refusal = driver.and_then(|driver| driver.nvml_error.as_ref());
-    // What a driver that never came back has not told is noted where it was asked.
+    // Missing answers of a hanging driver are noted where they were queried.
     let silent = driver.is_some_and(|driver| driver.no_answer.is_some());
     if nvidia && !silent {
         match refusal {

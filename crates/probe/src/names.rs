@@ -1,13 +1,15 @@
-//! Names that installed packages ask of each other when they are imported, checked in their files: nothing is imported.
+//! Checks the names that installed packages import from each other, by reading their files: no package is imported.
 //!
-//! Every file that an import runs is read into its statements ([`reader`]). [`simulate`] follows those that run whatever
-//! happens, as Python would, and [`exports`] says whether the module that is asked has the name.
+//! Every file that an import runs is parsed into statements ([`reader`]). [`simulate`] follows the statements that
+//! always run, as Python would, and [`exports`] decides whether the imported module has the name.
 
+mod calls;
 mod conditions;
 mod dynamic;
 mod environment;
 mod exports;
 mod guards;
+mod lazy;
 mod lexer;
 mod locate;
 mod module;
@@ -34,10 +36,10 @@ pub(crate) fn python(major: u32, minor: u32) -> Python {
     Python { major, minor, linux: cfg!(target_os = "linux") }
 }
 
-/// Deep imports need as much of a stack as Python allows calls.
+/// Deep imports need as much stack as Python's recursion limit allows.
 const STACK: usize = 256 << 20;
 
-/// What certainly fails when one of these modules is imported, with the names of the modules.
+/// The certain failures when one of these modules is imported, with the names of the modules.
 pub(crate) fn failures(
     source: &Source,
     sites: Vec<PathBuf>,
@@ -49,8 +51,8 @@ pub(crate) fn failures(
         let modules = Modules::new(source, sites, python);
         modules.read_all(entries.to_vec());
         let read = modules.all();
-        let files = read.iter().filter_map(|(_, located)| located.source());
-        let exports = Exports::new(&modules, files.map(|(_, module)| module));
+        let files = read.iter().filter_map(|(name, located)| Some((&**name, located.source()?.1)));
+        let exports = Exports::new(&modules, files);
         let mut simulation = Simulation::new(&modules, &exports, versions);
         let mut found: Vec<(Failure, Vec<String>)> = Vec::new();
         for entry in entries {

@@ -1,10 +1,9 @@
-//! Every compiled file of an environment, read from its bytes and placed in a Python process as the dynamic loader
-//! would place it. Nothing is loaded or run.
+//! Reads every compiled file of an environment and simulates the dynamic loader for it. No file is loaded or run.
 //!
-//! What is modelled is glibc's loader for a process that starts the environment's interpreter, imports torch where
-//! there is one, and then opens the file. A package that opens libraries itself before importing its extension can
-//! make more names known than this sees; a name that lies in the environment is therefore told apart from one that
-//! lies nowhere ([`facts::Needed::other`]).
+//! The model is glibc's loader for a process that starts the environment's interpreter, imports torch if it is
+//! installed, and then opens the file. A package that opens libraries itself before importing its extension can provide
+//! more names than this model; a name that exists in the environment is therefore distinguished from one that does not
+//! exist anywhere ([`facts::Needed::other`]).
 
 pub(crate) mod cache;
 mod damage;
@@ -27,9 +26,9 @@ mod tests;
 use crate::Source;
 use crate::env::answers::Answers;
 pub(crate) use cache::Fnv;
-use cache::{Entry, Known};
+use cache::{CachedFiles, Entry};
 use facts::CompactSort;
-use facts::{Elf, Fact, Needed, PyEnv};
+use facts::{Elf, Needed, Ptxas, PyEnv};
 use link::Unresolved;
 use process::Process;
 use rayon::prelude::*;
@@ -40,26 +39,26 @@ use std::sync::Arc;
 pub(crate) use store::Stamp;
 use store::{Lib, Store};
 
-/// The unresolved symbols of a file, with the fingerprint of the process they were looked up in.
+/// The unresolved symbols of a file, with the fingerprint of the process in which they were looked up.
 type Linked = (u64, Unresolved);
 
-/// What earlier runs found out.
+/// Cached results of earlier runs.
 pub(crate) struct Earlier<'a> {
     cache: Option<&'a Path>,
-    known: Known,
+    known: CachedFiles,
     answers: Answers,
 }
 
 impl<'a> Earlier<'a> {
-    /// Reads `cache`, the file that keeps what was read of compiled files, and the one beside it.
+    /// Reads `cache`, the cache of compiled files, and the one next to it.
     pub(crate) fn read(cache: Option<&'a Path>) -> Self {
-        let known = cache.map(Known::read).unwrap_or_default();
-        Self { cache, known, answers: Answers::beside(cache) }
+        let known = cache.map(CachedFiles::read).unwrap_or_default();
+        Self { cache, known, answers: Answers::open(cache) }
     }
 }
 
-/// Fills in [`facts::NativeFile::elf`] of every environment, and keeps what was read. A cache that cannot be written costs
-/// time at the next run and nothing else.
+/// Fills in [`facts::NativeFile::elf`] of every environment, and updates the cache. A cache that cannot be written only
+/// costs time in the next run.
 pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv]) {
     let Earlier { cache, known, mut answers } = earlier;
     let store = Store::new(source, &known);
@@ -95,22 +94,24 @@ pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv])
     let _ = known.update(cache, fresh);
 }
 
-/// The compilers Triton brings, in the order of their names: one, or two since it has one for Blackwell alone.
-fn ptxas(source: &Source, store: &Store<'_>, env: &PyEnv) -> Vec<Fact<String>> {
+/// The ptxas programs of Triton, sorted by name: one, or two if it has a separate one for Blackwell.
+fn ptxas(source: &Source, store: &Store<'_>, env: &PyEnv) -> Vec<Ptxas> {
     let folders =
         env.site_packages.iter().map(|site| Path::new(site).join("triton/backends/nvidia/bin"));
     let programs = folders.flat_map(|folder| {
         let names = source.list(&folder).into_iter().filter(|name| name.starts_with("ptxas"));
         names.map(|name| folder.join(name)).collect::<Vec<_>>()
     });
-    let fact = |path: PathBuf| {
-        let release = store.get(&path)?.object.cuda_release.clone()?;
-        Some(Fact::new(release, path.display().to_string()))
+    let read = |path: PathBuf| {
+        let lib = store.get(&path)?;
+        let (release, targets) =
+            (lib.object.cuda_release.clone()?, lib.object.ptxas_targets.clone());
+        Some(Ptxas { release, targets, source: path.display().to_string() })
     };
-    programs.filter_map(fact).collect()
+    programs.filter_map(read).collect()
 }
 
-/// What was found of one file.
+/// The results for one file.
 #[derive(Default)]
 struct Inspected {
     elf: Option<Elf>,
@@ -121,12 +122,12 @@ struct Inspected {
 fn inspect_env(
     store: &Store<'_>,
     search: &Search<'_>,
-    known: &Known,
+    known: &CachedFiles,
     env: &mut PyEnv,
 ) -> Vec<(PathBuf, Linked)> {
     let paths: Vec<PathBuf> =
         env.native_files.iter().map(|file| PathBuf::from(&file.path)).collect();
-    // The order of the work, not of the results: the largest files take longest and go first.
+    // The order of processing, not of the results: the largest files take longest and go first.
     let mut by_size: Vec<usize> = (0..paths.len()).collect();
     by_size.compact_sort_by_key(|index| std::cmp::Reverse(env.native_files[*index].bytes));
     by_size.par_iter().with_max_len(1).for_each(|index| drop(store.get(&paths[*index])));
@@ -141,7 +142,7 @@ fn inspect_env(
         .par_iter()
         .map(|path| {
             let Some(lib) = store.get(path) else { return Inspected::default() };
-            // Modules of other systems have names and bytes of their own.
+            // Modules for other systems have other names and formats.
             let damage = lib.object.damage.clone().filter(|_| is_for_this_loader(path));
             if !lib.object.is_elf() {
                 return Inspected { damage, ..Inspected::default() };
@@ -176,7 +177,7 @@ fn inspect_env(
     linked
 }
 
-/// Whether a file's name is one that this loader is asked for.
+/// Whether this loader can be asked for a file of this name.
 fn is_for_this_loader(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.contains(".so"))
 }
@@ -205,7 +206,7 @@ fn with_torch(
     Some(process)
 }
 
-/// Opens a file in a process of its own; in one that has imported torch where the file cannot do without.
+/// Opens a file in a separate process model; with torch imported if the file needs it.
 fn place(
     store: &Store<'_>,
     search: &Search<'_>,
@@ -213,7 +214,7 @@ fn place(
     torch: Option<&Process>,
     path: &Path,
 ) -> (Process, Option<usize>) {
-    // torch's own libraries lean on each other without saying so, and are only ever loaded together.
+    // torch's libraries depend on each other without declaring it, and are only loaded together.
     if let (Some(torch), Some(lib)) = (torch, store.get(path))
         && let Some(root) = torch.maps().iter().position(|map| map.lib.stamp.same_file(&lib.stamp))
     {
@@ -242,7 +243,7 @@ fn is_torch_library(needed: &Needed) -> bool {
     ["libtorch", "libc10"].iter().any(|stem| needed.name.starts_with(stem))
 }
 
-/// Files of the environment by the names one could ask for them by.
+/// Files of the environment by the names under which they could be needed.
 fn names_here(store: &Store<'_>, paths: &[PathBuf]) -> HashMap<String, String> {
     let mut names = HashMap::new();
     for path in paths {
@@ -255,7 +256,7 @@ fn names_here(store: &Store<'_>, paths: &[PathBuf]) -> HashMap<String, String> {
     names
 }
 
-/// What the file says by itself.
+/// Facts of the file itself.
 fn described(object: &elf::Object) -> Elf {
     let search = object.runpath.as_ref().or(object.rpath.as_ref());
     Elf {

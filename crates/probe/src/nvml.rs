@@ -1,4 +1,4 @@
-//! What NVML, NVIDIA's management library, says about its GPUs: asked on a live machine, read back on a recorded one.
+//! NVML, NVIDIA's management library: queried on a live machine, parsed on a recorded one.
 
 use crate::source::CommandError;
 use crate::text::major_minor;
@@ -11,11 +11,11 @@ mod health;
 mod watch;
 #[cfg(target_os = "linux")]
 pub use ask::{tell, tell_moment};
-pub use health::{Health, Pair};
+pub use health::{GpuPair, Health};
 #[cfg(target_os = "linux")]
 pub use watch::watch;
 
-/// NVML exists for Linux (and Windows) only: elsewhere there is nothing to tell.
+/// NVML exists only for Linux (and Windows).
 #[cfg(not(target_os = "linux"))]
 pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
@@ -32,52 +32,52 @@ pub fn watch(
 ) {
 }
 
-/// NVML's answer as a whole.
+/// NVML's answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nvml {
-    /// The library is not on this machine.
+    /// The library is not installed.
     Absent,
-    /// The library is here and refuses to start.
+    /// The library is installed and fails to start.
     Failed {
         /// The library file.
         library: String,
-        /// NVML's own words: `Driver/library version mismatch`.
+        /// NVML's message: `Driver/library version mismatch`.
         words: String,
     },
-    /// The library is here and did not come back from starting.
+    /// The library is installed and hangs while starting.
     Silent {
         /// The library file.
         library: String,
-        /// The call and what became of it: `nvmlInit_v2 did not return within 2.0 s`.
+        /// The call and its outcome: `nvmlInit_v2 did not return within 2.0 s`.
         words: String,
     },
     /// The library answered.
-    Answered(Snapshot),
+    Answered(NvmlSnapshot),
 }
 
-/// Everything that is asked of NVML.
+/// All values queried from NVML.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The library file, as it was found.
+pub struct NvmlSnapshot {
+    /// The library file.
     pub library: String,
     /// nvmlSystemGetDriverVersion.
     pub driver: Option<String>,
     /// nvmlSystemGetCudaDriverVersion_v2, major and minor.
     pub cuda: Option<(u32, u32)>,
-    /// What NVML would not tell, each as the call and its words: `nvmlSystemGetDriverVersion: Not Supported`.
+    /// Refused calls, each with its message: `nvmlSystemGetDriverVersion: Not Supported`.
     pub refused: Vec<String>,
-    /// The call that ended the answers, and what became of it; nothing behind it was asked.
+    /// The call that ended the answers, and its outcome; later calls were not made.
     pub unanswered: Option<String>,
     /// One entry for each index, in order.
-    pub gpus: Vec<Device>,
-    /// One entry for each two of them.
-    pub pairs: Vec<Pair>,
+    pub gpus: Vec<NvmlDevice>,
+    /// One entry for each pair of GPUs.
+    pub pairs: Vec<GpuPair>,
 }
 
-/// One GPU as NVML describes it.
+/// One GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Device {
-    /// NVML's words when it has no handle for this index: `GPU is lost`.
+pub struct NvmlDevice {
+    /// NVML's message if it has no handle for this index: `GPU is lost`.
     pub error: Option<String>,
     /// nvmlDeviceGetName.
     pub name: Option<String>,
@@ -87,23 +87,23 @@ pub struct Device {
     pub compute_capability: Option<(u32, u32)>,
     /// nvmlDeviceGetMemoryInfo_v2, bytes.
     pub memory_total: Option<u64>,
-    /// nvmlDeviceGetMemoryInfo_v2, bytes in use by programs (not the driver's own reserve).
+    /// nvmlDeviceGetMemoryInfo_v2, bytes in use by programs, without the driver's reserve.
     pub memory_used: Option<u64>,
-    /// NVML's words when it does not tell the memory: `Not Supported` on GB10 and Jetson.
+    /// NVML's message if it does not report the memory: `Not Supported` on GB10 and Jetson.
     pub memory_error: Option<String>,
     /// nvmlDeviceGetPciInfo: `00000000:00:06.0`.
     pub pci_bus: Option<String>,
-    /// nvmlDeviceGetMigMode; `None` where the GPU has no MIG.
+    /// nvmlDeviceGetMigMode; `None` if the GPU has no MIG.
     pub mig: Option<bool>,
     /// nvmlDeviceGetPersistenceMode.
     pub persistence: Option<bool>,
     /// nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetGraphicsRunningProcesses.
     pub processes: Vec<Process>,
-    /// NVML's words when it does not list processes.
+    /// NVML's message if it does not list processes.
     pub processes_error: Option<String>,
-    /// nvmlDeviceGetClockInfo of the multiprocessors, MHz.
+    /// nvmlDeviceGetClockInfo of the SMs, MHz.
     pub sm_mhz: Option<u32>,
-    /// nvmlDeviceGetMaxClockInfo of the multiprocessors, MHz.
+    /// nvmlDeviceGetMaxClockInfo of the SMs, MHz.
     pub sm_mhz_most: Option<u32>,
     /// nvmlDeviceGetClockInfo of the memory, MHz.
     pub memory_mhz: Option<u32>,
@@ -113,23 +113,23 @@ pub struct Device {
     pub held_down_by: Option<Vec<String>>,
     /// The state of its hardware.
     pub health: Health,
-    /// What else NVML would not tell, each as the call and its words.
+    /// Other refused calls, each with its message.
     pub refused: Vec<String>,
 }
 
-/// One process on a GPU as NVML lists it.
+/// One process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Process id, in the numbering of the driver's host.
+    /// Process id in the host's PID namespace.
     pub pid: u32,
-    /// Bytes, where NVML counts them.
+    /// Bytes, if NVML counts them.
     pub bytes: Option<u64>,
     /// `compute` or `graphics`.
     pub kind: String,
 }
 
 impl Process {
-    /// Reads `4711 compute 6764363776`, or `-` for the bytes.
+    /// Parses `4711 compute 6764363776`, or `-` for the bytes.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let pid = words.next()?.parse().ok()?;
@@ -143,25 +143,25 @@ impl Process {
     }
 }
 
-/// The helper's last line: whatever its process does afterwards, all was asked.
+/// The helper's last line: all calls were made, whatever its process does afterwards.
 pub(crate) const COMPLETE: &str = "complete = true";
 
 impl Nvml {
-    /// Reads a record: `key = value` lines, then one `[gpu]` section for each GPU.
+    /// Parses a record: `key = value` lines, then one `[gpu]` section for each GPU.
     pub fn parse(text: &str) -> Self {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = NvmlSnapshot::default();
         let (mut error, mut silent) = (None, None);
         for line in text.lines().map(str::trim) {
             if line == "[gpu]" {
-                snapshot.gpus.push(Device::default());
+                snapshot.gpus.push(NvmlDevice::default());
                 continue;
             }
             let Some((key, value)) = line.split_once('=') else { continue };
             let (key, value) = (key.trim(), value.trim());
             match (snapshot.gpus.last_mut(), key) {
-                // What ends the answers stands behind the GPU it happened on.
+                // The call that ends the answers follows the GPU on which it happened.
                 (_, "unanswered") => snapshot.unanswered = Some(value.to_string()),
-                (_, "pair") => snapshot.pairs.extend(Pair::parse(value)),
+                (_, "pair") => snapshot.pairs.extend(GpuPair::parse(value)),
                 (Some(gpu), _) => gpu.set(key, value),
                 (None, "library") => snapshot.library = value.to_string(),
                 (None, "driver") => snapshot.driver = Some(value.to_string()),
@@ -181,8 +181,8 @@ impl Nvml {
         }
     }
 
-    /// Reads what the helper printed, which names each call before it makes it: the last one named is the one that did
-    /// not return, or that ended the helper.
+    /// Parses the helper's output, which names each call before it is made: the last one named did not return, or
+    /// killed the helper.
     pub(crate) fn of_helper(answer: Result<String, CommandError>) -> Self {
         let (text, became) = match answer {
             Ok(text) => (text, "ended the process that called it".to_string()),
@@ -207,7 +207,7 @@ impl Nvml {
         let words = format!("{} {became}", last("asking").unwrap_or("the call into NVML"));
         match Self::parse(&text) {
             Self::Answered(snapshot) => {
-                Self::Answered(Snapshot { unanswered: Some(words), ..snapshot })
+                Self::Answered(NvmlSnapshot { unanswered: Some(words), ..snapshot })
             }
             Self::Absent => {
                 let library = last("trying").unwrap_or("libnvidia-ml.so.1").to_string();
@@ -217,7 +217,7 @@ impl Nvml {
         }
     }
 
-    /// Writes the record [`Nvml::parse`] reads.
+    /// Writes the record that [`Nvml::parse`] reads.
     pub fn record(&self) -> String {
         let mut text = String::new();
         let mut line = |key: &str, value: Option<String>| {
@@ -244,14 +244,14 @@ impl Nvml {
                 for gpu in &snapshot.gpus {
                     let _ = write!(text, "\n[gpu]\n{}", gpu.record());
                 }
-                text.extend(snapshot.pairs.iter().map(Pair::record));
+                text.extend(snapshot.pairs.iter().map(GpuPair::record));
             }
         }
         text
     }
 }
 
-impl Device {
+impl NvmlDevice {
     fn set(&mut self, key: &str, value: &str) {
         match key {
             "error" => self.error = Some(value.to_string()),
@@ -314,13 +314,13 @@ fn dotted((major, minor): (u32, u32)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMPLETE, Device, Health, Nvml, Pair, Process, Snapshot};
+    use super::{COMPLETE, GpuPair, Health, Nvml, NvmlDevice, NvmlSnapshot, Process};
     use crate::source::CommandError;
     use facts::{EccCounts, NvLink, PcieLink, PciePath, RemappedRows};
     use std::time::Duration;
 
     #[test]
-    fn what_the_helper_said_before_it_hung_counts() {
+    fn output_before_a_hang_counts() {
         let hung = |text: &str| {
             Nvml::of_helper(Err(CommandError::TimedOut {
                 limit: Duration::from_millis(2000),
@@ -340,18 +340,18 @@ mod tests {
             "{began}library = libnvidia-ml.so.1\ndriver = 580.1\n\n[gpu]\nname = A\nasking = nvmlX (GPU 0)\n"
         );
         let answered = |unanswered: Option<&str>| {
-            Nvml::Answered(Snapshot {
+            Nvml::Answered(NvmlSnapshot {
                 library: "libnvidia-ml.so.1".into(),
                 driver: Some("580.1".into()),
                 unanswered: unanswered.map(str::to_string),
-                gpus: vec![Device { name: Some("A".into()), ..Device::default() }],
-                ..Snapshot::default()
+                gpus: vec![NvmlDevice { name: Some("A".into()), ..NvmlDevice::default() }],
+                ..NvmlSnapshot::default()
             })
         };
         assert_eq!(hung(&text), answered(Some("nvmlX (GPU 0) did not return within 2.0 s")));
-        // A library that hangs or crashes only when it is closed has told everything.
+        // A library that hangs or crashes only when it is closed has answered everything.
         assert_eq!(hung(&format!("{text}{COMPLETE}\n")), answered(None));
-        // A refusal is a refusal, even when the process ends badly after it.
+        // A refusal counts even if the process crashes afterwards.
         let refused = format!("{began}library = l\nerror = Driver Not Loaded\n");
         assert!(matches!(hung(&refused), Nvml::Failed { .. }));
         assert!(matches!(Nvml::of_helper(Err(CommandError::Absent)), Nvml::Silent { .. }));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_back_as_what_was_written() {
+    fn a_record_round_trips() {
         let check = |nvml: Nvml| assert_eq!(Nvml::parse(&nvml.record()), nvml);
         check(Nvml::Absent);
         check(Nvml::Failed {
@@ -370,14 +370,14 @@ mod tests {
             library: "libnvidia-ml.so.1".into(),
             words: "nvmlInit_v2 did not return within 2.0 s".into(),
         });
-        check(Nvml::Answered(Snapshot {
+        check(Nvml::Answered(NvmlSnapshot {
             library: "libnvidia-ml.so.1".into(),
             driver: Some("580.159.04".into()),
             cuda: Some((13, 0)),
             refused: vec!["nvmlSystemGetDriverVersion: Not Supported".into()],
             unanswered: Some("nvmlDeviceGetName (GPU 3) did not return within 2.0 s".into()),
             gpus: vec![
-                Device {
+                NvmlDevice {
                     name: Some("NVIDIA GB10".into()),
                     uuid: Some("GPU-0".into()),
                     compute_capability: Some((12, 1)),
@@ -389,27 +389,27 @@ mod tests {
                     celsius: Some(41),
                     held_down_by: Some(vec!["SW_POWER_CAP".into(), "HW_SLOWDOWN".into()]),
                     health: health(),
-                    ..Device::default()
+                    ..NvmlDevice::default()
                 },
-                Device { error: Some("GPU is lost".into()), ..Device::default() },
-                Device {
+                NvmlDevice { error: Some("GPU is lost".into()), ..NvmlDevice::default() },
+                NvmlDevice {
                     memory_total: Some(1 << 40),
                     memory_used: Some(0),
                     processes: vec![
                         Process { pid: 7, bytes: Some(1 << 30), kind: "compute".into() },
                         Process { pid: 9, bytes: None, kind: "graphics".into() },
                     ],
-                    ..Device::default()
+                    ..NvmlDevice::default()
                 },
-                Device {
+                NvmlDevice {
                     processes_error: Some("Not Supported".into()),
                     refused: vec!["nvmlDeviceGetName: Not Supported".into()],
-                    ..Device::default()
+                    ..NvmlDevice::default()
                 },
             ],
             pairs: vec![
-                Pair { between: (0, 2), pcie: PciePath::Sys, by_nvlink: true },
-                Pair { between: (2, 3), pcie: PciePath::Pix, by_nvlink: false },
+                GpuPair { between: (0, 2), pcie: PciePath::Sys, by_nvlink: true },
+                GpuPair { between: (2, 3), pcie: PciePath::Pix, by_nvlink: false },
             ],
         }));
     }

@@ -1,4 +1,4 @@
-//! What is read about a machine, one probe a file.
+//! The probes of a machine, one per file.
 
 use crate::Source;
 use facts::{Driver, Machine};
@@ -23,17 +23,17 @@ pub(crate) mod tegra;
 pub(crate) mod toolkits;
 pub(crate) mod virtualisation;
 
-/// One probe: reads a few related facts from a source into a machine. It never fails; what it cannot read it leaves
-/// absent, with a note where a user would miss it.
+/// One probe: reads a few related facts from a source into a machine. It never fails; an unreadable fact is absent,
+/// with a note if users need it.
 pub struct Probe {
     /// Name of the probe and of its file.
     pub name: &'static str,
-    /// What it reads.
+    /// The source that it reads.
     pub reads: &'static str,
     pub(crate) run: fn(&Source, &mut Machine),
 }
 
-/// Every probe, in the order they run: later ones may use what earlier ones found.
+/// Every probe, in the order of execution: later ones may use earlier facts.
 #[rustfmt::skip]
 pub const PROBES: &[Probe] = &[
     Probe { name: "os", reads: "/proc/sys/kernel, /etc/os-release; uname and sw_vers on macOS", run: os::run },
@@ -57,7 +57,7 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "processes", reads: "/proc/PID of the processes NVML lists: stat, status, cmdline, wchan, cgroup", run: processes::run },
 ];
 
-/// The driver record, made on the first trace of a driver.
+/// The driver's facts, created on the first sign of a driver.
 pub(crate) fn driver_of(machine: &mut Machine) -> &mut Driver {
     machine.driver.get_or_insert_default()
 }

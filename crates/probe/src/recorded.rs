@@ -1,4 +1,4 @@
-//! The recorded machines of fixtures/, read by the code that reads live ones.
+//! The recorded machines of fixtures/, read by the code for live ones.
 
 use crate::{EnvOptions, Report, Source, read};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn report(name: &str) -> Report {
     report_of(&folder(name))
 }
 
-/// A machine's copy after some change to its files.
+/// A machine's copy after a change to its files.
 fn altered(name: &str, change: impl Fn(&Path)) -> Report {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();

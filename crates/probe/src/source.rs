@@ -19,20 +19,19 @@ pub(crate) use command::{Command, CommandError};
 pub(crate) use devices::Node;
 pub(crate) use folder::Folder;
 
-/// Where facts are read from: the live machine, or a recorded one replayed from a folder.
+/// The source of facts: the live machine, or a recorded one replayed from a folder.
 ///
-/// A recorded machine is a folder with `root/` (its files, laid out as on the machine, links included), `env` (one
-/// `NAME=value` a line), `commands/` (outputs by the name the probe gives each command), `dev` (modes and owners of
-/// `/dev/nvidia*`) and `nvml` (what NVML answered, in the form [`nvml::Nvml::parse`] reads). Whatever is not in the
-/// folder is absent from the machine. Facts always
-/// carry the machine's own paths, never the recording's.
+/// A recorded machine is a folder with `root/` (its files, in the same tree as on the machine, links included), `env` (one
+/// `NAME=value` per line), `commands/` (outputs by the name that the probe gives each command), `dev` (modes and owners
+/// of `/dev/nvidia*`) and `nvml` (NVML's answers, in the format of [`nvml::Nvml::parse`]). Everything else is absent
+/// from the machine. Facts always have the machine's own paths, not the recording's.
 ///
-/// Programs that are asked, and NVML, have [`Source::PATIENCE`] to answer: a driver in trouble never returns, and what
-/// it cannot tell is then a fact.
+/// Programs and NVML have [`Source::PATIENCE`] to answer: a broken driver never returns, and its missing answers are
+/// then facts.
 #[derive(Debug, Clone)]
 pub struct Source {
     recording: Option<PathBuf>,
-    /// The program that asks NVML in a process of its own, with its arguments.
+    /// The program that queries NVML in a separate process, with its arguments.
     nvml_helper: Option<(PathBuf, Vec<String>)>,
     patience: Duration,
     until: Instant,
@@ -42,23 +41,24 @@ pub struct Source {
     sysctl: OnceLock<Sysctl>,
 }
 
-/// What a look at a file tells without reading it.
+/// A file's metadata.
 pub(crate) struct About {
     pub(crate) bytes: u64,
     /// Time of the last change, in seconds since 1970.
     pub(crate) changed: i64,
-    /// Whether it takes no space: a crash came before its data was written. Some file systems keep small files so, too.
+    /// Whether it occupies no space: a crash happened before its data was written. Some file systems also store small
+    /// files this way.
     pub(crate) unwritten: bool,
 }
 
-/// What other programs may take together beyond the driver's own time: nvcc and the like need a few hundredths.
+/// Total time limit of other programs beyond the driver's: nvcc and the like need a few hundredths of a second.
 const BESIDES: Duration = Duration::from_millis(300);
-/// What an NVML helper is told for a moment's state.
+/// The argument of an NVML helper for the current state.
 const MOMENT: &str = "--moment";
 
 impl Source {
-    /// How long a driver may take to answer. One that works needs a few hundredths of a second, or about one for each
-    /// GPU that it has to wake (no persistence mode).
+    /// How long a driver may take to answer. A working one needs a few hundredths of a second, or about a second for
+    /// each GPU that it has to initialise (no persistence mode).
     pub const PATIENCE: Duration = Duration::from_secs(2);
 
     /// This machine, with this process's environment variables and working folder.
@@ -81,7 +81,7 @@ impl Source {
     /// A recorded machine.
     ///
     /// # Errors
-    /// [`ProbeError::NotARecording`] when `folder` has no `root` in it.
+    /// [`ProbeError::NotARecording`] if `folder` has no `root`.
     pub fn recorded(folder: &Path) -> Result<Self, ProbeError> {
         if !folder.join("root").is_dir() {
             return Err(ProbeError::NotARecording { path: folder.to_path_buf() });
@@ -103,9 +103,9 @@ impl Source {
         })
     }
 
-    /// The same source, which asks NVML through a program that calls [`nvml::tell`], or with `--moment` behind its arguments
-    /// [`nvml::tell_moment`]: a call that never returns, or that ends its process, then costs that program and not this one. Without it NVML is asked by this process, for as
-    /// long as it takes.
+    /// Queries NVML through a program that calls [`nvml::tell`], or with the additional argument `--moment`
+    /// [`nvml::tell_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
+    /// this process, without a time limit.
     #[must_use]
     pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
@@ -113,7 +113,7 @@ impl Source {
         self
     }
 
-    /// The same source, which from now on waits this long for a driver.
+    /// Sets the time limit for drivers.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -126,28 +126,28 @@ impl Source {
         self.patience
     }
 
-    /// The same source with one environment variable set.
+    /// Sets an environment variable.
     #[must_use]
     pub fn with_var(mut self, name: &str, value: &str) -> Self {
         self.vars.insert(name.to_string(), value.to_string());
         self
     }
 
-    /// The same source with one environment variable unset.
+    /// Unsets an environment variable.
     #[must_use]
     pub fn without_var(mut self, name: &str) -> Self {
         self.vars.remove(name);
         self
     }
 
-    /// The same source with no environment variables at all.
+    /// Unsets all environment variables.
     #[must_use]
     pub fn without_vars(mut self) -> Self {
         self.vars.clear();
         self
     }
 
-    /// The same source as seen from another working folder (where `./.venv` is looked for).
+    /// Sets the working folder, in which `./.venv` is searched.
     #[must_use]
     pub fn with_working_folder(mut self, folder: &Path) -> Self {
         self.working_folder = folder.to_path_buf();
@@ -167,7 +167,8 @@ impl Source {
         self.vars.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The absolute folders of a colon-separated variable. Empty and relative ones depend on where one stands: left out.
+    /// The absolute folders of a colon-separated variable. Empty and relative ones depend on the working folder and are
+    /// omitted.
     pub(crate) fn folders_of_var(&self, name: &str) -> Vec<PathBuf> {
         let value = self.var(name).unwrap_or_default();
         value.split(':').map(PathBuf::from).filter(|path| path.is_absolute()).collect()
@@ -177,7 +178,7 @@ impl Source {
         std::fs::read(self.on_disk(path.as_ref()))
     }
 
-    /// A file's text; what is not UTF-8 in it is replaced, since kernels and firmware promise no encoding.
+    /// A file's text; invalid UTF-8 is replaced, because kernels and firmware guarantee no encoding.
     pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = self.read(path).ok()?;
         Some(match String::from_utf8(bytes) {
@@ -186,19 +187,19 @@ impl Source {
         })
     }
 
-    /// A file's text without the white space around it, when any is left.
+    /// A file's text without surrounding white space, unless it is empty.
     pub(crate) fn word(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = self.text(path)?;
         let word = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
         (!word.is_empty()).then(|| word.to_string())
     }
 
-    /// Names in a folder, sorted; empty when there is no such folder.
+    /// Sorted names in a folder; empty if there is no such folder.
     pub(crate) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
         self.try_list(path.as_ref()).unwrap_or_default()
     }
 
-    /// Names in a folder, sorted.
+    /// Sorted names in a folder.
     pub(crate) fn try_list(&self, path: &Path) -> std::io::Result<Vec<String>> {
         let mut names: Vec<String> = std::fs::read_dir(self.on_disk(path))?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -207,7 +208,7 @@ impl Source {
         Ok(names)
     }
 
-    /// Names in a folder, and whether each is a folder itself (a link is none); in no order.
+    /// Names in a folder, and whether each is a folder (a link is not); unsorted.
     pub(crate) fn entries(&self, path: &Path) -> Vec<(String, bool)> {
         let Ok(entries) = std::fs::read_dir(self.on_disk(path)) else { return Vec::new() };
         let entry = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -236,7 +237,7 @@ impl Source {
         self.on_disk(parent).join(name).is_symlink()
     }
 
-    /// What a link says, wherever that is.
+    /// The target of a link.
     pub(crate) fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         let path = path.as_ref();
         let (parent, name) = (path.parent()?, path.file_name()?);
@@ -251,7 +252,7 @@ impl Source {
         Some(self.about(path)?.bytes)
     }
 
-    /// Size, time of the last change and space taken of a file, all in one look; `None` when there is no file.
+    /// Size, modification time and allocated space of a file; `None` if it does not exist.
     pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<About> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
         metadata.is_file().then(|| About {
@@ -266,7 +267,7 @@ impl Source {
         std::fs::File::open(self.on_disk(path))
     }
 
-    /// What tells whether a file has changed; `None` when there is no file.
+    /// Identifies a file's state; `None` if it does not exist.
     pub(crate) fn stamp(&self, path: &Path) -> Option<Stamp> {
         let metadata = std::fs::metadata(self.on_disk(path)).ok()?;
         metadata.is_file().then(|| Stamp {
@@ -278,13 +279,13 @@ impl Source {
         })
     }
 
-    /// What of a file or folder changes whenever it does; zeros where there is neither.
+    /// Values of a file or folder that change with it; zeros if it does not exist.
     pub(crate) fn state_of(&self, path: &Path) -> [u64; 4] {
         let Ok(it) = std::fs::metadata(self.on_disk(path)) else { return [0; 4] };
         [it.len(), it.ino(), it.mtime().unsigned_abs(), it.mtime_nsec().unsigned_abs()]
     }
 
-    /// The file behind all links, when it exists.
+    /// The resolved file, if it exists.
     pub(crate) fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = self.absolute(path.as_ref());
         match &self.recording {
@@ -304,8 +305,7 @@ impl Source {
             .find(|path| self.is_file(path))
     }
 
-    /// Runs a command, or reads what it printed when the machine was recorded. The time of all commands is limited
-    /// together.
+    /// Runs a command, or reads its recorded output. All commands share a time limit.
     pub(crate) fn run(&self, command: &Command<'_>) -> Result<String, CommandError> {
         let Some(folder) = &self.recording else {
             let left = self.until.saturating_duration_since(Instant::now());
@@ -318,12 +318,12 @@ impl Source {
             .map_err(|_| CommandError::Absent)
     }
 
-    /// What NVML says: asked now, or recorded.
+    /// NVML's answers: queried now, or recorded.
     pub fn ask_nvml(&self) -> Nvml {
         self.asked_nvml(nvml::tell, None)
     }
 
-    /// What NVML says of what changes while programs run ([`nvml::tell_moment`]).
+    /// NVML's current state ([`nvml::tell_moment`]).
     pub(crate) fn ask_nvml_moment(&self) -> Nvml {
         self.asked_nvml(nvml::tell_moment, Some(MOMENT))
     }
@@ -348,12 +348,12 @@ impl Source {
         Nvml::of_helper(answer)
     }
 
-    /// Where the dynamic loader looks for libraries; read once.
+    /// The search paths of the dynamic loader; read once.
     pub(crate) fn loader(&self) -> &Loader {
         self.loader.get_or_init(|| Loader::of(self))
     }
 
-    /// macOS's own description of the machine; read once, empty elsewhere.
+    /// macOS's description of the machine; read once, empty elsewhere.
     pub(crate) fn sysctl(&self) -> &Sysctl {
         self.sysctl.get_or_init(|| {
             let args =
@@ -365,7 +365,7 @@ impl Source {
                 limit: Duration::from_secs(5),
             };
             match self.run(&command) {
-                // sysctl fails when one name of the list is unknown to this release, after printing all the others.
+                // sysctl fails if this release does not know one of the names, after printing all others.
                 Ok(text) | Err(CommandError::Failed { text, .. }) => Sysctl::parse(&text),
                 Err(_) => Sysctl::default(),
             }
@@ -380,7 +380,7 @@ impl Source {
         }
     }
 
-    /// Where this machine's path lies on the disk that is read.
+    /// The path on the disk that is read.
     fn on_disk<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
         let path = self.absolute(path);
         match &self.recording {
@@ -399,9 +399,9 @@ fn under(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Follows links the way the recorded machine would: an absolute link starts again at its root, not at ours.
+/// Follows links as the recorded machine would: an absolute link starts again at its root.
 fn follow_links(root: &Path, path: &Path) -> PathBuf {
-    // Linux gives up after 40 links; so does this, which also ends loops.
+    // Linux gives up after 40 links; this limit also ends loops.
     const MAX_LINKS: usize = 40;
     let names = |path: &Path| -> Vec<OsString> {
         path.components().rev().map(|component| component.as_os_str().to_os_string()).collect()

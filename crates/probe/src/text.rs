@@ -1,9 +1,9 @@
-//! Parsers that several probes share.
+//! Parsers shared by probes.
 
 pub(crate) mod cpuinfo;
 pub(crate) mod sysctl;
 
-/// CPU numbers of a kernel list such as `0-3,8,10-11`; `None` when it is no such list.
+/// Number of CPUs in a kernel list such as `0-3,8,10-11`; `None` for other texts.
 pub(crate) fn count_cpu_list(text: &str) -> Option<u32> {
     let mut count = 0u32;
     for part in text.trim().split(',') {
@@ -14,7 +14,7 @@ pub(crate) fn count_cpu_list(text: &str) -> Option<u32> {
     Some(count)
 }
 
-/// The CPU numbers themselves; `None` when it is no such list, or names more than any machine has.
+/// The CPU numbers; `None` for other texts, or for more than any machine has.
 pub(crate) fn cpu_list(text: &str) -> Option<std::collections::BTreeSet<u32>> {
     const MOST: u32 = 1 << 16;
     count_cpu_list(text).filter(|count| *count <= MOST)?;
@@ -26,7 +26,7 @@ pub(crate) fn cpu_list(text: &str) -> Option<std::collections::BTreeSet<u32>> {
     Some(cores)
 }
 
-/// Bytes of a size with a binary suffix as sysfs writes it: `48K`, `2048K`, `1M`.
+/// Bytes of a size with a binary suffix in sysfs's format: `48K`, `2048K`, `1M`.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last()? {

@@ -12,6 +12,7 @@ from ._library import Refused, launches, library, tables
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import compat as compat
+    from . import kernels as kernels
     from . import ops as ops
     from . import transformers as transformers
     from ._patch import patch as patch
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Refused", "compat", "launches", "library", "ops", "patch", "status", "tables", "transformers", "why"]
+__all__ = ["Refused", "compat", "kernels", "launches", "library", "ops", "patch", "status", "tables", "transformers", "why"]
 
 
 if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Imports what is asked for."""
-        if name in ("ops", "compat", "transformers"):
+        if name in ("ops", "compat", "kernels", "transformers"):
             import importlib
 
             return importlib.import_module("." + name, __name__)

@@ -253,7 +253,9 @@ class Torch:
 def check_transforms(torch, name, arrays):
     """Refuses tensors that a transform of torch.func wraps."""
     functorch = torch._C._functorch
-    if functorch.maybe_current_level() is None:
+    # torch 2.1 has no such function.
+    level = getattr(functorch, "maybe_current_level", None)
+    if level is not None and level() is None:
         return
     if any(isinstance(array, torch.Tensor) and functorch.is_functorch_wrapped_tensor(array) for array in arrays.values()):
         raise NotImplementedError(f"firstlight's {name} has no rule for torch.func's transforms (vmap, grad, jvp, ...)")
@@ -265,7 +267,7 @@ def _raise_versions(torch):
     try:
         raise_versions(())
         return raise_versions
-    except TypeError:
+    except (RuntimeError, TypeError):  # up to torch 2.4 it takes one tensor
 
         def of_each(tensors):
             for tensor in tensors:

@@ -1,6 +1,8 @@
 """Routed experts of models of transformers: one call for the choice of experts and for all that are chosen."""
 
 import inspect
+import sys
+from functools import lru_cache
 
 from . import ops
 from ._counts import fell, ran
@@ -126,10 +128,28 @@ def experts(self, hidden_states, top_k_index, top_k_weights):
     return found
 
 
+# Flags of transformers' experts with the values that `ops.moe` computes.
+_FLAGS = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True}
+
+
+@lru_cache(maxsize=None)
+def _flags(module, name):
+    """Flags that experts have, with the values that `ops.moe` computes. A flag of a later transformers, such as `has_post_expert_norm`,
+    asks for more than it computes where it is set."""
+    init = getattr(sys.modules[module], name).__init__
+    codes = [getattr(one, "__code__", None) for one in (init, inspect.unwrap(init))]
+    names = {one for code in codes if code is not None for one in code.co_names}
+    return tuple({**{one: False for one in sorted(names) if one.startswith(("has_", "is_"))}, **_FLAGS}.items())
+
+
+# torch.compile runs this where it traces, and keeps the answer.
+_flags._dynamo_marked_constant = True
+
+
 def _chosen(self, hidden_states, top_k_index, top_k_weights):
     import torch
 
-    for flag, wanted in (("has_gate", True), ("has_bias", False), ("is_transposed", False), ("is_concatenated", True)):
+    for flag, wanted in _flags(type(self).__module__, type(self).__name__):
         if getattr(self, flag, wanted) is not wanted:
             raise NotImplementedError(f"experts with `{flag}` {not wanted}")
     if type(self)._apply_gate.__module__ != "transformers.integrations.moe":

@@ -163,15 +163,31 @@ def _normed(formula: Formula, norm: Any, x: Any, gate: Any) -> Any:
     return ops.rms_norm(x, weight, gate=gate, **settings).reshape(shape)
 
 
+OTHER_FORMULA = "its formula is not that of firstlight's RMS norm"
+
+
 def patch(changes: Any, name: str, cls: Any) -> Optional[str]:
     """Replaces a norm's ``forward``. Gives the reason where it does not."""
-    # A class that inherits from one that is replaced already may have another formula.
-    theirs = getattr(cls.forward, "_firstlight_before", cls.forward)
+    forward, theirs = replacement(name, cls), _before(cls)
+    if forward is not None:
+        changes.set(cls, "forward", forward)
+        return None
+    if theirs is not cls.forward:
+        changes.set(cls, "forward", theirs)
+    return OTHER_FORMULA
+
+
+def _before(cls: Any) -> Any:
+    """A norm's own ``forward``. A class that inherits from one that is replaced already may have another formula."""
+    return getattr(cls.forward, "_firstlight_before", cls.forward)
+
+
+def replacement(name: str, cls: Any) -> Any:
+    """A ``forward`` of a norm on firstlight, which calls the norm's own where firstlight refuses; None where its formula is another one."""
+    theirs = _before(cls)
     formula = formula_of(cls, theirs)
     if formula is None:
-        if theirs is not cls.forward:
-            changes.set(cls, "forward", theirs)
-        return "its formula is not that of firstlight's RMS norm"
+        return None
     gated = len(formula.names) > 1
     first, epsilon = formula.names[0], formula.epsilon
     plain = formula.weight == "plain" and not gated and formula.reads == {"weight", epsilon}
@@ -194,5 +210,4 @@ def patch(changes: Any, name: str, cls: Any) -> Optional[str]:
         return found
 
     forward._firstlight_before = theirs  # type: ignore[attr-defined]
-    changes.set(cls, "forward", forward)
-    return None
+    return forward

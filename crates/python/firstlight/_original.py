@@ -1,6 +1,7 @@
 """The attention that a model of transformers would run without firstlight, and what that attention reads of its arguments."""
 
 import dis
+import inspect
 import sys
 import weakref
 from functools import lru_cache
@@ -114,10 +115,15 @@ for _function in (_flag, _implementation, _home_of_eager, _reads, _attributes_of
     _function._dynamo_marked_constant = True
 
 
+def _code(function):
+    """The code of a function beneath its decorators, or None."""
+    return getattr(inspect.unwrap(function), "__code__", None)
+
+
 @lru_cache(maxsize=None)
 def _names(function):
     """Names of a function's parameters and its text constants, and ``"**"`` where it hands its keywords on."""
-    code = function.__code__
+    code = _code(function)
     count = code.co_argcount + code.co_kwonlyargcount
     names = set(code.co_varnames[:count]) | {value for value in code.co_consts if isinstance(value, str)}
     if code.co_flags & 8:
@@ -132,7 +138,7 @@ def _names(function):
 @lru_cache(maxsize=None)
 def depends_on_name(cls):
     """Whether the forward pass of an attention module branches on the name of the attention, as those with sparse indices do."""
-    code = getattr(getattr(cls, "forward", None), "__code__", None)
+    code = _code(getattr(cls, "forward", None))
     if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names or "_attn_implementation" not in code.co_names:
         return False
     texts = [value for const in code.co_consts for value in (const if isinstance(const, (tuple, frozenset)) else (const,))]
@@ -144,7 +150,7 @@ _USUAL = {"num_key_value_groups", "training", "is_causal", "scaling", "config", 
 
 @lru_cache(maxsize=None)
 def _attributes(function):
-    code = function.__code__
+    code = _code(function)
     if not code.co_argcount:
         return ()
     first, found, steps = code.co_varnames[0], [], list(dis.get_instructions(code))

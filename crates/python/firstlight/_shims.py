@@ -27,6 +27,7 @@ _UPDATE = "from firstlight.compat.mamba_ssm import selective_state_update\n"
 _NORM = "from firstlight.compat.mamba_ssm import layernorm_fn, rmsnorm_fn\n"
 _DELTA = "from firstlight.compat.fla import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule\n"
 _KDA = "from firstlight.compat.fla import chunk_kda, fused_recurrent_kda\n"
+_NSA = "from firstlight.compat.fla import parallel_nsa\n"
 
 
 class Package:
@@ -84,7 +85,19 @@ PACKAGES = {
             },
         ),
         # From 0.2.2 on transformers asks for fla's norms and convolutions too, which are not here.
-        Package("fla", "flash-linear-attention", "0.2.1", {"fla": "", "fla.ops": "", "fla.ops.gated_delta_rule": _DELTA, "fla.ops.kda": _KDA}),
+        Package(
+            "fla",
+            "flash-linear-attention",
+            "0.2.1",
+            {
+                "fla": "",
+                "fla.ops": "",
+                "fla.ops.gated_delta_rule": _DELTA,
+                "fla.ops.kda": _KDA,
+                "fla.ops.nsa": _NSA,
+                "fla.ops.nsa.parallel": _NSA,
+            },
+        ),
     )
 }
 

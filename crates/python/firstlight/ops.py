@@ -387,9 +387,10 @@ def nsa(
     names = "compress_block compress_stride select_block select_count initial_blocks local_blocks window pooling gate overlap"
     values = (compress_block, compress_stride, select_block, select_count, initial_blocks, local_blocks, window, pooling, gate, overlap)
     settings = (("scale", None if scale is None else float(scale)), *zip(names.split(), values))
-    inputs = {"q": q, "k": k, "v": v, "g_cmp": g_cmp, "g_slc": g_slc, "g_swa": g_swa}
-    inputs.update(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k, block_indices=block_indices, k_cmp=k_cmp, v_cmp=v_cmp)
-    inputs.update(cmp_k_weight=cmp_k_weight, cmp_v_weight=cmp_v_weight, cmp_k_pos=cmp_k_pos, cmp_v_pos=cmp_v_pos)
+    gates = {"g_cmp": g_cmp, "g_slc": g_slc, "g_swa": g_swa}
+    lengths = {"cu_seqlens": cu_seqlens, "cu_seqlens_k": cu_seqlens_k}
+    compressed = {"k_cmp": k_cmp, "v_cmp": v_cmp, "cmp_k_weight": cmp_k_weight, "cmp_v_weight": cmp_v_weight, "cmp_k_pos": cmp_k_pos, "cmp_v_pos": cmp_v_pos}
+    inputs = {"q": q, "k": k, "v": v, **gates, **lengths, "block_indices": block_indices, **compressed}
     try:
         bounds = {
             "cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen),

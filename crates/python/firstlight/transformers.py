@@ -22,6 +22,7 @@ from typing import Any, Callable, ContextManager, Optional
 from . import _experts, _masks, _mixers, _norms, _original
 from ._attention import attention
 from ._counts import RAN, fell, forget, ran, report
+from ._keywords import known, parameters
 from ._library import Refused
 from .compat import causal_conv1d, fla, mamba_ssm
 
@@ -81,14 +82,17 @@ class Changes:
 
 @dataclass
 class Enabled:
-    """The result of ``enable``: names of what it replaced, by modeling file or model, and what it left as it was, with the reason."""
+    """The result of ``enable``: names of what it replaced, by modeling file or model; what it left as it was, with the reason; and what
+    computes something else than before, which no rounding explains."""
 
     replaced: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"on firstlight: {owner}: {', '.join(names)}" for owner, names in self.replaced.items()]
         lines += [f"as before: {name}: {why}" for name, why in self.left.items()]
+        lines += [f"another result than before: {name}: {why}" for name, why in self.changed.items()]
         return "\n".join(lines) or "nothing to replace"
 
 
@@ -176,6 +180,8 @@ def _enable_attention(model: Any, name: str, configs: list[Any], before: list[tu
             _restore(config, "_attn_implementation_internal", implementation, _original.forget)
     if any(config._attn_implementation_internal == "firstlight" for config in configs):
         result.replaced.setdefault(name, []).append("attention")
+        if any(_original.implementation(config) == "sdpa" and getattr(config, "attn_logit_softcapping", None) for config in configs):
+            result.changed[f"{name} attention"] = "it applies attn_logit_softcapping, as eager attention does; transformers' SDPA leaves it out"
     else:
         result.left.setdefault(f"{name} attention", "transformers does not let this model's attention be set")
 
@@ -391,6 +397,7 @@ def _counted(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
 def _mixer(name: str, cls: Any) -> Callable[..., Any]:
     """A mixer of transformers 4 by its code for packages' functions, which asks for a GPU, and as before where one of ours refuses."""
     theirs = cls.forward
+    on_gpu_only = "cuda" in inspect.unwrap(cls.cuda_kernels_forward).__code__.co_names
     taken = [key for key in inspect.signature(cls.cuda_kernels_forward).parameters if key not in ("self", "hidden_states")]
     signature = inspect.signature(theirs)
 
@@ -402,6 +409,8 @@ def _mixer(name: str, cls: Any) -> Callable[..., Any]:
         try:
             if self.training:
                 raise NotImplementedError("training")
+            if on_gpu_only and not hidden_states.is_cuda:
+                raise NotImplementedError("its code for kernels asks for a GPU")
             return self.cuda_kernels_forward(hidden_states, **{key: given[key] for key in taken if key in given})
         except (Refused, NotImplementedError) as why:
             if RAN["causal_conv1d_update"] != advanced:
@@ -415,14 +424,8 @@ def _mixer(name: str, cls: Any) -> Callable[..., Any]:
 
 def _instead(changes: Changes, name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
-    taken = set(inspect.signature(ours).parameters)
-    only_theirs = set(inspect.signature(inspect.unwrap(theirs)).parameters) - taken
-
-    def without_others(kwargs: dict[str, Any]) -> dict[str, Any]:
-        for key, value in kwargs.items():
-            if key in only_theirs and value is not None and value is not False:
-                raise NotImplementedError(f"keyword {key}")
-        return {key: value for key, value in kwargs.items() if key in taken}
+    taken = parameters(ours)
+    only_theirs = parameters(theirs) - taken
 
     @functools.wraps(theirs)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -430,7 +433,7 @@ def _instead(changes: Changes, name: str, theirs: Callable[..., Any], ours: Call
         if not changes.active:
             return theirs(*args, **kwargs)
         try:
-            found = ours(*args, **kwargs) if kwargs.keys() <= taken else ours(*args, **without_others(kwargs))
+            found = ours(*args, **known(kwargs, taken, only_theirs))
         except (Refused, NotImplementedError, TypeError) as why:
             fell(name, str(why))
             return theirs(*args, **kwargs)

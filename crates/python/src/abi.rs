@@ -1,6 +1,6 @@
 //! What crosses the border: plain records, the same on both sides. `_library.py` packs them by hand.
 
-use kernels::DType;
+use ops::DType;
 use std::ops::Range;
 
 /// Most dimensions of a tensor.

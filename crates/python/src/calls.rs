@@ -5,19 +5,37 @@ use crate::abi::{RANK, RawPlace, RawTensor, number};
 use crate::known::Known;
 use crate::processor;
 use crate::tensors::{give_back, on_gpu, on_host};
-use device::Device;
-use device::cuda::CudaError;
-use kernels::cuda::{Lent, Memory, Plans, Wanted};
-use kernels::{OpError, OpSpec, Opened, Place, Settings, Slots, Tensor, TensorMap, TensorSpec};
+use device::{Device, DeviceError};
+use facts::BackendKind;
+use ops::{Call, Op, OpError, OpSpec, Options, Settings, Slots, Tensor, TensorMap, TensorSpec};
+use ops_cuda::{Lent, Memory, Place, Plans, Wanted, borrow_buffer, borrow_stream, enqueue};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The latest handle, and ops with their settings by handle.
-type Handles = (i64, BTreeMap<i64, Arc<dyn Opened>>);
+type Handles = (i64, BTreeMap<i64, Arc<OpWithOptions>>);
 
 /// Handles are not used twice: plans are known by them.
 static OPENED: RwLock<Handles> = RwLock::new((0, BTreeMap::new()));
+
+/// An op and its settings, which were read.
+pub(crate) struct OpWithOptions {
+    op: &'static dyn Op,
+    options: Box<dyn Options>,
+}
+
+impl OpWithOptions {
+    /// The op's table.
+    pub(crate) fn spec(&self) -> &'static OpSpec {
+        self.op.spec()
+    }
+
+    /// The call over these tensors.
+    fn call<'a>(&self, inputs: &'a Tensors) -> Result<Call<'a>, OpError> {
+        self.op.call(slots(self.spec().inputs, inputs), &*self.options)
+    }
+}
 
 thread_local! {
     /// What is kept by the number of the GPU. A thread has its own: no call waits for another thread's.
@@ -39,12 +57,12 @@ pub(crate) fn open(op: &str, settings: &str) -> Result<i64, String> {
             line.split_once('=').ok_or_else(|| format!("setting `{line}` is no `name=value`"))?;
         read.set(name, value);
     }
-    let opened =
-        kernels::op(op).and_then(|op| op.open(&read)).map_err(|error| error.to_string())?;
+    let with_options = |op: &'static dyn Op| Ok(OpWithOptions { op, options: op.options(&read)? });
+    let opened = ops::op(op).and_then(with_options).map_err(|error| error.to_string())?;
     let mut all = OPENED.write().unwrap_or_else(PoisonError::into_inner);
     all.0 += 1;
     let handle = all.0;
-    all.1.insert(handle, opened.into());
+    all.1.insert(handle, Arc::new(opened));
     Ok(handle)
 }
 
@@ -54,7 +72,7 @@ pub(crate) fn close(handle: i64) {
 }
 
 /// The op of a handle.
-pub(crate) fn opened(handle: i64) -> Result<Arc<dyn Opened>, String> {
+pub(crate) fn opened(handle: i64) -> Result<Arc<OpWithOptions>, String> {
     let all = OPENED.read().unwrap_or_else(PoisonError::into_inner);
     all.1.get(&handle).cloned().ok_or_else(|| format!("no op has handle {handle}"))
 }
@@ -62,9 +80,15 @@ pub(crate) fn opened(handle: i64) -> Result<Arc<dyn Opened>, String> {
 /// The device of a number: a GPU's, or -1 for the processor.
 pub(crate) fn device_of(number: i32) -> Result<&'static Device, String> {
     match u32::try_from(number) {
-        Ok(ordinal) => device::borrow_gpu(ordinal).map_err(|absent| absent.to_string()),
+        Ok(ordinal) => {
+            backends::borrow(BackendKind::Cuda, ordinal).map_err(|absent| absent.to_string())
+        }
         Err(_) => processor::device(),
     }
+}
+
+fn is_gpu(device: &Device) -> bool {
+    device.capabilities().backend == BackendKind::Cuda
 }
 
 /// A table's tensors, where they were given.
@@ -87,11 +111,11 @@ unsafe fn tensors(
     raw: &[RawTensor],
     device: &Device,
 ) -> Result<Tensors, String> {
-    let one = |(raw, spec)| match device.cuda() {
+    let one = |(raw, spec)| match is_gpu(device) {
         // SAFETY: the caller's promise.
-        Some(cuda) => unsafe { on_gpu(raw, spec, cuda) },
+        true => unsafe { on_gpu(raw, spec, device) },
         // SAFETY: as above.
-        None => unsafe { Ok(on_host(raw, spec)?.map(|(tensor, _)| tensor)) },
+        false => unsafe { Ok(on_host(raw, spec)?.map(|(tensor, _)| tensor)) },
     };
     raw.iter().zip(table).map(one).collect()
 }
@@ -124,25 +148,25 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     let op = opened(handle)?;
     let device = device_of(place.device)?;
     let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
-    match device.cuda() {
-        Some(_) if all_empty(outputs) => Ok(0),
-        Some(_) if overlap_in_part(inputs, outputs) => Ok(SHARED),
+    match is_gpu(device) {
+        true if all_empty(outputs) => Ok(0),
+        true if overlap_in_part(inputs, outputs) => Ok(SHARED),
         // SAFETY: the caller's promise, here and below.
-        Some(_) => unsafe { on_stream((handle, &*op), [inputs, outputs], device, place) },
-        None => unsafe { on_processor(&*op, inputs, outputs, device) }.map(|()| 0),
+        true => unsafe { on_stream((handle, &op), [inputs, outputs], device, place) },
+        false => unsafe { on_processor(&op, inputs, outputs, device) }.map(|()| 0),
     }
 }
 
 unsafe fn on_stream(
-    (handle, op): (i64, &dyn Opened),
+    (handle, op): (i64, &OpWithOptions),
     raw: [&[RawTensor]; 2],
     device: &Device,
     place: &RawPlace,
 ) -> Result<i32, String> {
     let OpSpec { name, inputs: taken, outputs: given, .. } = op.spec();
-    let Some(cuda) = device.cuda() else { return Err("no GPU".to_owned()) };
     // SAFETY: the caller's promise, here and below.
-    let stream = unsafe { cuda.borrow_stream(place.stream as usize) };
+    let stream = unsafe { borrow_stream(device, place.stream as usize) };
+    let stream = stream.map_err(|error| error.to_string())?;
     let mut memory = |wanted: Wanted| -> Result<Lent, OpError> {
         let captured = stream.is_captured();
         let lend = |bytes: usize, zeros: i32| {
@@ -158,10 +182,12 @@ unsafe fn on_stream(
             };
             if address == 0 {
                 let what = format!("the caller gave no {bytes} bytes of scratch memory");
-                return Err(OpError::Cuda { op: name, error: CudaError::Refused { what } });
+                return Err(OpError::Device { op: name, error: DeviceError::Refused { what } });
             }
             // SAFETY: the caller gave that many bytes.
-            Ok(Some(Arc::new(unsafe { cuda.borrow_buffer(address, bytes) })))
+            let lent = unsafe { borrow_buffer(device, address, bytes) };
+            let lent = lent.map_err(|error| OpError::Device { op: name, error })?;
+            Ok(Some(Arc::new(lent)))
         };
         Ok([lend(wanted.scratch, 0)?, lend(wanted.zeros, 1)?])
     };
@@ -178,12 +204,13 @@ unsafe fn on_stream(
         let inputs = unsafe { tensors(taken, raw[0], device)? };
         let outputs = unsafe { tensors(given, raw[1], device)? };
         let place = Place { device, plans, stream: &stream, memory: &mut memory };
-        match op.enqueue(slots(taken, &inputs), slots(given, &outputs), place) {
+        let tensors = [slots(taken, &inputs), slots(given, &outputs)];
+        match enqueue(op.op, &*op.options, tensors, place) {
             Ok(plan) => {
                 known.keep(plan);
                 Ok(0)
             }
-            Err(error @ OpError::Cuda { error: CudaError::Layout { tensor, .. }, .. }) => {
+            Err(error @ OpError::Device { error: DeviceError::Layout { tensor, .. }, .. }) => {
                 // Where a copy does not help either, this is why.
                 let why = error.to_string();
                 let at = taken.iter().position(|spec| spec.name == tensor);
@@ -197,7 +224,7 @@ unsafe fn on_stream(
 }
 
 unsafe fn on_processor(
-    op: &dyn Opened,
+    op: &OpWithOptions,
     inputs: &[RawTensor],
     outputs: &[RawTensor],
     device: &Device,
@@ -213,7 +240,7 @@ unsafe fn on_processor(
         }
         into.insert(spec.name.to_owned(), tensor);
     }
-    let run = || op.run(slots(table.inputs, &inputs), device, &mut into);
+    let run = || op.call(&inputs)?.run(device, &mut into);
     processor::run(run)?.map_err(|error| error.to_string())?;
     for (raw, name) in copied {
         if let Some(tensor) = into.get_mut(name) {
@@ -238,7 +265,7 @@ pub(crate) unsafe fn outputs(
     let table = op.spec();
     // SAFETY: the caller's promise.
     let inputs = unsafe { tensors(table.inputs, inputs, device_of(device)?)? };
-    let given = op.outputs(slots(table.inputs, &inputs)).map_err(|error| error.to_string())?;
+    let given = op.call(&inputs).map_err(|error| error.to_string())?.outputs();
     for (to, spec) in outputs.iter_mut().zip(table.outputs) {
         *to = RawTensor::ABSENT;
         let Some(output) = given.iter().find(|output| output.name == spec.name) else { continue };
@@ -263,7 +290,7 @@ pub(crate) unsafe fn why(handle: i64, inputs: &[RawTensor], device: i32) -> Resu
     let device = device_of(device)?;
     // SAFETY: the caller's promise.
     let inputs = unsafe { tensors(op.spec().inputs, inputs, device)? };
-    let selection = op.select(slots(op.spec().inputs, &inputs), device);
+    let selection = op.call(&inputs).and_then(|call| call.select(device, None));
     let selection = selection.map_err(|error| error.to_string())?;
     let refused: serde_json::Map<_, _> = selection
         .refused

@@ -1,7 +1,7 @@
 //! Calls by their records: one like a call before is launched without a look at its tensors.
 
 use crate::abi::{RANK, RawTensor};
-use kernels::cuda::{Plan, Words};
+use ops_cuda::{Plan, Words};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ mod tensors;
 pub use abi::{RANK, RawMemory, RawPlace, RawTensor};
 pub use fast::PyInit__fast;
 
-use kernels::{OPS, OpSpec, TensorSpec};
+use ops::{OPS, OpSpec, TensorSpec};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};

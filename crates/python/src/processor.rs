@@ -20,7 +20,7 @@ struct Forked {
 }
 
 fn first() -> &'static (u32, Device) {
-    FIRST.get_or_init(|| match device::open(BackendKind::Cpu) {
+    FIRST.get_or_init(|| match backends::open(BackendKind::Cpu) {
         Ok(device) => (std::process::id(), device),
         Err(absent) => unreachable!("{absent}"),
     })

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // The caller's memory, by the promise of its record.
 
 use crate::abi::RawTensor;
-use device::cuda::Cuda;
-use kernels::{DType, Tensor, TensorSpec};
+use device::Device;
+use ops::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
 
 /// What is wrong with a tensor, with its name.
@@ -18,7 +18,7 @@ fn about(spec: &TensorSpec, what: impl std::fmt::Display) -> String {
 pub(crate) unsafe fn on_gpu(
     raw: &RawTensor,
     spec: &TensorSpec,
-    cuda: &Cuda,
+    device: &Device,
 ) -> Result<Option<Tensor>, String> {
     let Some(layout) = raw.read(spec.name).map_err(|what| about(spec, what))? else {
         return Ok(None);
@@ -32,7 +32,8 @@ pub(crate) unsafe fn on_gpu(
         sizes.iter().zip(strides).map(|(size, stride)| (size.max(&1) - 1) * stride).sum();
     let bytes = if len == 0 { 0 } else { dtype.bytes_of(last + 1) };
     // SAFETY: the caller's promise.
-    let buffer = unsafe { cuda.borrow_buffer(raw.data, bytes) };
+    let buffer = unsafe { ops_cuda::borrow_buffer(device, raw.data, bytes) };
+    let buffer = buffer.map_err(|error| about(spec, error))?;
     let made = if dtype == DType::I32 {
         Tensor::integers(buffer, sizes, planned(raw, spec, len)?)
     } else {

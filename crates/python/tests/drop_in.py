@@ -13,8 +13,10 @@ import sys
 import warnings
 import weakref
 
+import cases
 import torch
 import transformers
+from cases import case
 
 import firstlight.transformers as ours
 from firstlight import _masks
@@ -24,31 +26,9 @@ transformers.logging.set_verbosity_error()
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "sweep"))
 from tiny import VOCABULARY, classes, make  # noqa: E402
 
-FAILED = []
-RAN = 0
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 CLASSES = classes()
-
-
-def check(name, fine, found=""):
-    global RAN
-    RAN += 1
-    print(f"{'ok  ' if fine else 'FAIL'} {name:68} {str(found)[:300]}", flush=True)
-    if not fine:
-        FAILED.append(name)
-
-
-def case(test):
-    """Runs a function whose name says the case; it returns whether the case is fine, or that and what was found."""
-    name = test.__name__.replace("_", " ")
-    try:
-        found = test()
-    except Exception as error:  # any exception that the case did not expect
-        found = False, f"{type(error).__name__}: {str(error)[:200]}"
-    finally:
-        ours.disable()
-        ours.forget()
-    check(name, *(found if isinstance(found, tuple) else (found,)))
+cases.AFTER += [ours.disable, ours.forget]
 
 
 def tiny(name):
@@ -178,11 +158,11 @@ def forward(model, **given):
         return model(input_ids=ids(), use_cache=False, **given).logits
 
 
-def train(model):
+def train(model, **given):
     model.train()
     model.zero_grad()
     torch.manual_seed(4)
-    model(input_ids=ids(), use_cache=False).logits.sin().sum().backward()
+    model(input_ids=ids(), use_cache=False, **given).logits.sin().sum().backward()
     model.eval()
     return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
 
@@ -255,6 +235,48 @@ def softcap_with_a_static_cache_and_padding_generates_the_same():
 
 
 @case
+def windows_and_chunks_that_no_keyword_names_are_kept():
+    wrong = {}
+    # With a torch before 2.6 transformers itself makes no mask of chunks.
+    chunked = ("Llama4ForCausalLM",) if TORCH >= (2, 6) else ()
+    for name in (*chunked, "PhimoeForCausalLM", "Qwen2MoeForCausalLM", "DogeForCausalLM"):
+        before, after, _, report = before_and_after(name, forward)
+        if not near(after, before):
+            wrong[name] = report
+        ours.disable()
+        ours.forget()
+    return not wrong, wrong
+
+
+@case
+def a_softcap_that_torch_has_not_trains_as_before():
+    if TORCH < (2, 6):  # nor does transformers make this model's masks then
+        return True
+    before, after, _, report = before_and_after("T5GemmaForConditionalGeneration", lambda model: train(model, decoder_input_ids=ids(2, 17)))
+    return near(after, before, 1e-3) and "attention: attention dropout in training" in report["as_before"], report
+
+
+@case
+def a_softcap_under_autocast_trains_on_firstlight():
+    def run(model):
+        for module in model.modules():
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
+        with torch.autocast("cpu", torch.bfloat16):
+            return train(model)
+
+    before, after, _, report = before_and_after("Gemma2ForCausalLM", run)
+    return near(after, before, 5e-2) and report["firstlight"]["attention"] > 0, (near(after, before, 5e-2), report)
+
+
+@case
+def mixers_in_training_have_the_same_gradients_and_are_counted():
+    before, after, _, report = before_and_after("GraniteMoeHybridForCausalLM", train)
+    seen = [why for why in report["as_before"] if "scan" in why or "Mixer" in why or "MambaLayer" in why]
+    return near(after, before, 1e-3) and seen, report
+
+
+@case
 def an_encoder_decoder_keeps_its_left_padding():
     def run(model):
         mask = torch.ones(2, 19, dtype=torch.long)
@@ -316,17 +338,18 @@ def compiling_in_one_graph_works_with_and_without_a_mask():
             if not near(found[mask.bool()], wanted[mask.bool()]):
                 wrong.append((name, list(given), "differs"))
     torch._dynamo.reset()
-    return not wrong and len(neither) < 12, f"{wrong or ''} without firstlight neither: {neither}"
+    # torch 2.6 compiles Llama; it compiles neither of the hybrids, with firstlight or without.
+    expected = TORCH < (2, 11) and all(name != "LlamaForCausalLM" for name, _ in neither) or not neither
+    return not wrong and expected, f"{wrong or ''} without firstlight neither: {neither}"
 
 
 @case
 def mixers_and_experts_are_replaced_or_counted():
-    names = ["MambaForCausalLM", "FalconMambaForCausalLM", "Qwen3NextForCausalLM", "MixtralForCausalLM"]
     wrong = {}
-    for name in names:
+    for name in ("MambaForCausalLM", "FalconMambaForCausalLM", "FalconH1ForCausalLM", "Qwen3NextForCausalLM", "MixtralForCausalLM"):
         before, after, told, report = before_and_after(name, forward)
         seen = set(report["firstlight"]) | {why.split(":")[0] for why in report["as_before"]}
-        wanted = ("scan", "Mixer") if "Mamba" in name else ("delta",) if "Qwen3" in name else ("Experts", "Block")
+        wanted = ("scan", "Mixer") if "Mamba" in name or "Falcon" in name else ("delta",) if "Qwen3" in name else ("Experts", "Block")
         told_of = " ".join([*seen, *told.left])
         if not near(after, before) or not any(word in told_of for word in wanted):
             wrong[name] = sorted(seen), told.left
@@ -368,6 +391,8 @@ def norms_of_every_formula_run_on_firstlight():
     wrong = {}
     for name in ("Gemma2ForCausalLM", "Gemma3nForCausalLM", "Olmo2ForCausalLM", "T5ForConditionalGeneration", "Zamba2ForCausalLM"):
         model = tiny(name)
+        if name == "Gemma2ForCausalLM":  # SDPA leaves its softcap out
+            model.set_attn_implementation("eager")
         given = {"decoder_input_ids": ids(2, 17)} if name.startswith("T5") else {}
         with torch.no_grad():
             before = model(input_ids=ids(), **given).logits
@@ -391,6 +416,21 @@ def enable_tells_what_it_replaced_and_what_it_left():
     ours.disable()
     other = ours.enable(tiny("BloomForCausalLM"))
     return fine and "BloomForCausalLM attention" in other.left and "as before: Bloom" in str(other), (told, other)
+
+
+@case
+def a_softcap_that_sdpa_leaves_out_is_told():
+    model, eager = tiny("Gemma2ForCausalLM"), tiny("Gemma2ForCausalLM")
+    eager.load_state_dict(model.state_dict())
+    eager.set_attn_implementation("eager")
+    wanted, before = forward(eager), forward(model)
+    # Later releases of transformers have no SDPA for it.
+    left_out = model.config._attn_implementation == "sdpa"
+    told = ours.enable(model)
+    fine = near(forward(model), wanted, 2e-6) and near(before, wanted, 2e-6) != left_out
+    ours.disable()
+    other = ours.enable(eager)
+    return fine and list(told.changed) == ["Gemma2ForCausalLM attention"] * left_out and not other.changed, (told, other)
 
 
 @case
@@ -435,8 +475,7 @@ def parts_with_attentions_of_their_own_are_restored():
 
 
 def main():
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

@@ -8,23 +8,14 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from cases import check, end
 
 from firstlight import ops
 
 # Relative error, by the norm: gradients are sums over what storage has rounded.
 ALLOWED = {torch.float32: 3e-6, torch.bfloat16: 1e-2}
-FAILED = []
-RAN = 0
 SAMPLE = "sample" in sys.argv
 RANDOM = torch.Generator().manual_seed(3)
-
-
-def check(name, fine, what=""):
-    global RAN
-    RAN += 1
-    print(f"{'ok  ' if fine else 'FAIL'} {name:56} {what}", flush=True)
-    if not fine:
-        FAILED.append(name)
 
 
 def draw(*shape, scale=1.0):
@@ -269,8 +260,7 @@ def main(devices):
                 compare(name, function, formula, inputs, device, dtype)
         part(device)
         refusals(device)
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return end()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@
 import copy
 import sys
 
+import cases
 import torch
 import transformers
+from cases import check
 from transformers import AutoModelForCausalLM
 
 import firstlight
@@ -80,16 +82,6 @@ KDA = (
 )
 WANTED = {"llama": (), "granitemoehybrid": SCAN, "bamba": SCAN, "kimi_linear": KDA}
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
-FAILED = []
-RAN = 0
-
-
-def check(name, fine, what):
-    global RAN
-    RAN += 1
-    print(f"{'ok  ' if fine else 'FAIL'} {name:48} {what}")
-    if not fine:
-        FAILED.append(name)
 
 
 def logits(model, **inputs):
@@ -225,8 +217,7 @@ def main(devices):
             compare(family, device, torch.float32)
             if device == "cuda":
                 compare(family, device, torch.bfloat16)
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

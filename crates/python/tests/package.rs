@@ -1,6 +1,7 @@
 //! The package as Python has it: the library that was built beside this test, loaded by a real interpreter.
 #![allow(clippy::unwrap_used)] // A test.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -14,13 +15,23 @@ fn library() -> PathBuf {
 
 /// Runs a program of Python with the package on its path; what it says, and whether it ended well.
 fn python(interpreter: &Path, arguments: &[&str]) -> (String, bool) {
+    python_beside(interpreter, arguments, None)
+}
+
+/// The same with another folder on the path.
+fn python_beside(
+    interpreter: &Path,
+    arguments: &[&str],
+    other: Option<OsString>,
+) -> (String, bool) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = [root.to_owned()].into_iter().chain(other.map(PathBuf::from));
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let ran = Command::new(interpreter)
         .arg("-s")
         .args(arguments)
         .current_dir(root.join("tests"))
-        .env("PYTHONPATH", root)
+        .env("PYTHONPATH", std::env::join_paths(path).unwrap())
         .env("FIRSTLIGHT_LIBRARY", library())
         // Byte code of torch and transformers takes a minute to make; it stays out of the sources.
         .env("PYTHONPYCACHEPREFIX", kept.join("byte-code"))
@@ -99,13 +110,29 @@ fn type_checkers_know_every_public_name() {
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
 }
 
+/// With torch and the package `kernels`, which `cargo xtask test` gets; without them this says so.
+#[test]
+fn hub_kernels_run_models_without_a_network() {
+    let variables = ["FIRSTLIGHT_HUB_KERNELS_PYTHON", "FIRSTLIGHT_HUB_KERNELS"];
+    let [Some(interpreter), Some(packages)] = variables.map(std::env::var_os) else {
+        eprintln!("SKIP: FIRSTLIGHT_HUB_KERNELS_PYTHON names no Python with torch");
+        return;
+    };
+    let words = ["hub_kernels.py", PAGE];
+    let (said, good) = python_beside(Path::new(&interpreter), &words, Some(packages));
+    assert!(good && said.contains(" passed, 0 failed"), "{said}");
+}
+
+/// The book's page about the package, whose programs two of the tests run.
+const PAGE: &str = "../../../docs/book/src/python.md";
+
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
 const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["models.py"], true),
     (&["drop_in.py"], true),
     (&["sweep/sweep.py", "--sample", "8"], false),
     (&["patching.py"], false),
-    (&["page.py", "../../../docs/book/src/python.md"], false),
+    (&["page.py", PAGE], false),
     (&["training.py"], false),
     (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),

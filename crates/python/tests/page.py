@@ -1,4 +1,4 @@
-"""The programs of the book's page about Python, run as they stand there.
+"""The programs of the book's page about Python whose comment names this file, run as they stand there.
 
 ``python page.py PAGE``, with torch and transformers. The published model is replaced by a folder with a small one of the same kind and a tokenizer of
 bytes; where there is no GPU its name by the processor's, and inductor by what traces as it does. It prints a line for each program and ends
@@ -34,10 +34,14 @@ def drawn(folder):
     transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_).save_pretrained(folder)
 
 
-def main(page):
+def programs_of(page, test):
+    """Programs of a page that it says a test of this folder runs."""
     with open(page) as file:
-        programs = re.findall(r"```python\n(.*?)```", file.read(), re.S)
-    failed = []
+        return re.findall(rf"<!-- test elsewhere: crates/python/tests/{re.escape(test)} -->\n```python\n(.*?)```", file.read(), re.S)
+
+
+def main(page):
+    programs, failed = programs_of(page, "page.py"), []
     with tempfile.TemporaryDirectory() as folder:
         drawn(folder)
         for at, program in enumerate(programs):

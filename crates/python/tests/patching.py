@@ -11,13 +11,12 @@ import tempfile
 import textwrap
 import traceback
 
+import cases
 import huggingface_hub  # noqa: F401
 import torch._dynamo  # noqa: F401
 import torch.distributed.tensor  # noqa: F401
 import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
-FAILED = []
-RAN = 0
 # A small model's logits by transformers alone, and by whatever the case has put in place.
 MODEL = """
 import warnings; warnings.filterwarnings("ignore")
@@ -85,8 +84,6 @@ def forked(program, path, paths):
 
 def case(name, program, words=(), arguments=("-c",), path=(), wrong=False):
     """Runs a program; it has to end well (or not) and say these words."""
-    global RAN
-    RAN += 1
     paths = os.pathsep.join([*path, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     if arguments == ("-c",):
         said, code = forked(textwrap.dedent(program), path, paths)
@@ -96,9 +93,8 @@ def case(name, program, words=(), arguments=("-c",), path=(), wrong=False):
         said, code = ran.stdout + ran.stderr, ran.returncode
     missing = [word for word in words if word not in said]
     fine = (code != 0) == wrong and not missing
-    print(f"{'ok  ' if fine else 'FAIL'} {name}", flush=True)
+    cases.check(name, fine)
     if not fine:
-        FAILED.append(name)
         print(textwrap.indent(f"ended with {code}, missing {missing}\n" + said[-3000:], "     "))
 
 
@@ -240,10 +236,7 @@ def with_real_package(folder):
     )
     case("shim leaves it out", os.path.join(folder, "out"), ["causal_conv1d is installed", "PYTHONPATH="], ("-m", "firstlight", "shim"), [folder])
     present = sorted(name.split("-")[0] for name in os.listdir(os.path.join(folder, "out")) if not name.endswith(".dist-info"))
-    global RAN
-    RAN += 1
-    if present != ["fla", "flash_attn", "mamba_ssm"]:
-        FAILED.append(f"shim wrote {present}")
+    cases.check("it writes the others", present == ["fla", "flash_attn", "mamba_ssm"], present)
 
 
 def commands(folder):
@@ -300,8 +293,7 @@ def main():
         with_real_package(folder)
     with tempfile.TemporaryDirectory() as folder:
         commands(folder)
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

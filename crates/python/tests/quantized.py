@@ -5,6 +5,7 @@ It prints a line for each case and ends with 1 if one fails.
 
 import sys
 
+import cases
 import numpy as np
 import torch
 
@@ -14,34 +15,15 @@ from firstlight._library import Refused
 DEVICE = "cuda" if "cuda" in sys.argv[1:] else "cpu"
 # Products of bfloat16 with float32 sums, the result rounded to bfloat16; two such products with a rounded value between.
 ALLOWED, ALLOWED_MOE = 4e-3, 8e-3
-FAILED = []
-RAN = 0
 torch.manual_seed(3)
 
 
 def check(name, found, wanted, allowed=ALLOWED):
-    global RAN
-    RAN += 1
-    found, wanted = torch.as_tensor(found).double().cpu(), wanted.double().cpu()
-    error = ((found - wanted).norm() / wanted.norm()).item() if found.shape == wanted.shape else float("nan")
-    fine = error <= allowed
-    print(f"{'ok  ' if fine else 'FAIL'} {name:76} {error:.1e}", flush=True)
-    if not fine:
-        FAILED.append(name)
+    cases.near(name, found, wanted, allowed)
 
 
 def refused(name, call, words):
-    global RAN
-    RAN += 1
-    try:
-        call()
-        found = "nothing was refused"
-    except (Refused, ValueError, TypeError) as why:
-        found = str(why)
-    fine = words in found
-    print(f"{'ok  ' if fine else 'FAIL'} {name:76} {found[:120]}", flush=True)
-    if not fine:
-        FAILED.append(name)
+    cases.refused(name, call, words, (Refused, ValueError, TypeError))
 
 
 def draw(*shape, dtype=torch.bfloat16):
@@ -262,5 +244,4 @@ def traced():
 
 for part in (linear, moe, helpers, traced):
     part()
-print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-sys.exit(1 if FAILED else 0)
+sys.exit(cases.end())

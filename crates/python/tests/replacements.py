@@ -5,8 +5,10 @@ It prints a line for each case and ends with 1 if one fails. Signatures are comp
 
 import sys
 
+import cases
 import torch
 import torch.nn.functional as F
+from cases import refused
 
 from firstlight import _mixers
 from firstlight.compat import fla, flash_attn, flash_attn_interface, mamba_ssm
@@ -15,33 +17,10 @@ from firstlight.compat.causal_conv1d import causal_conv1d_fn, causal_conv1d_varl
 DEVICE = "cuda" if "cuda" in sys.argv[1:] else "cpu"
 TYPES = (torch.bfloat16,) if DEVICE == "cuda" else (torch.float32, torch.bfloat16)
 ALLOWED = {torch.float32: 3e-5, torch.bfloat16: 1.2e-2}
-FAILED = []
-RAN = 0
 
 
 def check(name, found, wanted, dtype, factor=1):
-    global RAN
-    RAN += 1
-    found, wanted = found.double(), wanted.double()
-    error = ((found - wanted).norm() / wanted.norm()).item() if found.shape == wanted.shape else float("nan")
-    fine = error <= factor * ALLOWED[dtype]
-    print(f"{'ok  ' if fine else 'FAIL'} {str(dtype)[6:]:9} {name:76} {error:.1e}", flush=True)
-    if not fine:
-        FAILED.append(name)
-
-
-def refused(name, call, words):
-    global RAN
-    RAN += 1
-    try:
-        call()
-        found = "nothing was refused"
-    except (NotImplementedError, ValueError, TypeError) as why:
-        found = str(why)
-    fine = words in found
-    print(f"{'ok  ' if fine else 'FAIL'} {'':9} {name:76} {found[:100]}", flush=True)
-    if not fine:
-        FAILED.append(name)
+    cases.near(f"{str(dtype)[6:]:9}{name}", found, wanted, factor * ALLOWED[dtype])
 
 
 def softmax(q, k, v, causal=False, window=(-1, -1), scale=None, softcap=0.0):
@@ -234,6 +213,78 @@ def gated_delta(dtype):
     refused("negative eigenvalues without logits", lambda: fla.chunk_gated_delta_rule(q, k, v, g, beta, allow_neg_eigval=True), "use_beta_sigmoid_in_kernel")
 
 
+def sparse(q, k, v, gates, indices, counts, size, window, scale):
+    """Native sparse attention of one sequence, q ``[Tq, HQ, K]``, by fla's rules in float64: o, and the blocks that it selects."""
+    q, k, v = (x.double() for x in (q, k, v))
+    queries, tokens, heads, group = q.shape[0], k.shape[0], k.shape[1], q.shape[1] // k.shape[1]
+    whole = tokens // size
+    means = [x[: whole * size].reshape(whole, size, *x.shape[1:]).mean(1) for x in (k, v)]
+    o, chosen = torch.zeros(queries, q.shape[1], v.shape[-1], dtype=torch.float64, device=q.device), []
+    for t in range(queries):
+        at, own = t + tokens - queries, (t + tokens - queries) // size
+        rows = []
+        for head in range(heads):
+            here = slice(head * group, (head + 1) * group)
+            visible = (at + 1) // size
+            shares = (scale * q[t, here] @ means[0][:visible, head].T).softmax(-1)
+            if gates[0] is not None and visible:
+                o[t, here] += gates[0][t, here, None].double() * (shares @ means[1][:visible, head])
+            if indices is None:
+                scores = torch.zeros(own + 1, dtype=torch.float64, device=q.device)
+                scores[: shares.shape[1]] = shares.mean(0)
+                scores[[0, max(own - 1, 0), own]] = 1.0
+                blocks = scores.topk(min(counts, own + 1)).indices.tolist()
+            else:
+                count = counts if isinstance(counts, int) else int(counts[t, head])
+                blocks = indices[t, head, :count].tolist()
+            rows.append(sorted(blocks))
+            spans = [(size * block, min(size * block + size, at + 1)) for block in {one for one in blocks if 0 <= one <= own}]
+            spans = [(spans, gates[1])] + ([([(max(at - window + 1, 0), at + 1)], gates[2])] if window else [])
+            for parts, gate in spans:
+                seen = torch.tensor([one for start, end in parts for one in range(start, end)], dtype=torch.long, device=q.device)
+                shares = (scale * q[t, here] @ k[seen, head].T).softmax(-1)
+                o[t, here] += (1.0 if gate is None else gate[t, here, None].double()) * (shares @ v[seen, head])
+        chosen.append(rows)
+    return o, chosen
+
+
+def native_sparse(dtype):
+    size, heads, queries = 16, 2, 32
+    for tokens, counts, window, gated in ((150, 4, 0, True), (150, 16, 40, True), (37, 4, 16, False), (1, 4, 8, True)):
+        q, k, v = draw(2, tokens, queries, 32, dtype=dtype), draw(2, tokens, heads, 32, dtype=dtype), draw(2, tokens, heads, 24, dtype=dtype)
+        gates = [draw(2, tokens, queries).sigmoid().to(dtype) for _ in range(3)]
+        gates[1] = gates[1] if gated else None
+        found = fla.parallel_nsa(q, k, v, *gates, block_counts=counts, block_size=size, window_size=window, scale=0.3)
+        wanted = torch.stack([sparse(q[at], k[at], v[at], [None if one is None else one[at] for one in gates], None, counts, size, window, 0.3)[0] for at in range(2)])
+        check(f"parallel_nsa, {tokens} tokens, {counts} blocks, window {window}, gate of the selected {gated}", found, wanted, dtype)
+    q, k, v = draw(2, 70, queries, 32, dtype=dtype), draw(2, 150, heads, 32, dtype=dtype), draw(2, 150, heads, 24, dtype=dtype)
+    gate = draw(2, 70, queries).sigmoid().to(dtype)
+    found = fla.parallel_nsa(q, k, v, gate, gate, block_counts=4, block_size=size)
+    wanted = torch.stack([sparse(q[at], k[at], v[at], [gate[at], gate[at], None], None, 4, size, 0, 32**-0.5)[0] for at in range(2)])
+    check("  the last 70 of 150 tokens", found, wanted, dtype)
+    indices = torch.stack([torch.randperm(10, device=DEVICE)[:4] for _ in range(2 * 70 * heads)]).reshape(2, 70, heads, 4)
+    indices[..., 0] = 0
+    for counts in (4, torch.randint(1, 5, (2, 70, heads), device=DEVICE)):
+        each = [counts if isinstance(counts, int) else counts[at] for at in range(2)]
+        found = fla.parallel_nsa(q, k, v, block_indices=indices, block_counts=counts, block_size=size)
+        wanted = torch.stack([sparse(q[at], k[at], v[at], [None] * 3, indices[at], each[at], size, 0, 32**-0.5)[0] for at in range(2)])
+        check(f"parallel_nsa over given blocks, as many {'for all' if isinstance(counts, int) else 'as each query has'}", found, wanted, dtype)
+    parts, ends = (3, 17, 50), offsets(3, 17, 50)
+    row = [q[:1], k[:1, :70], v[:1, :70], gate[:1], gate[:1], gate[:1]]
+    found = fla.parallel_nsa(*row, block_counts=4, block_size=size, window_size=20, cu_seqlens=ends.long())
+    pieces = list(zip(*(one[0].split(parts) for one in row)))
+    wanted = [sparse(*one[:3], one[3:], None, 4, size, 20, 32**-0.5)[0] for one in pieces]
+    check("parallel_nsa over packed sequences", found, torch.cat(wanted)[None], dtype)
+    inside = indices[:1] % 4
+    found = fla.parallel_nsa(*row[:3], block_indices=inside, block_counts=4, block_size=size, cu_seqlens=(ends.long(), ends.long()))
+    wanted = [sparse(*one[:3], [None] * 3, some, 4, size, 0, 32**-0.5)[0] for one, some in zip(pieces, inside[0].split(parts))]
+    check("  and given blocks", found, torch.cat(wanted)[None], dtype)
+    refused("parallel_nsa without blocks", lambda: fla.parallel_nsa(q, k, v), "`block_indices`, or `g_cmp`")
+    refused("a window without its gate", lambda: fla.parallel_nsa(q, k, v, gate, window_size=8), "`g_swa`")
+    refused("blocks of each query", lambda: fla.parallel_nsa(q, k, v, gate, block_counts=indices[..., 0]), "`block_counts`")
+    refused("two blocks, of which fla defines no order", lambda: fla.parallel_nsa(q, k, v, gate, block_counts=2), "below 3")
+
+
 def norms(dtype):
     x, z, weight = draw(2, 5, 96, dtype=dtype), draw(2, 5, 96, dtype=dtype), draw(96, dtype=dtype)
     for group in (None, 32, 96):
@@ -316,13 +367,12 @@ def split_layer(dtype):
 def main():
     for dtype in TYPES:
         torch.manual_seed(5)
-        for part in (packed_attention, third_interface, caches, gated_delta, norms, varlen_states, split_layer):
+        for part in (packed_attention, third_interface, caches, gated_delta, native_sparse, norms, varlen_states, split_layer):
             try:
                 part(dtype)
             except Exception as error:  # any exception that the part did not expect
-                FAILED.append(f"{part.__name__}: {type(error).__name__}: {str(error)[:300]}")
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+                cases.check(part.__name__, False, f"{type(error).__name__}: {error}")
+    return cases.end()
 
 
 if __name__ == "__main__":

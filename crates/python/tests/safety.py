@@ -1,7 +1,7 @@
 """Calls that must be right or refused: ``python safety.py``. It prints a line for each case and ends with 1 if one fails.
 
-Outputs given by the caller, forward-mode derivatives, unusual memory, tensors without memory, subclasses, forks, and settings of any
-number.
+Outputs given by the caller, forward-mode derivatives, unusual memory, tensors without memory, subclasses, forks, settings of any
+number, and code of models that asks for more than firstlight computes.
 """
 
 import os
@@ -9,32 +9,14 @@ import sys
 import time
 import warnings
 
+import cases
 import numpy as np
 import torch
+from cases import case
 
 from firstlight import Refused, _library, ops
 
-FAILED = []
-RAN = 0
 REFUSED = (Refused, NotImplementedError, TypeError, ValueError, RuntimeError)
-
-
-def check(name, fine, found=""):
-    global RAN
-    RAN += 1
-    print(f"{'ok  ' if fine else 'FAIL'} {name:60} {found}", flush=True)
-    if not fine:
-        FAILED.append(name)
-
-
-def case(test):
-    """Runs a function whose name says the case; it returns whether the case is fine, or that and what was found."""
-    name = test.__name__.replace("_", " ")
-    try:
-        found = test()
-    except Exception as error:  # any exception that the case did not expect
-        return check(name, False, f"{type(error).__name__}: {str(error)[:200]}")
-    check(name, *(found if isinstance(found, tuple) else (found,)))
 
 
 def refuses(function):
@@ -291,6 +273,56 @@ def sinks_are_a_logit_without_a_value():
 
 
 @case
+def a_forward_pass_that_depends_on_the_attentions_name_is_known_beneath_decorators():
+    import functools
+
+    from firstlight import _original
+
+    def decorated(function):
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    class Sparse(torch.nn.Module):
+        @decorated
+        def forward(self, x):
+            if self.config._attn_implementation in ("eager", "sdpa"):
+                x = x + 1
+            return ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation](x)  # noqa: F821
+
+    return [_original.depends_on_name(cls) for cls in (Sparse, torch.nn.Linear)] == [True, False]
+
+
+class NormedExperts:
+    def __init__(self):
+        self.has_gate = self.has_post_expert_norm = True
+        self.has_bias = False
+
+
+class BiasedExperts:
+    def __init__(self):
+        self.has_gate = self.has_bias = True
+
+
+_EXPERTS = {"has_post_expert_norm": NormedExperts, "has_bias": BiasedExperts}
+
+
+@case
+def flags_of_experts_that_are_not_known_are_declined():
+    from firstlight._experts import _chosen
+
+    found = []
+    for flag in ("has_post_expert_norm", "has_bias"):
+        try:
+            _chosen(_EXPERTS[flag](), None, None, None)
+        except NotImplementedError as why:
+            found.append(str(why))
+    return found == ["experts with `has_post_expert_norm` True", "experts with `has_bias` True"], found
+
+
+@case
 def a_forked_child_works_and_so_does_its_parent():
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     x = torch.randn(2, 300, 4, 64)
@@ -318,8 +350,7 @@ def a_forked_child_works_and_so_does_its_parent():
 
 
 def main():
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@
 import copy
 import sys
 
+import cases
 import torch
+from cases import check
 from samples import fresh, samples, several
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,16 +18,6 @@ from firstlight import ops
 
 assert "firstlight._torch" not in sys.modules, "registered before anything asked for it"
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
-FAILED = []
-RAN = 0
-
-
-def check(name, fine, what=""):
-    global RAN
-    RAN += 1
-    print(f"{'ok  ' if fine else 'FAIL'} {name:44} {what}", flush=True)
-    if not fine:
-        FAILED.append(name)
 
 
 def same(found, wanted):
@@ -196,8 +188,7 @@ def main(arguments):
     settings()
     refused()
     copied()
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

@@ -10,28 +10,12 @@ import sys
 import tempfile
 import threading
 
+import cases
 import torch
+from cases import case
 from torch.utils.checkpoint import checkpoint
 
 from firstlight import ops
-
-FAILED = []
-RAN = 0
-
-
-def case(test):
-    """Runs a function whose name says the case; it returns whether the case is fine, or that and what was found."""
-    global RAN
-    RAN += 1
-    name = test.__name__.replace("_", " ")
-    try:
-        found = test()
-    except Exception as error:  # any exception that the case did not expect
-        found = False, f"{type(error).__name__}: {str(error)[:300]}"
-    fine, what = found if isinstance(found, tuple) else (found, "")
-    print(f"{'ok  ' if fine else 'FAIL'} {name:60} {what}", flush=True)
-    if not fine:
-        FAILED.append(name)
 
 
 class Block(torch.nn.Module):
@@ -167,8 +151,7 @@ with torch.no_grad():
 
 
 def main():
-    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
-    return 1 if FAILED else 0
+    return cases.end()
 
 
 if __name__ == "__main__":

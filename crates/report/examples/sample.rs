@@ -7,7 +7,7 @@
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 
-use facts::{BackendKind, NotRun, ParityRow, RunState, Status};
+use facts::{BackendKind, ParityRow, RunState, SkippedStage, Status};
 use fixture::{Sample, bench_row, parity_row, small};
 use report::terminal::{self, Style};
 
@@ -179,6 +179,6 @@ fn large() -> Sample {
     sample
         .manifest
         .not_run
-        .push(NotRun { what: "CUDA kernels".into(), why: "this version has none".into() });
+        .push(SkippedStage { what: "CUDA kernels".into(), why: "this version has none".into() });
     sample
 }

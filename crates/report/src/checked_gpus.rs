@@ -101,7 +101,7 @@ fn vote(kind: &GpuKind) -> String {
 #[cfg(test)]
 pub(crate) mod records {
     use super::*;
-    use facts::{BitsDiffer, CeilingKind, CeilingRatio, GpuSpeed, SCHEMA};
+    use facts::{BitDifference, CeilingKind, CeilingRatio, GpuSpeed, SCHEMA};
     use std::collections::BTreeMap;
 
     /// So many GPUs, of which GPU 1 has other bits, is slow and has a bad word.
@@ -139,7 +139,7 @@ pub(crate) mod records {
         };
         let odd = if count > 2 { vec![1] } else { Vec::new() };
         let bits = (0..count).map(|gpu| (gpu, if gpu == 1 { "bb" } else { "aa" }.repeat(32)));
-        let differ = BitsDiffer { check: "kda a bf16 walk".into(), odd, bits: bits.collect() };
+        let differ = BitDifference { check: "kda a bf16 walk".into(), odd, bits: bits.collect() };
         let kind = GpuKind {
             name: "NVIDIA H200".into(),
             gpus: (0..count).collect(),

@@ -1,7 +1,9 @@
 //! What the conditions of a run allow to be said of its times. The limits stand here, and every sentence names the figure.
 
 use crate::format;
-use facts::{BackendKind, BenchReport, BenchRow, Bound, CeilingKind, CeilingTwice, Conditions};
+use facts::{
+    BackendKind, BenchReport, BenchRow, CeilingDrift, CeilingKind, Conditions, RooflineBound,
+};
 
 /// A ceiling that moved by more than this share of itself while kernels were timed was not that of a quiet machine.
 pub(crate) const MOVED_PCT: f64 = 10.0;
@@ -63,7 +65,7 @@ pub(crate) fn disturbances(conditions: &Conditions) -> Vec<String> {
     found
 }
 
-fn moved(twice: &CeilingTwice) -> Option<String> {
+fn moved(twice: &CeilingDrift) -> Option<String> {
     (twice.moved_pct() > MOVED_PCT).then(|| {
         format!(
             "the ceiling of the {} moved by {}: {} {unit} before and {} {unit} after the kernels",
@@ -79,11 +81,13 @@ fn moved(twice: &CeilingTwice) -> Option<String> {
 /// Whether the ceiling that a row is a share of moved while kernels were timed, so that the share proves nothing.
 pub(crate) fn ceiling_moved(bench: &BenchReport, row: &BenchRow) -> bool {
     let Some(conditions) = of(Some(bench), row.backend) else { return false };
-    let moved = |twice: &&CeilingTwice| twice.moved_pct() > MOVED_PCT;
-    let limits = |twice: &CeilingTwice| match (row.against, row.bound) {
+    let moved = |twice: &&CeilingDrift| twice.moved_pct() > MOVED_PCT;
+    let limits = |twice: &CeilingDrift| match (row.against, row.bound) {
         (Some(against), _) => twice.ceiling == against,
-        (None, Bound::Memory) => matches!(twice.ceiling, CeilingKind::Copy | CeilingKind::Read),
-        (None, Bound::Compute) => {
+        (None, RooflineBound::Memory) => {
+            matches!(twice.ceiling, CeilingKind::Copy | CeilingKind::Read)
+        }
+        (None, RooflineBound::Compute) => {
             matches!(twice.ceiling, CeilingKind::GemmF32 | CeilingKind::GemmBf16)
         }
     };
@@ -185,7 +189,7 @@ pub(crate) fn rows(conditions: &Conditions) -> Vec<[String; 4]> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use facts::{CeilingKind, Fact, GpuMoment, Meanwhile, Moment};
+    use facts::{CeilingKind, ConcurrentLoad, Fact, GpuMoment, Moment};
 
     /// A backend that was timed while others kept so many of two cores busy, with a copy ceiling before and after.
     pub(crate) fn conditions(
@@ -197,13 +201,13 @@ pub(crate) mod tests {
             backend,
             before: Moment::default(),
             after: Moment::default(),
-            meanwhile: Meanwhile {
+            meanwhile: ConcurrentLoad {
                 seconds: 20.0,
                 cores: 2,
                 others_cores: Some(Fact::new(others, "/proc/stat")),
                 stolen_pct: Some(Fact::new(0.0, "/proc/stat")),
             },
-            ceilings: vec![CeilingTwice { ceiling: CeilingKind::Copy, before, after }],
+            ceilings: vec![CeilingDrift { ceiling: CeilingKind::Copy, before, after }],
         }
     }
 

@@ -5,7 +5,9 @@ use crate::format;
 use crate::run::{Documents, MANIFEST_FILE};
 use crate::sections::{finding_card, finding_tone};
 use facts::CompactSort;
-use facts::{FleetReport, GpuSpeed, NotRun, RankPart, RunManifest, RunState, StackDiffers};
+use facts::{
+    FleetReport, GpuSpeed, RankPart, RunManifest, RunState, SkippedStage, StackDifference,
+};
 use std::collections::BTreeMap;
 
 /// The ranks of a fleet beside each other; its content is a [`FleetReport`] as JSON.
@@ -166,7 +168,7 @@ fn stack(fleet: &FleetReport) -> Vec<Block> {
     let words = format!("{} of {compared} differ", fleet.stack.len());
     let heads = ["File", "Ranks", "Release", ">Bytes", "SHA-256"];
     let mut table = Table::new(from_file(words), &heads);
-    for StackDiffers { what, odd, forms } in fleet.stack.iter().take(LISTED) {
+    for StackDifference { what, odd, forms } in fleet.stack.iter().take(LISTED) {
         for form in forms {
             let is_odd = form.ranks.iter().all(|rank| odd.contains(rank));
             let ranks = Prose::from(numbers(&form.ranks));
@@ -246,7 +248,7 @@ fn speed(fleet: &FleetReport) -> Vec<Block> {
 fn pending(fleet: &FleetReport) -> Vec<Block> {
     let mut left: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
     for rank in &fleet.ranks {
-        for NotRun { what, why } in &rank.not_run {
+        for SkippedStage { what, why } in &rank.not_run {
             left.entry((what, why)).or_default().push(rank.rank);
         }
     }
@@ -264,7 +266,7 @@ fn pending(fleet: &FleetReport) -> Vec<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use facts::{Confidence, Finding, FoundOnRanks, SCHEMA, Severity, StackFile, StackForm};
+    use facts::{Confidence, Finding, RankFinding, SCHEMA, Severity, StackFile, StackForm};
 
     fn report() -> FleetReport {
         let part = |rank: u32| RankPart {
@@ -274,7 +276,7 @@ mod tests {
             verdict: "processor verified, no GPU".to_owned(),
             passed: 5,
             timed: 2,
-            not_run: vec![NotRun {
+            not_run: vec![SkippedStage {
                 what: "the standard matrix".into(),
                 why: "--quick was given".into(),
             }],
@@ -300,7 +302,7 @@ mod tests {
             devices: Vec::new(),
             kinds: Vec::new(),
             stack_compared: 9,
-            stack: vec![StackDiffers {
+            stack: vec![StackDifference {
                 what: "nccl".into(),
                 odd: vec![1],
                 forms: vec![form("aaaa", &[0, 2]), form("bbbb", &[1])],
@@ -316,7 +318,7 @@ mod tests {
                 confidence: Confidence::Certain,
                 links: Vec::new(),
             }],
-            found: vec![FoundOnRanks {
+            found: vec![RankFinding {
                 severity: Severity::Error,
                 rule: "xid".into(),
                 titles: BTreeMap::from([(0, "Xid 79".to_owned()), (1, "Xid 79".to_owned())]),

@@ -213,7 +213,7 @@ fn standalone(svg: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use facts::{BackendKind, Bound, Ceilings, GemmCeilings, SCHEMA};
+    use facts::{BackendKind, Ceilings, GemmCeilings, RooflineBound, SCHEMA};
 
     fn row(
         op: &str,
@@ -236,7 +236,7 @@ mod tests {
             p95_ms: millis,
             gflops: 1e6 / millis,
             gbps: 1.0,
-            bound: Bound::Compute,
+            bound: RooflineBound::Compute,
             pct_of_ceiling: None,
             against: None,
             cache_resident: false,

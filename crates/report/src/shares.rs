@@ -3,7 +3,7 @@
 
 use crate::conditions::ceiling_moved;
 use crate::format;
-use facts::{BenchReport, BenchRow, Bound, CeilingKind};
+use facts::{BenchReport, BenchRow, CeilingKind, RooflineBound};
 
 /// Percent of the ceiling; `None` where nothing can be said.
 pub(crate) fn percent(row: &BenchRow) -> Option<f64> {
@@ -37,7 +37,8 @@ pub(crate) fn words(row: &BenchRow) -> String {
 pub(crate) fn name(row: &BenchRow) -> &'static str {
     match (row.against, row.bound) {
         (Some(CeilingKind::Read), _) => "read",
-        (Some(CeilingKind::Copy), _) | (None, Bound::Memory) => "copy",
-        (Some(CeilingKind::GemmF32 | CeilingKind::GemmBf16), _) | (None, Bound::Compute) => "GEMM",
+        (Some(CeilingKind::Copy), _) | (None, RooflineBound::Memory) => "copy",
+        (Some(CeilingKind::GemmF32 | CeilingKind::GemmBf16), _)
+        | (None, RooflineBound::Compute) => "GEMM",
     }
 }

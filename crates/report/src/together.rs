@@ -142,7 +142,7 @@ fn load(gpu: &GpuLoad) -> String {
 #[cfg(test)]
 pub(crate) mod records {
     use super::*;
-    use facts::{FabricLeft, LinkLimit, LoadRate, LoadState, RecordedSum};
+    use facts::{LinkLimit, LoadRate, LoadState, RecordedSum, UnmeasuredFabric};
 
     pub(crate) fn fabric(count: u32) -> FabricReport {
         let links = LinkLimit {
@@ -189,7 +189,7 @@ pub(crate) mod records {
                 wrong: 0,
             }],
             links: Some(links),
-            left_out: vec![FabricLeft { what: "a".into(), why: "b".into() }],
+            left_out: vec![UnmeasuredFabric { what: "a".into(), why: "b".into() }],
             broke: None,
             seconds: 2.0,
         }

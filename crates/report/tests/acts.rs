@@ -2,7 +2,9 @@
 
 mod fixture;
 
-use facts::{BackendKind, CeilingKind, CeilingTwice, Conditions, Meanwhile, Moment, NotRun};
+use facts::{
+    BackendKind, CeilingDrift, CeilingKind, ConcurrentLoad, Conditions, Moment, SkippedStage,
+};
 use fixture::{Sample, small};
 use report::markdown;
 
@@ -16,8 +18,8 @@ fn moved(ceiling: CeilingKind) -> Sample {
             backend,
             before: Moment::default(),
             after: Moment::default(),
-            meanwhile: Meanwhile::default(),
-            ceilings: vec![CeilingTwice { ceiling, before: 227.0, after: 463.0 }],
+            meanwhile: ConcurrentLoad::default(),
+            ceilings: vec![CeilingDrift { ceiling, before: 227.0, after: 463.0 }],
         })
         .collect();
     sample
@@ -50,9 +52,9 @@ fn pending_entries_have_their_commands() {
     sample.manifest.not_run = [
         ("the standard matrix", "--quick was given"),
         ("the kernels of packages", "no environment was named: `--venv DIR` or `--python EXE`"),
-        ("kernels on GPU 1", "this process does not see it: CUDA_VISIBLE_DEVICES chooses"),
+        ("kernels on GPU 1", "not visible to this process: CUDA_VISIBLE_DEVICES selects the GPUs"),
     ]
-    .map(|(what, why)| NotRun { what: what.to_owned(), why: why.to_owned() })
+    .map(|(what, why)| SkippedStage { what: what.to_owned(), why: why.to_owned() })
     .to_vec();
     let text = markdown(&sample.run());
     let again = "firstlight check --venv 'my venv'";

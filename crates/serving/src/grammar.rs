@@ -1,4 +1,4 @@
-//! Answers bound to a form: llguidance says which tokens may come next.
+//! Structured outputs: llguidance computes which tokens the grammar allows next.
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
@@ -8,37 +8,37 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an answer has to be.
+/// The grammar that an answer has to conform to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Form {
-    /// A document that a JSON schema allows.
+pub enum StructuredOutput {
+    /// JSON that validates against a schema.
     Json(Value),
-    /// A text that a regular expression matches as a whole.
+    /// Text that a regular expression matches as a whole.
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),
-    /// What a grammar in llguidance's kind of Lark derives.
+    /// Text that a grammar derives, written in llguidance's variant of Lark.
     Lark(String),
 }
 
-/// Makes guides for one vocabulary, whose tokens it has in a tree.
+/// Compiles guides for one vocabulary. The tokens are in a trie.
 pub struct Grammars {
     factory: ParserFactory,
-    first: Arc<FirstTokens>,
+    first_tokens: Arc<FirstTokens>,
 }
 
-/// Tokens that begin a text with other bytes than they have in its middle, such as `▁the` of SentencePiece. In the tree each is another
-/// entry after the vocabulary's own.
+/// Tokens whose bytes at the beginning of a text differ from their bytes elsewhere, such as `▁the` of SentencePiece.
+/// Each has a second entry in the trie, after the entries of the vocabulary.
 #[derive(Debug, Default)]
 struct FirstTokens {
-    /// The entry of a token; none for one that adds nothing to the beginning of a text, after which the next one adds what it does in
-    /// the middle.
+    /// The second entry of a token. `None` for a token that adds no bytes at the beginning of a text; the token after
+    /// it adds the same bytes as in the middle of a text.
     entries: HashMap<u32, Option<u32>>,
     vocabulary: u32,
 }
 
 impl FirstTokens {
-    /// Allows a token first where its entry is allowed.
+    /// Allows a token as the first_tokens one if its second entry is allowed.
     fn choose(&self, entries: &[u32], allowed: &mut [u32]) {
         for (token, entry) in &self.entries {
             let (word, bit) = (*token as usize / 32, 1 << (token % 32));
@@ -51,7 +51,7 @@ impl FirstTokens {
         }
     }
 
-    /// Clears the entries that share a word with the vocabulary's last tokens.
+    /// Clears the bits of second entries in the mask word that also has the vocabulary's last tokens.
     fn clear(&self, allowed: &mut [u32]) {
         let used = self.vocabulary % 32;
         if used > 0
@@ -61,94 +61,95 @@ impl FirstTokens {
         }
     }
 
-    /// The entry that stands for a first token; none where it adds nothing.
+    /// The trie entry of a token at the beginning of a text; `None` if it adds no bytes.
     fn entry(&self, token: u32) -> Option<u32> {
         self.entries.get(&token).copied().unwrap_or(Some(token))
     }
 }
 
 impl Grammars {
-    /// Of a tokenizer, for a model with so many logits. An answer that may end does so by the token `end`.
+    /// Builds the trie of a tokenizer for a model with `vocabulary` logits. The token `end` ends an answer that is
+    /// complete.
     ///
     /// # Errors
-    /// llguidance's words.
+    /// llguidance's message.
     pub fn new(tokenizer: &Tokenizer, vocabulary: usize, end: u32) -> Result<Self, String> {
         let word = |id: u32| {
             let bytes = tokenizer.bytes(id).unwrap_or_default();
-            // A special token is no text: no grammar's letters spell it.
+            // A special token is not text: no terminal of a grammar matches it.
             match tokenizer.is_special(id) {
                 true => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes.as_slice()].concat(),
                 false => bytes,
             }
         };
         let vocabulary = u32::try_from(vocabulary).unwrap_or(u32::MAX);
-        let mut words: Vec<Vec<u8>> = (0..vocabulary).map(word).collect();
-        let mut first = FirstTokens { entries: HashMap::new(), vocabulary };
+        let mut token_bytes: Vec<Vec<u8>> = (0..vocabulary).map(word).collect();
+        let mut first_tokens = FirstTokens { entries: HashMap::new(), vocabulary };
         for id in (0..vocabulary).filter(|id| !tokenizer.is_special(*id)) {
             let bytes = tokenizer.first_bytes(id).unwrap_or_default();
-            if bytes == words[id as usize] {
+            if bytes == token_bytes[id as usize] {
                 continue;
             }
-            let entry = u32::try_from(words.len()).ok().filter(|_| !bytes.is_empty());
-            first.entries.insert(id, entry);
+            let entry = u32::try_from(token_bytes.len()).ok().filter(|_| !bytes.is_empty());
+            first_tokens.entries.insert(id, entry);
             if entry.is_some() {
-                words.push(bytes);
+                token_bytes.push(bytes);
             }
         }
-        let count = u32::try_from(words.len()).unwrap_or(u32::MAX);
-        let trie = TokTrie::from(&TokRxInfo::new(count, end), &words);
+        let count = u32::try_from(token_bytes.len()).unwrap_or(u32::MAX);
+        let trie = TokTrie::from(&TokRxInfo::new(count, end), &token_bytes);
         let environment: llguidance::toktrie::TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory =
             ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         factory.quiet();
-        Ok(Self { factory, first: Arc::new(first) })
+        Ok(Self { factory, first_tokens: Arc::new(first_tokens) })
     }
 
-    /// A guide that keeps a sequence to a form.
+    /// Compiles a guide that constrains a sequence to a grammar.
     ///
     /// # Errors
-    /// What is wrong with the schema or the expression, in llguidance's words.
-    pub fn guide(&self, form: &Form) -> Result<Bound, String> {
+    /// llguidance's message about the schema, the expression or the grammar.
+    pub fn guide(&self, form: &StructuredOutput) -> Result<GrammarGuide, String> {
         let grammar = match form {
-            Form::Json(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-            Form::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
-            Form::Regex(expression) => TopLevelGrammar::from_regex(expression),
-            Form::Choice(texts) => {
+            StructuredOutput::Json(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            StructuredOutput::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
+            StructuredOutput::Regex(expression) => TopLevelGrammar::from_regex(expression),
+            StructuredOutput::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
                 TopLevelGrammar::from_lark(format!("start: {}", texts.join(" | ")))
             }
         };
         let matcher = Matcher::new(self.factory.create_parser(grammar));
         match matcher.get_error() {
-            Some(error) => Err(error.lines().next().unwrap_or("the form is wrong").to_owned()),
+            Some(error) => Err(error.lines().next().unwrap_or("the grammar is invalid").to_owned()),
             None => {
-                let tokens = Arc::clone(&self.first);
-                Ok(Bound { matcher, tokens, at_start: true, failed: Arc::default() })
+                let tokens = Arc::clone(&self.first_tokens);
+                Ok(GrammarGuide { matcher, tokens, at_start: true, failed: Arc::default() })
             }
         }
     }
 }
 
-/// A string of llguidance's grammars, which are JSON's.
+/// A string literal of llguidance's grammars, which use JSON's syntax.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A sequence's place in its form.
-pub struct Bound {
+/// The state of one sequence in its grammar.
+pub struct GrammarGuide {
     matcher: Matcher,
     tokens: Arc<FirstTokens>,
-    /// Until the first token.
+    /// True until the first token.
     at_start: bool,
-    failed: Failure,
+    failed: GuideFailure,
 }
 
-/// Why a guide could not go on, seen from outside.
-pub(crate) type Failure = Arc<Mutex<Option<String>>>;
+/// The error that stopped a guide, shared with the worker.
+pub(crate) type GuideFailure = Arc<Mutex<Option<String>>>;
 
-impl Bound {
-    /// Where it says why it could not go on.
-    pub(crate) fn failure(&self) -> Failure {
+impl GrammarGuide {
+    /// The cell that receives the error that stops the guide.
+    pub(crate) fn failure(&self) -> GuideFailure {
         Arc::clone(&self.failed)
     }
 
@@ -159,8 +160,8 @@ impl Bound {
     }
 }
 
-impl Clone for Bound {
-    /// The same place, for another sequence.
+impl Clone for GrammarGuide {
+    /// A copy of the state, for another sequence.
     fn clone(&self) -> Self {
         Self {
             matcher: self.matcher.deep_clone(),
@@ -171,11 +172,11 @@ impl Clone for Bound {
     }
 }
 
-impl Guide for Bound {
+impl Guide for GrammarGuide {
     fn mask(&mut self, allowed: &mut [u32]) {
         match self.matcher.compute_mask_or_eos() {
             Ok(mask) => {
-                // Words after those of the vocabulary are not copied.
+                // The mask words after the vocabulary belong to second entries and are not copied.
                 let entries = mask.as_slice();
                 allowed.copy_from_slice(&entries[..allowed.len()]);
                 self.tokens.clear(allowed);

@@ -1,5 +1,5 @@
-use crate::{Bound, TokenLogprobs, TokenRules};
-use models::{Ended, Pooling, Request};
+use crate::{GrammarGuide, TokenLogprobs, TokenRules};
+use models::{FinishReason, PoolingMode, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -11,137 +11,136 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 pub struct Sequence {
     /// The scheduler's request.
     pub request: Request,
-    /// Whether each token comes with its log probability, and with so many of the likeliest.
+    /// `Some(n)` returns each token's log-probability and those of the `n` most likely tokens.
     pub logprobs: Option<usize>,
-    /// Whether the tokens of its prompt have these too.
+    /// Whether log-probabilities of the prompt's tokens are returned as well.
     pub score_prompt: bool,
-    /// What it has to keep to.
-    pub guide: Option<Bound>,
-    /// Which tokens it may have besides.
+    /// The grammar that constrains it.
+    pub guide: Option<GrammarGuide>,
+    /// Tokens that are allowed, independent of the grammar.
     pub rules: TokenRules,
 }
 
-/// What became of a sequence, by its place in the submission.
+/// An event of a sequence, which is named by its index in the submission.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// It has a slot; the first thing that is told of it.
-    Begun {
+    /// The sequence has a slot. This is its first update.
+    Started {
         /// The sequence.
         index: usize,
-        /// Tokens of its prompt that a kept state had read.
+        /// Tokens of its prompt that were in the prefix cache.
         cached: usize,
     },
-    /// The tokens of its prompt have their log-probabilities, before any token is chosen.
+    /// Log-probabilities of the prompt's tokens, sent before the first sampled token.
     Prompt {
         /// The sequence.
         index: usize,
-        /// Of each token but the first.
+        /// One for each token except the first.
         logprobs: Vec<TokenLogprobs>,
     },
-    /// A token was chosen.
+    /// A token was sampled.
     Token {
         /// The sequence.
         index: usize,
         /// The token.
         token: u32,
-        /// How likely it was, where that was asked for.
+        /// Its log-probability, if requested.
         logprobs: Option<TokenLogprobs>,
     },
     /// A text was embedded.
     Embedded {
         /// The text.
         index: usize,
-        /// Its vector.
+        /// Its embedding.
         values: Vec<f32>,
     },
-    /// It ended as it should.
+    /// The sequence finished.
     Finished {
         /// The sequence.
         index: usize,
-        /// Why.
-        ended: Ended,
+        /// The reason.
+        ended: FinishReason,
     },
-    /// It cannot go on.
+    /// The sequence failed.
     Failed {
         /// The sequence.
         index: usize,
-        /// Why.
-        why: Why,
+        /// The error.
+        why: SequenceError,
     },
 }
 
-/// Why a sequence cannot go on.
+/// The reason why a sequence failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
-    /// The engine's words.
+pub enum SequenceError {
+    /// The engine's message.
     #[error("{0}")]
     Engine(String),
-    /// The form that it is bound to could not be kept to: in llguidance's words.
-    #[error("the answer's form: {0}")]
-    Form(String),
-    /// The server stops, and does not wait any longer.
+    /// The grammar cannot be continued: llguidance's message.
+    #[error("the answer cannot be continued under its grammar: {0}")]
+    StructuredOutput(String),
+    /// The server stops without waiting for open sequences.
     #[error("the server is shutting down")]
     Aborted,
 }
 
-/// A submission that was taken. Dropping it cancels all of its sequences.
+/// An accepted submission. Dropping it cancels all of its sequences.
 #[derive(Debug)]
 pub struct Ticket {
     pub(crate) updates: mpsc::Receiver<Update>,
-    pub(crate) enough: Vec<Arc<AtomicBool>>,
+    pub(crate) stop: Vec<Arc<AtomicBool>>,
     pub(crate) arrived: Instant,
 }
 
 impl Ticket {
-    /// The next update; none once all sequences have ended, or the engine's thread is gone.
+    /// The next update; `None` once all sequences have ended or the engine's thread has stopped.
     pub async fn next(&mut self) -> Option<Update> {
         self.updates.recv().await
     }
 
-    /// The same for who polls.
+    /// [`Ticket::next`] for callers that poll.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         self.updates.poll_recv(context)
     }
 
-    /// Ends a sequence that has all that was wanted of it: a stop string came. Updates of it may still come, which were made
-    /// before it was known.
-    pub fn enough(&self, index: usize) {
-        if let Some(enough) = self.enough.get(index) {
-            enough.store(true, Ordering::Relaxed);
+    /// Finishes a sequence early, for example after a stop string. Updates that were already sent still arrive.
+    pub fn stop(&self, index: usize) {
+        if let Some(stop) = self.stop.get(index) {
+            stop.store(true, Ordering::Relaxed);
         }
     }
 
-    /// When it was taken.
+    /// When the submission was accepted.
     pub fn arrived(&self) -> Instant {
         self.arrived
     }
 }
 
-/// A sequence on its way to the engine's thread.
+/// A sequence in the queue to the engine's thread.
 pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) sequence: Sequence,
     pub(crate) updates: mpsc::Sender<Update>,
-    pub(crate) enough: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
     pub(crate) arrived: Instant,
-    /// Its place among those that may be open; free again when this is dropped.
+    /// Its permit among the sequences that may be open; dropping it releases the permit.
     pub(crate) _place: OwnedSemaphorePermit,
 }
 
-/// Texts to be embedded, on their way to the engine's thread.
+/// Texts to embed, in the queue to the engine's thread.
 pub(crate) struct EmbeddingJob {
-    /// The tokens of each.
+    /// The tokens of each text.
     pub(crate) texts: Vec<Vec<u32>>,
-    pub(crate) pooling: Pooling,
+    pub(crate) pooling: PoolingMode,
     pub(crate) updates: mpsc::Sender<Update>,
-    /// The place of all of them among the sequences that may be open.
+    /// One permit for all texts.
     pub(crate) place: OwnedSemaphorePermit,
 }
 
-/// What the engine's thread is told.
+/// A message to the engine's thread.
 pub(crate) enum Command {
     Submit(Vec<Job>),
     Embed(EmbeddingJob),
-    /// Something was changed that it looks at between steps.
+    /// A flag changed that the thread reads between steps.
     Wake,
 }

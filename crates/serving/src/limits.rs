@@ -1,54 +1,54 @@
-use crate::Refusal;
+use crate::SubmitError;
 use crate::job::Sequence;
 
-/// What a service takes on.
+/// The limits of what a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Sequences at once: the engine's slots.
+pub struct ServiceLimits {
+    /// Sequences that run at the same time: the engine's slots.
     pub sequences: usize,
     /// Sequences that may wait for a slot.
     pub queued: usize,
-    /// Tokens of a sequence, prompt and continuation.
+    /// Tokens of a sequence, prompt and generated tokens together.
     pub tokens: usize,
-    /// Token ids that the model has.
+    /// Size of the model's vocabulary.
     pub vocabulary: usize,
-    /// Most of the likeliest tokens whose probabilities are told beside the chosen one's.
+    /// Maximum number of alternatives that are returned with log-probabilities.
     pub logprobs: usize,
 }
 
-impl Limits {
-    /// Sequences that are open at once, running or waiting.
+impl ServiceLimits {
+    /// Sequences that may be open at the same time, running or waiting.
     pub fn open(&self) -> usize {
         self.sequences.saturating_add(self.queued)
     }
 
-    /// Refuses more sequences, or longer prompts, than are ever taken: to be asked before so many are made.
+    /// Refuses more sequences or longer prompts than the service ever accepts. Called before the sequences are made.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] or [`Refusal::TooLong`].
-    pub fn check_size(&self, sequences: usize, longest: usize) -> Result<(), Refusal> {
-        let refuse = |what: String| Err(Refusal::Invalid { what });
+    /// [`SubmitError::Invalid`] or [`SubmitError::TooLong`].
+    pub fn check_size(&self, sequences: usize, longest: usize) -> Result<(), SubmitError> {
+        let refuse = |what: String| Err(SubmitError::Invalid { what });
         let (open, tokens) = (self.open(), self.tokens);
         if sequences > open {
             return refuse(format!(
-                "{sequences} sequences were asked for at once, wanted at most {open}"
+                "{sequences} sequences in one request exceed the limit of {open}"
             ));
         }
         if longest >= tokens {
-            return Err(Refusal::TooLong {
+            return Err(SubmitError::TooLong {
                 what: format!(
-                    "a prompt has {longest} tokens, the server takes {tokens} with what is added: this model's maximum context length is {tokens} tokens"
+                    "the prompt has {longest} tokens, the limit of prompt and generated tokens is {tokens}: this model's maximum context length is {tokens} tokens"
                 ),
             });
         }
         Ok(())
     }
 
-    /// Refuses texts that cannot be embedded: nothing is added to them, so that they may fill the context.
-    pub(crate) fn check_texts(&self, texts: &[Vec<u32>]) -> Result<(), Refusal> {
-        let refuse = |what: String| Err(Refusal::Invalid { what });
+    /// Refuses texts that cannot be embedded. Nothing is generated, so a text may fill the context.
+    pub(crate) fn check_texts(&self, texts: &[Vec<u32>]) -> Result<(), SubmitError> {
+        let refuse = |what: String| Err(SubmitError::Invalid { what });
         if texts.is_empty() {
-            return refuse("there is nothing to embed".to_owned());
+            return refuse("the request has no text to embed".to_owned());
         }
         for text in texts {
             let (count, most) = (text.len(), self.tokens);
@@ -56,7 +56,7 @@ impl Limits {
                 return refuse("a text has no tokens".to_owned());
             }
             if count > most {
-                return Err(Refusal::TooLong {
+                return Err(SubmitError::TooLong {
                     what: format!(
                         "a text has {count} tokens: this model's maximum context length is {most} tokens"
                     ),
@@ -72,11 +72,11 @@ impl Limits {
         Ok(())
     }
 
-    /// Refuses what could never run, however long it waited.
-    pub(crate) fn check(&self, sequences: &[Sequence]) -> Result<(), Refusal> {
-        let refuse = |what: String| Err(Refusal::Invalid { what });
+    /// Refuses sequences that could never run, no matter how long they wait.
+    pub(crate) fn check(&self, sequences: &[Sequence]) -> Result<(), SubmitError> {
+        let refuse = |what: String| Err(SubmitError::Invalid { what });
         if sequences.is_empty() {
-            return refuse("there is nothing to continue".to_owned());
+            return refuse("the request has no prompt".to_owned());
         }
         let longest = sequences.iter().map(|sequence| sequence.request.prompt.len()).max();
         self.check_size(sequences.len(), longest.unwrap_or(0))?;
@@ -97,16 +97,16 @@ impl Limits {
             let tokens = prompt.saturating_add(request.limit);
             if tokens > self.tokens {
                 let (added, most) = (request.limit, self.tokens);
-                return Err(Refusal::TooLong {
+                return Err(SubmitError::TooLong {
                     what: format!(
-                        "a prompt of {prompt} tokens and {added} to add are {tokens}, the server takes {most} together: this model's maximum context length is {most} tokens"
+                        "{prompt} prompt tokens and {added} tokens to generate exceed the limit of {most}: this model's maximum context length is {most} tokens"
                     ),
                 });
             }
             if let Some(asked) = logprobs.filter(|asked| *asked > self.logprobs) {
                 let most = self.logprobs;
                 return refuse(format!(
-                    "log probabilities of {asked} tokens, wanted at most {most}"
+                    "log-probabilities of {asked} tokens were requested, the limit is {most}"
                 ));
             }
         }

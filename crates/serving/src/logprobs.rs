@@ -1,8 +1,9 @@
-//! Log probabilities of a model's own distribution: before biases, penalties, temperature and cuts, as vLLM gives them.
+//! Log-probabilities of the model's own distribution, before biases, penalties, temperature and truncation, as vLLM
+//! returns them.
 
 use models::TokenLogprobs;
 
-/// Reads them from logits `[vocabulary]`.
+/// Computes them from logits `[vocabulary]`.
 pub(crate) fn of(logits: &[f32], chosen: u32, count: usize) -> TokenLogprobs {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
@@ -27,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_sum_to_one_and_come_in_order() {
+    fn probabilities_sum_to_one_in_descending_order() {
         let logits = [0.5, 2.0, -1.0, 2.0, 1.0, -3.0];
         let all = of(&logits, 4, 6);
         let order: Vec<u32> = all.likeliest.iter().map(|(token, _)| *token).collect();

@@ -1,6 +1,6 @@
-//! What is counted, under vLLM's names where it means the same, and under our own.
+//! Metrics: vLLM's names where the meaning is the same, names of our own otherwise.
 
-use crate::Settings;
+use crate::ServiceSettings;
 use models::{Pages, StepBudget, Usage};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,31 +14,31 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What every metric is labelled with.
+/// The labels of every metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
-    /// The name that clients call the model by.
+pub struct MetricLabels {
+    /// The model's name, as clients request it.
     pub model: String,
-    /// Which of several engines of one service this is.
+    /// The index of the engine if a service has several.
     pub engine: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Reason {
+pub(crate) struct FinishedReason {
     pub(crate) finished_reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Use {
+struct SlotUse {
     r#use: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Lost {
+pub(crate) struct LossReason {
     pub(crate) reason: &'static str,
 }
 
-/// Where states are: `device`, in slots of the engine, or `ram`, copied to the host.
+/// The location of states: `device` is a slot of the engine, `ram` is host memory.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct Tier {
     pub(crate) tier: &'static str,
@@ -56,7 +56,7 @@ pub(crate) struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_use: Share,
-    slots: Family<Use, Gauge>,
+    slots: Family<SlotUse, Gauge>,
     snapshot_bytes: Family<Tier, Gauge>,
     preempted_bytes: Gauge,
     preemptions: Counter,
@@ -68,15 +68,15 @@ pub(crate) struct Metrics {
     pub(crate) cache_hits: Counter,
     pub(crate) hits_by_tier: Family<Tier, Counter>,
     pub(crate) cached_tokens: Counter,
-    pub(crate) lost_tokens: Family<Lost, Counter>,
-    second_looks: Counter,
+    pub(crate) lost_tokens: Family<LossReason, Counter>,
+    verified_prefixes: Counter,
     mismatches: Counter,
-    pub(crate) ended: Family<Reason, Counter>,
+    pub(crate) ended: Family<FinishedReason, Counter>,
     iteration_tokens: Histogram,
     pub(crate) first_token: Histogram,
     pub(crate) between_tokens: Histogram,
     pub(crate) per_token: Histogram,
-    pub(crate) whole: Histogram,
+    pub(crate) end_to_end: Histogram,
     pub(crate) queue: Histogram,
     pub(crate) prefill: Histogram,
     pub(crate) decode: Histogram,
@@ -85,45 +85,45 @@ pub(crate) struct Metrics {
     pub(crate) answer_lengths: Histogram,
     choices: Histogram,
     max_tokens: Histogram,
-    rhythm: Mutex<Rhythm>,
+    end_rate: Mutex<EndRate>,
 }
 
-/// How often a sequence ends.
+/// The rate at which sequences end.
 #[derive(Debug, Default)]
-struct Rhythm {
+struct EndRate {
     last: Option<Instant>,
-    /// Seconds between two ends, of late.
+    /// Moving average of the seconds between two ends.
     seconds: f64,
-    /// Whether the first token of this process has been counted.
-    spoken: bool,
+    /// Whether the first token of the process was counted.
+    first_token_counted: bool,
 }
 
-/// vLLM's own bounds of these histograms, in seconds.
-const REQUEST: &[f64] = &[
+/// vLLM's bucket bounds, in seconds.
+const REQUEST_SECONDS: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
     480.0, 960.0, 1920.0, 7680.0,
 ];
-const FIRST: &[f64] = &[
+const FIRST_TOKEN_SECONDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
 ];
-const BETWEEN: &[f64] = &[
+const TOKEN_SECONDS: &[f64] = &[
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
     40.0, 80.0,
 ];
-/// The same in tokens.
-const ITERATION: &[f64] =
+/// vLLM's bucket bounds, in tokens.
+const STEP_TOKENS: &[f64] =
     &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 
 impl Metrics {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let named = &settings.named;
+    pub(crate) fn new(settings: &ServiceSettings) -> Self {
+        let named = &settings.labels;
         let label = |name: &'static str, value: &str| (name.into(), value.to_owned().into());
         let labels = vec![label("model_name", &named.model), label("engine", &named.engine)];
         let mut registry = Registry::default();
         let with = registry.sub_registry_with_labels(labels.clone().into_iter());
-        // 1, 2, 5, 10, .. up to the longest that is taken, as vLLM bounds them.
+        // 1, 2, 5, 10, ... up to the longest sequence, vLLM's bucket bounds of lengths.
         let lengths: Vec<f64> = (0..)
             .flat_map(|power| [1.0, 2.0, 5.0].map(|x| x * 10f64.powi(power)))
             .take_while(|bound| *bound <= settings.limits.tokens as f64)
@@ -133,54 +133,57 @@ impl Metrics {
         };
         let iteration_tokens = histogram(
             "vllm:iteration_tokens_total",
-            "Tokens of a step of the engine, of prompts and decoded",
-            ITERATION,
+            "Tokens per engine step, prefill and decode together",
+            STEP_TOKENS,
         );
         let first_token = histogram(
             "vllm:time_to_first_token_seconds",
             "Seconds from the arrival of a request to its first token",
-            FIRST,
+            FIRST_TOKEN_SECONDS,
         );
         let between_tokens = histogram(
             "vllm:inter_token_latency_seconds",
-            "Seconds between the tokens of a request; those that come together are one",
-            BETWEEN,
+            "Seconds between tokens of a request; tokens delivered together count once",
+            TOKEN_SECONDS,
         );
         let per_token = histogram(
             "vllm:request_time_per_output_token_seconds",
-            "Mean seconds of a request's tokens behind its first",
-            BETWEEN,
+            "Mean seconds per output token of a request after its first",
+            TOKEN_SECONDS,
         );
-        let whole = histogram(
+        let end_to_end = histogram(
             "vllm:e2e_request_latency_seconds",
             "Seconds from the arrival of a request to its end",
-            REQUEST,
+            REQUEST_SECONDS,
         );
-        let queue =
-            histogram("vllm:request_queue_time_seconds", "Seconds until it had a slot", REQUEST);
+        let queue = histogram(
+            "vllm:request_queue_time_seconds",
+            "Seconds a request waited for a slot",
+            REQUEST_SECONDS,
+        );
         let prefill = histogram(
             "vllm:request_prefill_time_seconds",
-            "Seconds from its slot to its first token",
-            REQUEST,
+            "Seconds from getting a slot to the first token",
+            REQUEST_SECONDS,
         );
         let decode = histogram(
             "vllm:request_decode_time_seconds",
-            "Seconds from its first token to its last",
-            REQUEST,
+            "Seconds from the first token to the last",
+            REQUEST_SECONDS,
         );
         let inference = histogram(
             "vllm:request_inference_time_seconds",
-            "Seconds from its slot to its last token",
-            REQUEST,
+            "Seconds from getting a slot to the last token",
+            REQUEST_SECONDS,
         );
         let prompt_lengths =
-            histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt", &lengths);
+            histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", &lengths);
         let answer_lengths =
-            histogram("vllm:request_generation_tokens", "Tokens that were added to it", &lengths);
-        let choices = histogram("vllm:request_params_n", "Answers that were asked for", CHOICES);
+            histogram("vllm:request_generation_tokens", "Generated tokens of a request", &lengths);
+        let choices = histogram("vllm:request_params_n", "Requested number of answers", CHOICES);
         let max_tokens = histogram(
             "vllm:request_params_max_tokens",
-            "Most tokens that a request may add",
+            "Requested maximum of generated tokens",
             &lengths,
         );
         Self {
@@ -188,7 +191,7 @@ impl Metrics {
             first_token,
             between_tokens,
             per_token,
-            whole,
+            end_to_end,
             queue,
             prefill,
             decode,
@@ -206,120 +209,120 @@ impl Metrics {
             waiting: register(
                 with,
                 "vllm:num_requests_waiting",
-                "Requests that wait for a slot or for pages",
+                "Requests that wait for a slot or for KV cache blocks",
                 Gauge::default(),
             ),
             cache_use: register(
                 with,
                 "vllm:kv_cache_usage_perc",
-                "Share of the key/value blocks that requests have, 1 for all; states are not counted here",
+                "Share of KV cache blocks in use, from 0 to 1; recurrent states are not counted",
                 Share::default(),
             ),
             slots: register(
                 with,
                 "firstlight:state_slots",
-                "Slots for recurrent states, by use",
+                "Slots of recurrent states by use",
                 Family::default(),
             ),
             snapshot_bytes: register(
                 with,
                 "firstlight:state_snapshot_bytes",
-                "Bytes of the states behind beginnings of prompts, in ram with their keys and values",
+                "Bytes of cached prefix states; in RAM they include keys and values",
                 Family::default(),
             ),
             preempted_bytes: register(
                 with,
                 "firstlight:preempted_bytes",
-                "Bytes of preempted requests in ram",
+                "Bytes of preempted requests in RAM",
                 Gauge::default(),
             ),
             preemptions: register(
                 with,
                 "vllm:num_preemptions",
-                "Requests that gave their pages to older ones",
+                "Preempted requests",
                 Counter::default(),
             ),
             saved_preemptions: register(
                 with,
                 "firstlight:preemptions_saved",
-                "Requests of these whose states, keys and values went to ram: they are not read again",
+                "Preempted requests that were swapped out to RAM instead of being recomputed",
                 Counter::default(),
             ),
             failed_steps: register(
                 with,
                 "firstlight:failed_steps",
-                "Steps of the engine that failed",
+                "Failed engine steps",
                 Counter::default(),
             ),
             prompt_tokens: register(
                 with,
                 "vllm:prompt_tokens",
-                "Tokens of prompts that were read",
+                "Prompt tokens of all requests",
                 Counter::default(),
             ),
             generated_tokens: register(
                 with,
                 "vllm:generation_tokens",
-                "Tokens that were given out",
+                "Generated tokens",
                 Counter::default(),
             ),
             cache_queries: register(
                 with,
                 "vllm:prefix_cache_queries",
-                "Tokens of prompts that were looked up in the prefix cache",
+                "Prompt tokens that were looked up in the prefix cache",
                 Counter::default(),
             ),
             cache_hits: register(
                 with,
                 "vllm:prefix_cache_hits",
-                "Tokens of these that it had: they were not read again",
+                "Prompt tokens found in the prefix cache",
                 Counter::default(),
             ),
             hits_by_tier: register(
                 with,
                 "firstlight:prefix_cache_tier_hits",
-                "Tokens of the prefix cache's hits, by where their state was",
+                "Prompt tokens found in the prefix cache by tier",
                 Family::default(),
             ),
             cached_tokens: register(
                 with,
                 "vllm:prompt_tokens_cached",
-                "Tokens of prompts that were not read because the prefix cache had them",
+                "Prompt tokens that were not prefilled because the prefix cache had them",
                 Counter::default(),
             ),
             lost_tokens: register(
                 with,
                 "firstlight:prefix_cache_lost_tokens",
-                "Tokens that were read again although an earlier prompt began with them, by why",
+                "Tokens of shared prefixes that were prefilled again, by reason",
                 Family::default(),
             ),
-            second_looks: register(
+            verified_prefixes: register(
                 with,
                 "firstlight:prefix_cache_verified",
-                "Kept states whose tokens were read again, to compare",
+                "Cached states that were verified by recomputing their tokens",
                 Counter::default(),
             ),
             mismatches: register(
                 with,
                 "firstlight:prefix_cache_mismatch",
-                "Kept states that gave other logits than their tokens: at the first the cache goes off",
+                "Cached states that failed verification; the first one disables the prefix cache",
                 Counter::default(),
             ),
             ended: register(
                 with,
                 "vllm:request_success",
-                "Requests that ended, by why; an error is no success and is one of the reasons",
+                "Ended requests by reason, errors included",
                 Family::default(),
             ),
             registry: Mutex::new(registry),
             labels,
             process_start: settings.process_start,
-            rhythm: Mutex::default(),
+            end_rate: Mutex::default(),
         }
     }
 
-    /// What is known once the engine is there.
-    pub(crate) fn built(&self, pages: &Pages, budget: StepBudget) {
+    /// Registers the values that are known once the engine is built.
+    pub(crate) fn engine_built(&self, pages: &Pages, budget: StepBudget) {
         let text = |name: &'static str, value: usize| (name, value.to_string());
         let info = vec![
             text("block_size", Pages::tokens_of_a_block()),
@@ -327,11 +330,15 @@ impl Metrics {
             text("num_state_slots", pages.sequences()),
             text("max_num_batched_tokens", budget.tokens),
         ];
-        self.late("vllm:cache_config", "Blocks and slots of the engine", Info::new(info));
+        self.register_late(
+            "vllm:cache_config",
+            "Blocks and slots of the engine's caches",
+            Info::new(info),
+        );
     }
 
-    /// Registers a metric whose value is known only now: it is absent before.
-    fn late(&self, name: &str, help: &str, metric: impl Metric) {
+    /// Registers a metric when its value becomes known; until then it is absent.
+    fn register_late(&self, name: &str, help: &str, metric: impl Metric) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let with = registry.sub_registry_with_labels(self.labels.clone().into_iter());
         with.register(name, help, metric);
@@ -347,9 +354,9 @@ impl Metrics {
         } else {
             taken as f64 / usage.blocks as f64
         });
-        self.slots.get_or_create(&Use { r#use: "running" }).set(count(usage.running));
-        self.slots.get_or_create(&Use { r#use: "snapshot" }).set(count(usage.snapshots));
-        self.slots.get_or_create(&Use { r#use: "free" }).set(count(usage.free_slots));
+        self.slots.get_or_create(&SlotUse { r#use: "running" }).set(count(usage.running));
+        self.slots.get_or_create(&SlotUse { r#use: "snapshot" }).set(count(usage.snapshots));
+        self.slots.get_or_create(&SlotUse { r#use: "free" }).set(count(usage.free_slots));
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         self.snapshot_bytes.get_or_create(&DEVICE).set(bytes(usage.snapshot_bytes));
         self.snapshot_bytes.get_or_create(&RAM).set(bytes(usage.saved_snapshot_bytes));
@@ -365,8 +372,8 @@ impl Metrics {
         self.prompt_tokens.get()
     }
 
-    pub(crate) fn looked(&self, same: bool) {
-        self.second_looks.inc();
+    pub(crate) fn prefix_verified(&self, same: bool) {
+        self.verified_prefixes.inc();
         self.mismatches.inc_by(u64::from(!same));
     }
 
@@ -393,10 +400,10 @@ impl Metrics {
         self.failed_steps.inc();
     }
 
-    /// How long it takes until a sequence more may come, from how often they ended of late: whole seconds, at least one.
-    pub(crate) fn until_a_place(&self) -> Duration {
-        let rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
-        Duration::from_secs(rhythm.seconds.ceil().clamp(1.0, 60.0) as u64)
+    /// Estimates when the next sequence ends, from a moving average: whole seconds, at least one.
+    pub(crate) fn retry_after(&self) -> Duration {
+        let end_rate = self.end_rate.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_secs(end_rate.seconds.ceil().clamp(1.0, 60.0) as u64)
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -407,21 +414,21 @@ impl Metrics {
         text
     }
 
-    pub(crate) fn first_of_all(&self, now: Instant) {
-        let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut rhythm.spoken, true) {
+    pub(crate) fn first_token_of_process(&self, now: Instant) {
+        let mut end_rate = self.end_rate.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut end_rate.first_token_counted, true) {
             let seconds = Share::default();
             seconds.set(now.saturating_duration_since(self.process_start).as_secs_f64());
-            let help = "Seconds from the start of the process to the first token it gave out";
-            self.late("firstlight:start_to_first_token_seconds", help, seconds);
+            let help = "Seconds from process start to its first token";
+            self.register_late("firstlight:start_to_first_token_seconds", help, seconds);
         }
     }
 
-    pub(crate) fn one_ended(&self, now: Instant) {
-        let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = rhythm.last.replace(now) {
+    pub(crate) fn sequence_ended(&self, now: Instant) {
+        let mut end_rate = self.end_rate.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = end_rate.last.replace(now) {
             let seconds = now.saturating_duration_since(last).as_secs_f64();
-            rhythm.seconds += (seconds - rhythm.seconds) / 8.0;
+            end_rate.seconds += (seconds - end_rate.seconds) / 8.0;
         }
     }
 }

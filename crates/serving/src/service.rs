@@ -1,90 +1,90 @@
 use crate::job::{Command, EmbeddingJob, Job, Sequence, Ticket};
 use crate::metrics::Metrics;
-use crate::{Health, Limits, Named, Phase, worker};
-use models::{Engine, Pooling, StepBudget, Usage};
+use crate::{MetricLabels, ServiceHealth, ServiceLimits, ServicePhase, worker};
+use models::{Engine, PoolingMode, StepBudget, Usage};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-/// What went wrong while an engine was built; it is told to whoever waits for the service to end.
-pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+/// The error of building or running an engine, returned by the thread that [`Service::start`] spawns.
+pub type EngineError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Builds the engine, on the thread that will own it.
-pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Engine>, BuildError> + Send>;
+/// Builds the engine on the thread that will own it.
+pub type EngineBuilder = Box<dyn FnOnce() -> Result<Box<dyn Engine>, EngineError> + Send>;
 
-/// How a service is run.
+/// The settings of a service.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// What it takes on.
-    pub limits: Limits,
-    /// How much is done in a step; the engine's own where there is none.
+pub struct ServiceSettings {
+    /// The limits of what it accepts.
+    pub limits: ServiceLimits,
+    /// Tokens per step; `None` for the engine's default.
     pub step_tokens: Option<usize>,
-    /// Slots of the engine that are for states behind beginnings of prompts; none without a prefix cache.
+    /// Slots of the engine reserved for states of prompt prefixes; 0 disables the prefix cache.
     pub snapshots: usize,
-    /// Bytes of the host's memory for preempted requests and for such states that lose their slots.
+    /// Bytes of host memory for preempted requests and evicted prefix states.
     pub swap_space: u64,
-    /// Share of the requests that begin with such a state whose first token is computed from nothing as well, and compared.
+    /// Share of the prefix cache hits that are verified by recomputing the first token's logits.
     pub verify_cache: f64,
-    /// What metrics are labelled with.
-    pub named: Named,
-    /// When the process began, as near as the system tells.
+    /// The labels of all metrics.
+    pub labels: MetricLabels,
+    /// When the process started, as precisely as the system tells.
     pub process_start: Instant,
 }
 
-/// Why a submission was not taken.
+/// Why a submission was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It could never run.
+pub enum SubmitError {
+    /// It can never run.
     #[error("{what}")]
     Invalid {
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// A prompt, or a prompt with what is to be added, is longer than the context.
+    /// A prompt, or a prompt with its generated tokens, is longer than the context.
     #[error("{what}")]
     TooLong {
         /// The lengths.
         what: String,
     },
-    /// As many as may wait are waiting.
+    /// The queue is full.
     #[error("the queue is full")]
     Full {
-        /// When to ask again.
+        /// When to retry.
         after: Duration,
     },
-    /// The model is not there yet.
+    /// The engine is not built yet.
     #[error("the model is loading")]
     Loading,
-    /// The server stops.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
-    /// The engine is gone.
+    /// The engine failed.
     #[error("the engine failed: {0}")]
     Failed(String),
 }
 
-/// A model that answers, for as many callers as want it.
+/// A handle to a running model; clones share it.
 #[derive(Clone)]
 pub struct Service {
     shared: Arc<Shared>,
     commands: mpsc::Sender<Command>,
 }
 
-/// What callers and the engine's thread both look at.
+/// State shared by callers and the engine's thread.
 pub(crate) struct Shared {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServiceSettings,
     pub(crate) metrics: Metrics,
     pub(crate) abort: AtomicBool,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ServicePhase>,
     places: Arc<Semaphore>,
-    seen: Mutex<Seen>,
+    engine_status: Mutex<EngineStatus>,
 }
 
-/// What the engine's thread last said of itself.
+/// The last status that the engine's thread stored.
 #[derive(Debug)]
-struct Seen {
+struct EngineStatus {
     usage: Usage,
     failed_steps: u64,
     last_error: Option<(String, Instant)>,
@@ -92,25 +92,27 @@ struct Seen {
 }
 
 impl Service {
-    /// Begins to build an engine, on a thread of its own. Its end gives why it could not be built, or what it failed of.
+    /// Spawns the thread that builds and runs the engine. The thread's result is the error of building the engine or of
+    /// running it.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub fn start(
-        settings: Settings,
-        build: Build,
-    ) -> std::io::Result<(Self, JoinHandle<Result<(), BuildError>>)> {
+        settings: ServiceSettings,
+        build: EngineBuilder,
+    ) -> std::io::Result<(Self, JoinHandle<Result<(), EngineError>>)> {
         let open = settings.limits.open();
-        // No more submissions can be on their way than there are places, and a word to wake up.
+        // One message per open sequence at most, plus one to wake the thread.
         let (sender, receiver) = mpsc::channel(open.min(Semaphore::MAX_PERMITS / 2) + 1);
         let usage = Usage { free_slots: settings.limits.sequences, ..Usage::default() };
-        let seen = Seen { usage, failed_steps: 0, last_error: None, since: Instant::now() };
+        let engine_status =
+            EngineStatus { usage, failed_steps: 0, last_error: None, since: Instant::now() };
         let shared = Arc::new(Shared {
             metrics: Metrics::new(&settings),
             abort: AtomicBool::new(false),
-            phase: watch::Sender::new(Phase::Loading),
+            phase: watch::Sender::new(ServicePhase::Loading),
             places: Arc::new(Semaphore::new(open.min(Semaphore::MAX_PERMITS))),
-            seen: Mutex::new(seen),
+            engine_status: Mutex::new(engine_status),
             settings,
         });
         let own = Arc::clone(&shared);
@@ -119,114 +121,115 @@ impl Service {
         Ok((Self { shared, commands: sender }, thread))
     }
 
-    /// Takes sequences, which begin once the engine has room for them, or refuses all of them.
+    /// Submits sequences, all or none. They start once the engine has room for them.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn submit(&self, sequences: Vec<Sequence>) -> Result<Ticket, Refusal> {
+    /// [`SubmitError`].
+    pub fn submit(&self, sequences: Vec<Sequence>) -> Result<Ticket, SubmitError> {
         let limits = &self.shared.settings.limits;
         limits.check(&sequences)?;
         let mut places = self.places(sequences.len())?;
-        // Room for all that may come: the engine never waits for a slow reader, and what is kept is bounded by what was asked.
+        // Room for all updates: the engine never waits for a slow reader, and the buffer is bounded by what the request
+        // asks for.
         let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 4).sum();
         let (updates, receiver) = mpsc::channel(most.min(Semaphore::MAX_PERMITS));
         let arrived = Instant::now();
-        let mut enough = Vec::with_capacity(sequences.len());
+        let mut stop = Vec::with_capacity(sequences.len());
         let mut jobs = Vec::with_capacity(sequences.len());
         for (index, sequence) in sequences.into_iter().enumerate() {
             let flag = Arc::new(AtomicBool::new(false));
-            enough.push(Arc::clone(&flag));
-            // There are as many places as sequences.
+            stop.push(Arc::clone(&flag));
+            // There are as many permits as sequences.
             let Some(place) = places.split(1) else { break };
             let updates = updates.clone();
-            jobs.push(Job { index, sequence, updates, enough: flag, arrived, _place: place });
+            jobs.push(Job { index, sequence, updates, stop: flag, arrived, _place: place });
         }
-        // The thread ends between a look at its phase and this: then nobody reads.
+        // The thread can end after the check of its phase and before this line.
         if self.commands.try_send(Command::Submit(jobs)).is_err() {
-            return Err(Refusal::Draining);
+            return Err(SubmitError::Draining);
         }
-        Ok(Ticket { updates: receiver, enough, arrived })
+        Ok(Ticket { updates: receiver, stop, arrived })
     }
 
-    /// Takes texts, whose vectors arrive one by one, or refuses all of them. Together they take one place.
+    /// Submits texts to embed, all or none. Their embeddings arrive one by one. All texts together use one permit.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: Pooling) -> Result<Ticket, Refusal> {
+    /// [`SubmitError`].
+    pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: PoolingMode) -> Result<Ticket, SubmitError> {
         self.shared.settings.limits.check_texts(&texts)?;
         let place = self.places(1)?;
         let (updates, receiver) = mpsc::channel(texts.len().min(Semaphore::MAX_PERMITS));
         let arrived = Instant::now();
         let job = EmbeddingJob { texts, pooling, updates, place };
         if self.commands.try_send(Command::Embed(job)).is_err() {
-            return Err(Refusal::Draining);
+            return Err(SubmitError::Draining);
         }
-        Ok(Ticket { updates: receiver, enough: Vec::new(), arrived })
+        Ok(Ticket { updates: receiver, stop: Vec::new(), arrived })
     }
 
-    /// Takes places for sequences, where the service takes any.
-    fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+    /// Reserves permits for sequences if the service accepts requests.
+    fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, SubmitError> {
         match self.phase() {
-            Phase::Ready => {}
-            Phase::Loading => return Err(Refusal::Loading),
-            Phase::Draining | Phase::Stopped => return Err(Refusal::Draining),
-            Phase::Failed(what) => return Err(Refusal::Failed(what)),
+            ServicePhase::Ready => {}
+            ServicePhase::Loading => return Err(SubmitError::Loading),
+            ServicePhase::Draining | ServicePhase::Stopped => return Err(SubmitError::Draining),
+            ServicePhase::Failed(what) => return Err(SubmitError::Failed(what)),
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let places = Arc::clone(&self.shared.places).try_acquire_many_owned(count);
-        places.map_err(|_| Refusal::Full { after: self.shared.metrics.until_a_place() })
+        places.map_err(|_| SubmitError::Full { after: self.shared.metrics.retry_after() })
     }
 
-    /// Takes no more submissions; the engine ends with the last one that is open.
+    /// Stops accepting submissions; the engine stops after the last open one.
     pub fn drain(&self) {
-        self.shared.set_phase(Phase::Draining);
+        self.shared.set_phase(ServicePhase::Draining);
         self.wake();
     }
 
-    /// Ends what is still open: [`crate::Why::Aborted`].
+    /// Ends all open sequences with [`crate::SequenceError::Aborted`].
     pub fn abort(&self) {
         self.shared.abort.store(true, Ordering::Relaxed);
         self.wake();
     }
 
     fn wake(&self) {
-        // Where there is no room for the word, there is something else to wake up by.
+        // If the queue is full, the message at its head wakes the thread.
         let _ = self.commands.try_send(Command::Wake);
     }
 
-    /// What it is doing.
-    pub fn phase(&self) -> Phase {
+    /// The current phase.
+    pub fn phase(&self) -> ServicePhase {
         self.shared.phase.borrow().clone()
     }
 
     /// Waits until the engine's thread has ended.
-    pub async fn over(&self) {
+    pub async fn stopped(&self) {
         let mut phase = self.shared.phase.subscribe();
-        // The sender is in `shared`, which this holds.
-        let _ = phase.wait_for(Phase::is_over).await;
+        // The sender is in `shared`, which `self` owns.
+        let _ = phase.wait_for(ServicePhase::is_over).await;
     }
 
-    /// Waits until the model is there, or cannot be.
+    /// Waits until the engine is built, or building it failed.
     pub async fn loaded(&self) {
         let mut phase = self.shared.phase.subscribe();
-        let _ = phase.wait_for(|phase| *phase != Phase::Loading).await;
+        let _ = phase.wait_for(|phase| *phase != ServicePhase::Loading).await;
     }
 
-    /// How it is.
-    pub fn health(&self) -> Health {
-        let seen = self.shared.seen();
-        let Usage { running, waiting, snapshots, free_blocks, blocks, .. } = seen.usage;
+    /// The current health.
+    pub fn health(&self) -> ServiceHealth {
+        let engine_status = self.shared.engine_status();
+        let Usage { running, waiting, snapshots, free_blocks, blocks, .. } = engine_status.usage;
         let Usage { saved_snapshots, saved_snapshot_bytes, preempted_bytes, swap_space, .. } =
-            seen.usage;
-        Health {
+            engine_status.usage;
+        ServiceHealth {
             phase: self.phase(),
-            failed_steps: seen.failed_steps,
-            last_error: seen.last_error.clone(),
+            failed_steps: engine_status.failed_steps,
+            last_error: engine_status.last_error.clone(),
             running,
             waiting,
             free_slots: self.limits().sequences.saturating_sub(running),
             snapshots,
-            most_snapshots: self.shared.settings.snapshots,
+            max_snapshots: self.shared.settings.snapshots,
             saved_snapshots,
             swapped_bytes: saved_snapshot_bytes + preempted_bytes,
             swap_space,
@@ -235,21 +238,21 @@ impl Service {
             prompt_tokens: self.shared.metrics.prompt_tokens(),
             generation_tokens: self.shared.metrics.generation_tokens(),
             cached_tokens: self.shared.metrics.cached_tokens(),
-            since: seen.since,
+            since: engine_status.since,
         }
     }
 
-    /// Sequences that are open: running, waiting, or on their way.
+    /// Sequences that are open: running, waiting, or in the queue to the engine's thread.
     pub fn open(&self) -> usize {
         self.limits().open().saturating_sub(self.shared.places.available_permits())
     }
 
-    /// What it takes on.
-    pub fn limits(&self) -> Limits {
+    /// The limits of what the service accepts.
+    pub fn limits(&self) -> ServiceLimits {
         self.shared.settings.limits
     }
 
-    /// Counts a submission's settings, which its sequences have in common.
+    /// Records the parameters of a request in the metrics, once for all of its sequences.
     pub fn count_settings(&self, choices: usize, max_tokens: usize) {
         self.shared.metrics.settings(choices, max_tokens);
     }
@@ -261,12 +264,12 @@ impl Service {
 }
 
 impl Shared {
-    /// Goes on to a phase: never back, and never away from an end.
-    pub(crate) fn set_phase(&self, next: Phase) {
+    /// Advances to a phase. Phases never go backward, and the final ones never change.
+    pub(crate) fn set_phase(&self, next: ServicePhase) {
         self.phase.send_if_modified(|phase| {
             let stays = phase.is_over()
                 || *phase == next
-                || (next == Phase::Ready && *phase != Phase::Loading);
+                || (next == ServicePhase::Ready && *phase != ServicePhase::Loading);
             if !stays {
                 *phase = next;
             }
@@ -274,31 +277,33 @@ impl Shared {
         });
     }
 
-    /// Whether no more submissions are taken.
-    pub(crate) fn ends(&self) -> bool {
-        !matches!(*self.phase.borrow(), Phase::Ready | Phase::Loading)
+    /// Whether submissions are refused for good.
+    pub(crate) fn is_draining(&self) -> bool {
+        !matches!(*self.phase.borrow(), ServicePhase::Ready | ServicePhase::Loading)
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn engine_status(&self) -> std::sync::MutexGuard<'_, EngineStatus> {
+        self.engine_status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn see(&self, usage: Usage) {
-        self.seen().usage = usage;
+    pub(crate) fn set_usage(&self, usage: Usage) {
+        self.engine_status().usage = usage;
         self.metrics.usage(&usage);
     }
 
-    pub(crate) fn see_error(&self, error: &str) {
-        let mut seen = self.seen();
-        seen.failed_steps += 1;
-        seen.last_error = Some((error.to_owned(), Instant::now()));
+    pub(crate) fn record_error(&self, error: &str) {
+        let mut engine_status = self.engine_status();
+        engine_status.failed_steps += 1;
+        engine_status.last_error = Some((error.to_owned(), Instant::now()));
         self.metrics.step_failed();
     }
 
-    /// How much an engine is given to do in a step.
+    /// The tokens per step: the setting if there is one, otherwise the engine's default.
     pub(crate) fn budget(&self, best: StepBudget) -> StepBudget {
         match self.settings.step_tokens {
-            Some(tokens) => StepBudget { tokens, beside: best.beside.min(tokens), ..best },
+            Some(tokens) => {
+                StepBudget { tokens, max_mixed_tokens: best.max_mixed_tokens.min(tokens), ..best }
+            }
             None => best,
         }
     }

@@ -1,22 +1,22 @@
 use std::time::Instant;
 
-/// What a service is doing.
+/// The phases of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum ServicePhase {
     /// The engine is being built.
     Loading,
-    /// Requests are taken.
+    /// Requests are accepted.
     Ready,
-    /// No new requests are taken; those that are open go on.
+    /// No new requests are accepted; open ones continue.
     Draining,
-    /// Every request has ended, and the engine is gone.
+    /// All requests have ended and the engine is dropped.
     Stopped,
-    /// The engine could not be built, or its device is lost: in its words. Nothing will be answered again.
+    /// The engine could not be built or its device is lost: the error's message. This phase is final.
     Failed(String),
 }
 
-impl Phase {
-    /// Its name.
+impl ServicePhase {
+    /// The phase's name in lower case.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Loading => "loading",
@@ -33,41 +33,41 @@ impl Phase {
     }
 }
 
-/// How a service is.
+/// The health of a service.
 #[derive(Debug, Clone)]
-pub struct Health {
-    /// What it is doing.
-    pub phase: Phase,
-    /// Steps of the engine that failed so far.
+pub struct ServiceHealth {
+    /// The current phase.
+    pub phase: ServicePhase,
+    /// Engine steps that failed.
     pub failed_steps: u64,
-    /// What the last of them said, and when.
+    /// The message of the last failure and when it happened.
     pub last_error: Option<(String, Instant)>,
     /// Sequences that have a slot.
     pub running: usize,
-    /// Sequences that wait for one.
+    /// Sequences that wait for a slot.
     pub waiting: usize,
-    /// Sequences that could have a slot beside these.
+    /// Free slots.
     pub free_slots: usize,
-    /// States behind beginnings of prompts that are kept.
+    /// States of prompt prefixes in slots.
     pub snapshots: usize,
-    /// The most of them.
-    pub most_snapshots: usize,
-    /// Such states that the host's memory has, some of them too.
+    /// Capacity for such states.
+    pub max_snapshots: usize,
+    /// States of prompt prefixes in host memory; some are in a slot as well.
     pub saved_snapshots: usize,
-    /// Bytes of the host's memory that these and preempted requests take.
+    /// Bytes of host memory used by these states and by preempted requests.
     pub swapped_bytes: u64,
-    /// The most of them.
+    /// Capacity of host memory for both, in bytes.
     pub swap_space: u64,
-    /// Blocks of the caches that nobody has.
+    /// Free blocks of the KV cache.
     pub free_blocks: usize,
-    /// Blocks of the caches.
+    /// Blocks of the KV cache.
     pub blocks: usize,
-    /// Tokens of prompts that were read so far.
+    /// Prompt tokens of all requests.
     pub prompt_tokens: u64,
-    /// Of these, those that a kept state had read.
+    /// Prompt tokens of all requests that were in the prefix cache.
     pub cached_tokens: u64,
-    /// Tokens that were given out so far.
+    /// Generated tokens of all requests.
     pub generation_tokens: u64,
-    /// When the service was made.
+    /// When the service started.
     pub since: Instant,
 }

@@ -1,17 +1,17 @@
-//! What is measured of a sequence while it is open.
+//! Latency of one sequence.
 
-use crate::metrics::{DEVICE, Lost, Metrics, RAM, Reason};
+use crate::metrics::{DEVICE, FinishedReason, LossReason, Metrics, RAM};
 use crate::worker::Ending;
-use models::Ended;
+use models::FinishReason;
 use std::time::Instant;
 
-/// When what happened to a sequence.
+/// Times of a sequence's events.
 #[derive(Debug)]
 pub(crate) struct Times {
     arrived: Instant,
     prompt: usize,
-    /// Whether it was looked up in the prefix cache.
-    found: bool,
+    /// Whether its prefix cache lookup was counted.
+    prefix_looked_up: bool,
     began: Option<Instant>,
     first: Option<Instant>,
     last: Instant,
@@ -20,36 +20,45 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn new(arrived: Instant, prompt: usize) -> Self {
-        Self { arrived, prompt, found: false, began: None, first: None, last: arrived, tokens: 0 }
+        Self {
+            arrived,
+            prompt,
+            prefix_looked_up: false,
+            began: None,
+            first: None,
+            last: arrived,
+            tokens: 0,
+        }
     }
 
-    /// It has a slot; what comes again behind a preemption changes nothing.
+    /// Records that it got a slot. Getting one again after preemption does not change the time.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began.get_or_insert(now);
     }
 
-    /// What of its prompt need not be read, and what is read although another prompt began with it; whether that was not known.
-    pub(crate) fn found(
+    /// Counts the prefix cache lookup: cached tokens, and lost tokens (tokens of a prefix that an earlier prompt shared
+    /// but whose state is not cached). Returns false if it was counted before.
+    pub(crate) fn prefix_looked_up(
         &mut self,
         metrics: &Metrics,
         cached: usize,
         from_host: bool,
         lost: usize,
     ) -> bool {
-        let new = !std::mem::replace(&mut self.found, true);
+        let new = !std::mem::replace(&mut self.prefix_looked_up, true);
         if new {
             metrics.cache_queries.inc_by(self.prompt as u64);
             metrics.cache_hits.inc_by(cached as u64);
             metrics.cached_tokens.inc_by(cached as u64);
             let tier = if from_host { RAM } else { DEVICE };
             metrics.hits_by_tier.get_or_create(&tier).inc_by(cached as u64);
-            let reason = Lost { reason: "no_state" };
+            let reason = LossReason { reason: "no_state" };
             metrics.lost_tokens.get_or_create(&reason).inc_by(lost as u64);
         }
         new
     }
 
-    /// It has a token more, the first of those that came together where there is a time.
+    /// Counts a token. `now` is given for the first token of a step only.
     pub(crate) fn token(&mut self, metrics: &Metrics, now: Option<Instant>) {
         self.tokens += 1;
         metrics.generated_tokens.inc();
@@ -59,29 +68,29 @@ impl Times {
                 self.first = Some(now);
                 metrics.prompt_tokens.inc_by(self.prompt as u64);
                 metrics.first_token.observe((now - self.arrived).as_secs_f64());
-                metrics.first_of_all(now);
+                metrics.first_token_of_process(now);
             }
             Some(_) => metrics.between_tokens.observe((now - self.last).as_secs_f64()),
         }
         self.last = now;
     }
 
-    /// It ended.
+    /// Records the end in the metrics.
     pub(crate) fn end(self, metrics: &Metrics, ending: &Ending) {
         let now = Instant::now();
         let finished_reason = match ending {
-            Ending::Finished(Ended::StopId | Ended::Listener) => "stop",
-            Ending::Finished(Ended::Limit) => "length",
-            Ending::Failed(_) | Ending::Finished(Ended::NoToken) => "error",
-            Ending::Left { .. } => "abort",
+            Ending::Finished(FinishReason::StopId | FinishReason::Listener) => "stop",
+            Ending::Finished(FinishReason::Limit) => "length",
+            Ending::Failed(_) | Ending::Finished(FinishReason::NoToken) => "error",
+            Ending::Cancelled { .. } => "abort",
         };
-        metrics.ended.get_or_create(&Reason { finished_reason }).inc();
-        metrics.one_ended(now);
-        // Times and lengths of what was broken off say nothing of those that were not.
+        metrics.ended.get_or_create(&FinishedReason { finished_reason }).inc();
+        metrics.sequence_ended(now);
+        // Durations and lengths of aborted sequences would distort the histograms.
         if !matches!(ending, Ending::Finished(_)) {
             return;
         }
-        metrics.whole.observe((now - self.arrived).as_secs_f64());
+        metrics.end_to_end.observe((now - self.arrived).as_secs_f64());
         metrics.prompt_lengths.observe(self.prompt as f64);
         metrics.answer_lengths.observe(self.tokens as f64);
         let Some(began) = self.began else { return };

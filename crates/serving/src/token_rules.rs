@@ -1,23 +1,23 @@
-//! Which tokens an answer may have, apart from grammars.
+//! Rules for the tokens of an answer that are independent of grammars.
 
 use models::Guide;
 
-/// Tokens that may come, and from when on the answer may end.
+/// Allowed tokens and the minimum length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenRules {
-    /// Tokens that come before the answer may end by one of the request's stop ids.
+    /// Number of tokens before one of the request's stop tokens is allowed.
     pub min_tokens: usize,
-    /// The only tokens that may come; empty for all.
+    /// The only allowed tokens; empty allows all.
     pub allowed: Vec<u32>,
 }
 
 impl TokenRules {
-    /// Whether every token may come at any time.
+    /// Whether the rules allow every token at every position.
     fn is_free(&self) -> bool {
         self.min_tokens == 0 && self.allowed.is_empty()
     }
 
-    /// A guide that keeps a sequence to these rules and to another guide. Where nothing else may come, the other guide wins.
+    /// Combines these rules with another guide. If both together allow no token, the other guide's mask is used.
     pub(crate) fn guide(
         self,
         stop_ids: &[u32],
@@ -38,7 +38,7 @@ impl TokenRules {
 struct RulesGuide {
     rules: TokenRules,
     stop_ids: Vec<u32>,
-    /// Tokens that came.
+    /// Tokens sampled so far.
     taken: usize,
     inner: Option<Box<dyn Guide>>,
 }
@@ -79,7 +79,7 @@ impl Guide for RulesGuide {
 mod tests {
     use super::*;
 
-    /// A guide that lets one token pass.
+    /// A guide that allows one token.
     struct Only(u32);
 
     impl Guide for Only {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_tokens_wait_for_the_minimum() {
+    fn stop_tokens_are_masked_before_min_tokens() {
         let rules = TokenRules { min_tokens: 2, ..TokenRules::default() };
         let mut guide = rules.guide(&[7, 40], None).unwrap();
         for _ in 0..2 {
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn only_allowed_tokens_may_come() {
+    fn allowed_tokens_mask_all_others() {
         let rules = TokenRules { allowed: vec![3, 33, 1000], min_tokens: 1 };
         assert_eq!(tokens(&mut *rules.guide(&[33], None).unwrap()), [3]);
         assert!(TokenRules::default().guide(&[1], None).is_none());
     }
 
     #[test]
-    fn a_grammar_wins_where_nothing_else_may_come() {
+    fn grammar_mask_is_used_if_rules_leave_no_token() {
         let rules = TokenRules { allowed: vec![6], ..TokenRules::default() };
         let mut guide = rules.guide(&[], Some(Box::new(Only(5)))).unwrap();
         assert_eq!(tokens(&mut *guide), [5]);

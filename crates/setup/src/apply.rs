@@ -1,11 +1,11 @@
-//! Makes a plan so: the one part of firstlight that changes a Python environment.
+//! Applies a plan: the only part of firstlight that changes a Python environment.
 //!
-//! The environment is built beside the old one, from files that were fetched and held against the plan's hashes, and that
-//! were opened and judged before anything was installed. Only when it is whole, when the doctor finds no error in it and
-//! its own interpreter has run does it take the old one's place, in one step of the file system.
+//! The new environment is built next to the old one, from files that were downloaded, compared with the plan's hashes,
+//! opened and judged before anything is installed. It replaces the old one in one file system operation, and only when
+//! it is complete, the doctor finds no error in it and its own interpreter has run.
 //!
-//! Invariant: until that step nothing in the environment's folder is touched, and after it the folder holds the whole new
-//! environment. An apply that was killed leaves one or the other, and the next one goes on from its journal.
+//! Invariant: until that operation nothing in the environment's folder is touched, and after it the folder contains the
+//! whole new environment. An apply that was killed leaves one or the other, and the next one resumes from its journal.
 
 mod compile;
 mod download;
@@ -23,14 +23,14 @@ mod steps;
 mod switch;
 mod writeback;
 
-pub use error::{ApplyError, Unmet};
+pub use error::{ApplyError, UnmetPrecondition};
 
 use crate::uv::Uv;
 use facts::{
-    AppliedPackage, ApplyOutcome, ApplyReport, Evidence, Finding, Machine, PackageOrigin, Plan,
-    PlannedPackage, SCHEMA,
+    AppliedPackage, ApplyOutcome, ApplyReport, Evidence, Finding, InstallPlan, Machine,
+    PackageOrigin, PlannedPackage, SCHEMA,
 };
-use journal::{Done, Journal};
+use journal::{Journal, JournalEntry};
 use lock::Lock;
 use places::Places;
 use program::Programs;
@@ -41,50 +41,52 @@ use std::time::{Duration, Instant};
 use steps::Steps;
 use writeback::Writeback;
 
-/// What an apply works with.
+/// The inputs of an apply.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyOptions<'a> {
-    /// The environment: made, or replaced whole.
+    /// The environment, which is created or replaced as a whole.
     pub venv: &'a Path,
-    /// What resolves and installs.
+    /// Resolves and installs packages.
     pub uv: &'a Uv,
-    /// Folder that keeps downloaded files under their hashes, for this environment and others.
+    /// Cache of downloaded files by hash, shared by environments.
     pub cache: &'a Path,
     /// The machine this runs on.
     pub machine: &'a Machine,
-    /// Remove the environment that is replaced, and one that an earlier apply kept.
+    /// Remove the replaced environment, and a backup of an earlier apply.
     pub discard_old: bool,
-    /// Write files again that are not what an earlier apply of the plan installed, in place of replacing the environment.
+    /// Restore files that differ from what an earlier apply of the plan installed, instead of replacing the
+    /// environment.
     pub repair: bool,
 }
 
-/// Reads what is about to be installed and what was: the part that this room cannot do, for it reads no binary.
+/// Inspects binaries before and after the install; this crate reads none.
 pub trait Inspect {
-    /// Findings about an environment's folder on this machine. Before the install the folder holds the opened wheels
-    /// beside each other, as they will be; afterwards it is the finished environment.
+    /// Findings about an environment's folder on this machine. Before the install the folder contains the opened wheels
+    /// in their final layout; afterwards it is the finished environment.
     ///
     /// # Errors
-    /// Where the folder cannot be read at all, in a sentence.
+    /// One sentence, if the folder cannot be read at all.
     fn examine(&self, environment: &Path) -> Result<Vec<Finding>, String>;
 }
 
-/// Hears how far an apply is.
+/// Receives the progress of an apply.
 pub trait Progress {
-    /// A step begins; `bytes` is what it will move, where that is known.
+    /// A step starts; `bytes` is its expected transfer, if known.
     fn begin(&mut self, step: &'static str, bytes: Option<u64>);
-    /// Bytes moved since the last call, and what is being worked on.
+    /// Bytes transferred since the last call, and the current item.
     fn advance(&mut self, bytes: u64, what: &str);
-    /// The step has ended, with one line on what came out of it and its whole time, which may have begun before `begin`.
+    /// The step has ended, with one line about its result and its whole duration, which may have started before
+    /// `begin`.
     fn end(&mut self, outcome: &str, took: Duration);
 }
 
-/// Makes the plan so in `options.venv`, whole or not at all.
+/// Applies the plan in `options.venv`, completely or not at all.
 ///
 /// # Errors
-/// Nothing was changed in the environment's folder, whatever the error. What was downloaded and built is kept, so that
-/// another call goes on from there.
+/// Nothing was changed in the environment's folder, whatever the error. Downloaded and built files are kept, so that
+/// another call resumes from there.
 pub fn apply(
-    plan: &Plan,
+    plan: &InstallPlan,
     options: &ApplyOptions,
     inspect: &dyn Inspect,
     progress: &mut dyn Progress,
@@ -108,7 +110,7 @@ pub fn apply(
         None => work.mend(&mut steps).and_then(|()| work.replace(&mut journal, &mut steps)),
     };
     let mut report = match made {
-        // Nothing was begun, so there is nothing to keep for the next apply.
+        // Nothing was started, so there is nothing to keep for the next apply.
         Err(error) if !journal.is_begun() => return lock.release(&places).and(Err(error)),
         made => made?,
     };
@@ -119,32 +121,32 @@ pub fn apply(
     Ok(report)
 }
 
-/// Looks at all preconditions and makes nothing: one line on what an apply would do.
+/// Checks all preconditions without changing anything; returns one line about what an apply would do.
 ///
 /// # Errors
-/// Where a precondition does not hold.
-pub fn preview(plan: &Plan, options: &ApplyOptions) -> Result<String, ApplyError> {
+/// If a precondition does not hold.
+pub fn preview(plan: &InstallPlan, options: &ApplyOptions) -> Result<String, ApplyError> {
     let places = Places::of(options.venv)?;
     let lock = Lock::take(&places)?;
     let programs = Programs::new(options.uv, &lock);
     let found = preconditions::check(plan, options, &places, &programs, false);
-    // The work of an interrupted apply stays for the next one.
+    // The work of an interrupted apply is kept for the next one.
     if !Journal::open(&places).is_begun() {
         lock.release(&places)?;
     }
     found.map(|(ready, _)| ready.words())
 }
 
-/// Whether an earlier apply of this plan made the environment and it still is what that left, file by file, so that another one
-/// changes nothing.
-pub fn is_applied(plan: &Plan, venv: &Path) -> bool {
+/// Whether an earlier apply of this plan created the environment and every file is still as it was left, so that
+/// another apply changes nothing.
+pub fn is_applied(plan: &InstallPlan, venv: &Path) -> bool {
     let Ok(places) = Places::of(venv) else { return false };
     applied(&places, &journal::plan_sha256(plan), false)
         .is_some_and(|packages| repair::verify(&places.venv, &packages).is_empty())
 }
 
-/// What an earlier apply of a plan installed, where the environment still holds it by names and versions and nothing else, and has
-/// its interpreter. With `some`, packages may be gone.
+/// The packages that an earlier apply of a plan installed, if the environment still has exactly these names and
+/// versions, and its interpreter. With `some`, packages may be missing.
 fn applied(places: &Places, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
     let report = switch::record(&places.venv)?.report;
     let holds = match some {
@@ -157,9 +159,9 @@ fn applied(places: &Places, plan_sha256: &str, some: bool) -> Option<Vec<Applied
     whole.then(|| unfetched(&report.packages))
 }
 
-/// One apply at work.
+/// A running apply.
 struct Work<'a> {
-    plan: &'a Plan,
+    plan: &'a InstallPlan,
     options: &'a ApplyOptions<'a>,
     places: &'a Places,
     programs: &'a Programs<'a>,
@@ -168,18 +170,18 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Says why an environment that has everything but its interpreter is made again.
+    /// Reports why an environment that lacks only its interpreter is created again.
     fn mend(&self, steps: &mut Steps) -> Result<(), ApplyError> {
         let venv = &self.places.venv;
         match environment::lost_python(venv).filter(|_| venv.join("pyvenv.cfg").exists()) {
             Some(lost) => steps.run("look", None, |_| {
-                Ok(((), 0, format!("{lost}: the environment is made again")))
+                Ok(((), 0, format!("{lost}: the environment is created again")))
             }),
             None => Ok(()),
         }
     }
 
-    /// Names and versions say that the environment is what the plan says; its files are read before that is believed.
+    /// Verifies the files of an environment whose names and versions match the plan.
     fn look_at(
         &self,
         packages: Vec<AppliedPackage>,
@@ -189,7 +191,7 @@ impl Work<'_> {
         let harm = steps.run("verify", None, |_| {
             let harm = repair::verify(&self.places.venv, &packages);
             let words = match harm.is_empty() {
-                true => "every file is what its RECORD says".to_owned(),
+                true => "every file matches its RECORD".to_owned(),
                 false => format!("not as installed: {}", harm.words()),
             };
             Ok((harm, 0, words))
@@ -206,7 +208,7 @@ impl Work<'_> {
         }
     }
 
-    /// The environment is what the plan says: it is examined and proven again where it is, and left.
+    /// Examines and runs an environment that already matches the plan, and leaves it unchanged.
     fn leave(
         &self,
         packages: Vec<AppliedPackage>,
@@ -216,7 +218,7 @@ impl Work<'_> {
         self.proven(&self.places.venv, packages, ApplyOutcome::Unchanged, steps)
     }
 
-    /// Makes the new environment, unless an interrupted apply did, and puts it in place.
+    /// Builds the new environment, unless an interrupted apply did, and switches to it.
     fn replace(&self, journal: &mut Journal, steps: &mut Steps) -> Result<ApplyReport, ApplyError> {
         let installed = journal.installed(&self.plan_sha256);
         let new = &self.places.new;
@@ -231,8 +233,9 @@ impl Work<'_> {
             }
             None => {
                 let (packages, writeback) = self.install(journal, steps)?;
-                // What is in the journal is on the disk, after a power cut as well. It goes there while others look at it.
-                let done = Done::Installed { packages: packages.clone() };
+                // Everything in the journal is on disk, even after a power failure. It is synced while other work
+                // continues.
+                let done = JournalEntry::Installed { packages: packages.clone() };
                 let keep = || writeback.finish().and_then(|()| journal.add(done));
                 thread::scope(|scope| {
                     let kept = scope.spawn(keep);
@@ -252,7 +255,8 @@ impl Work<'_> {
         Ok(report)
     }
 
-    /// Everything of the plan into the new environment, each file opened and judged before. It is on its way to the disk.
+    /// Installs the whole plan into the new environment, after opening and judging each file. The files are being
+    /// written back to disk.
     fn install(
         &self,
         journal: &mut Journal,
@@ -273,7 +277,7 @@ impl Work<'_> {
         steps.run("judge", None, |_| judge::run(&made, inspect))?;
         steps.run("install", None, |_| {
             layout.install()?;
-            Ok(((), 0, format!("made from {}", ready.python.display())))
+            Ok(((), 0, format!("created from {}", ready.python.display())))
         })?;
         let mut built = Vec::new();
         for package in &plan.packages {
@@ -285,7 +289,7 @@ impl Work<'_> {
         }
         places::remove(&places.new)?;
         fs::rename(&made, &places.new).map_err(ApplyError::io(&places.new))?;
-        // A source that was fetched is what was built of it.
+        // A downloaded source is recorded under the package built from it.
         let of_plan = |package: &PlannedPackage| {
             let mut all = built.iter().chain(&fetched);
             all.find(|applied| applied.name == package.name).cloned()
@@ -301,12 +305,12 @@ impl Work<'_> {
         outcome: ApplyOutcome,
         steps: &mut Steps,
     ) -> Result<ApplyReport, ApplyError> {
-        // Its files are read while its interpreter starts; what that says counts only once they are found to be good.
+        // Its files are read while its interpreter starts; the interpreter's answer only counts if the files are good.
         let began = Instant::now();
         let asked = prove::ask(environment, self.programs)?;
         let findings =
             steps.run("examine", None, |_| prove::examine(environment, &packages, self.inspect))?;
-        // The interpreter, which imports torch, has been at it since it was started.
+        // The interpreter, which imports torch, has been running since it was started above.
         let proof = steps.run_since("prove", began, None, |_| {
             prove::run(asked, environment, self.plan, self.options.machine)
         })?;
@@ -325,12 +329,12 @@ impl Work<'_> {
     }
 }
 
-/// Packages that an earlier run fetched.
+/// Packages downloaded by an earlier run.
 fn unfetched(packages: &[AppliedPackage]) -> Vec<AppliedPackage> {
     packages.iter().map(|package| AppliedPackage { fetched_bytes: 0, ..package.clone() }).collect()
 }
 
-/// Findings that name the new environment's files where they are once it is in place.
+/// Findings with the new environment's paths as they are after the switch.
 fn moved(findings: Vec<Finding>, places: &Places) -> Vec<Finding> {
     let (from, to) = (places.new.display().to_string(), places.venv.display().to_string());
     let text = |text: String| text.replace(&from, &to);

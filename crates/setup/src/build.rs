@@ -1,10 +1,10 @@
-//! Source builds: a wheel is compiled against the environment that is being made, in a folder of its own, and comes with
-//! the proof that it was compiled here. The environment itself is only read.
+//! Source builds: a wheel is compiled against the new environment, in a separate folder, with evidence that it was
+//! compiled here. The environment itself is only read.
 //!
-//! The setup.py of flash-attn, causal-conv1d and mamba-ssm looks for a prebuilt wheel first and takes it without a word
-//! in pip's output. Switches such as `FLASH_ATTENTION_FORCE_BUILD` forbid that; whether they worked is not believed
-//! but seen: every compiler is started through a note-taker, and each library of the wheel has to be one that a noted
-//! run has linked.
+//! The setup.py of flash-attn, causal-conv1d and mamba-ssm looks for a prebuilt wheel first and uses it without a
+//! message in pip's output. Switches such as `FLASH_ATTENTION_FORCE_BUILD` forbid that; whether they worked is
+//! verified: every compiler is started through a recording wrapper, and each library of the wheel has to be one that a
+//! recorded run has linked.
 
 mod compilers;
 mod error;
@@ -18,9 +18,9 @@ mod test_support;
 
 pub use compilers::CompilerRun;
 pub use error::BuildError;
-pub use preconditions::Missing;
-pub use proof::{Linked, Sameness};
-pub use source::Source;
+pub use preconditions::MissingRequirement;
+pub use proof::{LinkedLibrary, Sameness};
+pub use source::BuildSource;
 
 use crate::wheel;
 use compilers::Compilers;
@@ -30,58 +30,57 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// One build.
+/// The inputs of one build.
 #[derive(Debug, Clone, Copy)]
-pub struct Build<'a> {
+pub struct WheelBuild<'a> {
     /// Normalised name of the package.
     pub package: &'a str,
-    /// How it is made, and what it takes.
+    /// Its recipe and cost.
     pub recipe: &'a BuildRecipe,
-    /// Where its source is.
-    pub source: Source<'a>,
-    /// The environment it is compiled against: a virtual environment that has torch and the build tools.
+    /// The location of its source.
+    pub source: BuildSource<'a>,
+    /// The environment it is compiled against: a virtual environment with torch and the build tools.
     pub env: &'a Path,
     /// Python of the environment: `3.12`.
     pub python: &'a str,
-    /// Compute capabilities of the GPUs that the code is made for; empty leaves the choice to the package.
+    /// Compute capabilities of the target GPUs; empty leaves the choice to the package.
     pub gpus: &'a [(u32, u32)],
     /// The CUDA toolkit whose nvcc is used.
     pub cuda_home: Option<&'a Path>,
-    /// Compile jobs at once (MAX_JOBS): what the memory holds, `recipe.job_bytes` each.
+    /// Parallel compile jobs (MAX_JOBS): as many as fit in memory with `recipe.job_bytes` each.
     pub jobs: u32,
-    /// A folder of the build's own. What an earlier build left in it goes away first.
+    /// A folder for this build only. Results of an earlier build in it are removed first.
     pub folder: &'a Path,
 }
 
-/// A wheel that was compiled, and what that took.
+/// A compiled wheel and its cost.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Built {
+pub struct BuiltWheel {
     /// The wheel, in the build's folder.
     pub wheel: PathBuf,
-    /// All that the build printed, with its command and switches above it.
+    /// The build's output, preceded by its command and switches.
     pub log: PathBuf,
-    /// How long it took, fetching the source not counted.
+    /// Duration without downloading the source.
     pub seconds: f64,
-    /// The most memory that its processes had together, as sampled ten times a second; `None` where the system does not
-    /// tell (it is read from /proc).
+    /// Peak memory of all its processes together, sampled ten times a second from /proc; `None` on systems without it.
     pub peak_memory_bytes: Option<u64>,
     /// Every run of a compiler, in the order in which they ended.
     pub runs: Vec<CompilerRun>,
     /// Every library of the wheel, with the run that linked it.
-    pub linked: Vec<Linked>,
+    pub linked: Vec<LinkedLibrary>,
 }
 
-/// Compiles a wheel with uv, of which `uv` is a command without arguments. Nothing outside of `folder` is changed.
+/// Compiles a wheel with uv; `uv` is a command without arguments. Nothing outside of `folder` is changed.
 ///
 /// # Errors
-/// Where something is missing that the build needs, the source cannot be had, the build fails, or what came out was not
+/// If something is missing that the build needs, the source is not available, the build fails, or its result was not
 /// compiled by it.
-pub fn build(build: &Build<'_>, uv: Command) -> Result<Built, BuildError> {
+pub fn build(build: &WheelBuild<'_>, uv: Command) -> Result<BuiltWheel, BuildError> {
     let missing = preconditions::missing(build);
     if !missing.is_empty() {
         return Err(BuildError::Preconditions { package: build.package.to_owned(), missing });
     }
-    // Objects of an earlier build, perhaps for another torch, must not get into this one (`rm -rf build dist *.egg-info`).
+    // Objects of an earlier build, perhaps for another torch, must not be reused (`rm -rf build dist *.egg-info`).
     let fresh = |name: &str| {
         let folder = build.folder.join(name);
         let made = remove(&folder).and_then(|()| fs::create_dir_all(&folder));
@@ -103,7 +102,7 @@ pub fn build(build: &Build<'_>, uv: Command) -> Result<Built, BuildError> {
     let wheel = only_wheel(&out).ok_or_else(|| BuildError::failed(build.package, status, &log))?;
     let unpacked = wheel::unpack(&wheel, &fresh("unpacked")?, build.python)?;
     let linked = proof::linked(build, &unpacked, &runs, &log)?;
-    Ok(Built { wheel, log, seconds, peak_memory_bytes, runs, linked })
+    Ok(BuiltWheel { wheel, log, seconds, peak_memory_bytes, runs, linked })
 }
 
 fn remove(folder: &Path) -> std::io::Result<()> {

@@ -1,12 +1,11 @@
-//! conda environments, which a plan goes around: conda keeps its own books, and what wheels replace in its environment it
-//! does not know.
+//! conda environments, which a plan does not change: conda does not know about wheels that replace its packages.
 
 use facts::{Dist, EnvKind, Fact, PyEnv};
 
-/// What a plan has to say where a conda environment is in use: the plan is for a virtual environment beside it. Named with
-/// conda's torch and the extensions that pip put beside it, where there are any.
+/// A warning if a conda environment is in use: the plan is for a separate virtual environment. It names conda's torch
+/// and the extensions that pip installed next to it, if any.
 ///
-/// `None` where no environment is conda's.
+/// `None` if no environment is conda's.
 pub fn around(envs: &[PyEnv]) -> Option<Fact<String>> {
     let env = envs.iter().find(|env| env.kind == EnvKind::Conda)?;
     let by = |dist: &Dist, words: &[&str]| {
@@ -14,7 +13,7 @@ pub fn around(envs: &[PyEnv]) -> Option<Fact<String>> {
     };
     let named = |dist: &Dist| format!("{} {}", dist.name, dist.version);
     let torch = env.dist("torch").filter(|torch| by(torch, &["conda"]));
-    // A wheel that was compiled against PyPI's torch asks conda's for symbols that it need not have.
+    // A wheel compiled against PyPI's torch needs symbols that conda's torch may not have.
     let wants_torch = |dist: &&Dist| {
         let name = |line: &String| {
             let end = line.find(|c: char| !(c.is_alphanumeric() || "-_.".contains(c)));
@@ -33,15 +32,14 @@ pub fn around(envs: &[PyEnv]) -> Option<Fact<String>> {
         (None, _) => String::new(),
         (Some(torch), true) => format!(" with its own {}", named(torch)),
         (Some(torch), false) => format!(
-            " that mixes its own {} with pip's {}, whose binary interfaces need not agree",
+            " that mixes its own {} with pip's {}, whose ABIs may differ",
             named(torch),
             mixed.join(", ")
         ),
     };
     Some(Fact::new(
         format!(
-            "{} is a conda environment{has}; this plan leaves it alone and is for a virtual environment beside it: \
-             `firstlight apply PLAN --venv .venv`",
+            "{} is a conda environment{has}; this plan does not change it and is for a separate virtual environment: `firstlight apply PLAN --venv .venv`",
             env.root
         ),
         format!("{}/conda-meta", env.root),
@@ -96,13 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn r2_07_a_plan_goes_around_a_conda_environment_and_names_what_it_mixes() {
+    fn r2_07_a_plan_avoids_a_conda_environment_and_names_mixed_packages() {
         let torch = || dist("torch", "2.12.0", "conda", &[]);
         let flash = || dist("flash-attn", "2.8.3", "pip", &["einops", "torch>=2.2"]);
         let mixed = warning(EnvKind::Conda, vec![torch(), flash()]).unwrap();
         let words = "/opt/c is a conda environment that mixes its own torch 2.12.0 with pip's flash-attn 2.8.3,";
         assert!(mixed.starts_with(words), "{mixed}");
-        assert!(mixed.ends_with("beside it: `firstlight apply PLAN --venv .venv`"), "{mixed}");
+        assert!(
+            mixed.ends_with("separate virtual environment: `firstlight apply PLAN --venv .venv`"),
+            "{mixed}"
+        );
 
         let einops = dist("einops", "0.8.1", "pip", &["torchvision"]);
         let own = warning(EnvKind::Conda, vec![torch(), einops]).unwrap();
@@ -110,7 +111,7 @@ mod tests {
             own.starts_with("/opt/c is a conda environment with its own torch 2.12.0;"),
             "{own}"
         );
-        // pip's torch in conda's Python is no mix of torches.
+        // pip's torch in conda's Python is not a mix of torches.
         let pip =
             warning(EnvKind::Conda, vec![dist("torch", "2.12.0", "pip", &[]), flash()]).unwrap();
         assert!(pip.starts_with("/opt/c is a conda environment; this plan"), "{pip}");

@@ -1,6 +1,6 @@
-//! HTTP, spoken by a Python that is here anyway: its standard library has TLS with the system's certificates and proxies,
-//! where a TLS of our own would bring a C compiler into every build of firstlight for another machine. uv cannot do this
-//! part: it unpacks as it downloads, and a wheel has to be opened before it is installed.
+//! HTTP by a Python interpreter: its standard library has TLS with the system's certificates and proxies, while a TLS
+//! library would require a C compiler for every cross build of firstlight. uv cannot do this part: it unpacks while
+//! downloading, and a wheel has to be opened before it is installed.
 
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader};
@@ -8,68 +8,68 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = concat!(include_str!("http.py"), "\n", include_str!("fetch.py"));
-/// Files at once, as many connections as a browser opens; more only helps where latency is high.
+/// Parallel downloads, as many as a browser's connections; more only helps with high latency.
 const THREADS: usize = 8;
-/// Tries for one file; each goes on where the one before ended.
+/// Attempts per file; each resumes where the previous one ended.
 const ATTEMPTS: u32 = 6;
-/// Seconds without a byte after which a connection counts as dropped.
+/// Seconds without data after which a connection counts as dropped.
 const TIMEOUT: u32 = 30;
-/// The same for an address that is only asked whether it answers.
+/// Seconds without data when only checking an address.
 const CHECK_TIMEOUT: u32 = 10;
-/// Addresses that are asked at once for no more than a size: each is one round trip, and waiting is all it costs.
+/// Parallel requests for sizes: each costs one round trip, mostly waiting.
 const SIZE_THREADS: usize = 24;
-/// Seconds that a size is worth waiting for.
+/// Maximum seconds to wait for a size.
 const SIZE_TIMEOUT: u32 = 2;
 
-/// A file that is wanted.
+/// A file to download.
 #[derive(Debug, Clone, Serialize)]
-pub struct Wanted {
+pub struct Download {
     /// Its address.
     pub url: String,
-    /// Where it goes.
+    /// Its target path.
     pub path: PathBuf,
-    /// The hash it has to have; none for an answer that nobody knows before.
+    /// Its expected hash; `None` for content that is not known in advance.
     #[serde(flatten)]
     pub hash: Option<Hash>,
-    /// Its size in bytes, where that is known: the largest come first, for they end last.
+    /// Its size in bytes, if known: the largest files are started first, because they end last.
     pub bytes: Option<u64>,
 }
 
-/// What a file is known by, in lower-case hexadecimal.
+/// The hash of a file, in lower-case hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hash {
     /// SHA-256 of its content.
     Sha256(String),
-    /// What git calls it: SHA-1 of `blob`, its size, which has to be known, and its content.
+    /// Git's blob hash: SHA-1 of `blob`, its size, which has to be known, and its content.
     GitBlob(String),
 }
 
-/// A secret that goes with requests to one host, and to no other that it leads to.
+/// A secret that is sent to one host only, not to hosts it redirects to.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bearer {
-    /// The variable of the environment that has it, so that no file does.
+    /// The environment variable that contains it, so that no file does.
     pub variable: String,
     /// An address on the host.
     pub url: String,
 }
 
-/// What happened; the number is the file's in the list of those wanted.
+/// A progress event; the number is the file's index in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// So many more bytes came.
+pub enum DownloadEvent {
+    /// More bytes arrived.
     Bytes(usize, u64),
-    /// The connection ended early and is made again.
+    /// The connection was dropped and is retried.
     Dropped(usize, String),
-    /// The file is in its place; so many bytes came over the network.
+    /// The file is complete; the bytes that came over the network.
     Done(usize, u64),
-    /// It is another file than was wanted.
+    /// The file has another hash than expected.
     Mismatch(usize, String),
-    /// It could not be fetched.
+    /// It could not be downloaded.
     Failed(usize, String),
 }
 
-/// What an address that was asked says: the bytes of its file, where it tells, or why it does not answer.
+/// The answer of a checked address: the size of its file, if known, or the error.
 pub(crate) type Answer = Result<Option<u64>, String>;
 
 #[derive(Serialize)]
@@ -79,7 +79,7 @@ struct Job<'a> {
     timeout: u32,
     check_timeout: u32,
     check: &'a [String],
-    files: &'a [Wanted],
+    files: &'a [Download],
     bearer: Option<&'a Bearer>,
 }
 
@@ -91,7 +91,7 @@ impl Default for Job<'_> {
     }
 }
 
-/// A Python that fetches. It ends with this.
+/// A running download process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Fetch {
     child: Child,
@@ -101,37 +101,37 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Fetches files, with a secret where a host wants one; as [`Fetch::start`].
+    /// Downloads files, with a secret if a host needs one; as [`Fetch::start`].
     ///
     /// # Errors
-    /// Where the file `told` cannot be written or the interpreter not started.
+    /// If the file `told` cannot be written or the interpreter cannot be started.
     pub fn files(
         python: Command,
         told: &Path,
-        files: &[Wanted],
+        files: &[Download],
         bearer: Option<&Bearer>,
     ) -> io::Result<Self> {
         Self::run(python, told, &Job { files, bearer, ..Job::default() })
     }
 
-    /// Asks the addresses of `check` whether they answer, and once all of them have, fetches `files`; none is written
-    /// before. `python` starts an interpreter; what it is to do is written to the file `told`.
+    /// Checks the addresses in `check`, and downloads `files` once all of them have answered; nothing is written
+    /// before. `python` starts an interpreter; its job is written to the file `told`.
     ///
     /// # Errors
-    /// Where the file cannot be written or the interpreter not started.
+    /// If the file cannot be written or the interpreter cannot be started.
     pub(crate) fn start(
         python: Command,
         told: &Path,
         check: &[String],
-        files: &[Wanted],
+        files: &[Download],
     ) -> io::Result<Self> {
         Self::run(python, told, &Job { check, files, ..Job::default() })
     }
 
-    /// Asks for the sizes of files, which are worth a short wait only.
+    /// Requests the sizes of files, with a short time limit.
     ///
     /// # Errors
-    /// As [`Fetch::start`] has them, and those of [`Fetch::answers`].
+    /// Those of [`Fetch::start`] and [`Fetch::answers`].
     pub(crate) fn sizes(python: Command, told: &Path, urls: &[String]) -> io::Result<Vec<Answer>> {
         let (threads, timeout) = (SIZE_THREADS, SIZE_TIMEOUT);
         let short = Job { threads, attempts: 1, timeout, check_timeout: timeout, ..Job::default() };
@@ -146,12 +146,12 @@ impl Fetch {
         Ok(Self { child, said, asked: job.check.len(), wanted: job.files.len() })
     }
 
-    /// Waits until each address that was asked has answered, or did not.
+    /// Waits until each checked address has answered or failed.
     ///
     /// # Errors
-    /// Where the interpreter cannot be listened to.
+    /// If the interpreter's output cannot be read.
     pub(crate) fn answers(&mut self) -> io::Result<Vec<Answer>> {
-        // An address that is never spoken of did not answer.
+        // An address that is not reported did not answer.
         let mut answers = vec![Err("no answer".to_owned()); self.asked];
         for _ in 0..self.asked {
             let Some(line) = self.line()? else { break };
@@ -162,11 +162,11 @@ impl Fetch {
         Ok(answers)
     }
 
-    /// What happens next to the files, `None` once there is nothing left to do.
+    /// The next event, `None` when everything is done.
     ///
     /// # Errors
-    /// Where the interpreter cannot be listened to, or failed.
-    pub fn next_event(&mut self) -> io::Result<Option<Event>> {
+    /// If the interpreter's output cannot be read, or it failed.
+    pub fn next_event(&mut self) -> io::Result<Option<DownloadEvent>> {
         while let Some(line) = self.line()? {
             if let Some(event) = parse(&line, self.wanted) {
                 return Ok(Some(event));
@@ -175,7 +175,7 @@ impl Fetch {
         let status = self.child.wait()?;
         match status.success() {
             true => Ok(None),
-            false => Err(io::Error::other(format!("fetching files it ended with {status}"))),
+            false => Err(io::Error::other(format!("the download ended with {status}"))),
         }
     }
 
@@ -188,13 +188,13 @@ impl Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        // What has come so far is kept; nobody waits for the rest. It may have ended by itself.
+        // Partial downloads are kept. The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What an address said, with its number.
+/// The answer of an address, with its number.
 fn parse_answer(line: &str) -> Option<(usize, Answer)> {
     let mut fields = line.splitn(3, '\t');
     let (what, number, value) = (fields.next()?, fields.next()?.parse().ok()?, fields.next()?);
@@ -205,18 +205,18 @@ fn parse_answer(line: &str) -> Option<(usize, Answer)> {
     }
 }
 
-/// Reads one line; `None` for one that is not of the script's making.
-fn parse(line: &str, count: usize) -> Option<Event> {
+/// Parses one line; `None` if the script did not write it.
+fn parse(line: &str, count: usize) -> Option<DownloadEvent> {
     let mut fields = line.splitn(3, '\t');
     let (what, number, value) = (fields.next()?, fields.next()?, fields.next()?);
     let number: usize = number.parse().ok().filter(|number| *number < count)?;
     let text = || value.to_owned();
     Some(match what {
-        "bytes" => Event::Bytes(number, value.parse().ok()?),
-        "dropped" => Event::Dropped(number, text()),
-        "done" => Event::Done(number, value.parse().ok()?),
-        "mismatch" => Event::Mismatch(number, text()),
-        "failed" => Event::Failed(number, text()),
+        "bytes" => DownloadEvent::Bytes(number, value.parse().ok()?),
+        "dropped" => DownloadEvent::Dropped(number, text()),
+        "done" => DownloadEvent::Done(number, value.parse().ok()?),
+        "mismatch" => DownloadEvent::Mismatch(number, text()),
+        "failed" => DownloadEvent::Failed(number, text()),
         _ => return None,
     })
 }

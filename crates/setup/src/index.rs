@@ -1,6 +1,6 @@
-//! What a package index has, read over HTTP: releases with their files and METADATA, and the CUDA libraries inside wheels.
+//! Reads a package index over HTTP: releases with files and METADATA, and the CUDA libraries inside wheels.
 //!
-//! A page is kept for some minutes. What was read of a wheel is kept for good, under the wheel's SHA-256.
+//! Pages are cached for some minutes, data read from a wheel permanently, under the wheel's SHA-256.
 
 mod code;
 mod metadata;
@@ -12,8 +12,8 @@ mod read;
 mod tests;
 
 pub use code::code_of;
-pub use offer::{Host, Offer, Wanted};
-pub use published::{Published, PublishedRelease};
+pub use offer::{IndexAnswer, PackageQuery, TargetHost};
+pub use published::{PublishedRelease, PublishedReleases};
 
 use crate::uv::{is_script, programs};
 use facts::PlannedFile;
@@ -28,20 +28,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a page of an index is taken from the cache.
+/// How long a cached index page is used.
 const FRESH: Duration = Duration::from_secs(600);
 
-/// The file of what was read of a wheel's libraries; its number is that of the rules by which they are summed up.
+/// The file of a wheel's library data; its number is the version of the rules that summarize it.
 const CODE: &str = "code-2.json";
 
-/// The usual [`Index::timeout`].
+/// The default [`IndexClient::timeout`].
 pub const TIMEOUT: u32 = 10;
 
 /// The address of PyPI's simple API.
 pub const PYPI: &str = "https://pypi.org/simple";
 
-/// An interpreter on `path` (the variable PATH) that can run the scripts: one that is a program by its file before a
-/// launcher, which is slow to start.
+/// An interpreter on `path` (the variable PATH) that can run the scripts; a binary is preferred to a launcher script,
+/// which is slow to start.
 pub fn interpreter(path: Option<&OsStr>) -> Option<PathBuf> {
     let mut named: Vec<PathBuf> =
         ["python3", "python"].iter().flat_map(|name| programs(path, name)).collect();
@@ -49,7 +49,7 @@ pub fn interpreter(path: Option<&OsStr>) -> Option<PathBuf> {
     named.into_iter().next()
 }
 
-/// Why an index does not tell.
+/// Why an index gives no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// It does not have the package.
@@ -60,32 +60,32 @@ pub enum IndexError {
         /// The index.
         url: String,
     },
-    /// It did not answer, or with something else.
+    /// It did not answer, or its answer is invalid.
     #[error("{what}: {reason}")]
     Unreadable {
-        /// The page or file that was asked for.
+        /// The requested page or file.
         what: String,
-        /// What the network said.
+        /// The network error.
         reason: String,
     },
 }
 
 impl IndexError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Absent { .. } => "see how its name is written there",
+            Self::Absent { .. } => "check the spelling of its name there",
             Self::Unreadable { .. } => {
-                "see that this machine may open that address (a proxy is taken from HTTPS_PROXY)"
+                "check that this machine can reach that URL (proxies are read from HTTPS_PROXY)"
             }
         }
     }
 }
 
-/// Where a planner asks for releases that its tables do not have.
-pub trait Source {
-    /// Releases of each package within its specifiers, newest first: `count` of them after the first `skip`. Pre-releases
-    /// are left out unless there is nothing else or the specifiers name one.
+/// The index that a planner queries for releases that its tables do not have.
+pub trait ReleaseSource {
+    /// Releases of each package within its specifiers, newest first: `count` of them after the first `skip`.
+    /// Pre-releases are excluded unless there is nothing else or the specifiers name one.
     ///
     /// # Errors
     /// The first package that cannot be read.
@@ -96,31 +96,31 @@ pub trait Source {
         count: usize,
     ) -> Result<BTreeMap<String, Vec<PublishedRelease>>, IndexError>;
 
-    /// The CUDA libraries of wheels, in their order.
+    /// The CUDA libraries of wheels, in order.
     ///
     /// # Errors
     /// The first wheel that cannot be read.
     fn code(&mut self, wheels: &[PlannedFile]) -> Result<Vec<WheelCode>, IndexError>;
 }
 
-/// Reads the libraries below a folder: the CUDA they need and the GPUs they have code for.
+/// Reads the libraries below a folder: the CUDA release they need and the GPUs they have code for.
 pub type ReadLibraries<'a> = dyn Fn(&Path) -> Result<WheelCode, String> + 'a;
 
-/// An index that is reached over HTTP.
-pub struct Index<'a> {
+/// An index accessed over HTTP.
+pub struct IndexClient<'a> {
     /// Address of its simple API: `https://pypi.org/simple`.
     pub url: String,
-    /// Folder for what was read.
+    /// Cache folder.
     pub cache: PathBuf,
     /// An interpreter; only its standard library is used.
     pub python: PathBuf,
     /// Reads the libraries of a wheel.
     pub libraries: &'a ReadLibraries<'a>,
-    /// Seconds without a byte after which a connection counts as dropped.
+    /// Seconds without data after which a connection counts as dropped.
     pub timeout: u32,
 }
 
-impl Source for Index<'_> {
+impl ReleaseSource for IndexClient<'_> {
     fn releases(
         &mut self,
         packages: &[(String, VersionSpecifiers)],
@@ -160,7 +160,7 @@ impl Source for Index<'_> {
     }
 }
 
-impl Index<'_> {
+impl IndexClient<'_> {
     /// The page of each package.
     fn pages(&self, names: &[&str]) -> Result<Vec<Page>, IndexError> {
         let path = |name: &str| self.cache.join("pages").join(format!("{name}.json"));
@@ -188,7 +188,7 @@ impl Index<'_> {
         names.iter().map(page).collect()
     }
 
-    /// The folder with the METADATA of each wheel, and with its libraries or what was read of them.
+    /// The folder with the METADATA of each wheel, and with its libraries or cached data about them.
     fn wheels(&self, wheels: &[PlannedFile], libraries: bool) -> Result<Vec<PathBuf>, IndexError> {
         let folder = |file: &PlannedFile| {
             self.cache.join("wheels").join(file.sha256.as_deref().unwrap_or(&file.name))
@@ -201,7 +201,7 @@ impl Index<'_> {
             Some(WheelJob { url, bytes, folder: folder(file), libraries })
         };
         let jobs: Option<Vec<WheelJob>> = unread.iter().map(job).collect();
-        let jobs = jobs.ok_or_else(|| self.unreadable("it does not tell the sizes of files"))?;
+        let jobs = jobs.ok_or_else(|| self.unreadable("it does not report the sizes of files"))?;
         let job = Job::wheels(jobs, self.timeout);
         let answers = read::run(&self.python, &job).map_err(|reason| self.unreadable(&reason))?;
         for (job, answer) in job.wheels.iter().zip(answers) {
@@ -211,7 +211,7 @@ impl Index<'_> {
         Ok(wheels.iter().map(folder).collect())
     }
 
-    /// What was read of a wheel's libraries; they are read and removed where it was not.
+    /// Data about a wheel's libraries; if it is not cached, the libraries are read and removed.
     fn code_of(&self, file: &PlannedFile, folder: &Path) -> Result<WheelCode, IndexError> {
         let wrong = |reason: String| IndexError::Unreadable { what: file.name.clone(), reason };
         let kept = folder.join(CODE);
@@ -227,7 +227,7 @@ impl Index<'_> {
         };
         let text = serde_json::json!({ "cuda": code.cuda, "code": code.words() }).to_string();
         fs::write(&kept, text).map_err(|error| wrong(error.to_string()))?;
-        // Only their facts are kept; a failure leaves files that take space and do no harm.
+        // Only their data is kept; a failed removal only costs disk space.
         let _ = fs::remove_dir_all(libraries);
         Ok(code)
     }

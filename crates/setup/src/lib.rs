@@ -1,15 +1,16 @@
-//! The right accelerator stack for a machine: chosen from published facts, written down, and installed whole or not at all.
+//! The accelerator stack for a machine: selected from published facts, written to files, and installed completely or
+//! not at all.
 //!
-//! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
+//! Selecting ([`facts::InstallPlan`]) and writing are pure. Only applying changes an environment, by driving uv.
 
 pub mod apply;
 pub mod build;
 pub mod conda;
 pub mod emit;
 pub mod fetch;
+pub mod fix;
 pub mod index;
 pub mod lock;
-pub mod mend;
 mod plan;
 pub mod profile_yaml;
 pub mod python;
@@ -20,7 +21,7 @@ pub mod wheel;
 
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
 pub use plan::{differences, plan, plan_with, unlisted};
-pub use request::{Request, RequestError, Wanted};
+pub use request::{PlanRequest, RequestError, RequestedPackage};
 pub use target::{gpu_memory, machine, machines, target_of, with_gpu};
 
 pub use knowledge::{Arch, WheelCode};

@@ -1,4 +1,4 @@
-//! Fills a plan with everything that it installs: dependencies, files and hashes, as uv resolves them.
+//! Completes a plan with dependencies, files and hashes, as uv resolves them.
 
 mod cuda;
 mod error;
@@ -11,36 +11,36 @@ use crate::emit::pylock::{Document, File, Package};
 use crate::emit::{has_hashes, is_cloned, pyproject, python_platform};
 use crate::uv::Uv;
 use facts::CompactSort;
-use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
+use facts::{InstallPlan, PackageOrigin, PlanIndex, PlannedFile, PlannedPackage};
 use std::fs;
 use std::path::Path;
 use std::thread;
 
-/// Why a package is in a plan that the planner did not choose.
+/// The reason of a package that the planner did not select.
 const NEEDED: &str = "a chosen package needs it";
 
-/// Whether a package came into the plan when it was locked.
+/// Whether a package was added when the plan was locked.
 pub fn added_by_lock(package: &PlannedPackage) -> bool {
     package.because == NEEDED
 }
 
-/// The plan with its complete closure: each package with the files that the plan's machine may install and their hashes.
-/// uv asks the plan's indexes, for that machine and not for this one. Nothing is built, and nothing is downloaded but
-/// metadata, except a wheel whose page publishes no hash of it (a release page): uv fetches that once, to its cache. A
-/// source that is cloned from a repository has no file.
+/// The plan with its complete closure: each package with the files that the plan's machine may install and their
+/// hashes. uv queries the plan's indexes for that machine. Nothing is built, and only metadata is downloaded, except a
+/// wheel whose page publishes no hash (a release page), which uv downloads once to its cache. A cloned source has no
+/// file.
 ///
 /// # Errors
-/// Where the packages exclude each other, one has no file for the machine, or an index does not answer.
-pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
+/// If the packages exclude each other, one has no file for the machine, or an index does not answer.
+pub fn lock(plan: &InstallPlan, uv: &Uv) -> Result<InstallPlan, LockError> {
     let mut plan = plan.clone();
     plan.packages.retain(|package| !added_by_lock(package));
     let (wheels, builds): (Vec<_>, Vec<_>) =
         plan.packages.iter().cloned().partition(|package| package.origin == PackageOrigin::Wheel);
 
-    // What is built needs its dependencies as wheels. It is not resolved together with them, for then uv would have to be
-    // allowed to build, and would build any package that has no wheel.
-    let mut resolved = Plan { packages: wheels, ..plan.clone() };
-    let mut built = Plan { packages: builds.clone(), ..plan.clone() };
+    // A built package needs its dependencies as wheels. It is not resolved together with them, because then uv would
+    // have to be allowed to build, and would build any package without a wheel.
+    let mut resolved = InstallPlan { packages: wheels, ..plan.clone() };
+    let mut built = InstallPlan { packages: builds.clone(), ..plan.clone() };
     let python = interpreter::find(uv, std::env::var_os("PATH").as_deref());
     let resolver = Resolver { uv, python: python.as_deref(), patient: true };
     // Both wait for indexes.
@@ -60,18 +60,18 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     Ok(plan)
 }
 
-/// Asks the plan's default index whether it has these packages, and nothing about what they need.
+/// Checks that the plan's default index has these packages, without their dependencies.
 ///
 /// # Errors
-/// [`LockError::Absent`] for one that is not there; others as for [`lock`].
-pub fn exist(plan: &Plan, packages: Vec<PlannedPackage>, uv: &Uv) -> Result<(), LockError> {
+/// [`LockError::Absent`] for a missing one; others as for [`lock`].
+pub fn exist(plan: &InstallPlan, packages: Vec<PlannedPackage>, uv: &Uv) -> Result<(), LockError> {
     let python = interpreter::find(uv, std::env::var_os("PATH").as_deref());
     let resolver = Resolver { uv, python: python.as_deref(), patient: false };
-    let asked = Plan { packages, ..plan.clone() };
+    let asked = InstallPlan { packages, ..plan.clone() };
     resolver.resolve(&asked, &[], &["--no-deps"]).map(drop)
 }
 
-/// The order of the plan, with what it needs in front of the first package that is built.
+/// The order of the plan, with dependencies before the first built package.
 fn in_order(
     order: &[PlannedPackage],
     wheels: Vec<PlannedPackage>,
@@ -87,9 +87,9 @@ fn in_order(
     filled
 }
 
-/// Gives each wheel its files, and returns what else is needed.
+/// Adds the files of each wheel, and returns the additional packages.
 fn fill(
-    plan: &mut Plan,
+    plan: &mut InstallPlan,
     resolver: Resolver,
     builds: &[PlannedPackage],
 ) -> Result<Vec<PlannedPackage>, LockError> {
@@ -108,7 +108,7 @@ fn fill(
                 planned.version = version;
                 planned.files = files;
             }
-            // A build that another package needs as well is not a wheel of the plan.
+            // A built package that another one needs is not a wheel of the plan.
             None if builds.iter().any(|build| build.name == package.name) => {}
             None => needed.push(dependency(&package, version, files, default.as_ref())),
         }
@@ -125,7 +125,7 @@ fn dependency(
     PlannedPackage {
         name: package.name.clone(),
         version,
-        // Every other index is explicit: what does not name one comes from the default.
+        // Every other index is explicit: packages that do not name one come from the default.
         index: index.map(|index| index.name.clone()).unwrap_or_default(),
         because: NEEDED.to_owned(),
         origin: PackageOrigin::Wheel,
@@ -135,14 +135,14 @@ fn dependency(
     }
 }
 
-/// Gives each package that is built from an archive that archive.
-fn fill_sources(plan: &mut Plan, resolver: Resolver) -> Result<(), LockError> {
+/// Adds the archive of each package that is built from one.
+fn fill_sources(plan: &mut InstallPlan, resolver: Resolver) -> Result<(), LockError> {
     let archived: Vec<_> = plan.packages.iter().filter(|one| !is_cloned(one)).cloned().collect();
     if archived.is_empty() {
         return Ok(());
     }
-    let archived = Plan { packages: archived, ..plan.clone() };
-    // With `--no-deps` and metadata that is known beforehand uv has no reason to build.
+    let archived = InstallPlan { packages: archived, ..plan.clone() };
+    // With `--no-deps` and known metadata uv has no reason to build.
     let document = resolver.resolve(&archived, &[], &["--no-deps"])?;
     for package in document.packages {
         let Some(planned) = plan.packages.iter_mut().find(|one| one.name == package.name) else {
@@ -162,20 +162,20 @@ fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> 
     Some(recipe.requires.iter().chain(&recipe.build_requires).map(String::as_str))
 }
 
-/// uv, and the interpreter it resolves with, where one is known.
+/// uv, and the interpreter for resolving, if known.
 #[derive(Clone, Copy)]
 struct Resolver<'a> {
     uv: &'a Uv,
     python: Option<&'a Path>,
-    /// Whether uv asks again where the network does not answer.
+    /// Whether uv retries when the network does not answer.
     patient: bool,
 }
 
 impl Resolver<'_> {
-    /// What uv makes of the plan's packages, and of requirements beside them.
+    /// uv's resolution of the plan's packages and additional requirements.
     fn resolve(
         &self,
-        plan: &Plan,
+        plan: &InstallPlan,
         beside: &[&str],
         options: &[&str],
     ) -> Result<Document, LockError> {
@@ -212,9 +212,9 @@ impl Resolver<'_> {
     }
 }
 
-/// uv reads the indexes that packages name from the project, but not its default: that is configuration, which our uv is
-/// told to leave alone.
-fn default_index(plan: &Plan) -> Vec<&str> {
+/// uv reads the indexes that packages name from the project, but not the default one: that is configuration, which is
+/// disabled.
+fn default_index(plan: &InstallPlan) -> Vec<&str> {
     match plan.indexes.first() {
         Some(PlanIndex { url, flat: false, .. }) => vec!["--default-index", url],
         Some(PlanIndex { url, flat: true, .. }) => vec!["--no-index", "--find-links", url],
@@ -226,7 +226,7 @@ fn files<'a>(files: impl Iterator<Item = &'a File>) -> Vec<PlannedFile> {
     let name = |file: &File| {
         let url = file.url.as_deref().unwrap_or_default();
         let last = url.rsplit('/').next().unwrap_or_default();
-        // An address has the plus of a local version encoded.
+        // The plus of a local version is percent-encoded in an address.
         file.name.clone().unwrap_or_else(|| last.replace("%2B", "+").replace("%2b", "+"))
     };
     files

@@ -1,6 +1,5 @@
-//! Choosing a machine's stack from published facts: pure, without network, and with a reason for everything.
+//! Chooses a machine's stack from published facts: without network access, and with a reason for everything.
 
-mod again;
 mod ask;
 mod assemble;
 mod catalogue;
@@ -10,6 +9,7 @@ pub(crate) mod fit;
 mod nearest;
 mod pins;
 mod problem;
+mod recheck;
 mod refusal;
 mod search;
 #[cfg(test)]
@@ -17,16 +17,16 @@ mod tests;
 mod torch;
 mod warnings;
 
-pub use again::differences;
 pub use ask::plan_with;
+pub use recheck::differences;
 
-use crate::Request;
-use crate::index::Published;
-use facts::{Plan, PlanTarget, PlannedPackage, Refusal};
+use crate::PlanRequest;
+use crate::index::PublishedReleases;
+use facts::{InstallPlan, PlanRefusal, PlanTarget, PlannedPackage};
 use problem::{Dropped, Problem};
 use search::Passed;
 
-/// Why a candidate is not taken, and the published fact behind that.
+/// Why a candidate is rejected, and the published fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reason {
     text: String,
@@ -39,32 +39,32 @@ impl Reason {
     }
 }
 
-/// The newest torch for which everything that is wanted has a fitting wheel on this machine; source builds only where they
-/// are allowed and no wheel of any torch will do. What is optional is left out, with a warning, where nothing fits. A Python that
-/// the machine has goes before any that it has not.
+/// Chooses the newest torch for which every requirement has a fitting wheel on this machine; source builds are used
+/// only if they are allowed and no wheel of any torch fits. Optional packages are left out, with a warning, if nothing
+/// fits. An installed Python is preferred to any other.
 ///
 /// # Errors
-/// A [`Refusal`] with the smallest set of facts that cannot all hold, and the plans nearest to what was asked for.
-pub fn plan(request: &Request, target: &PlanTarget) -> Result<Plan, Box<Refusal>> {
+/// A [`PlanRefusal`] with a minimal set of conflicting facts, and the plans nearest to the request.
+pub fn plan(request: &PlanRequest, target: &PlanTarget) -> Result<InstallPlan, Box<PlanRefusal>> {
     found(request, target).ok_or_else(|| refused(request, target))
 }
 
-/// The plan, where there is one.
-fn found(request: &Request, target: &PlanTarget) -> Option<Plan> {
+/// The plan, if there is one.
+fn found(request: &PlanRequest, target: &PlanTarget) -> Option<InstallPlan> {
     let here = Problem::of_here(request, target);
     here.and_then(|problem| solved(&problem).ok())
         .or_else(|| solved(&Problem::of(request, target)).ok())
 }
 
 /// Why there is none.
-fn refused(request: &Request, target: &PlanTarget) -> Box<Refusal> {
+fn refused(request: &PlanRequest, target: &PlanTarget) -> Box<PlanRefusal> {
     let problem = Problem::of(request, target);
     let passed = solved(&problem).err().unwrap_or_default();
     Box::new(refusal::refusal(request, &problem, &passed))
 }
 
 /// The plan, or every torch that was tried.
-fn solved<'p>(problem: &'p Problem<'p>) -> Result<Plan, Vec<Passed<'p>>> {
+fn solved<'p>(problem: &'p Problem<'p>) -> Result<InstallPlan, Vec<Passed<'p>>> {
     let left_out = left_out(problem);
     let (stack, passed) = search::solve(problem, &Dropped::new(), &left_out);
     match stack {
@@ -73,17 +73,17 @@ fn solved<'p>(problem: &'p Problem<'p>) -> Result<Plan, Vec<Passed<'p>>> {
     }
 }
 
-/// The packages of a plan of which neither a table nor an index is known to have a release.
-pub fn unlisted(plan: &Plan) -> Vec<PlannedPackage> {
+/// The packages of a plan without a known release in the tables or an index.
+pub fn unlisted(plan: &InstallPlan) -> Vec<PlannedPackage> {
     let unknown = |package: &&PlannedPackage| {
         package.version.is_empty()
-            && catalogue::releases(&package.name, &Published::default()).is_empty()
+            && catalogue::releases(&package.name, &PublishedReleases::default()).is_empty()
     };
     plan.packages.iter().filter(unknown).cloned().collect()
 }
 
-/// The optional items without which there is a stack: first each one that nothing can be found for, then, where those
-/// that are left do not go together, the last of them.
+/// The optional items to leave out for a stack to exist: first each one without a fitting release, then, if the others
+/// conflict, the last of them.
 fn left_out(problem: &Problem) -> Vec<usize> {
     let optional = problem.optional();
     let nothing = Dropped::new();

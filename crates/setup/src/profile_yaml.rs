@@ -1,24 +1,24 @@
-//! A stack's versions as a YAML file, read and written.
+//! The versions of a stack as a YAML file.
 
-use facts::Plan;
+use facts::InstallPlan;
 use serde::{Deserialize, Serialize};
 
-/// The versions of one stack, and two settings of the program on it (row R4-07).
+/// The versions of one stack, and two settings of the program that uses it (row R4-07).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Profile {
+pub struct ProfileFile {
     /// torch, without its label: `2.3.1`.
     pub torch_version: String,
-    /// triton, where the stack has one.
+    /// triton, if the stack has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub triton_version: Option<String>,
-    /// flash-attn, where the stack has it.
+    /// flash-attn, if the stack has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_attn_version: Option<String>,
-    /// CUDA release of torch's build: `12.1`; without it torch computes on the processor or by Metal.
+    /// CUDA release of torch's build: `12.1`; without it torch runs on the processor or with Metal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_version: Option<String>,
-    /// Takes the Triton kernel for selected attention even where it was found slower or wrong. Testing only.
+    /// Selects the Triton kernel for selected attention even if it was found slower or wrong. Testing only.
     #[serde(default)]
     pub triton_sel_force: bool,
     /// Whether FlashAttention-2 may be used.
@@ -26,31 +26,31 @@ pub struct Profile {
     pub fa2_enabled: bool,
 }
 
-/// What a profile is read for.
+/// The purpose of reading a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// To plan or to run a stack.
     Use,
-    /// To test a kernel that nobody should use yet.
+    /// To test a kernel that is not ready for use.
     Testing,
 }
 
-/// Why a text is no profile.
+/// Why a text is not a valid profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// It is not YAML, or has other keys or types.
     #[error("not a profile: {0}")]
     Text(#[from] yaml_serde::Error),
-    /// It sets a switch that is for tests.
-    #[error("`triton_sel_force` is for testing only: it takes a kernel that may be wrong")]
+    /// It sets a switch that is only for tests.
+    #[error("`triton_sel_force` is for testing only: it selects a kernel that may be wrong")]
     Forced,
-    /// FlashAttention-2 is to be used, and is not there.
+    /// FlashAttention-2 is enabled, and its version is missing.
     #[error("`fa2_enabled` is set without a `flash_attn_version`")]
     NoFlashAttention,
 }
 
 impl ProfileError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Text(_) => {
@@ -63,11 +63,11 @@ impl ProfileError {
     }
 }
 
-impl Profile {
+impl ProfileFile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// Where the text is none, or sets `triton_sel_force` and is not read for testing.
+    /// The text is not a profile, or sets `triton_sel_force` and is not read for testing.
     pub fn read(text: &str, purpose: Purpose) -> Result<Self, ProfileError> {
         let profile: Self = yaml_serde::from_str(text)?;
         if profile.triton_sel_force && purpose != Purpose::Testing {
@@ -79,20 +79,20 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Writes it, so that it is read again the same.
+    /// Writes it, so that it reads back the same.
     ///
     /// # Errors
-    /// Where YAML cannot hold it.
+    /// YAML cannot represent it.
     pub fn write(&self) -> Result<String, ProfileError> {
         Ok(yaml_serde::to_string(self)?)
     }
 
-    /// The versions of a plan; `None` where it has no torch.
-    pub fn of(plan: &Plan) -> Option<Self> {
+    /// The versions of a plan; `None` without torch.
+    pub fn of(plan: &InstallPlan) -> Option<Self> {
         let version = |name: &str| {
             let package = plan.packages.iter().find(|package| package.name == name)?;
             let public = package.version.split('+').next()?;
-            // A plan names no version of what only uv knows.
+            // A plan has no version for packages that only uv resolves.
             (!public.is_empty()).then(|| public.to_owned())
         };
         let flash_attn_version = version("flash-attn");
@@ -106,7 +106,7 @@ impl Profile {
         })
     }
 
-    /// The packages it names, as requirements.
+    /// The packages as requirements.
     pub fn requirements(&self) -> Vec<String> {
         let named = [
             ("torch", Some(&self.torch_version)),
@@ -120,30 +120,30 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use super::{Profile, ProfileError, Purpose};
+    use super::{ProfileError, ProfileFile, Purpose};
 
     const REPORTED: &str = "torch_version: 2.3.1\ntriton_version: 2.3.1\nflash_attn_version: 2.5.9\n\
                             cuda_version: '12.1'\ntriton_sel_force: false\nfa2_enabled: true\n";
 
     #[test]
     fn r4_07_a_profile_is_read_written_and_read_the_same() {
-        let profile = Profile::read(REPORTED, Purpose::Use).unwrap();
+        let profile = ProfileFile::read(REPORTED, Purpose::Use).unwrap();
         assert_eq!(profile.write().unwrap(), REPORTED);
         assert_eq!(profile.requirements(), ["torch==2.3.1", "triton==2.3.1", "flash-attn==2.5.9"]);
         for text in ["torch_version: 2.10", "torch_version: '2.10'\ncuda_version: \"13.0\"\n"] {
-            let profile = Profile::read(text, Purpose::Use).unwrap();
-            assert_eq!(profile.torch_version, "2.10", "a version is no number");
+            let profile = ProfileFile::read(text, Purpose::Use).unwrap();
+            assert_eq!(profile.torch_version, "2.10", "a version is not a number");
             let written = profile.write().unwrap();
-            assert_eq!(Profile::read(&written, Purpose::Use).unwrap(), profile, "{written}");
+            assert_eq!(ProfileFile::read(&written, Purpose::Use).unwrap(), profile, "{written}");
         }
     }
 
     #[test]
     fn r4_07_the_forced_switch_is_refused_outside_tests() {
         let text = REPORTED.replace("force: false", "force: true");
-        let error = Profile::read(&text, Purpose::Use).unwrap_err();
+        let error = ProfileFile::read(&text, Purpose::Use).unwrap_err();
         assert!(matches!(error, ProfileError::Forced), "{error}");
-        let profile = Profile::read(&text, Purpose::Testing).unwrap();
+        let profile = ProfileFile::read(&text, Purpose::Testing).unwrap();
         assert!(profile.triton_sel_force);
         assert_eq!(profile.write().unwrap(), text);
     }
@@ -157,7 +157,7 @@ mod tests {
             ("torch_version: [2\n", "not a profile"),
             ("", "not a profile"),
         ] {
-            let error = Profile::read(text, Purpose::Use).unwrap_err();
+            let error = ProfileFile::read(text, Purpose::Use).unwrap_err();
             assert!(error.to_string().contains(words), "{text}: {error}");
             assert!(!error.hint().is_empty(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The Pythons of this machine: a plan that takes another one cannot be applied here.
+//! The installed Pythons: a plan for another one cannot be applied here.
 
 use crate::uv::{Uv, is_script};
 use facts::CompactSort;
@@ -7,8 +7,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Releases of Python whose interpreters are on `path` (the variable PATH) or among those that uv installed, by their files
-/// alone: starting each would take seconds where they are another tool's launchers, which are scripts.
+/// Releases of Python whose interpreters are on `path` (the variable PATH) or among those that uv installed, from their
+/// file names only: starting each would take seconds if they are launcher scripts of another tool.
 pub fn installed(path: Option<&OsStr>, data: Option<&Path>) -> Vec<Minor> {
     let on_path = path.into_iter().flat_map(std::env::split_paths).filter(|it| it.is_absolute());
     let by_uv = data.map(|data| data.join("uv/python"));
@@ -25,7 +25,7 @@ fn in_folder(folder: &Path) -> Vec<Minor> {
     let programs = entries.map(|entry| entry.path()).filter_map(|file| {
         let name = file.file_name()?.to_str()?;
         match name {
-            // Its name says nothing, but what it leads to does.
+            // Its name has no release, but the resolved one has.
             "python3" | "python" => release(fs::canonicalize(&file).ok()?.file_name()?.to_str()?),
             _ => release(name),
         }
@@ -34,25 +34,25 @@ fn in_folder(folder: &Path) -> Vec<Minor> {
     programs.collect()
 }
 
-/// `python3.12`, and nothing like `python3.12-config`.
+/// `python3.12`, but not `python3.12-config`.
 fn release(name: &str) -> Option<Minor> {
     let minor = name.strip_prefix("python3.")?;
     Some((3, minor.parse().ok()?))
 }
 
-/// Where the interpreter of a release comes from, on this machine.
+/// The source of the interpreter of a release, on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Supply {
-    /// uv finds it here.
+pub enum InterpreterSource {
+    /// uv finds it on this machine.
     Here(PathBuf),
-    /// It is not here, and uv has it for download under this name.
+    /// It is not installed, and uv can download it under this name.
     ByUv(String),
-    /// It is not here, and uv does not have it; with what uv finds here in its place.
+    /// It is not installed, and uv cannot download it; with the interpreters that uv finds instead.
     Nowhere(Vec<String>),
 }
 
-/// Asks uv, as an apply will.
-pub fn supply(uv: &Uv, python: &str) -> Supply {
+/// Queries uv, as an apply will do.
+pub fn supply(uv: &Uv, python: &str) -> InterpreterSource {
     let ask = |words: &[&str]| {
         let output = uv.command().args(words).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -63,21 +63,23 @@ pub fn supply(uv: &Uv, python: &str) -> Supply {
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     if let Some(found) = ask(&["python", "find", "--system", "--no-project", python]) {
-        return Supply::Here(PathBuf::from(found.trim()));
+        return InterpreterSource::Here(PathBuf::from(found.trim()));
     }
     let downloads = listed(&["python", "list", "--offline", "--only-downloads", python]);
     match downloads.into_iter().find(|name| name.starts_with("cpython-")) {
-        Some(name) => Supply::ByUv(name),
-        None => Supply::Nowhere(listed(&["python", "list", "--offline", "--only-installed"])),
+        Some(name) => InterpreterSource::ByUv(name),
+        None => {
+            InterpreterSource::Nowhere(listed(&["python", "list", "--offline", "--only-installed"]))
+        }
     }
 }
 
-/// The command that gets a release by uv.
+/// The command that installs a release with uv.
 pub fn install(python: &str) -> String {
     format!("uv python install {python}")
 }
 
-/// Releases as a person reads them: `3.10, 3.11`.
+/// Releases as text: `3.10, 3.11`.
 pub fn words(pythons: &[Minor]) -> String {
     pythons.iter().map(|python| dotted(*python)).collect::<Vec<_>>().join(", ")
 }
@@ -85,7 +87,7 @@ pub fn words(pythons: &[Minor]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uv::Version;
+    use crate::uv::UvVersion;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
@@ -122,10 +124,13 @@ mod tests {
                     *downloads*) echo 'pypy-3.9.1-linux  <download available>' ;;\n*) echo 'cpython-3.11.2-linux  /usr/bin/python3.11' ;;\nesac\n";
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let uv = Uv { program, version: Version(0, 13, 9) };
-        assert_eq!(supply(&uv, "3.11"), Supply::Here("/usr/bin/python3.11".into()));
-        assert_eq!(supply(&uv, "3.12"), Supply::ByUv("cpython-3.12.16-linux".to_owned()));
+        let uv = Uv { program, version: UvVersion(0, 13, 9) };
+        assert_eq!(supply(&uv, "3.11"), InterpreterSource::Here("/usr/bin/python3.11".into()));
+        assert_eq!(
+            supply(&uv, "3.12"),
+            InterpreterSource::ByUv("cpython-3.12.16-linux".to_owned())
+        );
         let there = vec!["cpython-3.11.2-linux".to_owned()];
-        assert_eq!(supply(&uv, "3.99"), Supply::Nowhere(there));
+        assert_eq!(supply(&uv, "3.99"), InterpreterSource::Nowhere(there));
     }
 }

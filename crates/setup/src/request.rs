@@ -1,64 +1,64 @@
-//! What a plan is asked for.
+//! The request for a plan.
 
-use crate::index::Published;
+use crate::index::PublishedReleases;
 use crate::profile_yaml;
-use facts::{Dist, Want};
+use facts::{Dist, PlanRequirement};
 use knowledge::kernels::of_layer;
 use knowledge::marker::Marker;
 use knowledge::profiles::Profile;
 use knowledge::{Minor, Requirement};
 
-/// What is wanted of a machine, and what is allowed for it.
+/// The requirements and permissions of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Request {
-    /// What to install.
-    pub wants: Vec<Wanted>,
-    /// Python, where one was asked for.
+pub struct PlanRequest {
+    /// The packages to install.
+    pub wants: Vec<RequestedPackage>,
+    /// The requested Python, if any.
     pub python: Option<Minor>,
-    /// Releases of Python that the machine has: where something fits one of them, no other is taken. Empty where they are
-    /// not known.
+    /// Installed releases of Python: if one of them fits, no other is used. Empty if unknown.
     pub pythons: Vec<Minor>,
-    /// The CUDA release of torch's build, where one was asked for.
+    /// The requested CUDA release of torch's build, if any.
     pub cuda: Option<Minor>,
-    /// Whether wheels that one person built may be taken.
+    /// Whether wheels built by one person may be used.
     pub community: bool,
-    /// What an index was read to have, in addition to the tables.
-    pub published: Published,
+    /// Releases read from an index, in addition to the tables.
+    pub published: PublishedReleases,
 }
 
-/// One thing that is wanted.
+/// A requested package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The package, its versions, who asked, and whether it may be built from source.
-    pub want: Want,
-    /// For which platforms; `None` for all.
+pub struct RequestedPackage {
+    /// The package, its versions, the origin of the request, and whether it may be built from source.
+    pub want: PlanRequirement,
+    /// Its platforms; `None` for all.
     pub marker: Option<Marker>,
-    /// Whether it is left out, with a warning, where nothing fits.
+    /// Whether it is left out, with a warning, if nothing fits.
     pub optional: bool,
 }
 
-/// Why a request cannot be read.
+/// Why a request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// A requirement that is none.
-    #[error("`{line}` is no requirement: {reason}")]
+    /// An invalid requirement.
+    #[error("`{line}` is not a requirement: {reason}")]
     Requirement {
-        /// What was written.
+        /// The text.
         line: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }
 
-impl Wanted {
-    /// Reads a requirement as a requirements file has it: `flash-attn>=2.8; platform_machine == 'x86_64'`.
+impl RequestedPackage {
+    /// Parses a requirement in the syntax of requirements files: `flash-attn>=2.8; platform_machine == 'x86_64'`.
     ///
     /// # Errors
-    /// [`RequestError::Requirement`] for anything else.
+    /// [`RequestError::Requirement`] for other texts.
     pub fn parse(line: &str, because: &str) -> Result<Self, RequestError> {
         let wrong = |reason: String| RequestError::Requirement { line: line.to_owned(), reason };
-        let read = Requirement::parse(line)
-            .ok_or_else(|| wrong("wanted a name and versions, like flash-attn>=2.8".to_owned()))?;
+        let read = Requirement::parse(line).ok_or_else(|| {
+            wrong("expected a name and versions, like flash-attn>=2.8".to_owned())
+        })?;
         let specifiers = read.constraint();
         let _: pep440_rs::VersionSpecifiers =
             specifiers.parse().map_err(|reason: pep440_rs::VersionSpecifiersParseError| {
@@ -70,22 +70,23 @@ impl Wanted {
         };
         let package = Dist::normalise(&read.name);
         let because = because.to_owned();
-        let want = Want { package, specifiers, because, source_build: false };
+        let want = PlanRequirement { package, specifiers, because, source_build: false };
         Ok(Self { want, marker, optional: false })
     }
 }
 
-impl Request {
-    /// What a stored profile asks for.
+impl PlanRequest {
+    /// The requirements of a stored profile.
     ///
     /// # Errors
-    /// [`RequestError`] for a requirement that cannot be read.
+    /// [`RequestError`] for an invalid requirement.
     pub fn of_profile(profile: &Profile) -> Result<Self, RequestError> {
         let because = format!("profile {}", profile.name);
         let lines = profile.wants.iter().map(|line| (line, false));
         let lines = lines.chain(profile.optional.iter().map(|line| (line, true)));
         let read = |(line, optional): (&String, bool)| {
-            Wanted::parse(line, &because).map(|wanted| Wanted { optional, ..wanted })
+            RequestedPackage::parse(line, &because)
+                .map(|wanted| RequestedPackage { optional, ..wanted })
         };
         let mut request = Self {
             wants: lines.map(read).collect::<Result<_, _>>()?,
@@ -97,35 +98,40 @@ impl Request {
         Ok(request)
     }
 
-    /// The versions that a team keeps of its stack in a file: each is pinned, and so is the CUDA release.
+    /// The versions of a team's stack in a file: each is pinned, and so is the CUDA release.
     ///
     /// # Errors
-    /// [`RequestError`] for a version that is none.
-    pub fn of_versions(profile: &profile_yaml::Profile, file: &str) -> Result<Self, RequestError> {
+    /// [`RequestError`] for an invalid version.
+    pub fn of_versions(
+        profile: &profile_yaml::ProfileFile,
+        file: &str,
+    ) -> Result<Self, RequestError> {
         let requirements = profile.requirements();
-        let wants = requirements.iter().map(|line| Wanted::parse(line, file));
+        let wants = requirements.iter().map(|line| RequestedPackage::parse(line, file));
         let wants = wants.collect::<Result<_, _>>()?;
         let cuda = profile.cuda_version.as_deref().map(|version| {
             knowledge::minor_of(version).ok_or_else(|| RequestError::Requirement {
                 line: format!("cuda_version: {version}"),
-                reason: "wanted two numbers, like 12.8".to_owned(),
+                reason: "expected two numbers, like 12.8".to_owned(),
             })
         });
         Ok(Self { wants, cuda: cuda.transpose()?, ..Self::default() })
     }
 
-    /// What the layers of a model need to run at full speed: the kinds that diagnose reads from a config.json.
+    /// The packages that a model's layers need to run at full speed, by the kinds that diagnose reads from a
+    /// config.json.
     pub fn of_layers(kinds: &[&str]) -> Self {
         let mut request = Self::default();
         let mut want = |package: &str, because: String, optional: bool| {
             let there = request.wants.iter_mut().find(|wanted| wanted.want.package == package);
             match there {
-                // What one layer can do without, another may need.
+                // Optional only if every layer can run without it.
                 Some(wanted) => wanted.optional &= optional,
                 None => {
                     let (package, specifiers) = (package.to_owned(), String::new());
-                    let want = Want { package, specifiers, because, source_build: false };
-                    request.wants.push(Wanted { want, marker: None, optional });
+                    let want =
+                        PlanRequirement { package, specifiers, because, source_build: false };
+                    request.wants.push(RequestedPackage { want, marker: None, optional });
                 }
             }
         };
@@ -140,7 +146,7 @@ impl Request {
         request
     }
 
-    /// Lets packages be built from source where no wheel fits; `all` stands for every one.
+    /// Allows source builds of packages if no wheel fits; `all` allows every one.
     pub fn allow_builds(&mut self, packages: &[String]) {
         for wanted in &mut self.wants {
             let named =

@@ -1,4 +1,4 @@
-//! Which machine a plan is for.
+//! The target machine of a plan.
 
 use facts::{Fact, GpuVendor, Machine, MachineKind, PlanTarget, Platform};
 use knowledge::{Arch, Minor, dotted, machines};
@@ -8,19 +8,19 @@ pub fn machines() -> Vec<PlanTarget> {
     machines::machines().iter().map(named).collect()
 }
 
-/// The machine of a name, however it is spelt.
+/// The machine of a name, in any spelling.
 pub fn machine(name: &str) -> Option<PlanTarget> {
     machines::machine(name).map(named)
 }
 
-/// Memory of one GPU of a machine that is known by name, and where that was read; none where it is not known.
+/// Memory of one GPU of a named machine, and its source; none if unknown.
 pub fn gpu_memory(name: &str) -> Option<Fact<u64>> {
     let machine = machines::machine(name)?;
     let bytes = machine.gpu_bytes()?;
     Some(Fact::new(bytes, format!("one GPU of {}; {}", machine.name, machine.gpu_bytes_source())))
 }
 
-/// Any Linux machine with GPUs of this compute capability, with the C library of the oldest Ubuntu that is maintained.
+/// Any Linux machine with GPUs of this compute capability, with the C library of the oldest maintained Ubuntu.
 pub fn with_gpu(gpu: Minor, arch: Arch) -> PlanTarget {
     let plain = match arch {
         Arch::X86_64 => "cpu-x86_64",
@@ -58,7 +58,7 @@ fn named(machine: &machines::Machine) -> PlanTarget {
     }
 }
 
-/// The machine that was probed; `None` for a platform that nothing is published for.
+/// The probed machine; `None` for an unsupported platform.
 pub fn target_of(machine: &Machine) -> Option<PlanTarget> {
     let (os, arch) = match machine.platform {
         Platform::LinuxX86_64 => ("linux", "x86_64"),

@@ -1,4 +1,4 @@
-//! uv, which resolves and installs: found, or installed by pip into a folder of firstlight's own.
+//! uv, which resolves and installs: found, or installed by pip into firstlight's tool folder.
 
 use facts::CompactSort;
 use std::ffi::OsStr;
@@ -7,12 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The oldest uv taken: from here on every one writes `pylock.toml` (PEP 751) and knows `extra-build-variables`, without
-/// which a build that is to be forced would quietly install what somebody else built.
-pub const OLDEST: Version = Version(0, 9, 0);
+/// The oldest supported uv: since this version every uv writes `pylock.toml` (PEP 751) and supports
+/// `extra-build-variables`, without which a forced build would silently install a prebuilt wheel.
+pub const OLDEST: UvVersion = UvVersion(0, 9, 0);
 
-/// Variables by which a user's shell would change what a plan resolves to or where a package comes from. Proxies,
-/// certificates, credentials and the cache are the user's and stay.
+/// Variables of a user's shell that would change the resolution of a plan or the source of a package. Proxies,
+/// certificates, credentials and the cache are kept.
 const OVERRIDES: &[&str] = &[
     "UV_BUILD_CONSTRAINT",
     "UV_CONSTRAINT",
@@ -43,30 +43,30 @@ const OVERRIDES: &[&str] = &[
 
 /// A version of uv, in the order of releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32, pub u32);
+pub struct UvVersion(pub u32, pub u32, pub u32);
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for UvVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
 }
 
-/// A uv that was started and told its version.
+/// A uv that was started and reported its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uv {
     /// The program.
     pub program: PathBuf,
-    /// What it says its version is.
-    pub version: Version,
+    /// Its reported version.
+    pub version: UvVersion,
 }
 
 /// Why there is no uv.
 #[derive(Debug, thiserror::Error)]
 pub enum UvError {
-    /// Neither PATH nor the tool folder has one, and pip could not bring it.
+    /// Neither PATH nor the tool folder has one, and pip could not install it.
     #[error("no uv {OLDEST} or newer: {}", tried.join("; "))]
     Absent {
-        /// What was tried, and what came of it.
+        /// The attempts, and their results.
         tried: Vec<String>,
     },
     /// The tool folder cannot be written.
@@ -74,17 +74,17 @@ pub enum UvError {
     Folder {
         /// The tool folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl UvError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Absent { .. } => {
-                "install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and see that it is on PATH"
+                "install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and add it to PATH"
             }
             Self::Folder { .. } => {
                 "set XDG_CACHE_HOME to a folder that can be written, or put uv on PATH"
@@ -94,11 +94,11 @@ impl UvError {
 }
 
 impl Uv {
-    /// The first uv on `path` (the variable PATH) that is new enough, else the newest one that an earlier call put into
-    /// `tools`, else one that pip puts there now. It appears in `tools` whole or not at all.
+    /// The first uv on `path` (the variable PATH) that is new enough, or else the newest one in `tools` from an earlier
+    /// call, or else one that pip installs there now. It appears in `tools` completely or not at all.
     ///
     /// # Errors
-    /// Where none of these gives a uv that runs; the error names each thing that was tried.
+    /// No uv runs; the error has every attempt.
     pub fn find(path: Option<&OsStr>, tools: &Path) -> Result<Self, UvError> {
         match Self::found(path, tools) {
             Ok(uv) => Ok(uv),
@@ -108,10 +108,10 @@ impl Uv {
         }
     }
 
-    /// The uv that is here; nothing is installed.
+    /// An existing uv; none is installed.
     ///
     /// # Errors
-    /// What was tried.
+    /// The attempts.
     pub fn found(path: Option<&OsStr>, tools: &Path) -> Result<Self, Vec<String>> {
         let mut tried = Vec::new();
         let on_path = programs(path, "uv");
@@ -127,23 +127,22 @@ impl Uv {
         Err(tried)
     }
 
-    /// The program as uv, if it runs and is new enough; else the reason.
+    /// The program as uv, if it runs and is new enough; otherwise the reason.
     ///
-    /// It is started, because a file of this name may be a launcher of another tool's (pyenv) with nothing behind it.
+    /// It is started, because a file of this name may be a launcher of another tool (pyenv) without a program.
     fn at(program: &Path) -> Result<Self, String> {
         let said = run(Command::new(program).arg("--version"))
             .map_err(|reason| format!("{}: {reason}", program.display()))?;
-        let version = said
-            .strip_prefix("uv ")
-            .and_then(parse_version)
-            .ok_or_else(|| format!("{}: not uv, it says `{}`", program.display(), said.trim()))?;
+        let version = said.strip_prefix("uv ").and_then(parse_version).ok_or_else(|| {
+            format!("{}: not uv, its version is `{}`", program.display(), said.trim())
+        })?;
         if version < OLDEST {
             return Err(format!("{} is {version}", program.display()));
         }
         Ok(Self { program: program.to_owned(), version })
     }
 
-    /// Installs uv with the first Python on `path` whose pip can.
+    /// Installs uv with the first Python on `path` that has a working pip.
     fn install(
         path: Option<&OsStr>,
         tools: &Path,
@@ -179,8 +178,8 @@ impl Uv {
         Ok(None)
     }
 
-    /// A command of this uv that resolves and installs what it is told and nothing else: no configuration file and no
-    /// variable of the user's shell adds an index or a constraint, no Python is downloaded, nothing is asked.
+    /// A command of this uv that resolves and installs only the given packages: no configuration file and no variable
+    /// of the user's shell adds an index or a constraint, no Python is downloaded, and it never prompts.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         for variable in OVERRIDES {
@@ -196,10 +195,10 @@ impl Uv {
     }
 }
 
-/// Where `pip install --target` puts the program.
+/// The program's path after `pip install --target`.
 const INSTALLED: &str = if cfg!(windows) { "bin/uv.exe" } else { "bin/uv" };
 
-/// What was installed earlier, newest first.
+/// Earlier installations, newest first.
 fn kept(tools: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(tools).into_iter().flatten().flatten();
     let mut found: Vec<_> = entries
@@ -213,12 +212,12 @@ fn kept(tools: &Path) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, program)| program).collect()
 }
 
-/// Gives a finished folder its name, and the program in it. Where another process was faster its folder stays; one that
-/// does not run (an interrupted copy of a home folder) is replaced.
+/// Renames a finished folder, and returns its program. If another process was faster, its folder is kept; one that does
+/// not run (an incomplete copy of a home folder) is replaced.
 fn put(building: tempfile::TempDir, folder: &Path) -> io::Result<PathBuf> {
     let program = folder.join(INSTALLED);
     if fs::rename(building.path(), folder).is_ok() {
-        // The folder is no longer where its guard would remove it.
+        // The folder has been moved away from its guard.
         let _ = building.keep();
         return Ok(program);
     }
@@ -237,12 +236,12 @@ fn put(building: tempfile::TempDir, folder: &Path) -> io::Result<PathBuf> {
 pub(crate) fn programs(path: Option<&OsStr>, name: &str) -> Vec<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let folders = path.into_iter().flat_map(std::env::split_paths);
-    // A relative folder in PATH means another program in each working folder.
+    // A relative folder in PATH depends on the working folder.
     let files = folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(&name));
     files.filter(|file| file.is_file()).collect()
 }
 
-/// Whether a file is a script, as the launchers of other tools are, or cannot be read.
+/// Whether a file is a script, such as a launcher of another tool, or cannot be read.
 pub(crate) fn is_script(file: &Path) -> bool {
     let mut first = [0; 2];
     let read =
@@ -250,7 +249,7 @@ pub(crate) fn is_script(file: &Path) -> bool {
     read.is_err() || first == *b"#!"
 }
 
-/// Runs a command and gives what it printed, or in a few words why it failed.
+/// Runs a command and returns its output, or a short reason of its failure.
 fn run(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } =
         command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
@@ -258,21 +257,21 @@ fn run(command: &mut Command) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&stderr);
-    // pip says what went wrong in its last error; a warning or a notice may follow.
+    // pip's last error has the reason; a warning or a notice may follow.
     let errors = stderr.lines().rev().map(str::trim).filter(|line| !line.is_empty());
     let line = errors.clone().find(|line| line.starts_with("ERROR:")).or(errors.clone().next());
     Err(line.map_or_else(|| status.to_string(), str::to_owned))
 }
 
 /// The version at the start of a text: `0.13.9 (x86_64-unknown-linux-gnu)`.
-fn parse_version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<UvVersion> {
     let mut parts = text.split_whitespace().next()?.splitn(3, '.');
     let mut number = || {
         let digits = parts.next()?;
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse().ok()
     };
-    Some(Version(number()?, number()?, number()?))
+    Some(UvVersion(number()?, number()?, number()?))
 }
 
 #[cfg(test)]

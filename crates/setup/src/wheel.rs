@@ -1,5 +1,5 @@
-//! Wheels as files: their names taken apart, and their contents laid out as an installer would, after every file was held
-//! against the wheel's own list, and then installed where they lie. Nothing of a wheel is run.
+//! Wheels as files: parses their names, unpacks their contents as an installer would, compares every file with RECORD,
+//! and then installs them in place. No code of a wheel is run.
 
 mod error;
 mod layout;

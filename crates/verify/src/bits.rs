@@ -1,23 +1,24 @@
-//! Hashes of outputs, by which GPUs of one kind are compared bit by bit.
+//! Hashes of outputs, by which GPUs of one model are compared bit by bit.
 //!
-//! Which kernels may be compared is measured and not believed: each runs twice, and one that breaks or gives other bits the
-//! second time has no hash. None of those here does: what they add by atomics are whole numbers, and what they sum in floating point they sum
-//! in one order. On another GPU of the same kind the same binary then gives the same bits, or one of the two is broken.
+//! Which kernels are deterministic is measured: each runs twice, and one that fails or gives other bits the second time
+//! has no hash. All kernels here are deterministic: they use atomics for integers only, and sum floating point in a
+//! fixed order. On another GPU of the same model the same binary must give the same bits, or one of the two is broken.
 
 use device::Device;
 use facts::{BackendKind, ParityRow};
-use kernels::{Call, Execution, TensorMap};
+use ops::{Call, Execution, TensorMap};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
-/// Whether there may be another device with the same binaries to compare with.
+/// Whether another device with the same binaries may exist to compare with.
 pub(crate) fn worth(device: &Device) -> bool {
     device.capabilities().backend == BackendKind::Cuda
 }
 
-/// The hash of what an execution gave, if another one of the same call gives it too; [`ParityRow::VARIES`] if not.
+/// The hash of an execution's outputs if a second execution of the same call gives it too; otherwise
+/// [`ParityRow::VARIES`].
 pub(crate) fn of_two_runs(
-    call: &dyn Call,
+    call: &Call<'_>,
     device: &Device,
     variant: &str,
     first: &mut dyn Execution,
@@ -26,11 +27,11 @@ pub(crate) fn of_two_runs(
         return None;
     }
     let first = hash(first.outputs().ok()?);
-    // From its own inputs: what a run advances where it lies must not be advanced twice.
+    // Prepared again from the inputs: a run that updates its inputs in place must not update them twice.
     let mut again = call.prepare(device, variant).ok()?;
     let ran = crate::judge::run(again.as_mut(), device);
     if ran.broke.is_some() {
-        // It passed once: that it does not every time is no reason to say nothing.
+        // It passed once; failing the second time is a result too.
         return Some(ParityRow::VARIES.to_owned());
     }
     if ran.launches == 0 {
@@ -57,7 +58,7 @@ pub(crate) fn hash(outputs: &TensorMap) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::Tensor;
+    use ops::Tensor;
 
     #[test]
     fn one_bit_a_name_and_a_shape_change_the_hash() {

@@ -1,9 +1,9 @@
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
-/// How much of the matrix a case belongs to.
+/// The part of the matrix that a case belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Every run, `check --quick` included: one or two shapes and the sharpest edges of each op.
+    /// Every run, `check --quick` included: one or two shapes and the most revealing edge cases of each op.
     Quick,
     /// The standard matrix.
     Standard,
@@ -11,29 +11,29 @@ pub enum Tier {
     Full,
 }
 
-/// What several runs of a call must have in common. Their outputs must agree with the reference besides.
+/// A property of several runs of a call, whose outputs must also agree with the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Property {
-    /// A second run gives the same bits: no result depends on which thread came first.
+    /// A second run gives the same bits: the result does not depend on the order of threads.
     SameBits,
-    /// The dense call cut into runs of these many tokens, each going on from the state that the one before left, gives
+    /// The dense call split into runs of these many tokens, each starting from the previous one's final state, gives
     /// the outputs of the whole call.
     Continuation(Vec<usize>),
 }
 
-/// One call of an op with drawn inputs.
+/// One call of an op with random inputs.
 pub struct Case {
     /// Op name.
     pub op: &'static str,
-    /// Where it comes from and its shape: `ffpa/d320-gqa16x4`, `edge/no-visible-key`.
+    /// Its origin and shape: `ffpa/d320-gqa16x4`, `edge/no-visible-key`.
     pub name: String,
     /// Storage type of the inputs.
     pub dtype: DType,
     /// How much of the matrix it belongs to.
     pub tier: Tier,
-    /// What several runs must have in common; `None` for one run that must agree with the reference.
+    /// A property of several runs; `None` for one run that must agree with the reference.
     pub property: Option<Property>,
-    /// Draws the inputs. Called when the case runs, so a listed case costs no memory.
+    /// Generates the inputs when the case runs, so a listed case needs no memory.
     pub build: Box<dyn Fn() -> (TensorMap, Settings) + Send + Sync>,
 }
 

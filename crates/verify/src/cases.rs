@@ -1,6 +1,6 @@
-//! The cases of the matrix: one file an op, gathered in [`CASES`].
+//! The cases of the matrix, one file per op, collected in [`CASES`].
 //!
-//! Shapes and edges come from the ops' own suites and from bugs seen in the field; a case's name says which:
+//! Shapes and edge cases come from the ops' own suites and from published bugs; a case's name says which:
 //! `suite/shape`, `edge/what` and `property/what`.
 
 mod attention;
@@ -25,11 +25,11 @@ pub struct OpCases {
     pub op: &'static str,
     /// Lists its cases.
     pub cases: fn() -> Vec<Case>,
-    /// How its dense calls are cut into parts.
+    /// How its dense calls are split into parts.
     pub(crate) layout: Layout,
 }
 
-/// Each op with its cases. A test holds this list against [`kernels::OPS`].
+/// The cases of each op. A test compares this list with [`ops::OPS`].
 pub const CASES: &[OpCases] = &[
     attention::OP,
     kda::OP,
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn every_op_has_its_cases_and_every_file_is_listed() {
         let listed: Vec<&str> = CASES.iter().map(|of| of.op).collect();
-        let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
+        let ops: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(listed, ops);
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cases");
         let files: BTreeSet<String> = std::fs::read_dir(folder)
@@ -73,23 +73,23 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_cases_bind_and_can_run_on_a_processor() {
-        // Drawing inputs takes a while: a thread an op.
+        // Generating inputs takes a while: one thread per op.
         std::thread::scope(|scope| {
-            for op in kernels::OPS {
+            for op in ops::OPS {
                 scope.spawn(|| check(*op));
             }
         });
     }
 
-    fn check(op: &dyn kernels::Op) {
-        let device = device::open(facts::BackendKind::Cpu).unwrap();
+    fn check(op: &dyn ops::Op) {
+        let device = backends::open(facts::BackendKind::Cpu).unwrap();
         let mut names = BTreeSet::new();
         for (number, case) in cases(op.spec().name).into_iter().enumerate() {
             assert!(names.insert((case.name.clone(), case.dtype)), "{case:?} is listed twice");
             let named =
                 case.name.split_once('/').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty());
             assert!(named, "{case:?} is not named suite/shape");
-            // Of the larger ones a quarter: all of them take two minutes of a processor.
+            // A quarter of the larger ones: all of them would take two minutes of CPU time.
             if case.tier > Tier::Quick && number % 4 != 1 {
                 continue;
             }

@@ -1,11 +1,11 @@
-//! Errors of one output against its reference.
+//! Errors of one output relative to its reference.
 
-use kernels::{DType, Tensor};
+use ops::{DType, Tensor};
 
-/// How an output agrees with its reference.
+/// The agreement of an output with its reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Agreement {
-    /// ||out - ref|| / ||ref||; the largest over the parts that are compared apart.
+    /// ||out - ref|| / ||ref||; the maximum over separately compared parts.
     pub relative: f64,
     /// Largest |out - ref|.
     pub max: f64,
@@ -16,7 +16,7 @@ pub struct Agreement {
 impl Agreement {
     const EXACT: Self = Self { relative: 0.0, max: 0.0, worst: 0.0 };
 
-    /// The worse of two, figure by figure.
+    /// The element-wise maximum of two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -27,14 +27,14 @@ impl Agreement {
     }
 }
 
-/// Compares an output with its reference in `parts` equal parts, each by its own norm: the slots of a state pool
-/// differ in size by thirty orders of magnitude, and one norm over all would see only the largest.
+/// Compares an output with its reference in `parts` equal parts, each by its own norm: the slots of a state pool differ
+/// by thirty orders of magnitude, and a single norm would only see the largest.
 ///
-/// Integers must be equal. Infinities must be equal where they stand (a row with no visible key has LSE = -inf).
-/// A part whose reference is all zero must be exactly zero.
+/// Integers must be equal. Infinities must be at the same positions (a row with no visible key has LSE = -inf). A part
+/// whose reference is all zero must be exactly zero.
 ///
 /// # Errors
-/// One sentence: a wrong shape, a NaN, an infinity on one side only, differing integers.
+/// One sentence: a wrong shape, a NaN, an infinity on one side only, different integers.
 pub fn compare(out: &Tensor, reference: &Tensor, parts: usize) -> Result<Agreement, String> {
     if out.shape() != reference.shape() {
         return Err(format!("has shape {:?}, the reference {:?}", out.shape(), reference.shape()));
@@ -72,7 +72,7 @@ fn compare_part(got: &[f64], want: &[f64]) -> Result<Agreement, (usize, String)>
             }
             continue;
         }
-        // What float32 cannot hold at all (a state that has decayed to 1e-50) is no error.
+        // A value below float32's range (a state that has decayed to 1e-50) is not an error.
         let difference =
             Some((got - want).abs()).filter(|x| *x >= f64::from(f32::MIN_POSITIVE)).unwrap_or(0.0);
         error += difference * difference;

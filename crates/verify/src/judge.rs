@@ -1,29 +1,28 @@
-//! One variant, one call: run it and say whether it may be believed.
+//! Runs one variant on one call and judges the result.
 
-use crate::bits;
 use crate::compare::{Agreement, compare};
 use crate::references::References;
-use crate::{Tolerance, tolerance};
+use crate::{Tolerance, bits, tolerance};
 use device::Device;
 use facts::Status;
-use kernels::{Call, Execution, OpError, TensorMap};
+use ops::{Call, Execution, OpError, TensorMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// What came of running one variant.
+/// The result of running one variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     /// Pass or fail.
     pub status: Status,
     /// Why it failed; empty for a pass.
     pub reason: String,
-    /// Figures, when the outputs could be compared.
+    /// Errors, if the outputs could be compared.
     pub agreement: Option<Agreement>,
-    /// Launches the device counted under the variant's own name.
+    /// Launches that the device counted under the variant's name.
     pub launches: u64,
     /// Wall time of the run, milliseconds.
     pub millis: f64,
-    /// The hash of the outputs, as a [`facts::ParityRow`] has it.
+    /// The hash of the outputs, as in [`facts::ParityRow`].
     pub bits: Option<String>,
 }
 
@@ -33,10 +32,10 @@ impl Judgement {
     }
 }
 
-/// An execution whose last launch was held against the float64 reference and passed.
+/// An execution whose last launch was compared with the float64 reference and passed.
 ///
-/// Only [`judge`] and [`crate::Standing::admit`] make it, so whatever takes a `Verified` cannot time an unverified kernel: it
-/// is the same execution, over the same inputs, that was checked.
+/// Only [`judge`] and [`crate::MatrixResults::admit`] construct it, so code that takes a `Verified` cannot time an
+/// unverified kernel: it is the same execution, over the same inputs, that was checked.
 pub struct Verified<'a> {
     execution: Box<dyn Execution + 'a>,
     agreement: Agreement,
@@ -47,21 +46,21 @@ impl<'a> Verified<'a> {
         Self { execution, agreement }
     }
 
-    /// Runs it once more and gives the milliseconds it took by the device's own clock.
+    /// Runs it once more and returns the milliseconds by the device's own clock.
     ///
     /// # Errors
-    /// What the device said; never on the processor.
+    /// The device's error; never on the CPU.
     pub fn time(&mut self) -> Result<f64, OpError> {
         self.execution.time()
     }
 
-    /// Whether the device can record launches and replay them.
+    /// Whether the device can capture launches and replay them.
     pub fn can_replay(&self) -> bool {
         self.execution.can_replay()
     }
 
-    /// Runs it `runs` times back to back without the host between, and gives the milliseconds of one run; one run where
-    /// the device cannot do that.
+    /// Runs it `runs` times back to back without the host, and returns milliseconds per run; a single run if the device
+    /// cannot replay.
     ///
     /// # Errors
     /// As [`Verified::time`].
@@ -69,12 +68,12 @@ impl<'a> Verified<'a> {
         self.execution.replay(runs)
     }
 
-    /// The kernel's name, as launches are counted.
+    /// The kernel's name in launch counters.
     pub fn kernel(&self) -> &str {
         self.execution.kernel()
     }
 
-    /// The figures it passed with.
+    /// The errors it passed with.
     pub fn agreement(&self) -> Agreement {
         self.agreement
     }
@@ -86,20 +85,20 @@ impl std::fmt::Debug for Verified<'_> {
     }
 }
 
-/// A run of an execution: whether the kernel was launched, and how long it took.
-pub(crate) struct Ran {
+/// A run of an execution: whether the kernel was launched, and its duration.
+pub(crate) struct RunResult {
     pub(crate) launches: u64,
     pub(crate) millis: f64,
-    /// Why it did not end well.
+    /// The error, if it failed.
     pub(crate) broke: Option<String>,
 }
 
-/// Poisons the outputs, launches, and counts what the device saw under the kernel's own name.
-pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> Ran {
+/// Fills the outputs with NaN, launches, and counts the launches under the kernel's name.
+pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> RunResult {
     let kernel = execution.kernel().to_owned();
     let ((broke, millis), launches) = device.launches().during(&kernel, || {
         let start = Instant::now();
-        // A kernel that panics is a result of the matrix, not the end of it.
+        // A panicking kernel is one failed row and does not end the matrix.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             execution.poison()?;
             execution.launch()
@@ -116,19 +115,19 @@ pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> Ran {
         };
         (broke, start.elapsed().as_secs_f64() * 1e3)
     });
-    Ran { launches, millis, broke }
+    RunResult { launches, millis, broke }
 }
 
-/// Runs `variant` of a call on poisoned outputs and compares every output with the reference.
+/// Runs `variant` of a call on outputs filled with NaN and compares every output with the reference.
 pub fn judge<'a>(
-    call: &'a dyn Call,
+    call: &'a Call<'a>,
     device: &'a Device,
     variant: &str,
 ) -> (Judgement, Option<Verified<'a>>) {
     judge_with(&mut References::of(call), device, variant)
 }
 
-/// The same with references that may be known already.
+/// [`judge`] with references that may be known already.
 pub(crate) fn judge_with<'a>(
     references: &mut References<'a>,
     device: &'a Device,
@@ -159,8 +158,8 @@ pub(crate) fn judge_with<'a>(
     (judgement, verified)
 }
 
-/// The failure of a run whose outputs need not even be looked at.
-pub(crate) fn unbelievable(ran: &Ran, kernel: &str) -> Option<Judgement> {
+/// The failure of a run whose outputs need not be compared.
+pub(crate) fn unbelievable(ran: &RunResult, kernel: &str) -> Option<Judgement> {
     let reason = match &ran.broke {
         Some(how) => format!("the kernel broke: {how}"),
         None if ran.launches == 0 => format!("no launch of {kernel} was counted"),
@@ -169,22 +168,22 @@ pub(crate) fn unbelievable(ran: &Ran, kernel: &str) -> Option<Judgement> {
     Some(Judgement::fail(reason, ran.launches, ran.millis))
 }
 
-/// Compares outputs, wherever they come from, with the reference of a call.
-pub fn judge_outputs(call: &dyn Call, outputs: &TensorMap) -> Judgement {
+/// Compares outputs of any origin with the reference of a call.
+pub fn judge_outputs(call: &Call<'_>, outputs: &TensorMap) -> Judgement {
     match call.reference_for(outputs) {
         Ok(reference) => against(call, outputs, &reference),
         Err(reason) => Judgement::fail(reason, 0, 0.0),
     }
 }
 
-/// Compares outputs with a reference that was computed before.
-pub(crate) fn against(call: &dyn Call, outputs: &TensorMap, reference: &TensorMap) -> Judgement {
+/// Compares outputs with a reference computed before.
+pub(crate) fn against(call: &Call<'_>, outputs: &TensorMap, reference: &TensorMap) -> Judgement {
     against_only(call, outputs, reference, None)
 }
 
-/// The same for a peer that gives `only` some of the op's outputs.
+/// [`against`] for a peer that computes `only` some of the op's outputs.
 pub(crate) fn against_only(
-    call: &dyn Call,
+    call: &Call<'_>,
     outputs: &TensorMap,
     reference: &TensorMap,
     only: Option<&[&str]>,
@@ -210,7 +209,7 @@ pub(crate) fn against_only(
     within(agreement, limit)
 }
 
-/// Whether outputs agree as far as they have to.
+/// Whether outputs agree within the tolerance.
 pub(crate) fn within(agreement: Agreement, limit: Tolerance) -> Judgement {
     let reason = if agreement.relative > limit.relative {
         format!("relative error {:.2e} is over {:.0e}", agreement.relative, limit.relative)

@@ -1,19 +1,19 @@
-//! What the dimensions of an op's dense tensors run over, as far as cutting a call into parts needs it.
+//! The meaning of the dimensions of ops' dense tensors, for splitting a call into parts.
 
 use crate::CASES;
-use kernels::Tensor;
+use ops::Tensor;
 use std::ops::Range;
 
-/// What a dimension of a tensor runs over.
+/// The meaning of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Channels, blocks: never cut.
+    /// Channels, blocks: never split.
     Whole,
     /// Sequences.
     Batch,
-    /// Tokens of a recurrence: what a token gives depends on those before it.
+    /// Tokens of a recurrence: a token's output depends on earlier ones.
     Tokens,
-    /// Tokens that do not mix: queries, rows of a norm or of a projection.
+    /// Independent tokens: queries, rows of a norm or of a projection.
     QueryTokens,
     /// Heads of the first kind (queries or values; heads of an SSD; channels of a convolution; groups of a norm).
     Head,
@@ -24,11 +24,12 @@ pub(crate) enum Axis {
 /// One op's axes: tensor names (inputs and outputs) with their dense shapes.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Tensor whose shape gives the number of heads of the first kind, and the dimension.
+    /// The tensor and dimension that give the number of heads of the first kind.
     pub(crate) heads: (&'static str, usize),
-    /// The same for the second kind.
+    /// The tensor and dimension that give the number of heads of the second kind.
     pub(crate) shared: (&'static str, usize),
-    /// Whether all heads around a shared one are kept: where they choose together. Elsewhere one of them is enough.
+    /// Whether all heads of a shared one are kept, for ops in which they choose together. For others one of them is
+    /// enough.
     pub(crate) whole_groups: bool,
     /// Names, each with its dense shapes.
     pub(crate) tensors: &'static [(&'static str, &'static [Axis])],
@@ -44,7 +45,7 @@ pub(crate) fn layout(op: &str) -> Result<&'static Layout, String> {
 }
 
 impl Layout {
-    /// What each dimension of a tensor runs over.
+    /// The axes of a tensor.
     pub(crate) fn axes(&self, name: &str, tensor: &Tensor) -> Result<&'static [Axis], String> {
         let shape = tensor.shape();
         let found =
@@ -55,7 +56,7 @@ impl Layout {
         }
     }
 
-    /// The part of a tensor that `keep` gives for each axis and its size.
+    /// The part of a tensor that `keep` returns for each axis and its size.
     pub(crate) fn cut(
         &self,
         name: &str,
@@ -69,7 +70,7 @@ impl Layout {
     }
 }
 
-/// The part of a tensor inside one range a dimension.
+/// The part of a tensor with one range per dimension.
 fn slice(tensor: &Tensor, ranges: &[Range<usize>]) -> Tensor {
     if ranges.iter().zip(tensor.shape()).all(|(range, size)| *range == (0..*size)) {
         return tensor.clone();

@@ -1,4 +1,4 @@
-//! The parity matrix: every case against every variant that a plan asks for.
+//! The parity matrix: every case on every requested variant.
 
 mod installed;
 
@@ -9,49 +9,44 @@ use crate::peers::Peer;
 use crate::property::judge_property;
 use crate::python::{Budget, Session};
 use crate::references::References;
-use crate::{Case, Standing, Tier, cases, tolerance};
+use crate::{Case, MatrixResults, Tier, cases, tolerance};
 use device::{Device, Unavailable};
-use facts::CompactSort;
-use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
-use kernels::{DType, Op};
+use facts::{BackendKind, CompactSort, OUT_OF_TIME, ParityReport, ParityRow, SCHEMA, Status};
+use ops::{DType, Op};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// What to verify.
+/// The cases to verify, and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct MatrixPlan {
     /// Ops by name; empty for all.
     pub ops: Vec<String>,
-    /// Backends, opened or not: an unavailable one gives N/A rows with its reason.
+    /// Backends, available or not: an unavailable one gives N/A rows with its reason.
     pub backends: Vec<BackendKind>,
-    /// Cases of this tier and the ones before it.
+    /// Cases up to this tier.
     pub tier: Tier,
-    /// Every variant that can run, not only the one selection chooses.
+    /// Every variant that can run, not only the selected one.
     pub all_variants: bool,
-    /// When no further case begins: those that are left are SKIP rows. `None` for as long as it takes.
+    /// When no further case starts: the remaining ones are SKIP rows. `None` for no limit.
     pub until: Option<Instant>,
 }
 
-/// The reason of what was not run because the time of the whole run was spent.
-pub const OUT_OF_TIME: &str = "the time that this run may take was spent";
-
-/// Kernels of an installed Python stack, to be held against the same references.
+/// Kernels of an installed Python environment, compared with the same references.
 pub struct Peers<'a> {
     /// The environment they run in.
     pub session: &'a mut Session,
     /// Which.
     pub peers: &'a [Peer],
-    /// Where they run: beside the native kernels of this backend.
+    /// The backend on which they run.
     pub backend: BackendKind,
-    /// Time that all calls of one peer may take in a matrix, and those of all peers together in a bench; none for as long
-    /// as they take.
+    /// Time limit of all calls of one peer in a matrix, and of all peers together in a bench; `None` for no limit.
     pub budget: Option<Duration>,
 }
 
 impl Peers<'_> {
-    /// The same for a shorter while.
+    /// A shorter borrow of the same peers.
     pub fn again(&mut self) -> Peers<'_> {
         Peers {
             session: self.session,
@@ -63,50 +58,51 @@ impl Peers<'_> {
 }
 
 /// An op of the matrix with its cases.
-struct Here {
+struct OpOnDevice {
     op: &'static dyn Op,
     cases: Vec<Case>,
 }
 
-impl Here {
+impl OpOnDevice {
     fn name(&self) -> &'static str {
         self.op.spec().name
     }
 }
 
-/// Where a row stands in the report, whichever thread makes it and when: indices of the op, of the backend and of the case,
-/// then native rows before those of peers.
+/// The position of a row in the report, independent of the thread and time that make it: indices of the op, of the
+/// backend and of the case; native rows before those of peers.
 type Place = (usize, usize, usize, bool);
 
-/// Runs the matrix; `on_row` sees each row as it is done. What is timed in the same run is admitted by the standing.
+/// Runs the matrix; `on_row` is called with each row when it is done. The returned standing admits kernels to timing in
+/// the same run.
 ///
-/// Cases run side by side on all cores, for the time goes into inputs, references and compilers. Launches do not: a device
-/// runs one at a time, so that what is counted is what was asked for. The rows stand in the order of ops, backends and
-/// cases, whatever was done first.
+/// Cases run in parallel on all cores, because most time is spent on inputs, references and compilers. Launches do not:
+/// a device runs one at a time, so that its counters only count the requested launch. Rows are sorted by op, backend
+/// and case.
 pub fn matrix(
-    plan: &Plan,
+    plan: &MatrixPlan,
     peers: Option<&Peers<'_>>,
     mut on_row: impl FnMut(&ParityRow),
-) -> (ParityReport, Standing) {
+) -> (ParityReport, MatrixResults) {
     let wanted = |op: &&&'static dyn Op| {
         plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
     };
-    let ops: Vec<Here> =
-        kernels::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier)).collect();
-    let devices: Vec<_> = plan.backends.iter().map(|kind| (*kind, device::open(*kind))).collect();
+    let ops: Vec<OpOnDevice> =
+        ops::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier)).collect();
+    let devices: Vec<_> = plan.backends.iter().map(|kind| (*kind, backends::open(*kind))).collect();
     let mut jobs: Vec<(usize, usize)> = ops
         .iter()
         .enumerate()
         .flat_map(|(at, op)| (0..op.cases.len()).map(move |case| (at, case)))
         .collect();
-    // Neighbours want the same kernels, which one of them compiles: the ops take turns.
+    // Neighboring cases need the same kernels, which one of them compiles, so the ops alternate.
     jobs.compact_sort_by_key(|(op, case)| (case << 16) / ops[*op].cases.len());
     let next = AtomicUsize::new(0);
     let mut rows: BTreeMap<Place, Vec<ParityRow>> = BTreeMap::new();
     let (send, made) = channel::<(Place, ParityRow)>();
     std::thread::scope(|scope| {
         for place_and_row in absent_backends(&ops, &devices) {
-            // The other end is read below, whatever happens.
+            // The receiver is read below until all senders are dropped.
             let _ = send.send(place_and_row);
         }
         let beside = peers.and_then(|peers| {
@@ -149,34 +145,34 @@ pub fn matrix(
         }
     });
     let report = ParityReport { schema: SCHEMA, rows: rows.into_values().flatten().collect() };
-    let standing = Standing::of(&report);
+    let standing = MatrixResults::of(&report);
     (report, standing)
 }
 
-/// How many cases a matrix has: each gives rows on every backend.
-pub fn count(plan: &Plan) -> usize {
+/// Number of cases of a matrix; each gives rows on every backend.
+pub fn count(plan: &MatrixPlan) -> usize {
     let wanted = |op: &&&'static dyn Op| {
         plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
     };
-    kernels::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier).cases.len()).sum()
+    ops::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier).cases.len()).sum()
 }
 
-fn here(op: &'static dyn Op, tier: Tier) -> Here {
+fn here(op: &'static dyn Op, tier: Tier) -> OpOnDevice {
     let cases = cases(op.spec().name).into_iter().filter(|case| case.tier <= tier).collect();
-    Here { op, cases }
+    OpOnDevice { op, cases }
 }
 
 fn has_variant(op: &dyn Op, backend: BackendKind) -> bool {
-    op.variants().iter().any(|(_, here)| *here == backend)
+    backends::variants(op.spec().name).iter().any(|(_, here)| *here == backend)
 }
 
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A row for each op and backend that cannot meet.
+/// A row for each op and unavailable backend.
 fn absent_backends(
-    ops: &[Here],
+    ops: &[OpOnDevice],
     devices: &[(BackendKind, Result<Device, Unavailable>)],
 ) -> Vec<(Place, ParityRow)> {
     let mut rows = Vec::new();
@@ -196,9 +192,9 @@ fn absent_backends(
     rows
 }
 
-/// A row for each device on which a case was not begun.
+/// A row for each device on which a case was not started.
 fn too_late<'a>(
-    here: &'a Here,
+    here: &'a OpOnDevice,
     case: usize,
     devices: &'a [(BackendKind, Result<Device, Unavailable>)],
 ) -> impl Iterator<Item = (usize, ParityRow)> + 'a {
@@ -210,10 +206,9 @@ fn too_late<'a>(
     })
 }
 
-/// Runs one case on the variant that selection chooses, and on every other one that can run when `all_variants`.
-///
-/// Then on the peers of its op, against the same reference. A case that does not bind is a failed row, one that no variant
-/// can run an N/A row.
+/// Runs one case on the selected variant, and with `all_variants` on every other one that can run, then on the peers of
+/// its op, against the same reference. A case that does not bind is a failed row, one that no variant can run an N/A
+/// row.
 pub fn run_case(
     case: &Case,
     device: &Device,
@@ -230,7 +225,7 @@ pub fn run_case(
     }
 }
 
-/// One case on each device that is there, all against one reference; `push` sees each row with its device's index.
+/// One case on each available device against one reference; `push` is called with each row and its device's index.
 fn native<'d>(
     case: &Case,
     devices: impl Iterator<Item = Option<&'d Device>>,
@@ -238,8 +233,8 @@ fn native<'d>(
     push: &mut dyn FnMut(usize, ParityRow),
 ) {
     let (inputs, settings) = (case.build)();
-    let bound = kernels::op(case.op).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
-    let mut references = bound.as_ref().ok().map(|(_, call)| References::of(call.as_ref()));
+    let bound = ops::op(case.op).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
+    let mut references = bound.as_ref().ok().map(|(_, call)| References::of(call));
     for (at, device) in devices.enumerate().filter_map(|(at, device)| Some((at, device?))) {
         let backend = device.capabilities().backend;
         let row = |status, reason| blank(case.op, &case.name, backend, case.dtype, status, reason);

@@ -1,8 +1,8 @@
 //! Kernels of installed Python packages: each is a row of [`PEERS`] and an adapter in `python/peers/` that maps an op's
 //! contract to the package's call.
 //!
-//! A peer passes as a native kernel does, by its outputs and by evidence: a profiler must have seen kernels of its own. What
-//! only other kernels computed is a fallback, however right it is.
+//! A peer passes like a native kernel, by its outputs and by evidence: a profiler must have seen its own kernels. If
+//! only other kernels computed the result, it is a fallback, even if it is correct.
 
 use crate::python::MODEL;
 use facts::Status;
@@ -21,26 +21,26 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("triton_hello", include_str!("python/peers/triton_hello.py")),
 ];
 
-/// A kernel of a Python package, as it is listed.
+/// A kernel of a Python package.
 #[derive(Debug, Clone, Copy)]
-pub struct Listed {
-    /// `torch.sdpa.flash`: the package first.
+pub struct ListedPeer {
+    /// `torch.sdpa.flash`: the package name is first.
     pub name: &'static str,
-    /// The op whose contract it is held to, or [`MODEL`] for one that runs whole models.
+    /// The op whose contract it is compared with, or [`MODEL`] for one that runs whole models.
     pub op: &'static str,
     /// The top-level module of its package.
     pub module: &'static str,
     /// The adapter's file.
     pub adapter: &'static str,
-    /// The outputs it gives; the others of the op are not asked of it.
+    /// The outputs it computes; the op's other outputs are not required.
     pub gives: &'static [&'static str],
-    /// Its own kernels: parts of their names, one of which is enough.
+    /// Substrings of the names of its kernels, of which one must have run.
     pub kernels: &'static [&'static str],
-    /// Parts of names that look like its own and are another package's.
+    /// Substrings of names that look like its own but belong to another package.
     pub not: &'static [&'static str],
-    /// Of a model: its own kernels for single tokens, one of which must run too where it generates.
+    /// For a model: its own kernels for single tokens, of which one must also have run in generation.
     pub decodes: &'static [&'static str],
-    /// Its operators on the processor; empty for a peer that needs a GPU.
+    /// Its operators on the CPU; empty for a peer that needs a GPU.
     pub cpu: &'static [&'static str],
 }
 
@@ -49,12 +49,12 @@ const fn on_gpu(
     adapter: &'static str,
     gives: &'static [&'static str],
     kernels: &'static [&'static str],
-) -> Listed {
+) -> ListedPeer {
     let module = module_of(adapter);
-    Listed { name, op, module, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
+    ListedPeer { name, op, module, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
 }
 
-/// The top-level module that an adapter's file imports: named as the file, but for a few.
+/// The top-level module that an adapter imports: the file's name, with a few exceptions.
 const fn module_of(adapter: &'static str) -> &'static str {
     match adapter.as_bytes() {
         b"torch_sdpa" => "torch",
@@ -65,12 +65,12 @@ const fn module_of(adapter: &'static str) -> &'static str {
     }
 }
 
-/// firstlight's wheel: the names are those of the entry points in the kernels' sources.
+/// firstlight's wheel: the names are the entry points of the kernels' sources.
 const fn own(
     name_and_op: (&'static str, &'static str),
     gives: &'static [&'static str],
     kernels: &'static [&'static str],
-) -> Listed {
+) -> ListedPeer {
     on_gpu(name_and_op, "firstlight", gives, kernels)
 }
 
@@ -78,26 +78,26 @@ const O: &[&str] = &["o"];
 const LOGITS: &[&str] = &["logits"];
 const O_AND_STATE: &[&str] = &["o", "final_state"];
 
-/// Every peer. Names of kernels are those that torch 2.11, flash-linear-attention 0.6, ffpa-attn 0.2, mamba_ssm 2.3 and
+/// Every peer. Kernel names are those that torch 2.11, flash-linear-attention 0.6, ffpa-attn 0.2, mamba_ssm 2.3 and
 /// causal-conv1d 1.6 launch.
-pub const PEERS: &[Listed] = &[
-    Listed {
+pub const PEERS: &[ListedPeer] = &[
+    ListedPeer {
         not: &["fmha_cutlass", "flash", "cudnn"],
         cpu: &["aten::_scaled_dot_product_attention_math"],
-        // The softmax between its two products is the one kernel that it always launches.
+        // The softmax between its two products is the only kernel that it always launches.
         ..on_gpu(("torch.sdpa.math", "attention"), "torch_sdpa", O, &["softmax", "SoftMax"])
     },
     on_gpu(("torch.sdpa.efficient", "attention"), "torch_sdpa", O, &["fmha_cutlass"]),
-    Listed {
+    ListedPeer {
         cpu: &["aten::_scaled_dot_product_flash_attention_for_cpu"],
         ..on_gpu(("torch.sdpa.flash", "attention"), "torch_sdpa", O, &["pytorch_flash"])
     },
     on_gpu(("torch.sdpa.cudnn", "attention"), "torch_sdpa", O, &["cudnn"]),
-    Listed {
+    ListedPeer {
         not: &["pytorch_flash"],
         ..on_gpu(("flash_attn.dense", "attention"), "flash_attn", O, &["flash_fwd", "FlashAttnFwd"])
     },
-    Listed {
+    ListedPeer {
         not: &["pytorch_flash"],
         ..on_gpu(
             ("flash_attn.varlen", "attention"),
@@ -144,18 +144,18 @@ pub const PEERS: &[Listed] = &[
         O_AND_STATE,
         &["causal_conv1d_update"],
     ),
-    Listed {
+    ListedPeer {
         decodes: &["_selective_scan_update_kernel"],
         cpu: &["aten::"],
         ..on_gpu(
             ("transformers.granitemoehybrid", MODEL),
             "transformers",
             LOGITS,
-            // Its fast path; without it the layers are torch's operators, several times slower.
+            // Its fast path; without it the layers are torch operators, several times slower.
             &["_chunk_scan_fwd_kernel"],
         )
     },
-    Listed {
+    ListedPeer {
         decodes: &["fused_recurrent"],
         cpu: &["aten::"],
         ..on_gpu(
@@ -178,7 +178,7 @@ pub const PEERS: &[Listed] = &[
         O_AND_STATE,
         &["selective_scan_tiles", "selective_scan_step"],
     ),
-    Listed {
+    ListedPeer {
         not: &["causal_conv1d"],
         ..own(("firstlight.conv1d", "conv1d"), O_AND_STATE, &["conv1d_channel_", "conv1d_update"])
     },
@@ -197,16 +197,16 @@ pub const PEERS: &[Listed] = &[
     on_gpu(("triton.hello", "conv1d"), "triton_hello", O, &["hello_conv1d"]),
 ];
 
-/// A peer of a run: one that is listed, or a user's own function.
+/// A peer of a run: a listed one, or a user's function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Its name.
     pub name: String,
     /// The op.
     pub op: String,
-    /// Whether the user named it: then it must run, and its absence is a failure.
+    /// Whether the user named it: then its absence is a failure.
     pub named: bool,
-    /// The top-level module of its package; none for a user's function, which has to be tried.
+    /// The top-level module of its package; `None` for a user's function, which has to be tried.
     pub(crate) module: Option<&'static str>,
     pub(crate) adapter: Option<&'static str>,
     pub(crate) function: Option<String>,
@@ -221,8 +221,8 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-impl From<&Listed> for Peer {
-    fn from(listed: &Listed) -> Self {
+impl From<&ListedPeer> for Peer {
+    fn from(listed: &ListedPeer) -> Self {
         Self {
             name: listed.name.to_owned(),
             op: listed.op.to_owned(),
@@ -240,9 +240,9 @@ impl From<&Listed> for Peer {
 }
 
 impl Peer {
-    /// Every listed peer whose name begins with one of these; all of them for none.
+    /// Every listed peer whose name starts with one of these; all of them for none.
     pub fn listed(named: &[String]) -> Vec<Self> {
-        let wanted = |listed: &&Listed| {
+        let wanted = |listed: &&ListedPeer| {
             named.is_empty() || named.iter().any(|name| listed.name.starts_with(name.as_str()))
         };
         let peers = PEERS.iter().filter(wanted).map(Self::from);
@@ -254,19 +254,19 @@ impl Peer {
         if self.named { Status::Fail } else { Status::NotApplicable }
     }
 
-    /// Whether it runs whole models of this type; a user's function says itself what it cannot run.
+    /// Whether it runs whole models of this type; a user's function reports itself what it cannot run.
     pub fn runs_models(&self, model_type: &str) -> bool {
         let named = self.name.rsplit('.').next() == Some(model_type);
         self.op == MODEL && (named || self.function.is_some())
     }
 
-    /// A user's function from `OP=MODULE:FUNCTION`, or `OP=MODULE:FUNCTION@KERNEL` with a part of the name of a kernel
-    /// that must have run. Without it anything that was seen to run counts.
+    /// A user's function from `OP=MODULE:FUNCTION`, or `OP=MODULE:FUNCTION@KERNEL` with a substring of the name of a
+    /// kernel that must have run. Without it any kernel counts.
     ///
     /// # Errors
     /// One sentence.
     pub fn function(text: &str) -> Result<Self, String> {
-        let form = "wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL";
+        let form = "expected OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL";
         let parts = text.split_once('=').and_then(|(op, function)| {
             let (function, kernel) = function.split_once('@').unwrap_or((function, ""));
             let (module, name) = function.split_once(':')?;
@@ -276,7 +276,7 @@ impl Peer {
             return Err(format!("`{text}` names no function, {form}"));
         };
         if op != MODEL {
-            kernels::op(op).map_err(|error| error.to_string())?;
+            ops::op(op).map_err(|error| error.to_string())?;
         }
         let kernels = Some(kernel.to_owned()).filter(|kernel| !kernel.is_empty());
         Ok(Self {
@@ -317,7 +317,7 @@ mod tests {
             for output in peer.gives {
                 let known = match peer.op {
                     MODEL => LOGITS.contains(output),
-                    op => kernels::op(op).unwrap().spec().outputs.iter().any(|o| o.name == *output),
+                    op => ops::op(op).unwrap().spec().outputs.iter().any(|o| o.name == *output),
                 };
                 assert!(known, "{}: {output}", peer.name);
             }
@@ -354,7 +354,7 @@ mod tests {
             }
         }
         let mut text = String::new();
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/src");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops-cuda/src");
         sources(std::path::Path::new(folder), &mut text);
         for peer in PEERS.iter().filter(|peer| peer.adapter == "firstlight") {
             for kernel in peer.kernels {
@@ -385,13 +385,13 @@ mod tests {
         check(
             "mine:f",
             Err(
-                "`mine:f` names no function, wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
+                "`mine:f` names no function, expected OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
             ),
         );
         check(
             "attention=:f",
             Err(
-                "`attention=:f` names no function, wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
+                "`attention=:f` names no function, expected OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
             ),
         );
         check("softmax=a:f", Err("there is no op `softmax`"));

@@ -1,13 +1,13 @@
-//! Properties of several runs: the same bits twice, and calls that go on from a returned state.
+//! Properties of several runs: identical bits, and continuation from a returned state.
 
 use crate::judge::{Judgement, against, run, unbelievable};
 use crate::layout::{Axis, layout};
 use crate::references::References;
 use crate::{Property, bits};
 use device::Device;
-use kernels::{Op, Settings, Tensor, TensorMap};
+use ops::{Op, Settings, Tensor, TensorMap};
 
-/// Runs a variant as the property says; its outputs must hold the property and agree with the reference.
+/// Runs a variant as the property requires; its outputs must have the property and agree with the reference.
 pub(crate) fn judge_property(
     op: &dyn Op,
     (inputs, settings): (&TensorMap, &Settings),
@@ -28,7 +28,7 @@ pub(crate) fn judge_property(
                 Ok(reference) => against(references.call(), &outputs, &reference),
                 Err(reason) => Judgement::fail(reason, 0, 0.0),
             };
-            // What two runs gave alike; a continuation's pieces are hashed by the cases of their own.
+            // Both runs gave the same bits; pieces of a continuation are hashed by their own cases.
             let twice = matches!(property, Property::SameBits) && bits::worth(device);
             let bits = twice.then(|| bits::hash(&outputs));
             Judgement { launches, millis, bits, ..judgement }
@@ -37,7 +37,7 @@ pub(crate) fn judge_property(
     }
 }
 
-/// What the runs gave together.
+/// The combined results of the runs.
 struct Runs {
     outputs: TensorMap,
     launches: u64,
@@ -49,10 +49,10 @@ impl Runs {
         Box::new(Judgement::fail(reason, self.launches, self.millis))
     }
 
-    /// Adds a run of a call to these, and gives its outputs.
+    /// Adds a run of a call and returns its outputs.
     fn add(
         &mut self,
-        call: &dyn kernels::Call,
+        call: &ops::Call<'_>,
         device: &Device,
         variant: &str,
     ) -> Result<TensorMap, Box<Judgement>> {
@@ -86,16 +86,16 @@ fn same_bits(
     Ok(runs)
 }
 
-/// The first output that two runs do not share.
+/// The first output that differs between two runs.
 fn differing<'a>(first: &'a TensorMap, second: &TensorMap) -> Option<&'a str> {
-    // NaN differs from itself here; the comparison with the reference names it better.
+    // NaN differs from itself here; the comparison with the reference reports it better.
     let differs = |(name, tensor): &(&String, &Tensor)| {
         tensor.first_nan().is_none() && second.get(*name) != Some(*tensor)
     };
     first.iter().find(differs).map(|(name, _)| name.as_str())
 }
 
-/// Token rows `start..start + length` of every tensor, and the state that the runs before left.
+/// Token rows `start..start + length` of every tensor, and the final state of the previous run.
 fn continuation(
     op: &dyn Op,
     (inputs, settings): (&TensorMap, &Settings),
@@ -122,7 +122,7 @@ fn continuation(
         let call = op.bind(&part, settings).map_err(|error| {
             runs.fail(format!("tokens {start}.. by {length} do not bind: {error}"))
         })?;
-        let mut outputs = runs.add(call.as_ref(), device, variant)?;
+        let mut outputs = runs.add(&call, device, variant)?;
         state = outputs.remove("final_state");
         pieces.extend(outputs.remove("o"));
         start += length;
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_continuation_is_judged_against_the_whole_call() {
-        let device = device::open(facts::BackendKind::Cpu).unwrap();
+        let device = backends::open(facts::BackendKind::Cpu).unwrap();
         let mut found = 0;
-        for op in kernels::OPS {
+        for op in ops::OPS {
             let continues =
                 |case: &crate::Case| matches!(case.property, Some(Property::Continuation(_)));
             let listed = crate::cases(op.spec().name);
@@ -190,7 +190,7 @@ mod tests {
             let chosen = call.select(&device, None).unwrap().chosen;
             let check = |lengths: Vec<usize>, expect: facts::Status| {
                 let property = Property::Continuation(lengths);
-                let mut references = References::of(call.as_ref());
+                let mut references = References::of(&call);
                 let given = (&inputs, &settings);
                 let judged =
                     judge_property(*op, given, &property, &mut references, &device, chosen);
@@ -198,9 +198,9 @@ mod tests {
             };
             let Some(Property::Continuation(lengths)) = case.property.clone() else { continue };
             check(lengths.clone(), facts::Status::Pass);
-            // Tokens are missing at the end.
+            // The last tokens are missing.
             check(lengths[..lengths.len() - 1].to_vec(), facts::Status::Fail);
         }
-        assert!(found >= 3, "only {found} ops have states that calls go on from");
+        assert!(found >= 3, "only {found} ops have states that calls continue from");
     }
 }

@@ -1,7 +1,8 @@
-//! An installed Python stack, asked to run its kernels: one interpreter started in the user's environment, one request a
-//! line, tensors in files in memory.
+//! Runs kernels of an installed Python environment: one interpreter started in it, one request per line, tensors in
+//! files in memory.
 //!
-//! Invariant: whatever a package does (crash, hang, take all memory, print, end the process) is an answer with a reason.
+//! Invariant: whatever a package does (crash, hang, exhaust memory, print, end the process) gives an answer with a
+//! reason.
 
 mod budget;
 mod evidence;
@@ -12,10 +13,10 @@ mod run;
 mod session;
 mod tuning;
 
-pub use generation::{Generated, GenerationCase, VerifiedGeneration, admit_generation};
+pub use generation::{GenerationCase, GenerationTimes, VerifiedGeneration, admit_generation};
 pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
-pub use session::{Limits, Python, PythonError, Session};
+pub use session::{ProcessLimits, Python, PythonError, Session};
 pub use tuning::Tuning;
 
 pub(crate) use budget::Budget;

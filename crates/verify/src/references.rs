@@ -1,45 +1,44 @@
-use kernels::{Call, DType, Tensor, TensorMap};
+use ops::{Call, DType, Tensor, TensorMap};
 use std::sync::Arc;
 
-/// The answer in float64, or why the choice that it was asked for is wrong.
+/// The float64 result, or why the choice that it depends on is wrong.
 pub(crate) type Reference = Result<Arc<TensorMap>, String>;
 
-/// The float64 references of one call, each computed once however many variants are compared with it.
+/// The float64 references of one call, each computed once for all variants.
 ///
-/// A reference depends on the inputs and on the choices in the outputs that are judged (see
-/// [`kernels::Family::reference_given`]), and choices are integers: outputs with equal integer tensors have the same
-/// reference.
+/// A reference depends on the inputs and on choices in the judged outputs (see [`ops::Family::reference_given`]).
+/// Choices are integers: outputs with equal integer tensors have the same reference.
 pub(crate) struct References<'a> {
-    call: &'a dyn Call,
-    known: Known,
+    call: &'a Call<'a>,
+    known: KnownReferences,
 }
 
-/// References by the choices that they belong to.
-pub(crate) type Known = Vec<(Vec<Tensor>, Reference)>;
+/// References by the choices they belong to.
+pub(crate) type KnownReferences = Vec<(Vec<Tensor>, Reference)>;
 
 impl<'a> References<'a> {
-    pub(crate) fn of(call: &'a dyn Call) -> Self {
+    pub(crate) fn of(call: &'a Call<'a>) -> Self {
         Self::knowing(call, Vec::new())
     }
 
-    /// Those of a call of which some are known already.
-    pub(crate) fn knowing(call: &'a dyn Call, known: Known) -> Self {
+    /// References of a call, some of which are known already.
+    pub(crate) fn knowing(call: &'a Call<'a>, known: KnownReferences) -> Self {
         Self { call, known }
     }
 
-    /// What is known by now.
-    pub(crate) fn into_known(self) -> Known {
+    /// All references known by now.
+    pub(crate) fn into_known(self) -> KnownReferences {
         self.known
     }
 
-    pub(crate) fn call(&self) -> &'a dyn Call {
+    pub(crate) fn call(&self) -> &'a Call<'a> {
         self.call
     }
 
     /// The reference for these outputs.
     ///
     /// # Errors
-    /// One sentence, when a choice that the outputs contain is wrong.
+    /// One sentence, when a choice in the outputs is wrong.
     pub(crate) fn given(&mut self, outputs: &TensorMap) -> Reference {
         let choices = || outputs.values().filter(|tensor| tensor.dtype() == DType::I32);
         if let Some((_, known)) = self.known.iter().find(|(known, _)| known.iter().eq(choices())) {

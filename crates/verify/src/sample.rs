@@ -1,22 +1,22 @@
-//! Checking a large call on a sample of it.
+//! Checks a large call on a sample of its outputs.
 //!
-//! A float64 reference of a benchmark's shape would take minutes. Heads and sequences do not mix in any op, so the
-//! variant runs on the whole inputs and one drawn (sequence, head) part of its outputs is held against the reference
-//! of that part alone. Attention rows do not mix either: there only the last tokens of the queries are recomputed.
+//! A float64 reference of a benchmark's shape would take minutes. Heads and sequences are independent in every op, so
+//! the variant runs on the whole inputs, and one random (sequence, head) part of its outputs is compared with the
+//! reference of that part. Attention rows are independent too: there only the last query tokens are recomputed.
 
 use crate::judge::{Judgement, against_only, run, unbelievable};
 use crate::layout::{Axis, Layout, layout};
-use crate::references::{Known, References};
-use crate::{Draw, Verified};
+use crate::references::{KnownReferences, References};
+use crate::{TensorRng, Verified};
 use device::Device;
 use facts::Status;
-use kernels::{Call, Op, Settings, Tensor, TensorMap};
+use ops::{Call, Op, Settings, Tensor, TensorMap};
 use std::ops::Range;
 
-/// Query tokens recomputed where rows do not mix.
+/// Query tokens recomputed where rows are independent.
 const QUERY_TOKENS: usize = 32;
 
-/// One drawn part of a dense call: what to keep of each axis.
+/// One random part of a dense call: what to keep of each axis.
 #[derive(Debug, Clone)]
 pub struct Sample {
     layout: &'static Layout,
@@ -26,11 +26,11 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Draws a sequence and a group of heads of a dense call.
+    /// Selects a random sequence and group of heads of a dense call.
     ///
     /// # Errors
-    /// One sentence, when the call has a form that is not cut (packed, paged, slots) or no layout is known for the op.
-    pub fn draw(op: &str, inputs: &TensorMap, draw: &mut Draw) -> Result<Self, String> {
+    /// One sentence, when the call has a form that is not split (packed, paged, slots) or the op's layout is unknown.
+    pub fn draw(op: &str, inputs: &TensorMap, draw: &mut TensorRng) -> Result<Self, String> {
         let layout = layout(op)?;
         for (name, tensor) in inputs {
             layout.axes(name, tensor)?;
@@ -42,7 +42,7 @@ impl Sample {
         if batch == 0 || heads == 0 || shared == 0 {
             return Err("the call is empty".to_owned());
         }
-        // Channels of a convolution are cheap and many: a strip of them. Otherwise all heads around one shared head.
+        // Channels of a convolution are cheap and many: a range of them. Otherwise all heads of one shared head.
         let (heads, shared) = if layout.heads == layout.shared {
             let count = heads.min(64);
             let start = draw.below(heads - count + 1);
@@ -78,38 +78,39 @@ impl Sample {
     }
 }
 
-/// The drawn part of a call that kernels are held against before they are timed: cut once, and its reference computed once,
-/// however many kernels there are.
-pub struct Drawn<'a> {
+/// The random part of a call on which kernels are compared before they are timed; selected once, with its reference
+/// computed once for all kernels.
+pub struct SampledCall<'a> {
     op: &'a dyn Op,
     inputs: &'a TensorMap,
     settings: &'a Settings,
-    /// What was drawn and its inputs, once somebody asked; or why nothing can be drawn.
+    /// The part and its inputs, selected on first use; or why none can be selected.
     part: Option<Result<(Sample, TensorMap), String>>,
     seed: u64,
-    known: Known,
+    known: KnownReferences,
 }
 
-impl<'a> Drawn<'a> {
-    /// The part of a call of `op` that the seed draws.
+impl<'a> SampledCall<'a> {
+    /// The part of a call of `op` that a seed selects.
     pub fn of(
         op: &'a dyn Op,
         (inputs, settings): (&'a TensorMap, &'a Settings),
         seed: u64,
     ) -> Self {
-        Self { op, inputs, settings, part: None, seed, known: Known::new() }
+        Self { op, inputs, settings, part: None, seed, known: KnownReferences::new() }
     }
 
     fn part(&mut self) -> Result<&(Sample, TensorMap), String> {
         let drawn = || {
-            let sample = Sample::draw(self.op.spec().name, self.inputs, &mut Draw::new(self.seed))?;
+            let sample =
+                Sample::draw(self.op.spec().name, self.inputs, &mut TensorRng::new(self.seed))?;
             let inputs = sample.cut(self.inputs)?;
             Ok((sample, inputs))
         };
         self.part.get_or_insert_with(drawn).as_ref().map_err(Clone::clone)
     }
 
-    /// Holds a drawn part of outputs, wherever they come from, against the reference of that part.
+    /// Compares a random part of outputs of any origin with the reference of that part.
     pub(crate) fn judge(&mut self, outputs: &TensorMap, only: Option<&[&str]>) -> Judgement {
         self.judged(outputs, only).unwrap_or_else(|reason| Judgement::fail(reason, 0, 0.0))
     }
@@ -121,15 +122,14 @@ impl<'a> Drawn<'a> {
         let part = op
             .bind(part_inputs, settings)
             .map_err(|error| format!("the sample does not bind: {error}"))?;
-        let mut references = References::knowing(part.as_ref(), known);
+        let mut references = References::knowing(&part, known);
         let reference = references.given(&part_outputs);
         let known = references.into_known();
-        let judgement =
-            reference.map(|wanted| against_only(part.as_ref(), &part_outputs, &wanted, only));
+        let judgement = reference.map(|wanted| against_only(&part, &part_outputs, &wanted, only));
         drop(part);
         self.known = known;
         let judgement = judgement?;
-        // Outside the sample nothing is compared, but nothing may be unwritten either.
+        // Outside the sample nothing is compared, but unwritten elements are still detected.
         let nan = || outputs.iter().find_map(|(name, tensor)| Some((name, tensor.first_nan()?)));
         match judgement.status {
             Status::Pass => match nan() {
@@ -141,17 +141,17 @@ impl<'a> Drawn<'a> {
     }
 }
 
-/// Runs `variant` on the whole call and holds a drawn part of its outputs against the reference of that part.
+/// Runs `variant` on the whole call and compares a random part of its outputs with the reference of that part.
 ///
 /// # Errors
-/// The failed judgement, when it may not be believed; its reason says why.
+/// The failed judgement with its reason.
 pub(crate) fn admit<'a>(
-    call: &'a dyn Call,
-    drawn: &mut Drawn<'_>,
+    call: &'a Call<'a>,
+    drawn: &mut SampledCall<'_>,
     device: &'a Device,
     variant: &str,
 ) -> Result<Verified<'a>, String> {
-    // Refused before anything runs, when it is not cut.
+    // Refused before anything runs if the call cannot be split.
     drawn.part()?;
     let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
     let ran = run(execution.as_mut(), device);
@@ -174,25 +174,25 @@ mod tests {
 
     #[test]
     fn the_reference_of_a_drawn_part_is_that_part_of_the_reference() {
-        // A thread an op, since some references take a while.
+        // One thread per op, since some references take a while.
         std::thread::scope(|scope| {
-            for op in kernels::OPS {
+            for op in ops::OPS {
                 scope.spawn(|| check(*op));
             }
         });
     }
 
-    /// Holds it for every dense quick case of an op.
+    /// Checks every dense quick case of an op.
     fn check(op: &dyn Op) {
         let mut sampled = 0;
         let quick = cases(op.spec().name).into_iter().filter(|case| case.tier == Tier::Quick);
         for case in quick {
             let (inputs, settings) = (case.build)();
-            let Ok(_) = Sample::draw(case.op, &inputs, &mut Draw::new(0)) else { continue };
+            let Ok(_) = Sample::draw(case.op, &inputs, &mut TensorRng::new(0)) else { continue };
             let whole = op.bind(&inputs, &settings).unwrap().reference();
             sampled += 1;
             for seed in 0..3 {
-                let sample = Sample::draw(case.op, &inputs, &mut Draw::new(seed)).unwrap();
+                let sample = Sample::draw(case.op, &inputs, &mut TensorRng::new(seed)).unwrap();
                 let part = sample.cut(&inputs).unwrap();
                 let part = op.bind(&part, &settings).unwrap().reference();
                 for (name, wanted) in sample.cut(&whole).unwrap() {
@@ -205,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_one_reference_however_many_are_held_against_it() {
+    fn a_part_has_one_reference_for_all_results() {
         let case = cases("conv1d").into_iter().find(|case| case.name == "edge/plain").unwrap();
-        let ((inputs, settings), op) = ((case.build)(), kernels::op("conv1d").unwrap());
+        let ((inputs, settings), op) = ((case.build)(), ops::op("conv1d").unwrap());
         let right = op.bind(&inputs, &settings).unwrap().reference();
-        let mut drawn = Drawn::of(op, (&inputs, &settings), 7);
+        let mut drawn = SampledCall::of(op, (&inputs, &settings), 7);
         let mut wrong = right.clone();
         let o =
             Tensor::new(right["o"].shape(), right["o"].to_f64().iter().map(|x| 1.5 * x).collect());
@@ -240,7 +240,7 @@ mod tests {
             ("ssd", "edge/no-batch", "the call is empty"),
         ] {
             let case = cases(op).into_iter().find(|case| case.name == name).unwrap();
-            let drawn = Sample::draw(op, &(case.build)().0, &mut Draw::new(0));
+            let drawn = Sample::draw(op, &(case.build)().0, &mut TensorRng::new(0));
             assert_eq!(drawn.err().unwrap_or_default(), expect, "{name}");
         }
     }

@@ -1,29 +1,30 @@
-//! The one tolerance table: the same on every machine, CI included.
+//! The only tolerance table, the same on every machine, CI included.
 
-use kernels::DType;
+use ops::DType;
 
-/// How far an output may be from the float64 reference.
+/// Maximum distance of an output from the float64 reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Largest ||out - ref|| / ||ref||.
+    /// Maximum ||out - ref|| / ||ref||.
     pub relative: f64,
-    /// Largest |out - ref| as a multiple of max |ref|: one wrong element among a million hides in a norm, not here.
+    /// Maximum |out - ref| as a multiple of max |ref|: one wrong element among a million is hidden in a norm, but not
+    /// here.
     pub worst: f64,
 }
 
-/// Storage type of the inputs, and the relative error allowed.
+/// Storage type of the inputs, and the tolerated relative error.
 ///
-/// The reference reads the same rounded inputs, so what remains is the kernel's own arithmetic and the rounding of
-/// the output: half a unit in the last place is 2^-9 = 2.0e-3 of an element for bf16 (1.1e-3 in the norm) and
-/// 2^-12 = 2.4e-4 for f16. bf16 matrix units round intermediate results once more. The suites these cases come from
-/// allow 5e-3 (fla), 1e-2 and 2e-2 (FFPA, mamba, causal-conv1d): none is looser here than there.
+/// The reference reads the same rounded inputs, so the remaining error is the kernel's arithmetic and the rounding of
+/// the output: half a unit in the last place is 2^-9 = 2.0e-3 of an element for bf16 (1.1e-3 in the norm) and 2^-12 =
+/// 2.4e-4 for f16. bf16 tensor cores round intermediate results once more. The suites these cases come from allow 5e-3
+/// (fla), 1e-2 and 2e-2 (FFPA, mamba, causal-conv1d): none is looser here.
 const TABLE: &[(DType, f64)] = &[(DType::F32, 2e-5), (DType::F16, 2e-3), (DType::Bf16, 5e-3)];
 
-/// How much larger the worst element's error may be than the norm's.
+/// Ratio of the worst element's tolerance to the norm's.
 const WORST: f64 = 10.0;
 
 impl Tolerance {
-    /// The tolerance for a relative error of its own, such as whole models have.
+    /// The tolerance for a given relative error, as whole models have it.
     pub(crate) fn of(relative: f64) -> Self {
         Self { relative, worst: WORST * relative }
     }

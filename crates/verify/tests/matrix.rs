@@ -1,11 +1,11 @@
-//! The matrix on this machine: every case of the quick tier on every variant that can run here, and a drawn part of
-//! the standard tier.
+//! The matrix on this machine: every case of the quick tier on every variant that can run here, and a sample of the
+//! standard tier.
 
-use facts::{BackendKind, ParityRow, Status};
+use facts::{BackendKind, OUT_OF_TIME, ParityRow, Status};
 use std::collections::BTreeSet;
-use verify::{CASES, Case, Draw, OUT_OF_TIME, OpCases, Plan, Tier, cases, matrix, run_case};
+use verify::{CASES, Case, MatrixPlan, OpCases, TensorRng, Tier, cases, matrix, run_case};
 
-/// Every row must have passed on counted launches: on a processor nothing is absent, so nothing is N/A either.
+/// Every row must have passed with counted launches: on a CPU every kernel is available, so nothing is N/A.
 fn check(rows: &[ParityRow]) {
     let bad: Vec<&ParityRow> = rows
         .iter()
@@ -24,12 +24,12 @@ fn check(rows: &[ParityRow]) {
 #[test]
 fn every_variant_of_this_machine_passes_the_quick_tier() {
     let (backends, tier) = (vec![BackendKind::Cpu], Tier::Quick);
-    let plan = Plan { ops: Vec::new(), backends, tier, all_variants: true, until: None };
+    let plan = MatrixPlan { ops: Vec::new(), backends, tier, all_variants: true, until: None };
     let (report, _) = matrix(&plan, None, |_| ());
     check(&report.rows);
-    // Nothing is left out: each case ran, and each variant that this machine can run ran in some case.
-    let device = device::open(BackendKind::Cpu).unwrap();
-    for op in kernels::OPS {
+    // Each case ran, and each variant that this machine supports ran in some case.
+    let device = backends::open(BackendKind::Cpu).unwrap();
+    for op in ops::OPS {
         let op = op.spec().name;
         let rows = || report.rows.iter().filter(move |row| row.op == op);
         let ran: BTreeSet<_> = rows().map(|row| (row.case.clone(), row.dtype.clone())).collect();
@@ -41,7 +41,7 @@ fn every_variant_of_this_machine_passes_the_quick_tier() {
         assert_eq!(ran, listed, "{op}");
         for isa in &device.capabilities().isas {
             let of_isa = |variant: &str| variant.ends_with(&format!(".{isa}"));
-            let has = kernels::op(op).unwrap().variants().iter().any(|(name, _)| of_isa(name));
+            let has = backends::variants(op).iter().any(|(name, _)| of_isa(name));
             assert!(!has || rows().any(|row| of_isa(&row.variant)), "{op} never ran on {isa}");
         }
     }
@@ -51,26 +51,26 @@ fn every_variant_of_this_machine_passes_the_quick_tier() {
 fn a_case_for_which_no_time_is_left_has_a_row_that_says_so_and_is_not_timed() {
     let (backends, ops) = (vec![BackendKind::Cpu], vec!["rmsnorm".to_owned()]);
     let until = Some(std::time::Instant::now());
-    let plan = Plan { ops, backends, tier: Tier::Quick, all_variants: false, until };
+    let plan = MatrixPlan { ops, backends, tier: Tier::Quick, all_variants: false, until };
     let (report, standing) = matrix(&plan, None, |_| ());
     assert_eq!(report.rows.len(), verify::count(&plan));
     for row in &report.rows {
         assert_eq!((row.status, row.launches, row.reason.as_str()), (Status::Skip, 0, OUT_OF_TIME));
     }
-    // What did not pass is not admitted.
+    // A call that did not pass is not admitted.
     let case = cases("rmsnorm").into_iter().find(|case| case.tier == Tier::Quick).unwrap();
     let (inputs, settings) = (case.build)();
-    let op = kernels::op("rmsnorm").unwrap();
+    let op = ops::op("rmsnorm").unwrap();
     let call = op.bind(&inputs, &settings).unwrap();
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let variant = call.select(&device, None).unwrap().chosen;
-    let drawn = &mut verify::Drawn::of(op, (&inputs, &settings), 1);
-    assert!(standing.admit(call.as_ref(), drawn, &device, variant).is_err());
+    let drawn = &mut verify::SampledCall::of(op, (&inputs, &settings), 1);
+    assert!(standing.admit(&call, drawn, &device, variant).is_err());
 }
 
-/// The quick cases of an op whose names begin so, on every variant; there are as many names as said.
+/// The quick cases of an op whose names have this prefix, on every variant; their number must match.
 fn check_named(op: &str, prefix: &str, names: usize) {
-    let device = device::open(BackendKind::Cpu).expect("the processor is always here");
+    let device = backends::open(BackendKind::Cpu).expect("the processor is always here");
     let mut rows = Vec::new();
     for case in cases(op).iter().filter(|case| case.name.starts_with(prefix)) {
         run_case(case, &device, true, None, &mut |row| rows.push(row));
@@ -90,11 +90,11 @@ fn r4_13_each_branch_of_a_decode_step_is_right_by_itself() {
     check_named("nsa", "edge/decode-branch-", 3);
 }
 
-/// A drawn part of the standard tier: `firstlight verify` runs all of it.
+/// A sample of the standard tier; `firstlight verify` runs all of it.
 #[test]
 fn a_drawn_part_of_the_standard_tier_passes() {
-    let device = device::open(BackendKind::Cpu).unwrap();
-    let mut draw = Draw::new(20_260_101);
+    let device = backends::open(BackendKind::Cpu).unwrap();
+    let mut draw = TensorRng::new(20_260_101);
     let mut rows = Vec::new();
     for OpCases { op, cases, .. } in CASES {
         let standard: Vec<Case> =

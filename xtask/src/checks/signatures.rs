@@ -94,7 +94,7 @@ mod tests {
     use crate::checks::check;
 
     fn holds(text: &str, problems: &[&str]) {
-        check(&CHECK, &Layout::of(&[("crates/kernels/src/a.rs", text)]), problems);
+        check(&CHECK, &Layout::of(&[("crates/ops/src/a.rs", text)]), problems);
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn wider_ones_and_a_silenced_lint_fail() {
-        let wide = "crates/kernels/src/a.rs:2: takes or gives a tuple of 4";
+        let wide = "crates/ops/src/a.rs:2: takes or gives a tuple of 4";
         for text in [
             "\nfn a((a, b, c, d): Four) {}",
             "\nfn a(x: &[(&str, &[usize], [u8; 2], f32)]) {}",
@@ -125,7 +125,7 @@ mod tests {
         ] {
             holds(text, &[wide]);
         }
-        let lint = "crates/kernels/src/a.rs:1: lets a function take over 7 parameters";
+        let lint = "crates/ops/src/a.rs:1: lets a function take over 7 parameters";
         holds("#[allow(clippy::too_many_arguments)]\nfn a() {}", &[lint]);
     }
 }

@@ -1,16 +1,16 @@
-//! Unsafe code lives in two rooms, and each permission says why.
+//! Unsafe code is in few crates, and each permission says why.
 
 use super::{Check, Problem};
 use crate::layout::{Layout, room_of};
 use crate::rust_source::{code_only, find_word};
 
-/// The rooms that talk to hardware, and to other languages.
-const ROOMS: &[&str] = &["device", "kernels", "python"];
+/// The crates that talk to hardware and to other languages, and those of tensors and kernels.
+const ROOMS: &[&str] = &["device", "ops", "ops-cpu", "ops-cuda", "python"];
 
 pub(super) const CHECK: Check = Check {
     name: "unsafe_code",
-    promise: "`unsafe_code` is allowed only in device, kernels and python, each time with a reason",
-    hint: "move the unsafe part into device, kernels or python, or give the allow a `reason` or a comment above it",
+    promise: "`unsafe_code` is allowed only in device, ops, ops-cpu, ops-cuda and python, each time with a reason",
+    hint: "move the unsafe part into device, ops, ops-cpu, ops-cuda or python, or give the allow a `reason` or a comment above it",
     find,
 };
 
@@ -29,7 +29,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
                 problems.push(Problem::line(
                     path,
                     line,
-                    "allows `unsafe_code` outside device, kernels and python",
+                    "allows `unsafe_code` outside device, ops, ops-cpu, ops-cuda and python",
                 ));
             } else if !has_reason(&lines, line) {
                 problems.push(Problem::line(path, line, "allows `unsafe_code` without a reason"));
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_reason_in_the_right_room_passes() {
         let files = [
-            ("crates/kernels/src/a.rs", "#![allow(unsafe_code, reason = \"AVX2 intrinsics\")]"),
+            ("crates/ops-cpu/src/a.rs", "#![allow(unsafe_code, reason = \"AVX2 intrinsics\")]"),
             ("crates/device/src/a.rs", "// The pool hands out raw memory.\n#[allow(unsafe_code)]"),
             ("crates/device/src/b.rs", "#[allow(unsafe_code)] // Each block owns one element."),
             ("crates/probe/src/a.rs", "// #![allow(unsafe_code)] would be wrong\nmod unsafe_code;"),
@@ -66,15 +66,15 @@ mod tests {
     #[test]
     fn other_rooms_and_missing_reasons_fail() {
         let files = [
-            ("crates/kernels/src/a.rs", "fn f() {}\n#[allow(unsafe_code)]"),
+            ("crates/ops-cpu/src/a.rs", "fn f() {}\n#[allow(unsafe_code)]"),
             ("crates/probe/src/a.rs", "#![allow(unsafe_code, reason = \"faster\")]"),
         ];
         check(
             &CHECK,
             &Layout::of(&files),
             &[
-                "crates/kernels/src/a.rs:2: allows `unsafe_code` without a reason",
-                "crates/probe/src/a.rs:1: allows `unsafe_code` outside device, kernels and python",
+                "crates/ops-cpu/src/a.rs:2: allows `unsafe_code` without a reason",
+                "crates/probe/src/a.rs:1: allows `unsafe_code` outside device, ops, ops-cpu, ops-cuda and python",
             ],
         );
     }

@@ -106,8 +106,8 @@ mod tests {
         check("--run-aarch64", run(None, &[], false, &[]));
         check("--run-aarch64 --unit", run(None, &[], true, &[]));
         check(
-            "--from rustup -p kernels --run-aarch64 neon",
-            run(Some(Source::Rustup), &["kernels"], false, &["neon"]),
+            "--from rustup -p ops-cpu --run-aarch64 neon",
+            run(Some(Source::Rustup), &["ops-cpu"], false, &["neon"]),
         );
     }
 

@@ -20,7 +20,7 @@ pub(super) const COMMAND: Command = Command {
               The packages of the first two are those of xtask/sweeps/packages.txt: 320 MB to download, kept below target/.\n\
               Without ARGUMENTS all classes of transformers run, half an hour on two cores, and the results go into\n\
               docs/book/src/transformers-sweep.md. ARGUMENTS are those of crates/python/tests/sweep/sweep.py:\n\
-              --only NAME,.. --sample N --cases NAME,.. --out FILE --made\n\
+              --only NAME,.. --sample N --cases NAME,.. --out FILE --resume --made\n\
               `models` without ARGUMENTS writes docs/book/src/model-classes.md; its ARGUMENTS are those of\n\
               crates/models/tests/sweep/models.py: --only NAME,.. --fields --sample --out FILE --table FILE",
     run,
@@ -51,13 +51,11 @@ fn published(test: &str, texts: &str) -> anyhow::Result<()> {
     let root = cargo::workspace_root()?;
     let target = cargo::target_directory(&root)?;
     let Some(home) = sweep::prepare(&target, false)? else {
-        bail!("the packages cannot be downloaded: a registry is not reachable from here");
+        bail!("`npm` was not found\nhint: `apt-get install npm`");
     };
     let mut variables: Vec<(&str, OsString)> = vec![("FIRSTLIGHT_TEXTS", texts.into())];
     if test == "templates_live" {
-        let Some(templates) = crate::templates::prepare(&target)? else {
-            bail!("transformers cannot be downloaded: the registry is not reachable from here");
-        };
+        let templates = crate::templates::prepare(&target)?;
         variables.push(("FIRSTLIGHT_TEMPLATES", templates.into()));
         variables.push(("FIRSTLIGHT_MORE_TEMPLATES", home.join("templates").into()));
     } else {

@@ -1,26 +1,28 @@
 //! `cargo xtask test`: sets itself up and runs every test.
 
-use super::{Command, no_arguments};
+use super::{Command, Usage};
 use crate::cargo;
+use crate::registry;
 use crate::steps::{self, Steps, require};
 use crate::sweep;
 use crate::templates;
 use crate::torch;
 use crate::wheels;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 pub(super) const COMMAND: Command = Command {
     name: "test",
-    arguments: "",
-    about: "every test of every room; checks first that what they need is here",
-    details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
+    arguments: "[PART]",
+    about: "every test of every crate; checks first that what they need is here",
+    details: "PART: of the tests with what others publish, only those whose name contains this; nothing else is tested.\n\
+              Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
               releases of torch and of transformers (1.6 GB), whose models' logits are those of ours, and the packers of weights (80 MB), emitted files are held against
 \
-              Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a
+              Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB), Codex (440 MB) and pages in Chromium (340 MB) ask a server; without a
 \
               network these are skipped, which is said and is no pass.",
     run,
@@ -40,18 +42,21 @@ struct Outside {
     without: &'static str,
 }
 
-fn one(variable: &'static str, place: Option<impl Into<OsString>>) -> Got {
-    Ok(place.map(|place| vec![(variable, place.into())]))
+/// A variable, or none where what it names needs a program that is not installed.
+fn one(variable: &'static str, place: impl Into<Option<PathBuf>>) -> Got {
+    Ok(place.into().map(|place| vec![(variable, place.into())]))
+}
+
+/// Nothing on other machines, for which there are no such wheels.
+fn on_x86_64_linux(get: impl FnOnce() -> Got) -> Got {
+    if X86_64_LINUX { get() } else { Ok(None) }
 }
 
 const OUTSIDE: &[Outside] = &[
     Outside {
         name: "published wheels",
         // They are judged as the dynamic loader of this processor and system would.
-        get: |_, target| match X86_64_LINUX {
-            true => one("FIRSTLIGHT_WHEELS", wheels::prepare(target)?),
-            false => Ok(None),
-        },
+        get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_WHEELS", wheels::prepare(target)?)),
         tests: &["--test", "wheels"],
         without: "published wheels were not judged; they need x86_64 Linux and the Python registry",
     },
@@ -83,19 +88,37 @@ const OUTSIDE: &[Outside] = &[
         name: "the package with torch",
         // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
         get: |root, target| {
-            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
-            let stacks = stacks.map(std::env::join_paths).transpose()?;
-            one("FIRSTLIGHT_TORCH_PYTHONS", stacks)
+            on_x86_64_linux(|| {
+                let stacks = std::env::join_paths(torch::prepare(root, target)?)?;
+                Ok(Some(vec![("FIRSTLIGHT_TORCH_PYTHONS", stacks)]))
+            })
         },
         tests: &["--test", "package", "torch"],
         without: "the package was not tried with torch; that needs x86_64 Linux and the Python registry",
     },
     Outside {
+        name: "layers for the package `kernels`",
+        get: |root, target| {
+            on_x86_64_linux(|| {
+                let [python, _] = torch::prepare(root, target)?;
+                let packages = torch::hub_kernels(target, &python)?;
+                Ok(Some(vec![
+                    ("FIRSTLIGHT_HUB_KERNELS_PYTHON", python.into()),
+                    ("FIRSTLIGHT_HUB_KERNELS", packages.into()),
+                ]))
+            })
+        },
+        tests: &["--test", "package", "hub_kernels"],
+        without: "the layers were not tried with `kernels`; that needs torch, as above",
+    },
+    Outside {
         name: "models of transformers",
         // In float32, beside the engine on the processor.
         get: |root, target| {
-            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
-            one("FIRSTLIGHT_TRANSFORMERS_PYTHON", stacks.map(|[python, _]| python))
+            on_x86_64_linux(|| {
+                let [python, _] = torch::prepare(root, target)?;
+                one("FIRSTLIGHT_TRANSFORMERS_PYTHON", python)
+            })
         },
         tests: &["--test", "transformers", "--test", "model_classes"],
         without: "logits were not held against transformers' models; that needs x86_64 Linux and the Python registry",
@@ -103,13 +126,14 @@ const OUTSIDE: &[Outside] = &[
     Outside {
         name: "packers of weights",
         get: |root, target| {
-            let stacks = if X86_64_LINUX { torch::prepare(root, target)? } else { None };
-            let Some([python, _]) = stacks else { return Ok(None) };
-            let packers = torch::packers(target, &python)?.map(|packers| {
-                let python = ("FIRSTLIGHT_PACKERS_PYTHON", python.into());
-                vec![python, ("FIRSTLIGHT_PACKERS", packers.into())]
-            });
-            Ok(packers)
+            on_x86_64_linux(|| {
+                let [python, _] = torch::prepare(root, target)?;
+                let packers = torch::packers(target, &python)?;
+                Ok(Some(vec![
+                    ("FIRSTLIGHT_PACKERS_PYTHON", python.into()),
+                    ("FIRSTLIGHT_PACKERS", packers.into()),
+                ]))
+            })
         },
         tests: &["--lib", "packed_weights"],
         without: "weights in integers and blocks were not held against their formats' libraries; that needs torch, as above",
@@ -117,7 +141,17 @@ const OUTSIDE: &[Outside] = &[
     Outside {
         name: "OpenAI's and Anthropic's clients",
         get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
-        tests: &["--test", "openai_client", "--", "--skip", "npms"],
+        tests: &[
+            "--test",
+            "openai_client",
+            "--",
+            "--skip",
+            "npms",
+            "--skip",
+            "codex",
+            "--skip",
+            "browser",
+        ],
         without: "OpenAI's and Anthropic's clients did not ask a server; they need the Python registry",
     },
     Outside {
@@ -144,12 +178,41 @@ const OUTSIDE: &[Outside] = &[
         tests: &["--test", "openai_client", "npms"],
         without: "npm's clients did not ask a server; they need Node 18 or newer, npm and its registry",
     },
+    Outside {
+        name: "OpenAI's Codex",
+        get: |_, target| one("FIRSTLIGHT_CODEX", wheels::codex(target)?),
+        tests: &["--test", "openai_client", "codex"],
+        without: "Codex did not ask a server; it needs Node 18 or newer, npm and its registry",
+    },
+    Outside {
+        name: "pages in Chromium",
+        get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_BROWSER", wheels::browser(target)?)),
+        tests: &["--test", "openai_client", "browser"],
+        without: "pages in a browser did not ask a server; that needs x86_64 Linux, Node 20 or newer, npm and its registry",
+    },
 ];
 
 const X86_64_LINUX: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
-    no_arguments(arguments)?;
+    let part = match arguments {
+        [] => None,
+        [part] if !part.starts_with('-') => Some(part.as_str()),
+        [argument, ..] => {
+            return Err(Usage(format!("`{argument}`: test takes one PART at most")).into());
+        }
+    };
+    let chosen: Vec<&Outside> = OUTSIDE
+        .iter()
+        .filter(|outside| part.is_none_or(|part| outside.name.contains(part)))
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = OUTSIDE.iter().map(|outside| outside.name).collect();
+        let part = part.unwrap_or_default();
+        return Err(
+            Usage(format!("no part is named `{part}`; there are: {}", names.join(", "))).into()
+        );
+    }
     let root = cargo::workspace_root()?;
     let target = cargo::target_directory(&root)?;
     let mut steps = Steps::new();
@@ -168,38 +231,50 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     })?;
     // Two gigabytes come while the tests are compiled.
     let getting = {
-        let root = root.clone();
-        let get = move |outside: &Outside| (outside.get)(&root, &target);
-        thread::spawn(move || OUTSIDE.iter().map(get).collect::<Vec<Got>>())
+        let (root, chosen) = (root.clone(), chosen.clone());
+        thread::spawn(move || {
+            chosen.iter().map(|outside| (outside.get)(&root, &target)).collect::<Vec<Got>>()
+        })
     };
-    // Every failure is shown, not only those of the first room that fails.
-    steps.run("tests", || {
-        // Neither programs that developers time with nor examples in documentation, of which there are none: optimised, they would
-        // take as long to build as some rooms.
-        let targets = ["--lib", "--bins", "--tests"];
-        let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
-        cargo::run(&root, &[&test[..], &targets].concat())
-    })?;
+    // Every failure is shown, not only the first.
+    let mut failed = Vec::new();
+    let mut keep_going = |result: anyhow::Result<()>| {
+        failed.extend(result.err().map(|error| format!("{error:#}")));
+    };
+    if part.is_none() {
+        keep_going(steps.run("tests", || {
+            // Neither programs that developers time with nor examples in documentation, of which there are none: optimised, they
+            // would take as long to build as some crates.
+            let targets = ["--lib", "--bins", "--tests"];
+            let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
+            cargo::run(&root, &[&test[..], &targets].concat())
+        }));
+    }
     let mut got = Vec::new();
     steps.run("what others publish", || {
         got = getting.join().ok().context("the thread that gets it broke")?;
         Ok(())
     })?;
     let mut skipped = Vec::new();
-    for (outside, got) in OUTSIDE.iter().zip(got) {
-        steps.run(outside.name, || {
-            let Some(variables) = got? else {
-                skipped.push(outside.without);
-                return Ok(());
+    for (outside, got) in chosen.iter().zip(got) {
+        keep_going(steps.run(outside.name, || {
+            let variables = match got {
+                Ok(Some(variables)) => variables,
+                Err(error) if !registry::is_unreachable(&error) => return Err(error),
+                Ok(None) | Err(_) => {
+                    skipped.push(outside.without);
+                    return Ok(());
+                }
             };
-            // Of the whole workspace too, whose features the tests were built with: a room by itself would build every room again.
+            // Of the whole workspace too, whose features the tests were built with: one crate alone would build every crate again.
             let test = [&["test", "--locked", "--workspace"][..], outside.tests].concat();
             steps::run(cargo::command(&root, &test).envs(variables))
-        })?;
+        }));
     }
     steps.finish();
     for without in skipped {
         eprintln!("SKIP, which is no pass: {without}");
     }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(super) const COMMAND: Command = Command {
               --from SOURCE     take another platform's standard library from rustup or from debian only\n  \
               --program FILE    pack this program of this machine in place of building one; for trying only\n  \
               -o DIR            the folder to write to (default: target/packages)\n  \
-              --prove           install the wheel and run it, and the steps of action.yml and Dockerfile\n\n\
+              --prove           install each wheel and run it, another platform's under qemu; run the steps of action.yml and Dockerfile\n\n\
               Programs for Linux are linked by zig, from the Python registry, so that they start where glibc is 2.28 or newer.",
     run,
 };
@@ -39,6 +39,9 @@ fn parse(arguments: &[String]) -> Result<Request, Usage> {
                 let triple = value()?;
                 let known = PLATFORMS.iter().find(|platform| platform.is(triple));
                 request.targets.push(*known.ok_or_else(|| unknown(triple))?);
+            }
+            other if PLATFORMS.iter().any(|platform| platform.is(other)) => {
+                return Err(Usage(format!("a platform is named by --target: `--target {other}`")));
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
         }
@@ -86,6 +89,8 @@ mod tests {
             ("--from conda", "--from wants rustup or debian, got `conda`"),
             ("--program a --target aarch64-apple-darwin", "leave out --target"),
             ("dist", "unexpected argument `dist`"),
+            ("x86_64", "a platform is named by --target: `--target x86_64`"),
+            ("--prove aarch64-apple-darwin", "`--target aarch64-apple-darwin`"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

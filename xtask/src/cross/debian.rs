@@ -1,4 +1,4 @@
-//! A compiler from Debian's packages, unpacked below the target folder.
+//! A compiler, and an emulated machine with a Python, from Debian's packages, unpacked below the target folder.
 //!
 //! Nothing is installed: Debian's cargo on PATH would stand in the way of rustup's, and another architecture would
 //! change the machine's package database. apt gets a configuration, lists and an archive folder of its own.
@@ -19,6 +19,15 @@ const LOADED: &[&str] = &["libstd-rust-web", "libllvm"];
 /// The package with a built standard library, fetched for each Debian architecture in the table of targets.
 const LIBRARY: &str = "libstd-rust-web-dev";
 
+/// What an emulated machine needs besides the emulator: a Python without packages, and the libraries that it loads.
+const EMULATED: &[&str] = &["python3-minimal", "libpython3-stdlib"];
+
+/// The package of the emulators, each one program without libraries.
+const EMULATORS: &str = "qemu-user-static";
+
+/// How the names of those dependencies begin that a Python loads; the others are for installing packages.
+const PYTHON_LOADS: &[&str] = &["lib", "python3", "zlib"];
+
 /// Raised when the unpacked layout changes, so that an older one is thrown away.
 const LAYOUT: &str = "1";
 
@@ -32,30 +41,59 @@ pub(super) struct Installation {
 pub(super) fn prepare(target_directory: &Path) -> anyhow::Result<Installation> {
     let home = target_directory.join("cross-debian");
     let installation = Installation { rustc: home.join("rustc") };
+    let hint = "Debian's packages need a Debian or Ubuntu machine; elsewhere install the target with rustup";
+    once(&home, hint, |apt, unpacked| {
+        apt.download()?;
+        unpack_all(&apt.archives(), unpacked)?;
+        write_wrapper(&installation.rustc, &unpacked.join("usr"))?;
+        steps::output(Command::new(&installation.rustc).arg("--version"))
+            .context("Debian's rustc does not start")
+    })?;
+    Ok(installation)
+}
+
+/// The folder of an emulated machine of a Debian architecture. It has a C library, a Python, and at the path `emulator` the program that
+/// runs them with `-L FOLDER`.
+pub(super) fn prepare_emulated(
+    target_directory: &Path,
+    architecture: &str,
+    emulator: &str,
+) -> anyhow::Result<PathBuf> {
+    let home = target_directory.join(format!("cross-{architecture}"));
+    let hint = "Debian's packages need a Debian or Ubuntu machine";
+    once(&home, hint, |apt, unpacked| {
+        apt.download_emulated(architecture)?;
+        unpack_all(&apt.archives(), unpacked)?;
+        let mut python = Command::new(unpacked.join(emulator));
+        python.arg("-L").arg(unpacked).arg(unpacked.join("usr/bin/python3")).arg("--version");
+        steps::output(&mut python).context("Debian's Python does not start under qemu")
+    })?;
+    Ok(home.join("root"))
+}
+
+/// Fills `home/root` where that has not been done yet; `fill` returns the version of what it unpacked.
+fn once(
+    home: &Path,
+    hint: &str,
+    fill: impl FnOnce(&Apt, &Path) -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
     let stamp = home.join("complete");
     if fs::read_to_string(&stamp).is_ok_and(|layout| layout == LAYOUT) {
-        return Ok(installation);
+        return Ok(());
     }
     for program in ["apt-get", "dpkg-deb", "tar"] {
-        let hint = "Debian's packages need a Debian or Ubuntu machine; elsewhere install the target with rustup";
         steps::require(program, "--version", hint)?;
     }
     // An interrupted attempt leaves no stamp and is done again from nothing.
     if home.exists() {
-        fs::remove_dir_all(&home)
-            .with_context(|| format!("could not remove {}", home.display()))?;
+        fs::remove_dir_all(home).with_context(|| format!("could not remove {}", home.display()))?;
     }
-    let apt = Apt::new(&home)?;
-    apt.download()?;
-    let unpacked = home.join("root");
-    unpack_all(&apt.archives(), &unpacked)?;
-    write_wrapper(&installation.rustc, &unpacked.join("usr"))?;
-    let version = steps::output(Command::new(&installation.rustc).arg("--version"))
-        .context("Debian's rustc does not start")?;
+    let apt = Apt::new(home)?;
+    let version = fill(&apt, &home.join("root"))?;
     eprintln!("unpacked {}", version.trim());
     fs::remove_dir_all(&apt.home)?;
     fs::write(&stamp, LAYOUT)?;
-    Ok(installation)
+    Ok(())
 }
 
 /// apt with a private state.
@@ -96,13 +134,33 @@ impl Apt {
         steps::run(resolve.arg("install").args(PACKAGES))?;
         // Where a dependency is installed already apt fetches nothing, so the ones that must lie beside the compiler
         // are fetched by name.
-        let mut query = self.command("apt-cache");
-        query.args(["depends", "--recurse", "--important", "--no-recommends", "--no-suggests"]);
-        let mut names = loaded(&steps::output(query.args(PACKAGES))?);
+        let mut names = loaded(&self.depends(PACKAGES)?);
         let foreign = TARGETS.iter().filter_map(|target| target.debian_architecture);
         names.extend(foreign.map(|architecture| format!("{LIBRARY}:{architecture}")));
+        self.fetch(&names)
+    }
+
+    /// Fetches the emulators, and a Python of another architecture with the libraries that it loads.
+    fn download_emulated(&self, architecture: &str) -> anyhow::Result<()> {
+        steps::run(self.command("apt-get").args(["-q", "update"]))?;
+        let wanted = EMULATED.iter().map(|name| format!("{name}:{architecture}"));
+        let wanted: Vec<String> = wanted.collect();
+        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let mut names = of_python(&self.depends(&wanted)?, architecture);
+        names.push(EMULATORS.to_owned());
+        self.fetch(&names)
+    }
+
+    /// The dependencies of packages, as `apt-cache depends --recurse` lists them.
+    fn depends(&self, packages: &[&str]) -> anyhow::Result<String> {
+        let mut query = self.command("apt-cache");
+        query.args(["depends", "--recurse", "--important", "--no-recommends", "--no-suggests"]);
+        steps::output(query.args(packages))
+    }
+
+    fn fetch(&self, names: &[String]) -> anyhow::Result<()> {
         let mut download = self.command("apt-get");
-        steps::run(download.args(["-q", "download"]).args(&names).current_dir(self.archives()))
+        steps::run(download.args(["-q", "download"]).args(names).current_dir(self.archives()))
     }
 }
 
@@ -137,6 +195,20 @@ fn loaded(depends: &str) -> Vec<String> {
         .filter(|line| !line.starts_with([' ', '|', '<']) && !line.contains(':'))
         .filter(|line| LOADED.iter().any(|prefix| line.starts_with(prefix)))
         .map(|line| line.trim().to_owned())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The packages of an architecture from `apt-cache depends --recurse` that its Python loads.
+fn of_python(depends: &str, architecture: &str) -> Vec<String> {
+    let suffix = format!(":{architecture}");
+    let mut names: Vec<String> = depends
+        .lines()
+        .filter(|line| line.ends_with(&suffix))
+        .filter(|line| PYTHON_LOADS.iter().any(|prefix| line.starts_with(prefix)))
+        .map(str::to_owned)
         .collect();
     names.sort();
     names.dedup();
@@ -186,12 +258,14 @@ fn unpack(archive: &Path, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of an archive is unpacked: of the sources only the library, a tenth of them.
+/// What of an archive is unpacked, everything if nothing is named: of the sources only the library, a tenth of them.
 fn members(archive: &str) -> &'static [&'static str] {
     if archive.starts_with("rust-web-src") {
         &["--wildcards", "./usr/lib/rustlib/src", "./usr/src/rustc-*/library"]
+    } else if archive.starts_with(EMULATORS) {
+        &["./usr/bin/qemu-aarch64-static"]
     } else {
-        &["./usr"]
+        &[]
     }
 }
 
@@ -228,6 +302,14 @@ mod tests {
     }
 
     #[test]
+    fn python_of_another_architecture_has_its_own_libraries() {
+        let depends = "python3-minimal:arm64\n  Depends: dpkg:arm64\ndpkg:arm64\ndpkg\nlibc6\nlibc6:arm64\nzlib1g:arm64\nlibc6:arm64\npython3.11-minimal:arm64\n";
+        let expect =
+            ["libc6:arm64", "python3-minimal:arm64", "python3.11-minimal:arm64", "zlib1g:arm64"];
+        assert_eq!(of_python(depends, "arm64"), expect);
+    }
+
+    #[test]
     fn another_architecture_is_asked_for_once() {
         let count = |machine| {
             let options = options(Path::new("/t"), machine);
@@ -239,7 +321,7 @@ mod tests {
     #[test]
     fn only_the_library_of_the_sources_is_unpacked() {
         assert_eq!(members("rust-web-src_1.96.0_all.deb").len(), 3);
-        assert_eq!(members("rustc-web_1.96.0_amd64.deb"), ["./usr"]);
+        assert_eq!(members("rustc-web_1.96.0_amd64.deb"), [""; 0]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Runs tests of another architecture under an emulator, so that its kernels execute and not only compile.
 
-use super::{Source, TARGETS, Target, toolchain};
+use super::{Source, TARGETS, Target, debian, toolchain};
 use crate::{cargo, steps};
 use anyhow::Context;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The rooms with code that depends on the processor, and what they stand on.
-const ROOMS: &[&str] = &["facts", "device", "kernels", "verify"];
+const ROOMS: &[&str] = &["facts", "device", "ops", "ops-cpu", "backends", "verify"];
 
 /// The one target that is emulated: the Arm servers and boards the NEON kernels are for.
 const TARGET: &Target = &TARGETS[0];
@@ -84,11 +84,30 @@ fn found() -> Option<&'static str> {
     EMULATORS.iter().copied().find(|emulator| steps::is_available(emulator, "--version"))
 }
 
-/// The emulator for a target and its options, where both it and the target's C library are here.
-pub(crate) fn emulator(triple: &str) -> Option<Vec<String>> {
-    if triple != TARGET.triple || !Path::new(C_LIBRARY).is_dir() {
-        return None;
-    }
-    let mut found = EMULATORS.iter().filter(|emulator| steps::is_available(emulator, "--version"));
-    found.next().map(|emulator| vec![(*emulator).to_owned(), "-L".to_owned(), C_LIBRARY.to_owned()])
+/// How programs of another processor run here.
+pub(crate) struct Emulator {
+    /// The emulator and its options; the program follows.
+    pub(crate) command: Vec<String>,
+    /// A Python of that processor, if there is one.
+    pub(crate) python: Option<PathBuf>,
+}
+
+/// An emulator for a target: Debian's with a Python, unpacked below the target folder, or the installed one if the target's C library
+/// is installed too. The error says why there is neither.
+pub(crate) fn emulator(triple: &str, target_directory: &Path) -> anyhow::Result<Emulator> {
+    let architecture = TARGET.debian_architecture.filter(|_| triple == TARGET.triple);
+    let architecture = architecture.with_context(|| format!("no emulator for {triple}"))?;
+    let program = format!("usr/bin/{}", EMULATORS[0]);
+    let prepared = debian::prepare_emulated(target_directory, architecture, &program);
+    let (paths, python) = match prepared {
+        Ok(root) => ([root.join(program), root.clone()], Some(root.join("usr/bin/python3"))),
+        Err(reason) => {
+            let here = |name: &&&str| steps::is_available(name, "--version");
+            let installed = EMULATORS.iter().find(here);
+            let installed = installed.filter(|_| Path::new(C_LIBRARY).is_dir()).ok_or(reason)?;
+            ([PathBuf::from(installed), C_LIBRARY.into()], None)
+        }
+    };
+    let [program, root] = paths.map(|path| path.display().to_string());
+    Ok(Emulator { command: vec![program, "-L".to_owned(), root], python })
 }

@@ -35,6 +35,10 @@ const CALLS: [(&[&str], &[&str]); 2] = [
     (&["build", "--package", "python"], &[]),
 ];
 
+/// Functions that can panic keep their unwind tables, which describe them at their calls; the others have none, and no table describes
+/// the end of a function, which only debuggers and profilers would read. That is an eighth of the tables of a crate at level "z".
+const UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
+
 /// Builds both with the profile `dist`.
 pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Built> {
     let triple = platform.triple;
@@ -59,6 +63,7 @@ pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Resu
     if let Some(home) = cargo_home() {
         flags.push(remap(&home.join("registry/src"), "crates"));
     }
+    flags.push(UNWIND_TABLES.to_owned());
     let flags = flags.join("\u{1f}");
     let mut folder = dist.target_directory.clone();
     for (arguments, last) in CALLS {
@@ -98,18 +103,26 @@ fn cargo_home() -> Option<PathBuf> {
 pub(super) struct Runner {
     /// The emulator and its options; empty where none is needed.
     before: Vec<String>,
+    /// A Python of the platform.
+    python: Option<PathBuf>,
 }
 
-/// How a program of this platform is started here; `None` where it cannot be.
-pub(super) fn runner(platform: Platform, here: &str) -> Option<Runner> {
+/// How a program of this platform is started here. The error says why it cannot be.
+pub(super) fn runner(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Runner> {
     if platform.triple == here {
-        return Some(Runner { before: Vec::new() });
+        return Ok(Runner { before: Vec::new(), python: Some("python3".into()) });
     }
-    let before = cross::emulator(platform.triple)?;
-    Some(Runner { before })
+    let emulator = cross::emulator(platform.triple, &dist.target_directory)?;
+    Ok(Runner { before: emulator.command, python: emulator.python })
 }
 
 impl Runner {
+    /// The platform's Python, which `command` starts.
+    pub(super) fn python(&self) -> anyhow::Result<&Path> {
+        let found = self.python.as_deref();
+        found.context("no Python of this platform is here to install the wheel with")
+    }
+
     pub(super) fn command(&self, program: &Path) -> Command {
         match self.before.split_first() {
             None => Command::new(program),

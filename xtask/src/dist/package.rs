@@ -35,7 +35,7 @@ fn sources(folder: &Path, inside: &str, files: &mut Vec<File>) -> anyhow::Result
         let inside = format!("{inside}/{name}");
         if path.is_dir() && name != "__pycache__" {
             sources(&path, &inside, files)?;
-        } else if [".py", ".pyi", "py.typed"].iter().any(|end| name.ends_with(end)) {
+        } else if [".py", ".pyi", ".json", "py.typed"].iter().any(|end| name.ends_with(end)) {
             files.push(File::text(&inside, fs::read(&path)?));
         }
     }

@@ -4,6 +4,7 @@
 mod action;
 mod image;
 
+use super::build::Runner;
 use super::{Dist, Made};
 use crate::steps::{self, output};
 use anyhow::{Context, bail};
@@ -19,14 +20,19 @@ const IMPORT: &str = "import time; start = time.perf_counter(); import firstligh
     took = time.perf_counter() - start; \
     print(firstlight.__version__, 'in', round(took * 1e3, 1), 'ms,', len(firstlight.tables()), 'ops')";
 
-/// Proves what was made for this machine.
-pub(super) fn run(dist: &Dist, made: &Made) -> anyhow::Result<()> {
+/// Proves what was made for a platform whose programs run here; the steps of the action and of the Dockerfile on this machine's own.
+pub(super) fn run(dist: &Dist, made: &Made, here: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    eprintln!("== the wheel, read by Python");
+    let runner = made.runner.as_ref().context("its programs do not run here")?;
+    eprintln!("== the wheel of {}, read by Python", made.triple);
     let check = output(Command::new("python3").args(["-I", "-c", CHECK_WHEEL]).arg(&made.wheel))?;
     println!("{}", check.trim());
     eprintln!("== the wheel, installed by pip without a network");
-    installed(dist, made, &folder.path().join("venv"))?;
+    installed(dist, made, runner, folder.path())?;
+    if made.triple != here {
+        println!("proven: the wheel of {}", made.triple);
+        return Ok(());
+    }
     eprintln!("== action.yml, by bash");
     action::run(&dist.root.join("action.yml"), &made.wheel, &folder.path().join("action"))?;
     if cfg!(target_os = "linux") {
@@ -38,15 +44,23 @@ pub(super) fn run(dist: &Dist, made: &Made) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn installed(dist: &Dist, made: &Made, venv: &Path) -> anyhow::Result<()> {
-    steps::run(Command::new("python3").args(["-m", "venv"]).arg(venv))
+/// Installs the wheel into a virtual environment of the platform's Python, and runs the command and the package there.
+fn installed(dist: &Dist, made: &Made, runner: &Runner, folder: &Path) -> anyhow::Result<()> {
+    let (own, venv) = (folder.join("pip"), folder.join("venv"));
+    // The pip of this machine, which is Python alone: a Python under an emulator cannot start another one, as ensurepip does.
+    steps::run(Command::new("python3").args(["-m", "venv"]).arg(&own))
         .context("hint: `apt-get install python3-venv`")?;
+    let place = ["-I", "-c", "import os, pip; print(os.path.dirname(pip.__file__))"];
+    let pip_folder = output(Command::new(own.join("bin/python")).args(place))?;
+    let mut make = runner.command(runner.python()?);
+    steps::run(make.args(["-m", "venv", "--without-pip"]).arg(&venv))?;
     let start = Instant::now();
-    let mut pip = Command::new(venv.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]);
-    steps::run(pip.arg(&made.wheel))?;
+    let python = venv.join("bin/python");
+    let mut pip = runner.command(&python);
+    pip.args(["-I", pip_folder.trim(), "install", "--quiet", "--disable-pip-version-check"]);
+    steps::run(pip.arg("--no-index").arg(&made.wheel))?;
     let seconds = start.elapsed().as_secs_f64();
-    let version = output(Command::new(venv.join("bin/firstlight")).arg("--version"))?;
+    let version = output(runner.command(&venv.join("bin/firstlight")).arg("--version"))?;
     if !version.starts_with(&format!("firstlight {}", dist.version)) {
         bail!("the installed program says `{}`; wanted {}", version.trim(), dist.version);
     }
@@ -56,8 +70,7 @@ fn installed(dist: &Dist, made: &Made, venv: &Path) -> anyhow::Result<()> {
         }
     }
     println!("installed by pip in {seconds:.1} s: {}", version.trim());
-    let package = venv.join("bin/python");
-    let imported = output(Command::new(package).args(["-I", "-c", IMPORT]))?;
+    let imported = output(runner.command(&python).args(["-I", "-c", IMPORT]))?;
     println!("imported: {}", imported.trim());
     Ok(())
 }

@@ -175,7 +175,7 @@ mod tests {
         let named = |name: &str| components.iter().find(|component| component["name"] == name);
         assert!(components.len() > 100, "{}", components.len());
         // Serialisation is linked; the macro that derives it, and what only tests use, are not.
-        assert!(named("serde_core").is_some() && named("kernels").is_some());
+        assert!(named("serde_core").is_some() && named("ops").is_some());
         assert!(named("serde_derive").is_none() && named("proptest").is_none());
         let own = [
             "firstlight",
@@ -187,7 +187,10 @@ mod tests {
             "setup",
             "report",
             "device",
-            "kernels",
+            "ops",
+            "ops-cpu",
+            "ops-cuda",
+            "backends",
             "models",
             "serving",
             "api",

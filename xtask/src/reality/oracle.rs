@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const IMPORTS: &str = include_str!("../../../crates/setup/src/mend/imports.py");
+const IMPORTS: &str = include_str!("../../../crates/setup/src/fix/imports.py");
 const LIBRARIES: &str = include_str!("libraries.py");
 
 /// Seconds one import may take on a busy machine.

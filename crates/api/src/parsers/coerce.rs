@@ -1,10 +1,10 @@
-//! Values of arguments that are written as text without types: the schema of the function says what they are.
+//! Converts untyped argument text to JSON by the function's schema.
 
 use super::python;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// The types that a schema allows, those named first first. Without any a value is a string.
+/// The types that a schema allows, in its order. Without types a value is a string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Types {
     kinds: Vec<Kind>,
@@ -32,13 +32,13 @@ impl Types {
         types
     }
 
-    /// Whether every text is a value as it stands.
+    /// Whether every text is a valid value.
     pub(super) fn is_string(&self) -> bool {
         !self.null && matches!(self.kinds.first(), None | Some(Kind::String))
     }
 
     fn add(&mut self, schema: &Value, root: &Value, depth: usize) {
-        /// References may lead back to themselves.
+        /// Maximum depth of references, which may be cyclic.
         const DEPTH: usize = 8;
         if depth > DEPTH {
             return;
@@ -70,7 +70,7 @@ impl Types {
         }
     }
 
-    /// The names that vLLM knows, which include those of other languages.
+    /// Adds a type by any of the names in vLLM, which include those of other languages.
     fn add_name(&mut self, name: &str) {
         let name = name.trim().to_ascii_lowercase();
         let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
@@ -99,12 +99,12 @@ impl Types {
     }
 }
 
-/// A text as JSON of the first type that it can be. A text that can be none of them is a string, which the function's own
-/// checks then report.
+/// A text as JSON of the first type that matches. Without a match it is a string, which the function's own validation
+/// then reports.
 pub(super) fn value(text: &str, types: &Types) -> String {
     let trimmed = text.trim();
     let is_null = ["null", "none"].iter().any(|null| trimmed.eq_ignore_ascii_case(null));
-    // As in vLLM: a value that cannot be a string is null also where the schema does not say so.
+    // As in vLLM: a value that is not a string may be null even if the schema does not allow it.
     if is_null && (types.null || types.kinds.first().is_some_and(|kind| *kind != Kind::String)) {
         return "null".to_owned();
     }
@@ -125,7 +125,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// JSON as it is written, or a Python literal; either may be quoted once more.
+/// JSON, or a Python literal; either may be quoted.
 fn container(text: &str) -> Option<String> {
     let plain = |text: &str| {
         let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();

@@ -1,15 +1,15 @@
-//! The events of an answer, and the white space between its parts.
+//! Emits the events of an answer, and handles white space between its parts.
 
 use super::input::is_blank;
 use super::{Event, Ids};
 
-/// Collects events. White space next to calls and reasoning separates them from the text, and is left out of it.
+/// Collects events. White space next to calls and reasoning is a separator and is omitted from the text.
 #[derive(Debug)]
 pub(super) struct Emitter {
     events: Vec<Event>,
-    /// Calls that began.
+    /// Number of calls.
     count: usize,
-    /// White space that is content only where more content follows.
+    /// White space that is content only if more content follows.
     blank: String,
     /// The same for reasoning.
     reasoning_blank: String,
@@ -18,7 +18,7 @@ pub(super) struct Emitter {
     reasoning_begun: bool,
     /// Whether an answer may have several calls.
     parallel: bool,
-    /// Whether the current call is left out.
+    /// Whether the current call is omitted.
     muted: bool,
     ids: Ids,
     seed: u64,
@@ -49,7 +49,7 @@ impl Emitter {
         }
     }
 
-    /// The events since the last call of this.
+    /// The events since the previous call of this method.
     pub(super) fn drain(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -95,7 +95,7 @@ impl Emitter {
         }
     }
 
-    /// The reasoning is over; what follows of it is a new paragraph.
+    /// Ends the reasoning; further reasoning is a new paragraph.
     pub(super) fn end_reasoning(&mut self) {
         self.reasoning_blank.clear();
         if self.reasoning_begun {
@@ -106,7 +106,7 @@ impl Emitter {
         }
     }
 
-    /// A call begins.
+    /// Starts a call.
     pub(super) fn start(&mut self, id: Option<String>, name: &str) {
         self.blank.clear();
         self.last = Last::Call;
@@ -120,7 +120,7 @@ impl Emitter {
         self.events.push(Event::CallStart { index, id, name: name.to_owned() });
     }
 
-    /// More of the arguments of the call that began last.
+    /// Adds text to the arguments of the current call.
     pub(super) fn arguments(&mut self, more: &str) {
         if self.muted || more.is_empty() {
             return;
@@ -132,7 +132,7 @@ impl Emitter {
         }
     }
 
-    /// No more follows.
+    /// Ends the answer.
     pub(super) fn finish(&mut self) {
         let blank = std::mem::take(&mut self.blank);
         if blank.is_empty() || !matches!(self.last, Last::Nothing | Last::Content) {

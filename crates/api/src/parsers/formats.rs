@@ -1,32 +1,32 @@
-//! The formats of calls that the server knows, and which of them a chat template teaches.
+//! The supported formats of tool calls, and detection of a chat template's format.
 
 use super::grammar::{self, Grammar};
 use super::harmony::{self, Harmony};
 use super::kimi::{self, Kimi};
-use super::llama::{self, Llama, Marked};
+use super::llama::{self, ListCalls, Llama};
 use super::mistral::{self, Mistral};
 use super::reasoning::{STYLES, Style};
 use super::tagged::Tagged;
 use super::{Ids, Reader, xml};
 use crate::calls::Function;
-use models::{ChatTemplate, Conversation, Json, Message};
+use models::{ChatMessage, ChatTemplate, Conversation, Json};
 use serde_json::json;
 use std::sync::Arc;
 
-/// How a model writes calls.
+/// A format of tool calls.
 #[derive(Debug)]
 pub(crate) struct Format {
     /// vLLM's names for its parsers of this format.
     pub(super) names: &'static [&'static str],
-    /// Texts one of which a template writes with a call.
+    /// Texts of which a template writes one with a call.
     shown: &'static [&'static str],
-    /// Texts one of which is in the source of a template whose calls are not shown.
+    /// Texts in the source of a template whose rendered calls are not recognized.
     taught: &'static [&'static str],
-    /// Marks that may be special tokens, which are otherwise left out of the text.
+    /// Markers that may be special tokens, which are otherwise omitted from the text.
     pub(super) marks: &'static [&'static str],
-    /// The beginnings of a call that end a chain of thought whose closing mark is missing.
+    /// Starts of a call that end reasoning without a closing marker.
     pub(super) interrupts: &'static [&'static str],
-    /// Whether the format marks reasoning too.
+    /// Whether the format also marks reasoning.
     pub(super) has_channels: bool,
     pub(super) ids: Ids,
     pub(super) reader: fn(&Arc<[Function]>) -> Box<dyn Reader>,
@@ -38,7 +38,7 @@ const TOOL_CALL: &str = "<tool_call>";
 const END_TOOL_CALL: &str = "</tool_call>";
 const GRANITE_CALL: &str = "<|tool_call|>";
 
-/// Every format; a template teaches the first one whose texts it has.
+/// Every format; a template has the first one whose texts it contains.
 const FORMATS: &[Format] = &[
     Format {
         names: &["openai", "gptoss"],
@@ -78,7 +78,7 @@ const FORMATS: &[Format] = &[
         interrupts: &[llama::LIST],
         has_channels: false,
         ids: Ids::Random,
-        reader: |_| Box::new(Marked::default()),
+        reader: |_| Box::new(ListCalls::default()),
         grammar: |grammar, function| {
             let [open, close] = [llama::LIST, llama::END_LIST].map(|mark| grammar.mark(mark));
             format!("{open} {} {close}", grammar::python(grammar, function))
@@ -171,15 +171,15 @@ pub fn reasoning_parsers() -> impl Iterator<Item = &'static str> {
     STYLES.iter().flat_map(|style| style.names).copied().chain(channels)
 }
 
-/// The format and the style of reasoning that a model was taught.
+/// The format of calls and the style of reasoning of a model.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Taught {
+pub(crate) struct ModelFormat {
     pub(super) format: Option<&'static Format>,
     pub(super) style: Option<&'static Style>,
 }
 
-impl Taught {
-    /// Those that are named, or else those that a chat template teaches.
+impl ModelFormat {
+    /// The named ones, or else those of a chat template.
     pub(crate) fn new(
         template: Option<&ChatTemplate>,
         tool_call_parser: Option<&str>,
@@ -203,9 +203,9 @@ impl Taught {
     }
 }
 
-/// The format in which a template writes a call that was made, or else the one that its source has.
+/// The format in which a template writes a call, or else the one in its source.
 fn taught_format(template: &ChatTemplate) -> Option<&'static Format> {
-    // Kimi's templates write the id, and Mistral's refuse any that has not nine letters and digits.
+    // Kimi's templates write the id, and Mistral's require nine alphanumeric characters.
     let texts = ["functions.probe:0", "probe0000"].map(|id| shown(template, id));
     let shows = |format: &&Format| {
         let mut texts = texts.iter().flatten();
@@ -215,16 +215,18 @@ fn taught_format(template: &ChatTemplate) -> Option<&'static Format> {
     FORMATS.iter().find(shows).or_else(|| FORMATS.iter().find(teaches))
 }
 
-/// A call as a template writes it: the conversation with the call, without what the same conversation has before it.
+/// A call as a template writes it: the rendered conversation with the call, without the part that the same conversation
+/// has without it.
 fn shown(template: &ChatTemplate, id: &str) -> Option<String> {
     let function = json!({ "name": "probe", "arguments": { "probe": "probe" } });
     let call = json!({ "id": id, "type": "function", "function": function });
     let called = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
     let result = json!({ "role": "tool", "name": "probe", "tool_call_id": id, "content": "probe" });
-    let json = |value| serde_json::from_value::<Json>(value).ok().and_then(Message::from_json);
-    let mut messages = vec![Message::new("user", "probe"), json(called)?];
-    let render =
-        |messages: &[Message]| template.render(&Conversation::to_answer(messages.to_vec())).ok();
+    let json = |value| serde_json::from_value::<Json>(value).ok().and_then(ChatMessage::from_json);
+    let mut messages = vec![ChatMessage::new("user", "probe"), json(called)?];
+    let render = |messages: &[ChatMessage]| {
+        template.render(&Conversation::to_answer(messages.to_vec())).ok()
+    };
     render(&messages).or_else(|| {
         messages.push(json(result)?);
         render(&messages)

@@ -1,4 +1,4 @@
-//! Calls that an answer has to make, as rules of a grammar in the format that the model was taught.
+//! Grammar rules for required calls, in the model's format.
 
 use super::{harmony as marks_of_harmony, kimi as marks_of_kimi, mistral as marks_of_mistral};
 use crate::calls::Function;
@@ -6,7 +6,7 @@ use models::Tokenizer;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A grammar of llguidance's kind of Lark while it is written.
+/// A grammar in llguidance's Lark dialect.
 pub(super) struct Grammar<'a> {
     tokenizer: &'a Tokenizer,
     rules: String,
@@ -18,12 +18,12 @@ impl<'a> Grammar<'a> {
         Self { tokenizer, rules: String::new(), count: 0 }
     }
 
-    /// The grammar whose answers this rule derives.
+    /// The grammar with this start rule.
     pub(super) fn finish(self, start: &str) -> String {
         format!("start: {start}\n{}", self.rules)
     }
 
-    /// Adds a rule with attributes; gives its name.
+    /// Adds a rule with attributes; returns its name.
     pub(super) fn rule(&mut self, attributes: &str, body: &str) -> String {
         let name = format!("rule_{}", self.count);
         self.count += 1;
@@ -44,7 +44,7 @@ impl<'a> Grammar<'a> {
         self.tokenizer.id(text).filter(|id| self.tokenizer.is_special(*id))
     }
 
-    /// Any text up to a mark, and the mark.
+    /// Any text up to and including a marker.
     pub(super) fn text_until(&mut self, mark: &str) -> String {
         match self.special(mark) {
             Some(id) => self.rule("", &format!(r"/(?s:.*)/ <[{id}]>")),
@@ -90,7 +90,7 @@ pub(super) fn kimi(grammar: &mut Grammar<'_>, function: &Function) -> String {
 pub(super) fn mistral(grammar: &mut Grammar<'_>, function: &Function) -> String {
     use marks_of_mistral::{ARGUMENTS, CALLS};
     let calls = grammar.mark(CALLS);
-    // Tokenizers of version 11 and later have this token, and name the function before it.
+    // Tokenizers of version 11 and later have this token, after the function's name.
     match grammar.special(ARGUMENTS) {
         Some(id) => {
             let name = quoted(&function.name);
@@ -100,14 +100,14 @@ pub(super) fn mistral(grammar: &mut Grammar<'_>, function: &Function) -> String 
     }
 }
 
-/// The properties of a function's arguments, whether each is required, and each one's schema.
+/// The properties of a function's arguments, whether each is required, and its schema.
 fn properties(function: &Function) -> Vec<(&str, bool, Value)> {
     let schema = &function.arguments;
     let list = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
     let properties = schema.get("properties").and_then(Value::as_object);
     let all = properties.into_iter().flatten().map(|(name, property)| {
         let required = list("required").any(|required| required == name.as_str());
-        // References lead into the whole schema.
+        // References point into the whole schema.
         let mut property = property.clone();
         if let Value::Object(property) = &mut property {
             for name in ["$defs", "definitions"] {
@@ -125,7 +125,7 @@ fn is_string(schema: &Value) -> bool {
     schema.get("type").is_some_and(|kind| kind == "string")
 }
 
-/// The values that a schema lists, or the only one.
+/// The values of an enum or const schema.
 fn listed(schema: &Value) -> Option<Vec<Value>> {
     match (schema.get("const"), schema.get("enum")) {
         (Some(value), _) => Some(vec![value.clone()]),
@@ -163,7 +163,7 @@ pub(super) fn xml(grammar: &mut Grammar<'_>, function: &Function) -> String {
 
 /// `[f(a=1, b="x")]`.
 pub(super) fn python(grammar: &mut Grammar<'_>, function: &Function) -> String {
-    // An optional argument may be the first one: only required ones are followed by a comma for certain.
+    // An optional argument may come first: only required ones are certainly followed by a comma.
     let (required, optional): (Vec<_>, Vec<_>) =
         properties(function).into_iter().partition(|(_, required, _)| *required);
     let mut rule = quoted(&format!("[{}(", function.name));

@@ -1,5 +1,5 @@
-//! gpt-oss's messages (harmony): `<|channel|>NAME<|message|>TEXT<|end|>`. The channel `analysis` is reasoning, `final` is the
-//! answer, and a message to `functions.NAME` is a call. `<|call|>` and `<|return|>` end an answer.
+//! Parses gpt-oss's messages (harmony): `<|channel|>NAME<|message|>TEXT<|end|>`. The channel `analysis` is reasoning,
+//! `final` is the answer, and a message to `functions.NAME` is a call. `<|call|>` and `<|return|>` end an answer.
 
 use super::Reader;
 use super::emitter::Emitter;
@@ -24,7 +24,7 @@ pub(super) struct Harmony {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// A message's header, which the prompt has begun; the text so far.
+    /// A message's header, which the prompt has started; the text so far.
     Header(String),
     Body(Body),
 }
@@ -33,7 +33,7 @@ enum State {
 enum Body {
     Content,
     Reasoning,
-    /// The white space that counts only where more follows, and whether there are arguments.
+    /// White space that counts only if more text follows, and whether there are arguments.
     Call {
         blank: String,
         begun: bool,
@@ -58,7 +58,7 @@ impl Harmony {
             out.start(None, name);
             return Body::Call { blank: String::new(), begun: false };
         }
-        // Calls of tools that gpt-oss brings with it are not made here: they are part of the reasoning.
+        // Calls of gpt-oss's built-in tools are not supported: they are treated as reasoning.
         match !recipient.is_empty() || channel.split(end).next() == Some("analysis") {
             true => Body::Reasoning,
             false => Body::Content,
@@ -109,7 +109,7 @@ impl Reader for Harmony {
                         return false;
                     }
                     if !begins.contains(&Some(true)) {
-                        // Text without a header, as an answer of a form is.
+                        // Text without a header, as in structured output.
                         out.content(&mem::take(header));
                         self.state = State::Body(Body::Content);
                         return true;
@@ -123,7 +123,7 @@ impl Reader for Harmony {
                         let header = mem::take(header);
                         self.state = State::Body(self.body(&header, out));
                     }
-                    // A header without a message says nothing.
+                    // A header without a message is empty.
                     Some(_) => header.clear(),
                 }
             }

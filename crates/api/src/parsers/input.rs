@@ -1,15 +1,15 @@
-//! Text that has arrived and is not parsed yet.
+//! Buffers text that is not parsed yet.
 
-/// The unparsed end of an answer. A reader takes from its front only what later text cannot change.
+/// The unparsed end of an answer. A reader consumes only text that later text cannot change.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     text: String,
     at: usize,
-    /// No more text follows.
+    /// The text is complete.
     pub(super) ended: bool,
 }
 
-/// Text up to a mark, and which of the marks followed it.
+/// Text up to a marker, and which of the markers followed it.
 pub(super) struct Before {
     pub(super) text: String,
     pub(super) mark: Option<usize>,
@@ -36,7 +36,7 @@ impl Input {
         taken
     }
 
-    /// Gives back the last bytes that were taken since the last [`Input::add`].
+    /// Puts back the last bytes taken since the last [`Input::add`].
     pub(super) fn untake(&mut self, bytes: usize) {
         self.at -= bytes;
     }
@@ -46,7 +46,7 @@ impl Input {
         self.take(rest.len() - rest.trim_start_matches(is_blank).len())
     }
 
-    /// Whether the rest begins with a mark; `None` while more text has to decide.
+    /// Whether the rest starts with a marker; `None` if more text is needed.
     pub(super) fn starts(&self, mark: &str) -> Option<bool> {
         let rest = self.rest();
         match rest.starts_with(mark) {
@@ -55,8 +55,8 @@ impl Input {
         }
     }
 
-    /// Takes the text before the earliest mark, and the mark. Without one it takes all but an end that may begin a mark.
-    /// No mark may begin with another one.
+    /// Takes the text before the earliest marker, and the marker. Without one it takes everything except an end that
+    /// may start a marker. No marker may be a prefix of another one.
     pub(super) fn until(&mut self, marks: &[&str]) -> Before {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
@@ -73,7 +73,7 @@ impl Input {
         Before { text: self.take(self.rest().len() - held), mark: None }
     }
 
-    /// Bytes at the end that may be the beginning of a mark.
+    /// Length of an end that may start a marker.
     fn held(&self, marks: &[&str]) -> usize {
         let rest = self.rest();
         let longest = marks.iter().map(|mark| mark.len() - 1).max().unwrap_or(0).min(rest.len());
@@ -85,7 +85,7 @@ impl Input {
     }
 }
 
-/// The white space of JSON, which models put between the parts of a call.
+/// JSON's white space, which models write between the parts of a call.
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }

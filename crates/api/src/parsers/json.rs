@@ -1,16 +1,16 @@
-//! JSON as it arrives: where a value ends, and calls that are objects with a name and arguments. Values are passed on as they
-//! are written, so that no number loses digits.
+//! Parses streamed JSON: finds the end of a value, and reads calls that are objects with a name and arguments. Values
+//! are passed on as text, so that numbers keep all digits.
 
 use super::emitter::Emitter;
 use super::input::{Input, is_blank};
 use crate::calls::Function;
 use std::sync::Arc;
 
-/// Finds the end of a JSON value. It checks strings, brackets and letters, in linear time and without recursion.
+/// Finds the end of a JSON value. It checks strings, brackets and literals, in linear time and without recursion.
 #[derive(Debug, Default)]
 pub(super) struct ValueScan {
     kind: Option<Kind>,
-    /// The brackets that close what is open.
+    /// The closing brackets of open containers.
     closers: Vec<u8>,
     in_string: bool,
     escaped: bool,
@@ -23,12 +23,12 @@ pub(super) enum Kind {
     Scalar,
 }
 
-/// What a scan came to, and the bytes of the text that belong to the value.
+/// The result of a scan, and the bytes of the text that belong to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scan {
     More(usize),
     Done(usize),
-    /// The next byte cannot be JSON.
+    /// The next byte is not valid JSON.
     Broken(usize),
 }
 
@@ -91,20 +91,20 @@ pub(super) fn string(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// What a part of the text came to.
+/// The result of parsing a part of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It needs more text.
+    /// More text is needed.
     More,
     Done,
-    /// What follows is not what it has to be.
+    /// The text is invalid.
     Broken,
 }
 
-/// Rules for calls that no mark announces: they are told from other JSON by their keys and names.
+/// Rules for calls without a marker: their keys and names distinguish them from other JSON.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
-    /// The functions that can be called, where others are no calls.
+    /// The functions that can be called, if calls of others are content.
     pub(super) only: Option<Arc<[Function]>>,
     /// Whether a call needs arguments.
     pub(super) needs_arguments: bool,
@@ -115,7 +115,7 @@ pub(super) struct Rules {
 pub(super) struct CallObject {
     rules: Rules,
     state: State,
-    /// All text so far, while it may turn out to be no call.
+    /// All text so far, while it may still be content.
     raw: String,
     value: ValueScan,
     /// The key or the value that is being read.
@@ -123,7 +123,7 @@ pub(super) struct CallObject {
     key: String,
     name: Option<String>,
     id: Option<String>,
-    /// Arguments that came before the name.
+    /// Arguments that preceded the name.
     arguments: Option<String>,
     started: bool,
 }
@@ -156,12 +156,12 @@ impl CallObject {
         }
     }
 
-    /// Whether the call is known to be one, and begun.
+    /// Whether the call was recognized and started.
     pub(super) fn started(&self) -> bool {
         self.started
     }
 
-    /// The text of what is no call.
+    /// The text of an object that is not a call.
     pub(super) fn into_raw(self) -> String {
         self.raw
     }
@@ -222,7 +222,7 @@ impl CallObject {
         }
     }
 
-    /// Takes more of a key or value.
+    /// Consumes more of a key or value.
     fn scan(&mut self, input: &mut Input) -> (Step, String) {
         let (step, bytes) = match self.value.scan(input.rest()) {
             Scan::More(bytes) => (Step::More, bytes),
@@ -241,7 +241,7 @@ impl CallObject {
         matches!(self.key.as_str(), "arguments" | "parameters")
     }
 
-    /// Whether the value is passed on as it comes.
+    /// Whether the value is streamed.
     fn is_streamed(&self) -> bool {
         self.state == State::Value
             && self.is_arguments()
@@ -255,7 +255,7 @@ impl CallObject {
             || ["name", "arguments", "parameters", "type", "id", "function"].contains(&key)
     }
 
-    /// More of a value. False where the object is no call.
+    /// Consumes more of a value. False if the object is not a call.
     fn value(&mut self, step: Step, more: &str, out: &mut Emitter) -> bool {
         if self.is_streamed() {
             self.start(out);
@@ -280,7 +280,7 @@ impl CallObject {
                 true
             }
             "arguments" | "parameters" => {
-                // Some models write the arguments as a string of JSON; `null` and nothing are no arguments.
+                // Some models write the arguments as a JSON string; `null` and an empty text are no arguments.
                 let text = string(&text).unwrap_or(text);
                 let empty = matches!(text.trim_matches(is_blank), "" | "null");
                 self.arguments = Some(if empty { "{}".to_owned() } else { text });
@@ -297,7 +297,7 @@ impl CallObject {
         }
     }
 
-    /// The object has ended.
+    /// Ends the object.
     fn close(&mut self, out: &mut Emitter) -> Step {
         if self.started {
             return Step::Done;

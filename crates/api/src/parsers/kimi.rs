@@ -1,4 +1,4 @@
-//! Kimi K2's calls: special tokens around a section, around each call, and between its id and its arguments.
+//! Parses Kimi K2's calls: special tokens around a section, around each call, and between its id and its arguments.
 
 use super::Reader;
 use super::emitter::Emitter;
@@ -22,7 +22,7 @@ enum State {
     #[default]
     Text,
     Id(String),
-    /// The arguments; the text is white space that counts only where more follows.
+    /// The arguments; the text is white space that counts only if more follows.
     Arguments {
         blank: String,
         begun: bool,

@@ -1,5 +1,5 @@
-//! Calls without a closing mark: Llama's JSON `{"name": .., "parameters": ..}`, after `<|python_tag|>` or at the beginning of an
-//! answer, and calls as a Python list, `[f(a=1), g()]`.
+//! Parses calls without a closing marker: Llama's JSON `{"name": .., "parameters": ..}`, after `<|python_tag|>` or at
+//! the start of an answer, and calls as a Python list, `[f(a=1), g()]`.
 
 use super::Reader;
 use super::emitter::Emitter;
@@ -16,14 +16,14 @@ pub(super) const END_PYTHON: &str = "<|python_end|>";
 
 #[derive(Debug)]
 pub(super) struct Llama {
-    /// Without marks an answer looks like a call by chance: it is one where its functions exist.
+    /// Without markers an answer may resemble a call by chance: it is one if its functions exist.
     functions: Arc<[Function]>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// A call may begin; with the text before it.
+    /// A call may start; with the text before it.
     Begin(String),
     Text,
     Object {
@@ -34,9 +34,9 @@ enum State {
         text: String,
         scan: ListScan,
     },
-    /// After a call another may follow.
+    /// Another call may follow.
     Next(String),
-    /// A call's arguments are no JSON.
+    /// A call's arguments are invalid JSON.
     Lost,
 }
 
@@ -70,7 +70,7 @@ impl Llama {
         })
     }
 
-    /// The calls of a complete list, where all of them are of functions that exist.
+    /// The calls of a complete list, if all of their functions exist.
     fn list(&self, text: &str, out: &mut Emitter) {
         let list = text.trim_start_matches(is_blank);
         let list = [TAG, PYTHON].iter().fold(list, |list, mark| {
@@ -163,9 +163,9 @@ impl Reader for Llama {
 #[derive(Debug, Default)]
 struct ListScan {
     depth: usize,
-    /// Whether the first name has begun, without which the list has no calls.
+    /// Whether the first name has started; without a name the list has no calls.
     named: bool,
-    /// The quote of the string that is being read.
+    /// The quote of the current string.
     quote: Option<u8>,
     escaped: bool,
 }
@@ -203,14 +203,14 @@ impl ListScan {
 pub(super) const LIST: &str = "<|tool_call_start|>";
 pub(super) const END_LIST: &str = "<|tool_call_end|>";
 
-/// LFM2's calls: a Python list, or JSON, between special tokens.
+/// Parses LFM2's calls: a Python list, or JSON, between special tokens.
 #[derive(Debug, Default)]
-pub(super) struct Marked {
-    /// The text after the opening mark.
+pub(super) struct ListCalls {
+    /// The text after the opening marker.
     inside: Option<String>,
 }
 
-impl Reader for Marked {
+impl Reader for ListCalls {
     fn step(&mut self, input: &mut Input, out: &mut Emitter) -> bool {
         let Some(inside) = &mut self.inside else {
             let found = input.until(&[LIST]);
@@ -240,13 +240,13 @@ impl Reader for Marked {
     }
 }
 
-/// The calls of a complete list. False where it is none.
+/// The calls of a complete list. False if it has none.
 fn marked(text: &str, out: &mut Emitter) -> bool {
     if let Some(calls) = python::calls(text) {
         emit(&calls, out);
         return true;
     }
-    // JSON, where the system message asked for it.
+    // JSON, if the system message requires it.
     let mut input = Input::default();
     input.add(text);
     input.ended = true;

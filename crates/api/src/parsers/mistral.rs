@@ -1,4 +1,5 @@
-//! Mistral's calls after `[TOOL_CALLS]`: an array of objects, or, from the tokenizer's version 11 on, `NAME[ARGS]{..}` for each.
+//! Parses Mistral's calls after `[TOOL_CALLS]`: an array of objects, or, since version 11 of the tokenizer,
+//! `NAME[ARGS]{..}` for each.
 
 use super::Reader;
 use super::emitter::Emitter;
@@ -15,13 +16,13 @@ pub(super) struct Mistral {
     state: State,
 }
 
-// One for each answer: boxes would save no memory.
+// There is one per answer: boxes would save no memory.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Default)]
 enum State {
     #[default]
     Outside,
-    /// After the mark, with the text so far.
+    /// After the marker, with the text so far.
     Opened(String),
     Object {
         before: String,
@@ -30,10 +31,10 @@ enum State {
     },
     /// Between the calls of an array.
     Next,
-    /// A name, and perhaps an id.
+    /// A name, and possibly an id.
     Header(String),
     Arguments(ValueScan),
-    /// Arguments that are no JSON, up to the next call.
+    /// Arguments that are invalid JSON, up to the next call.
     Lost,
 }
 
@@ -102,7 +103,7 @@ impl Reader for Mistral {
                             2 => State::Opened(CALLS.to_owned()),
                             mark => {
                                 input.untake([ARGUMENTS, "{"][mark].len());
-                                // The mark is text; it must not be read as one again.
+                                // The marker is text and must not be parsed again.
                                 out.content(&input.take(1));
                                 State::Outside
                             }

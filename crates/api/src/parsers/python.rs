@@ -1,4 +1,4 @@
-//! Python literals and calls, as JSON: models that call in Python write `f(a=1, b="x", c=[True, None])`.
+//! Converts Python literals and calls to JSON: some models write calls in Python, `f(a=1, b="x", c=[True, None])`.
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// A call: its name, and its arguments as the text of a JSON object.
 pub(super) type PythonCall = (String, String);
 
-/// The calls of `[f(a=1), g()]`, of `f(a=1)`, or of one call a line.
+/// The calls of `[f(a=1), g()]`, of `f(a=1)`, or of one call per line.
 pub(super) fn calls(text: &str) -> Option<Vec<PythonCall>> {
     let mut cursor = Cursor { rest: text };
     cursor.blank();
@@ -19,7 +19,7 @@ pub(super) fn calls(text: &str) -> Option<Vec<PythonCall>> {
         }
         calls.push(cursor.call()?);
         cursor.blank();
-        // Calls that are not in a list may be separated by lines alone.
+        // Calls outside of a list may be separated by line breaks only.
         if !cursor.take(",") && listed {
             break;
         }
@@ -39,7 +39,7 @@ pub(super) fn literal(text: &str) -> Option<String> {
     cursor.rest.is_empty().then_some(json)
 }
 
-/// A number of JSON or Python as JSON, with its digits as they are.
+/// A number of JSON or Python as JSON, with its digits unchanged.
 pub(super) fn number(text: &str) -> Option<String> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
         &rest[..end]
     }
 
-    /// A name; that of a function may have dots and hyphens.
+    /// A name; a function's name may have dots and hyphens.
     fn name(&mut self, more: &[char]) -> Option<&'a str> {
         let name = self.while_matches(|c| c.is_alphanumeric() || c == '_' || more.contains(&c));
         (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(name)
@@ -150,7 +150,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn value(&mut self, json: &mut String, depth: usize) -> Option<()> {
-        /// Containers in containers.
+        /// Maximum nesting of containers.
         const DEPTH: usize = 64;
         if depth > DEPTH {
             return None;
@@ -250,7 +250,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// A string, and strings that follow it, which Python joins.
+    /// A string, joined with adjacent strings as in Python.
     fn strings(&mut self) -> Option<String> {
         let mut text = self.string(false)?;
         loop {
@@ -311,7 +311,7 @@ impl<'a> Cursor<'a> {
             'U' => char::from_u32(self.hex(8)?)?,
             'u' => {
                 let unit = self.hex(4)?;
-                // A pair of UTF-16, as JSON has it.
+                // A surrogate pair, as in JSON.
                 match char::from_u32(unit) {
                     Some(c) => c,
                     None => {
@@ -321,7 +321,7 @@ impl<'a> Cursor<'a> {
                     }
                 }
             }
-            // Python keeps an escape that it does not know.
+            // Python keeps an unknown escape.
             other => {
                 text.push('\\');
                 other

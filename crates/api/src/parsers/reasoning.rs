@@ -1,17 +1,17 @@
-//! How models mark their chain of thought.
+//! Styles of reasoning markers.
 
-/// Marks around reasoning.
+/// Markers around reasoning.
 #[derive(Debug)]
 pub(crate) struct Style {
     /// vLLM's names for its parsers of this style.
     pub(super) names: &'static [&'static str],
     pub(super) opens: &'static [&'static str],
     pub(super) closes: &'static [&'static str],
-    /// Whether an answer is reasoning from its beginning, without an opening mark, unless the prompt has closed it.
+    /// Whether an answer starts with reasoning without an opening marker, unless the prompt has closed it.
     pub(super) open: bool,
 }
 
-/// Every style. A template teaches the first one whose marks it has.
+/// Every style. A template has the first one whose markers it contains.
 pub(super) const STYLES: &[Style] = &[
     Style {
         names: &[
@@ -54,7 +54,7 @@ pub(super) const STYLES: &[Style] = &[
 ];
 
 impl Style {
-    /// Whether a prompt has begun the reasoning that an answer continues.
+    /// Whether a prompt ends inside reasoning, which the answer continues.
     pub(super) fn is_open(&self, prompt: &str) -> bool {
         let prompt = prompt.trim_end();
         let ends = |marks: &[&str]| marks.iter().any(|mark| prompt.ends_with(mark));

@@ -1,4 +1,5 @@
-//! Calls between `<tool_call>` tags: JSON objects (Hermes, Qwen, Granite 4), JSON arrays (Granite 3) or XML (Qwen3-Coder).
+//! Parses calls between `<tool_call>` tags: JSON objects (Hermes, Qwen, Granite 4), JSON arrays (Granite 3) or XML
+//! (Qwen3-Coder).
 
 use super::Reader;
 use super::emitter::Emitter;
@@ -9,12 +10,12 @@ use crate::calls::Function;
 use std::mem;
 use std::sync::Arc;
 
-/// Reads calls after one of several opening marks.
+/// Parses calls after one of several opening markers.
 #[derive(Debug)]
 pub(super) struct Tagged {
-    /// The opening marks; the last one is `<function=` where calls in XML need no tag around them.
+    /// The opening markers; the last one is `<function=` if calls in XML need no tag around them.
     opens: &'static [&'static str],
-    /// What follows a call; it may be missing.
+    /// The optional marker after a call.
     close: Option<&'static str>,
     functions: Arc<[Function]>,
     state: State,
@@ -23,7 +24,7 @@ pub(super) struct Tagged {
 #[derive(Debug)]
 enum State {
     Outside,
-    /// After an opening mark, with its text.
+    /// After an opening marker, with its text.
     Opened(String),
     /// The text before the call, and whether the call is in an array.
     Object {
@@ -37,9 +38,9 @@ enum State {
     },
     /// Between the calls of an array.
     Next,
-    /// A call's arguments are no JSON; they are passed on up to the closing mark.
+    /// A call's arguments are invalid JSON; they are passed on up to the closing marker.
     Lost,
-    /// After a call, with white space since.
+    /// After a call, with the white space since.
     Close(String),
 }
 
@@ -52,10 +53,10 @@ impl Tagged {
         Self { opens, close, functions: Arc::clone(functions), state: State::Outside }
     }
 
-    /// After an opening mark.
+    /// The state after an opening marker.
     fn open(&self, mark: &str) -> State {
         match mark == xml::FUNCTION {
-            // Without a tag, only a function that exists is called.
+            // Without a tag, only existing functions are called.
             true => State::Element {
                 before: mark.to_owned(),
                 call: CallElement::new(&self.functions, true),
@@ -94,7 +95,7 @@ impl Tagged {
         }
     }
 
-    /// After a call, and white space or brackets too many.
+    /// The state after a call, with white space or surplus brackets.
     fn closed(&self, blank: &mut String, input: &mut Input, out: &mut Emitter) -> Option<State> {
         let Some(close) = self.close else { return Some(State::Outside) };
         loop {

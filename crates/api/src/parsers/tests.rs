@@ -1,4 +1,4 @@
-//! Answers in every format, cut at every place.
+//! Answers in every format, cut at every position.
 
 mod formats;
 mod hostile;
@@ -21,11 +21,11 @@ pub(super) fn functions() -> Arc<[Function]> {
 }
 
 pub(super) fn plan(tool_call_parser: &str, reasoning_parser: &str, prompt: &str) -> Plan {
-    let taught = Taught::new(None, Some(tool_call_parser), Some(reasoning_parser));
+    let taught = ModelFormat::new(None, Some(tool_call_parser), Some(reasoning_parser));
     Plan::new(taught, Some(functions()), true, prompt).unwrap()
 }
 
-/// The events of an answer in pieces, neighbours of a kind joined, and its calls' ids as they are numbered.
+/// The events of an answer in pieces, adjacent events of a kind joined, and its calls' ids numbered.
 pub(super) fn parse(plan: &Plan, pieces: &[&str], cut: bool) -> Vec<Event> {
     let mut parser = Parser::new(plan, 7);
     let mut events: Vec<Event> = Vec::new();
@@ -49,16 +49,16 @@ pub(super) fn parse(plan: &Plan, pieces: &[&str], cut: bool) -> Vec<Event> {
     events
 }
 
-/// The events of an answer, however it is cut.
+/// The events of an answer, which must not depend on the cuts.
 pub(super) fn check_cuts(plan: &Plan, text: &str, cut: bool) -> Vec<Event> {
     let whole = parse(plan, &[text], cut);
     let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     for &at in &places {
         assert_eq!(parse(plan, &[&text[..at], &text[at..]], cut), whole, "{text:?} cut at {at}");
     }
-    let letters: Vec<String> = text.chars().map(String::from).collect();
-    let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
-    assert_eq!(parse(plan, &letters, cut), whole, "{text:?} by letters");
+    let characters: Vec<String> = text.chars().map(String::from).collect();
+    let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
+    assert_eq!(parse(plan, &characters, cut), whole, "{text:?} by characters");
     let mut random = 1u64;
     for _ in 0..200 {
         let mut pieces = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn message(events: Vec<Event>) -> Message {
     message
 }
 
-/// Checks an answer that ends by itself: its content, and the names and arguments of its calls.
+/// Checks a complete answer: its content, and the names and arguments of its calls.
 #[track_caller]
 pub(super) fn check(parser: &str, text: &str, content: &str, calls: &[(&str, &str)]) {
     let plan = plan(parser, "qwen3", "");

@@ -1,8 +1,9 @@
-//! Calls in XML, as Qwen3-Coder, Qwen3.5 and Nemotron 3 write them:
-//! `<function=NAME>`, a `<parameter=NAME>` with its text for each argument, `</function>`.
+//! Parses calls in XML, as written by Qwen3-Coder, Qwen3.5 and Nemotron 3: `<function=NAME>`, a `<parameter=NAME>` with
+//! its text for each argument, `</function>`.
 //!
-//! The text has no types. The schema of the function's arguments gives them. A string is passed on as it comes, other values
-//! when they are complete. Tags may be part of a value: a closing tag counts where the text after it continues the call.
+//! The text has no types. The schema of the function's arguments has them. A string is streamed, other values are
+//! passed on when they are complete. A value may contain tags: a closing tag counts if the text after it continues the
+//! call.
 
 use super::coerce::{self, Types};
 use super::emitter::Emitter;
@@ -23,9 +24,9 @@ const END_CALL: &str = "</tool_call>";
 #[derive(Debug)]
 pub(super) struct CallElement {
     functions: Arc<[Function]>,
-    /// The place of the function; none for one that does not exist.
+    /// The index of the function; none for an unknown one.
     function: Option<usize>,
-    /// Whether only a function that exists is called.
+    /// Whether only existing functions are called.
     only: bool,
     state: State,
     /// The name that is being read: of the function, then of a parameter.
@@ -41,19 +42,19 @@ enum State {
     Between,
     ParameterName,
     Value,
-    /// After a tag in a value, with the text since: the text that follows says whether the tag is part of the value.
+    /// After a tag in a value, with the text since: that text decides whether the tag is part of the value.
     Tag(&'static str, String),
 }
 
-/// The value of a parameter while it is read.
+/// The value of a parameter while it is parsed.
 #[derive(Debug, Default)]
 struct ParameterValue {
     types: Types,
-    /// The text, except for a string's that is passed on.
+    /// The text, except for a streamed string.
     text: String,
-    /// A line break, which belongs to the value only where more of it follows.
+    /// A line break, which belongs to the value only if more of it follows.
     line: String,
-    /// Whether a string has begun.
+    /// Whether a string has started.
     begun: bool,
     /// Whether text was read.
     read: bool,
@@ -73,7 +74,7 @@ impl CallElement {
         }
     }
 
-    /// The text of what is no call.
+    /// The text of an element that is not a call.
     pub(super) fn take_raw(&mut self) -> String {
         mem::take(&mut self.name)
     }
@@ -88,7 +89,7 @@ impl CallElement {
                         None => Err((State::Name, Step::More)),
                         Some(0) if self.start(out) => Ok(State::Between),
                         Some(mark) => {
-                            // The mark is text.
+                            // The marker is text.
                             input.untake(1);
                             if mark == 0 {
                                 self.name.push_str(&input.take(1));
@@ -130,7 +131,7 @@ impl CallElement {
         }
     }
 
-    /// No more text follows. False where no call had begun. One that was not cut off is closed.
+    /// Ends the text. False if no call had started. A call of a complete answer is closed.
     pub(super) fn finish(&mut self, out: &mut Emitter, cut: bool) -> bool {
         if self.started && !cut && matches!(self.state, State::Between) {
             self.close(out);
@@ -138,7 +139,7 @@ impl CallElement {
         self.started
     }
 
-    /// The function's name is complete. False where it is none.
+    /// Ends the function's name. False if it is invalid.
     fn start(&mut self, out: &mut Emitter) -> bool {
         let name = self.name.trim_matches([' ', '"', '\'']);
         self.function = self.functions.iter().position(|function| function.name == name);
@@ -177,7 +178,7 @@ impl CallElement {
         if [parameter, end, tag].contains(&None) {
             return Err((State::Between, Step::More));
         }
-        // Text between parameters is no argument.
+        // Text between parameters is not an argument.
         let rest = input.rest();
         let skipped =
             rest.char_indices().skip(1).find(|(_, c)| *c == '<').map_or(rest.len(), |(at, _)| at);
@@ -204,7 +205,7 @@ impl CallElement {
         out: &mut Emitter,
     ) -> Result<State, (State, Step)> {
         if tag == PARAMETER {
-            // A parameter whose closing tag is missing: on a line of its own another one of the function's begins.
+            // A missing closing tag: another parameter of the function starts on a new line.
             return match self.begins_parameter(input) {
                 None => Err((State::Tag(tag, since), Step::More)),
                 Some(true) => {
@@ -271,7 +272,7 @@ impl ParameterValue {
         }
         let mut text = mem::take(&mut self.line) + more;
         if !self.read {
-            // The line break after the opening tag is the template's.
+            // The line break after the opening tag belongs to the format.
             if text == "\r" {
                 self.line = text;
                 return;
@@ -296,7 +297,7 @@ impl ParameterValue {
         out.arguments(&quoted[begin..quoted.len() - 1]);
     }
 
-    /// The value is complete.
+    /// Ends the value.
     fn end(&mut self, out: &mut Emitter) {
         if self.types.is_string() {
             let open = if self.begun { "" } else { "\"" };

@@ -1,6 +1,6 @@
-//! Anthropic's messages.
+//! Anthropic's Messages.
 
-use super::{Renderer, Usage, Whole, push_typed_event};
+use super::{CompleteAnswer, Renderer, Usage, push_typed_event};
 use crate::answers::Delta;
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -52,7 +52,7 @@ impl AnthropicRenderer {
     }
 
     fn usage(usage: Usage) -> Value {
-        // Anthropic counts cached tokens apart from the others.
+        // Anthropic counts cached tokens separately.
         json!({
             "input_tokens": usage.prompt - usage.cached.min(usage.prompt),
             "cache_creation_input_tokens": 0,
@@ -181,7 +181,7 @@ impl Renderer for AnthropicRenderer {
         push_typed_event(events, &error.json(ErrorShape::Anthropic));
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
+    fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String {
         let mut ignored = String::new();
         for whole in answers {
             for event in &whole.events {
@@ -195,7 +195,7 @@ impl Renderer for AnthropicRenderer {
             "usage": Self::usage(usage),
         });
         let blocks: Vec<String> = self.blocks.iter().map(Block::json).collect();
-        // The blocks are JSON text already: they are added to the text of the object.
+        // The blocks are JSON text already: they are inserted into the text of the object.
         let head = head.to_string();
         let head = head.strip_suffix('}').unwrap_or(&head);
         format!(r#"{head},"content":[{}]}}"#, blocks.join(","))

@@ -1,6 +1,6 @@
 //! OpenAI's chat completions.
 
-use super::{DONE, Renderer, Usage, Whole, push_event};
+use super::{CompleteAnswer, DONE, Renderer, Usage, push_event};
 use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::{ApiError, ErrorShape};
@@ -16,7 +16,7 @@ pub(crate) struct ChatRenderer {
     created: u64,
     logprobs: bool,
     usage: StreamUsage,
-    /// Whether each answer has begun.
+    /// Whether each answer has started.
     begun: Vec<bool>,
 }
 
@@ -80,8 +80,8 @@ impl Renderer for ChatRenderer {
         *events += DONE;
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
-        let choice = |(index, whole): (usize, Whole)| {
+    fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String {
+        let choice = |(index, whole): (usize, CompleteAnswer)| {
             json!({
                 "index": index, "message": message_of(&whole.message()),
                 "logprobs": self.chances(&whole.chances), "finish_reason": whole.finish,
@@ -131,7 +131,7 @@ fn delta_of(events: &[Event]) -> Map<String, Value> {
     said
 }
 
-/// The `message` of a whole answer.
+/// The `message` of a complete answer.
 fn message_of(message: &Message) -> Value {
     let Message { content, reasoning, calls } = message;
     let mut said = json!({ "role": "assistant", "content": content, "refusal": null });

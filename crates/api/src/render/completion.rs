@@ -1,11 +1,11 @@
 //! OpenAI's text completions.
 
-use super::{DONE, Renderer, Usage, Whole, push_event};
+use super::{CompleteAnswer, DONE, Renderer, Usage, push_event};
 use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::{ApiError, ErrorShape};
 use crate::probabilities::{self, Chance};
-use crate::sampling::{Asked, StreamUsage};
+use crate::sampling::{AnswerSettings, StreamUsage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -15,20 +15,25 @@ pub(crate) struct CompletionRenderer {
     created: u64,
     logprobs: bool,
     usage: StreamUsage,
-    /// Text before the first piece of each answer.
+    /// Text before the first delta of each answer.
     before: Vec<String>,
 }
 
 impl CompletionRenderer {
     /// `echoed` is the text of each prompt, or empty.
-    pub(crate) fn new(app: &Arc<App>, logprobs: bool, asked: &Asked, echoed: Vec<String>) -> Self {
+    pub(crate) fn new(
+        app: &Arc<App>,
+        logprobs: bool,
+        asked: &AnswerSettings,
+        echoed: Vec<String>,
+    ) -> Self {
         let (app, id) = (Arc::clone(app), app.id("cmpl-"));
         let before = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, asked.choices));
         let before = before.collect();
         Self { app, id, created: now(), logprobs, usage: asked.usage, before }
     }
 
-    /// Puts the text before an answer in front of its first piece.
+    /// Prepends the text before an answer to its first delta.
     fn with_prompt(&mut self, index: usize, text: String) -> String {
         match self.before.get_mut(index) {
             Some(before) => std::mem::take(before) + &text,
@@ -90,8 +95,8 @@ impl Renderer for CompletionRenderer {
         *events += DONE;
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
-        let choice = |(index, whole): (usize, Whole)| {
+    fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String {
+        let choice = |(index, whole): (usize, CompleteAnswer)| {
             let text = self.with_prompt(index, whole.message().content);
             self.choice(index, &text, &whole.chances, whole.finish)
         };

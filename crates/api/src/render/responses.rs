@@ -1,6 +1,6 @@
 //! OpenAI's Responses.
 
-use super::{Renderer, Usage, Whole, push_typed_event};
+use super::{CompleteAnswer, Renderer, Usage, push_typed_event};
 use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::ApiError;
@@ -11,29 +11,29 @@ use crate::stored_responses::Turn;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Where a response is kept when it is complete.
-pub(crate) struct Keep {
-    /// The turns that it continues.
+/// Stores a response when it is complete.
+pub(crate) struct ResponseSaver {
+    /// The previous turns.
     pub(crate) turns: Vec<Arc<Turn>>,
     pub(crate) input: Vec<Value>,
 }
 
 pub(crate) struct ResponseRenderer {
     app: Arc<App>,
-    /// The response without its output: what the request asked for.
+    /// The response without its output: the values of the request.
     response: Value,
     id: String,
     names: ToolNames,
     logprobs: bool,
-    keep: Option<Keep>,
-    /// Items that are complete.
+    keep: Option<ResponseSaver>,
+    /// Complete items.
     output: Vec<Value>,
     open: Option<Item>,
     finish: Option<&'static str>,
     sequence: u64,
 }
 
-/// An item that is being written.
+/// The item that is being written.
 #[derive(Debug)]
 struct Item {
     id: String,
@@ -52,7 +52,7 @@ enum Kind {
         name: String,
         space: Option<String>,
     },
-    /// A tool that is called by a text: the only argument of the call that the model made.
+    /// A custom tool: its input is the only argument of the model's call.
     Custom {
         call: String,
         name: String,
@@ -69,7 +69,7 @@ impl Item {
         }
     }
 
-    /// The input of a custom tool: the one argument, or all that the model wrote where that is something else.
+    /// The input of a custom tool: the only argument, or all text of the model if it wrote something else.
     fn input(&self) -> String {
         let arguments: Option<Value> = serde_json::from_str(&self.text).ok();
         let input = arguments.as_ref().and_then(|arguments| arguments["input"].as_str());
@@ -107,12 +107,12 @@ impl Item {
 }
 
 impl ResponseRenderer {
-    /// `response` has what the request asked for.
+    /// `response` has the values of the request.
     pub(crate) fn new(
         app: &Arc<App>,
         mut response: Value,
         (names, logprobs): (ToolNames, bool),
-        keep: Option<Keep>,
+        keep: Option<ResponseSaver>,
     ) -> Self {
         let id = app.id("resp_");
         response["id"] = json!(id);
@@ -140,7 +140,7 @@ impl ResponseRenderer {
         push_typed_event(events, &document);
     }
 
-    /// The response in a state.
+    /// The response with a status.
     fn snapshot(&self, status: &str, usage: Option<Usage>, error: Option<&ApiError>) -> Value {
         let mut response = self.response.clone();
         response["status"] = json!(status);
@@ -166,7 +166,7 @@ impl ResponseRenderer {
         response
     }
 
-    /// Where an event of the open item belongs.
+    /// The indices of the open item in an event.
     fn place(&self) -> Value {
         let id = self.open.as_ref().map(|item| &item.id);
         json!({ "item_id": id, "output_index": self.output.len() })
@@ -298,7 +298,7 @@ impl ResponseRenderer {
         let status = if self.finish == Some("length") { "incomplete" } else { "completed" };
         self.close(status, events);
         let response = self.snapshot(status, Some(usage), None);
-        if let Some(Keep { turns, input }) = self.keep.take() {
+        if let Some(ResponseSaver { turns, input }) = self.keep.take() {
             self.app.responses.insert(&self.id, response.clone(), (turns, input));
         }
         (status, response)
@@ -334,7 +334,7 @@ impl Renderer for ResponseRenderer {
         self.push("response.failed", json!({ "response": response }), events);
     }
 
-    fn document(&mut self, answers: Vec<Whole>, usage: Usage) -> String {
+    fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String {
         let mut ignored = String::new();
         for whole in answers {
             let mut chances = self.chances(&whole.chances);

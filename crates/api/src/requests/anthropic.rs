@@ -5,7 +5,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use serde_json::{Map, Value, json};
 
-/// The conversation, the tools and the form of the answer, as fields of a chat completion.
+/// The conversation, the tools and the structure of the answer, as fields of a chat completion.
 pub(crate) fn to_chat(fields: &mut Fields) -> Result<Fields, ApiError> {
     let mut chat = Map::new();
     let mut conversation = Conversation::default();
@@ -18,7 +18,7 @@ pub(crate) fn to_chat(fields: &mut Fields) -> Result<Fields, ApiError> {
         None => return Err(fields.required("messages")),
     };
     if messages.last().is_some_and(|message| message["role"] == "assistant") {
-        let message = "the last message is the assistant's: an answer is a message of its own";
+        let message = "the last message is the assistant's: an answer is a separate message";
         return Err(ApiError::field("messages", message));
     }
     for (at, message) in messages.iter().enumerate() {
@@ -78,7 +78,7 @@ fn add(conversation: &mut Conversation, name: &str, message: &Value) -> Result<(
             return Err(wrong(&format!("{name}.content"), value, wanted));
         }
     };
-    // Neighbouring text is one message.
+    // Adjacent text is one message.
     let mut text: Vec<&str> = Vec::new();
     let flush = |conversation: &mut Conversation, text: &mut Vec<&str>| {
         if !text.is_empty() {
@@ -90,7 +90,7 @@ fn add(conversation: &mut Conversation, name: &str, message: &Value) -> Result<(
         match string(&name, block, "type")? {
             "text" => text.push(string(&name, block, "text")?),
             "thinking" => conversation.reasoning(string(&name, block, "thinking")?),
-            // It is for the server that encrypted it.
+            // Only the server that encrypted it can read it.
             "redacted_thinking" => {}
             "tool_use" => {
                 flush(conversation, &mut text);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_answer_is_refused() {
+    fn unsupported_fields_that_change_the_answer_are_refused() {
         let user = json!([{ "role": "user", "content": "hi" }]);
         for (body, words) in [
             (json!({}), "`messages` is missing"),

@@ -5,17 +5,17 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use serde_json::{Map, Value, json};
 
-/// The tools of a request that a call names differently than the model does.
+/// The tools of a request whose names in calls differ from the model's names.
 #[derive(Debug, Default)]
 pub(crate) struct ToolNames {
-    /// Called by a text instead of arguments.
+    /// Tools with a text instead of arguments.
     pub(crate) custom: Vec<String>,
     /// The model's name, the namespace, and the name there.
     namespaced: Vec<(String, String, String)>,
 }
 
 impl ToolNames {
-    /// The name of a tool and its namespace, by the name that the model calls.
+    /// The name of a tool and its namespace, from the model's name.
     pub(crate) fn find(&self, flat: &str) -> (String, Option<String>) {
         let found = self.namespaced.iter().find(|(own, _, _)| own == flat);
         match found {
@@ -25,12 +25,12 @@ impl ToolNames {
     }
 }
 
-/// The name that the model calls a tool by which is in a namespace.
+/// The model's name of a tool in a namespace.
 fn flat_name(space: &str, name: &str) -> String {
     format!("{space}__{name}")
 }
 
-/// The conversation of some items, the tools and the form of the answer, as fields of a chat completion.
+/// The conversation of some items, the tools and the structure of the answer, as fields of a chat completion.
 pub(crate) fn to_chat(
     fields: &mut Fields,
     instructions: Option<&str>,
@@ -101,7 +101,7 @@ fn add(conversation: &mut Conversation, name: &str, item: &Value) -> Result<(), 
         "message" => {
             let text = text_of(&format!("{name}.content"), &item["content"])?;
             match string(name, item, "role")? {
-                // Templates know one kind of instructions, at the start.
+                // Templates have one system message, at the start.
                 "system" | "developer" => conversation.system(text),
                 role @ ("user" | "assistant") => conversation.text(role, text),
                 role => {
@@ -164,7 +164,7 @@ fn add_tool(
             }
             function
         }
-        // The model calls it with its one argument.
+        // The model calls it with one argument.
         "custom" if space.is_none() => {
             let own = string(name, tool, "name")?;
             names.custom.push(own.to_owned());
@@ -183,7 +183,7 @@ fn add_tool(
             }
             return Ok(());
         }
-        // Codex offers it by default. Without access to the web it finds nothing, so the model is not told of it.
+        // Codex offers it by default. Without web access it finds nothing, so the model does not see it.
         "web_search" if tool["external_web_access"] == false => return Ok(()),
         _ => {
             let wanted =
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_answer_is_refused() {
+    fn unsupported_fields_that_change_the_answer_are_refused() {
         for (body, words) in [
             (json!({ "input": 1 }), "`input` is 1"),
             (
@@ -312,7 +312,7 @@ mod tests {
             ),
             (
                 json!({ "input": [{ "type": "web_search_call", "id": "x" }] }),
-                "wanted an item of type",
+                "expected an item of type",
             ),
             (
                 json!({ "input": [{ "type": "function_call", "name": "f" }] }),

@@ -10,7 +10,7 @@ use crate::messages;
 use crate::parsers::Plan;
 use crate::render::chat::ChatRenderer;
 use crate::request_fields::CHAT;
-use crate::sampling::Asked;
+use crate::sampling::AnswerSettings;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
@@ -18,14 +18,14 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/chat/completions",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
+    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let mut fields = fields.screen(CHAT)?;
     app.check_model(fields.text("model")?)?;
-    let asked = Asked::read(&mut fields, app)?;
-    // The older name means the same.
+    let asked = AnswerSettings::read(&mut fields, app)?;
+    // Both names mean the same.
     let [newer, older] =
         ["max_completion_tokens", "max_tokens"].map(|name| fields.count(name, 1..=i64::MAX));
     let limit = newer?.or(older?);
@@ -33,7 +33,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
     let top = fields.count("top_logprobs", 0..=most)?;
     if top.is_some() && !logprobs {
-        let message = "`top_logprobs` is for answers with `logprobs` alone";
+        let message = "`top_logprobs` requires `logprobs`";
         return Err(ApiError::field("top_logprobs", message));
     }
     let renderer = ChatRenderer::new(app, logprobs, asked.usage, asked.choices);
@@ -42,17 +42,17 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     Ok(Generation { work, renderer: Box::new(renderer) })
 }
 
-/// Everything about a request for a message but the conversation and the form of the answer.
+/// A chat request except for the conversation and the structure of the answer.
 pub(super) struct Request {
-    /// The field that has the conversation.
+    /// The field with the conversation.
     pub(super) field: &'static str,
-    pub(super) asked: Asked,
-    /// Most tokens of an answer.
+    pub(super) asked: AnswerSettings,
+    /// Maximum number of generated tokens.
     pub(super) limit: Option<usize>,
     pub(super) logprobs: Option<usize>,
 }
 
-/// The work for the next message of a conversation, whose fields are spelled as in a chat completion.
+/// The work for the next message of a conversation, whose fields have the names of a chat completion.
 pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Result<Work, ApiError> {
     let Request { field, asked, limit, logprobs } = request;
     let messages::Text { text, shared, tools, plan } = messages::text(&mut fields, app)?;
@@ -62,11 +62,11 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
     let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
     let prompt = app.encode(&text, false, field)?;
-    // Without a limit an answer may be as long as there is room for.
+    // Without a limit an answer may use the rest of the context.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
     let shared = app.tokens_of(&text[..shared]);
-    // An answer of a form is all content.
+    // A structured answer is all content.
     let parser = match guide.is_some() && !calls {
         true => plan.and_then(Plan::without_reasoning),
         false => plan,

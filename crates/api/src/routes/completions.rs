@@ -8,7 +8,7 @@ use crate::fields::{Fields, ids};
 use crate::form;
 use crate::render::completion::CompletionRenderer;
 use crate::request_fields::COMPLETIONS;
-use crate::sampling::Asked;
+use crate::sampling::AnswerSettings;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/completions",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
+    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
-/// Tokens of an answer where a request does not say: OpenAI's.
+/// OpenAI's default number of generated tokens.
 const TOKENS: usize = 16;
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let mut fields = fields.screen(COMPLETIONS)?;
     app.check_model(fields.text("model")?)?;
-    let asked = Asked::read(&mut fields, app)?;
+    let asked = AnswerSettings::read(&mut fields, app)?;
     let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
     let logprobs = fields.count("logprobs", 0..=most)?;
     let special = fields.flag("add_special_tokens")?.unwrap_or(false);
     let echo = fields.flag("echo")?.unwrap_or(false);
-    // With `echo` the answer may be the prompt alone.
+    // With `echo` the answer may be only the prompt.
     let limit = fields.count("max_tokens", i64::from(!echo)..=i64::MAX)?.unwrap_or(TOKENS);
     let score = (echo && logprobs.is_some()).then_some(ScorePrompts { hides_special: special });
     let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
@@ -57,7 +57,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     Ok(Generation { work, renderer: Box::new(renderer) })
 }
 
-/// The text of each prompt, to be put before its answers.
+/// The text of each prompt, which precedes its answers.
 fn echoed(app: &App, prompt: &Value, prompts: &[Vec<u32>]) -> Result<Vec<String>, ApiError> {
     let all = match prompt {
         Value::Array(all) if all.iter().any(|one| !one.is_number()) => all.as_slice(),

@@ -1,7 +1,7 @@
-//! `POST /detokenize`: the text of tokens, special ones spelled out.
+//! `POST /detokenize`: the text of tokens, including special ones.
 
 use super::{Answer, Answered, Route, Verb};
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::reply;
@@ -15,7 +15,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/detokenize",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(answer),
+    answer: Answer::FromBody(answer),
 };
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
@@ -25,7 +25,7 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&document))
             }
-            Err(error) => Err(Refused::new(error, line)),
+            Err(error) => Err(RejectedRequest::new(error, line)),
         }
     })
 }
@@ -36,7 +36,7 @@ fn text(app: &App, fields: Fields) -> Result<Value, ApiError> {
     let ids = fields.ids("tokens")?.ok_or_else(|| fields.required("tokens"))?;
     fields.end()?;
     if let Some(unknown) = ids.iter().find(|id| app.texts.tokenizer.bytes(**id).is_none()) {
-        let message = format!("token {unknown} is none of the tokenizer's");
+        let message = format!("token {unknown} is not in the vocabulary");
         return Err(ApiError::field("tokens", message));
     }
     let text = app.texts.tokenizer.decode_with(&ids, true);

@@ -1,7 +1,8 @@
-//! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as its files or `--pooler-config` say.
+//! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
+//! `--pooler-config`.
 
 use super::{Answer, Answered, Route, Verb, aside};
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
 use crate::reply;
@@ -9,7 +10,7 @@ use crate::request_fields::EMBEDDINGS;
 use axum::http::StatusCode;
 use models::Pooler;
 use serde_json::{Value, json};
-use serving::{Refusal, Update};
+use serving::{SubmitError, Update};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
@@ -17,18 +18,18 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/embeddings",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(answer),
+    answer: Answer::FromBody(answer),
 };
 
-/// Most texts of a request: OpenAI's.
+/// Maximum number of texts of a request: OpenAI's limit.
 const MOST: usize = 2048;
 
-/// A request's texts, and the form of its answer.
+/// A request's texts, and the format of its answer.
 struct Texts {
     texts: Vec<Vec<u32>>,
     pooler: Pooler,
     base64: bool,
-    /// The vector's length where the request names it.
+    /// The requested length of vectors.
     dimensions: Option<usize>,
 }
 
@@ -37,7 +38,7 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
         let own = Arc::clone(&app);
         let read = match aside(move || read(&own, fields)).await {
             Ok(read) => read,
-            Err(error) => return Err(Refused::new(error, line)),
+            Err(error) => return Err(RejectedRequest::new(error, line)),
         };
         let tokens = read.texts.iter().map(Vec::len).sum();
         line.begin(&app.id("embd-"), tokens);
@@ -46,7 +47,7 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&document))
             }
-            Err(error) => Err(Refused::new(error, line)),
+            Err(error) => Err(RejectedRequest::new(error, line)),
         }
     })
 }
@@ -100,7 +101,7 @@ fn texts(
                 .collect::<Result<_, _>>()?
         }
         (None, Value::Array(all)) => {
-            let message = format!("`input` has {} texts, wanted at most {MOST}", all.len());
+            let message = format!("`input` has {} texts, expected at most {MOST}", all.len());
             return Err(ApiError::field("input", message).with_code("array_above_max_length"));
         }
         _ => return Err(fields.wrong("input", input, WANTED)),
@@ -117,7 +118,7 @@ async fn embed(app: &App, read: Texts, tokens: usize) -> Result<Value, ApiError>
     let mut vectors: Vec<Option<Vec<f32>>> = vec![None; texts.len()];
     let ticket = app.service.embed(texts, pooler.pooling);
     let mut ticket = ticket.map_err(|refusal| match refusal {
-        Refusal::Invalid { .. } | Refusal::TooLong { .. } => {
+        SubmitError::Invalid { .. } | SubmitError::TooLong { .. } => {
             ApiError::from(refusal).with_param("input")
         }
         refusal => refusal.into(),
@@ -129,7 +130,7 @@ async fn embed(app: &App, read: Texts, tokens: usize) -> Result<Value, ApiError>
             }
             Some(Update::Failed { why, .. }) => return Err(why.into()),
             Some(_) => {}
-            None => return Err(ApiError::server("the engine is gone")),
+            None => return Err(ApiError::server("the engine has ended")),
         }
     }
     let mut data = Vec::with_capacity(vectors.len());
@@ -137,7 +138,7 @@ async fn embed(app: &App, read: Texts, tokens: usize) -> Result<Value, ApiError>
         if let Some(wanted) = dimensions.filter(|wanted| *wanted != values.len()) {
             let there = values.len();
             let message = format!(
-                "`dimensions` is {wanted}: this model's vectors have {there}, and a part of one means nothing"
+                "`dimensions` is {wanted}: this model's vectors have {there}, and truncated vectors are meaningless"
             );
             return Err(ApiError::field("dimensions", message).with_code("unsupported_value"));
         }

@@ -1,4 +1,4 @@
-//! `GET /health` and `/ping`: 200 while requests are taken, 503 while they are not.
+//! `GET /health` and `/ping`: 200 while requests are accepted, 503 otherwise.
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
@@ -7,10 +7,10 @@ use crate::reply;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json;
-use serving::{Health, Phase};
+use serving::{ServiceHealth, ServicePhase};
 
 pub(super) const ROUTE: Route = at(Verb::Get, "/health");
-/// The same by the name that SageMaker asks for.
+/// As `/health`, for SageMaker.
 pub(super) const PING: Route = at(Verb::Get, "/ping");
 pub(super) const PING_BY_POST: Route = at(Verb::Post, "/ping");
 
@@ -20,13 +20,13 @@ const fn at(method: Verb, path: &'static str) -> Route {
 
 fn answer(app: &App) -> Response {
     let health = app.service.health();
-    let Health { phase, failed_steps, last_error, running, waiting, .. } = &health;
+    let ServiceHealth { phase, failed_steps, last_error, running, waiting, .. } = &health;
     let status = match phase {
-        Phase::Ready => StatusCode::OK,
+        ServicePhase::Ready => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     let failure = match phase {
-        Phase::Failed(what) => Some(what),
+        ServicePhase::Failed(what) => Some(what),
         _ => None,
     };
     let last_error = last_error
@@ -37,7 +37,7 @@ fn answer(app: &App) -> Response {
         "last_error": last_error, "running": running, "waiting": waiting,
         "free_slots": health.free_slots, "free_blocks": health.free_blocks,
         "blocks": health.blocks, "snapshots": health.snapshots,
-        "most_snapshots": health.most_snapshots, "saved_snapshots": health.saved_snapshots,
+        "most_snapshots": health.max_snapshots, "saved_snapshots": health.saved_snapshots,
         "swapped_bytes": health.swapped_bytes, "swap_space": health.swap_space, "cached_tokens": health.cached_tokens,
         "queue": app.service.limits().queued,
         "prompt_tokens": health.prompt_tokens, "generation_tokens": health.generation_tokens,

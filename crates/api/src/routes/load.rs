@@ -1,4 +1,4 @@
-//! `GET /load`: sequences that are open, running or waiting.
+//! `GET /load`: open sequences, running or waiting.
 
 use super::{Answer, Route, Verb};
 use crate::app::App;

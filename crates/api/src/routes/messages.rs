@@ -1,13 +1,13 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
 use super::{Answer, Answered, Generation, Route, Verb, aside, chat, generated};
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::render::anthropic::AnthropicRenderer;
 use crate::request_fields::ANTHROPIC;
 use crate::requests::anthropic;
-use crate::sampling::{self, Asked};
+use crate::sampling::{self, AnswerSettings};
 use crate::{messages, reply};
 use axum::http::StatusCode;
 use serde_json::json;
@@ -18,7 +18,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/messages",
     open: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
+    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 pub(super) const COUNT: Route = Route {
@@ -26,13 +26,13 @@ pub(super) const COUNT: Route = Route {
     path: "/v1/messages/count_tokens",
     open: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::Asked(count),
+    answer: Answer::FromBody(count),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let mut fields = fields.screen(ANTHROPIC)?;
     app.check_model(fields.text("model")?)?;
-    let mut asked = Asked::read(&mut fields, app)?;
+    let mut asked = AnswerSettings::read(&mut fields, app)?;
     asked.stops = sampling::stops(&mut fields, "stop_sequences")?;
     let limit = fields.count("max_tokens", 1..=i64::MAX)?;
     let limit = Some(limit.ok_or_else(|| fields.required("max_tokens"))?);
@@ -43,7 +43,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     Ok(Generation { work, renderer: Box::new(AnthropicRenderer::new(app)) })
 }
 
-/// Tokens of the prompt that a request would have.
+/// Counts the prompt tokens of a request.
 fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     Box::pin(async move {
         let counted = aside(move || {
@@ -58,7 +58,7 @@ fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&json!({ "input_tokens": tokens.len() })))
             }
-            Err(error) => Err(Refused::new(error, line)),
+            Err(error) => Err(RejectedRequest::new(error, line)),
         }
     })
 }

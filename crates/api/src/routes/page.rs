@@ -1,4 +1,4 @@
-//! `GET /`: the state in a browser. One file that asks `/health` each second; it needs no key, as that needs none.
+//! `GET /`: the state in a browser. One file that polls `/health` each second; neither needs a key.
 
 use super::{Answer, Route, Verb};
 use crate::app::App;
@@ -16,7 +16,7 @@ pub(super) const ROUTE: Route = Route {
     answer: Answer::Now(answer),
 };
 
-/// Nothing but this server, and nothing but what the page itself has.
+/// Allows only this server, and only inline content.
 const POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 fn answer(_: &App) -> Response {

@@ -1,15 +1,15 @@
-//! `POST /v1/responses`, and the responses that are kept in memory.
+//! `POST /v1/responses`, and the stored responses.
 
 use super::{Answer, Generation, Route, Verb, chat, generated};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
-use crate::render::responses::{Keep, ResponseRenderer};
+use crate::render::responses::{ResponseRenderer, ResponseSaver};
 use crate::reply;
 use crate::request_fields::RESPONSES;
 use crate::requests::responses::{self, items};
-use crate::sampling::Asked;
-use crate::stored_responses::Stored;
+use crate::sampling::AnswerSettings;
+use crate::stored_responses::StoredResponse;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/responses",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, read)),
+    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 pub(super) const GET: Route = named(Verb::Get, "/v1/responses/{id}", get);
@@ -35,13 +35,13 @@ const fn named(
     Route { method, path, open: false, errors, answer: Answer::Named(answer) }
 }
 
-/// The value of `include` for log probabilities. The others are about tools that the server does not run.
+/// The value of `include` for log-probabilities. Other values concern tools that the server does not run.
 const LOGPROBS: &str = "message.output_text.logprobs";
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let mut fields = fields.screen(RESPONSES)?;
     app.check_model(fields.text("model")?)?;
-    let asked = Asked::read(&mut fields, app)?;
+    let asked = AnswerSettings::read(&mut fields, app)?;
     let limit = fields.count("max_output_tokens", 1..=i64::MAX)?;
     let include = fields.texts("include")?;
     let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
@@ -54,11 +54,12 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let input = with_ids(app, items(input)?);
     let previous = fields.text("previous_response_id")?;
     let before = previous.as_deref().map(|id| find_previous(app, id)).transpose()?;
-    let all: Vec<Value> = before.iter().flat_map(Stored::items).chain(&input).cloned().collect();
+    let all: Vec<Value> =
+        before.iter().flat_map(StoredResponse::items).chain(&input).cloned().collect();
     if all.is_empty() {
         return Err(ApiError::field("input", "`input` has no items").with_code("empty_array"));
     }
-    // The response has what it was asked with.
+    // The response repeats values of the request.
     let echo = |name: &str, fallback: Value| {
         let value = fields.get(name).cloned();
         (name.to_owned(), value.unwrap_or(fallback))
@@ -86,12 +87,12 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let logprobs = wanted.then_some(top.unwrap_or(0));
     let work = chat::work(app, chat, chat::Request { field: "input", asked, limit, logprobs })?;
     let turns = before.map_or_else(Vec::new, |before| before.turns);
-    let keep = store.then_some(Keep { turns, input });
+    let keep = store.then_some(ResponseSaver { turns, input });
     let renderer = ResponseRenderer::new(app, Value::Object(response), (names, wanted), keep);
     Ok(Generation { work, renderer: Box::new(renderer) })
 }
 
-/// Items have ids by which clients may list them.
+/// Items get ids by which clients may list them.
 fn with_ids(app: &App, mut items: Vec<Value>) -> Vec<Value> {
     for item in &mut items {
         if let Value::Object(item) = item {
@@ -102,7 +103,7 @@ fn with_ids(app: &App, mut items: Vec<Value>) -> Vec<Value> {
     items
 }
 
-fn find_previous(app: &App, id: &str) -> Result<Stored, ApiError> {
+fn find_previous(app: &App, id: &str) -> Result<StoredResponse, ApiError> {
     app.responses.get(id).ok_or_else(|| {
         let message = format!(
             "there is no response `{id}`: it was not stored, or was dropped for newer ones"
@@ -111,7 +112,7 @@ fn find_previous(app: &App, id: &str) -> Result<Stored, ApiError> {
     })
 }
 
-fn find(app: &App, id: &str) -> Result<Stored, ApiError> {
+fn find(app: &App, id: &str) -> Result<StoredResponse, ApiError> {
     app.responses.get(id).ok_or_else(|| absent(id))
 }
 
@@ -131,7 +132,7 @@ fn delete(app: &App, id: &str) -> Result<Response, ApiError> {
     }
 }
 
-/// What a response was asked with, newest first as OpenAI lists it.
+/// The input of a response, newest first as in OpenAI's API.
 fn input_items(app: &App, id: &str) -> Result<Response, ApiError> {
     let stored = find(app, id)?;
     let items: Vec<&Value> = stored.input().iter().rev().collect();

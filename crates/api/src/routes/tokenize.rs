@@ -1,7 +1,7 @@
-//! `POST /tokenize`: the tokens of a text or of a conversation, as vLLM gives them.
+//! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
 use super::{Answer, Answered, Route, Verb, aside};
-use crate::app::{App, Line, Refused};
+use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
 use crate::request_fields::TOKENIZE;
@@ -16,7 +16,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/tokenize",
     open: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Asked(answer),
+    answer: Answer::FromBody(answer),
 };
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
@@ -26,12 +26,12 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&document))
             }
-            Err(error) => Err(Refused::new(error, line)),
+            Err(error) => Err(RejectedRequest::new(error, line)),
         }
     })
 }
 
-/// Most tokens of a text, whatever the model's context: what takes a moment and 100 MB.
+/// Maximum number of tokens of a text, whatever the model's context: takes a moment and 100 MB.
 const MOST: usize = 1 << 20;
 
 fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
@@ -45,11 +45,11 @@ fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
     };
     fields.end()?;
     let tokenizer = &app.texts.tokenizer;
-    let encoded = tokenizer.encode_up_to(&text, special.unwrap_or(false), MOST);
+    let encoded = app.encode_up_to(&text, special.unwrap_or(false), MOST);
     let ids = match encoded.map_err(|error| ApiError::invalid(error.to_string()))? {
         Encoded::Ids(ids) => ids,
         Encoded::AtLeast(count) => {
-            let message = format!("the text has {count} tokens or more, wanted at most {MOST}");
+            let message = format!("the text has {count} tokens or more, expected at most {MOST}");
             return Err(ApiError::field("prompt", message));
         }
     };

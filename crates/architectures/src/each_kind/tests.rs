@@ -2,7 +2,7 @@ use super::*;
 use crate::params::Param;
 use crate::{SHAPES, shape};
 
-/// Whether a parameter is of routed experts, and of no other part.
+/// Whether a parameter belongs to routed experts only.
 fn is_routed(param: &Param) -> bool {
     let named = |parts: &[&str]| parts.iter().any(|part| param.name.contains(part));
     let behind = ["experts.", "sparse_moe.input", "sparse_moe.output", "latent_proj"];
@@ -21,7 +21,7 @@ fn parameters_of_absent_layers_are_empty() {
             few.layers.iter().find(|layer| layer.input_norm == norm)
         };
         for (own, param) in few.params.iter().zip(whole.params.iter()) {
-            // A layer's number stands in the names of its parameters.
+            // Parameter names contain the layer's number.
             let number: Option<usize> = param.name.split('.').find_map(|part| part.parse().ok());
             let there = number.is_none_or(|at| {
                 kept_layer(at).is_some_and(|layer| layer.experts.is_some() || !is_routed(param))

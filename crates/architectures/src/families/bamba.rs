@@ -1,12 +1,12 @@
-//! Bamba: Mamba-2 with attention at listed places.
+//! Bamba: Mamba-2 with attention in listed layers.
 
-use super::{Family, attends, only_silu};
+use super::{ModelFamily, attends, only_silu};
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
-use crate::rope::Share;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "bamba",
     known_by: &["bamba", "BambaForCausalLM"],
     inside: &[],
@@ -39,8 +39,9 @@ fn layer(
     let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        // transformers' code rotates half of a head's channels, whatever the config says.
-        let rope = draft.need(Rope::of(config, shape.head_dim, Share::Named(0.5)).map(Some), None);
+        // transformers rotates half of a head's channels, whatever the config says.
+        let rope = draft
+            .need(Rope::of(config, shape.head_dim, RotaryFraction::Named(0.5)).map(Some), None);
         let shape = AttentionShape { rope, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))

@@ -1,14 +1,14 @@
-//! Falcon-H1: attention and Mamba-2 side by side in every layer, with factors on what projections make.
+//! Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers of projections.
 
-use super::{Family, only_silu, only_without};
+use super::{ModelFamily, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaFactors, Parallel,
 };
-use crate::rope::Share;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-h1",
     known_by: &["falcon_h1", "FalconH1ForCausalLM"],
     inside: &[],
@@ -30,7 +30,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     Ok(Architecture { embedding_multiplier, logits_divisor: 1.0 / logits, ..described })
 }
 
-/// A factor, 1 where nothing is said.
+/// A multiplier, 1 by default.
 fn factor(config: &Config, draft: &mut Draft, key: &str) -> f64 {
     draft.need(config.number_or(key, 1.0), f64::NAN)
 }
@@ -45,7 +45,7 @@ fn nonzero(config: &Config, draft: &mut Draft, key: &str) -> f64 {
 
 const NOT_ZERO: &str = "numbers other than 0";
 
-/// The factors of a list, none of them 0.
+/// A list of nonzero multipliers.
 fn factors<const N: usize>(config: &Config, draft: &mut Draft, key: &str) -> [f64; N] {
     let factors = draft.need(config.factors(key), [f64::NAN; N]);
     if factors.contains(&0.0) {
@@ -74,10 +74,10 @@ fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape,
     let shape = AttentionShape::of(config)?;
     let mut factor = |key| factor(config, draft, key);
     Ok(AttentionShape {
-        // Keys are times their factor in products alone.
+        // The key multiplier affects only products with queries.
         scale: shape.scale * factor("key_multiplier"),
         factors: ["attention_in_multiplier", "attention_out_multiplier"].map(&mut factor),
-        rope: draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None),
+        rope: draft.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
         ..shape
     })
 }

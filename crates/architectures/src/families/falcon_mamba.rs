@@ -1,11 +1,11 @@
-//! FalconMamba: Mamba whose step size's low rank, B and C are normalised, without weights.
+//! FalconMamba: Mamba with unweighted norms of the step size's low rank, B and C.
 
-use super::{Family, mamba};
+use super::{ModelFamily, mamba};
 use crate::draft::Draft;
 use crate::layers::Norms;
 use crate::{Architecture, Config, ConfigError};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-mamba",
     known_by: &["falcon_mamba", "FalconMambaForCausalLM"],
     inside: &[],
@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-/// transformers' own, which configs need not name.
+/// transformers' default.
 const MIXER_EPS: f64 = 1e-6;
 
 fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {

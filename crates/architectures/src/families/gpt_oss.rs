@@ -1,13 +1,13 @@
-//! gpt-oss: attention with sinks, a window in every other layer, and experts whose gates and ups take turns.
+//! gpt-oss: attention with sinks, a sliding window in every other layer, and experts with interleaved gate and up rows.
 
-use super::{Family, only_silu};
+use super::{ModelFamily, only_silu};
 use crate::draft::{Around, Draft};
-use crate::layers::{Attention, AttentionShape, Clamped, Experts, Score, stacked};
-use crate::params::{Lie, Projection};
-use crate::rope::Share;
+use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
+use crate::params::{MatrixLayout, Projection};
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
     known_by: &["gpt_oss", "GptOssForCausalLM"],
     inside: &[],
@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-/// Factor in the experts' sigmoid, and the limit of gates and ups, where the config has neither.
+/// Defaults of the factor in the experts' sigmoid, and of the limit of gate and up.
 const ALPHA: f64 = 1.702;
 const LIMIT: f64 = 7.0;
 
@@ -34,7 +34,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     })
 }
 
-/// Whether experts' weights are in MXFP4 or blocks of GGUF, row by row: in 16 bits they lie as their transposes.
+/// Whether experts' weights are stored as rows (MXFP4 or GGUF blocks): 16-bit weights are stored as transposes.
 fn is_packed(config: &Config) -> Result<bool, ConfigError> {
     const METHOD: &str = "quant_method";
     let Some(part) = config.part("quantization_config")? else { return Ok(false) };
@@ -44,7 +44,7 @@ fn is_packed(config: &Config) -> Result<bool, ConfigError> {
     }
 }
 
-/// Which layers see a window alone: every other one from the first on, where no list says it.
+/// Which layers have a sliding window: every other one starting with the first, unless a list says otherwise.
 fn slides(config: &Config) -> Result<Vec<bool>, ConfigError> {
     let Some((key, words)) = config.layer_words(&["layer_types"])? else {
         return Ok((0..config.layer_count()?).map(|index| index % 2 == 0).collect());
@@ -70,7 +70,7 @@ fn layer(
     let window =
         if slides { draft.need(config.count("sliding_window").map(Some), None) } else { None };
     let shape = AttentionShape {
-        rope: draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None),
+        rope: draft.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
         window,
         sinks: true,
         biases: [config.flag_or("attention_bias", true)?; 2],
@@ -111,16 +111,16 @@ fn experts(
     let experts = stacked(params, names, count, [hidden, inner]);
     let first = &experts[0];
     for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
-        params.lay(of.rows[0].param, Lie { turns, transposed: !packed });
+        params.lay(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
     }
     let [gate_up_bias, down_bias] = biases;
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
-    params.lay(gate_up_bias, Lie { turns: true, transposed: false });
+    params.lay(gate_up_bias, MatrixLayout { turns: true, transposed: false });
     let down_bias = params.biases(down_bias, [count, hidden]);
-    let clamped = Clamped { gate_up_bias, down_bias, limit, alpha };
+    let clamped = ClampedExperts { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {
         router,
-        score: Score::SoftmaxOfChosen,
+        score: RouterScore::SoftmaxOfChosen,
         per_token,
         latent: None,
         clamped: Some(clamped),

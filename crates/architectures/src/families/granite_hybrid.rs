@@ -1,18 +1,20 @@
-//! Granite 4.0: Mamba-2 with a few attention layers or attention everywhere, experts beside a shared feed-forward part.
+//! Granite 4.0: Mamba-2 with a few attention layers, or attention everywhere, and experts with a shared feed-forward
+//! part.
 //!
-//! transformers' GraniteMoeHybrid. With more than one group its torch path normalises all channels together, mamba_ssm's
-//! fused kernel and vLLM those of a group; all published models have one group. Here a group is normalised by itself.
+//! Follows transformers' GraniteMoeHybrid. With more than one group transformers' torch path normalizes all channels
+//! together, mamba_ssm's fused kernel and vLLM each group; all published models have one group. Here each group is
+//! normalized.
 
-use super::{Family, attends, only_silu, only_without};
+use super::{ModelFamily, attends, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
-    Score,
+    RouterScore,
 };
-use crate::rope::Share;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "granite-hybrid",
     known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
     inside: &[],
@@ -77,7 +79,7 @@ fn layer(
 fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let rotated = match config.text("position_embedding_type") {
-        Ok(Some("rope")) => Rope::of(config, shape.head_dim, Share::All).map(Some),
+        Ok(Some("rope")) => Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some),
         Ok(None | Some("nope")) => Ok(None),
         Ok(Some(_)) => Err(config.wrong("position_embedding_type", "rope or nope")),
         Err(error) => Err(error),
@@ -105,7 +107,7 @@ fn experts(
     let router = draft.params.projection(router, count, hidden);
     Ok(Experts {
         router,
-        score: Score::SoftmaxOfChosen,
+        score: RouterScore::SoftmaxOfChosen,
         per_token,
         latent: None,
         clamped: None,

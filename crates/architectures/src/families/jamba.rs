@@ -1,14 +1,14 @@
-//! Jamba: Mamba-1 with attention at every so many layers, experts at every other.
+//! Jamba: Mamba-1 with periodic attention layers, and experts in every other layer.
 
-use super::{Family, attends, only_silu, only_with};
+use super::{ModelFamily, attends, only_silu, only_with};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
-    Score,
+    RouterScore,
 };
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "jamba",
     known_by: &["jamba", "JambaForCausalLM"],
     inside: &[],
@@ -35,7 +35,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     })
 }
 
-/// The layers at a period from an offset on.
+/// The layers of a period and an offset.
 fn every(
     config: &Config,
     count: usize,
@@ -81,7 +81,7 @@ fn layer(
             (
                 Some(Experts {
                     router,
-                    score: Score::SoftmaxOfAll,
+                    score: RouterScore::SoftmaxOfAll,
                     per_token,
                     latent: None,
                     clamped: None,

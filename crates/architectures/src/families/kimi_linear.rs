@@ -1,14 +1,14 @@
-//! Kimi Linear: Kimi Delta Attention with latent attention at listed places, experts after the first layers.
+//! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
-use super::{Family, only_one_group, only_silu, only_without};
+use super::{ModelFamily, only_one_group, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, Score,
+    ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };
-use crate::params::Draw;
+use crate::params::ParamInit;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "kimi-linear",
     known_by: &["kimi_linear", "KimiLinearForCausalLM"],
     inside: &[],
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-// Keys by the names of Moonshot's configs, then by those that transformers writes.
+// Names of keys in Moonshot's configs, then in transformers'.
 const EXPERTS: &[&str] = &["num_experts", "num_local_experts", "n_routed_experts"];
 const PER_TOKEN: &[&str] = &["num_experts_per_token", "num_experts_per_tok"];
 const SHARED: &[&str] = &["num_shared_experts", "n_shared_experts"];
@@ -47,7 +47,7 @@ enum Kind {
     Latent,
 }
 
-/// A list of words as transformers writes it, or the two lists of layers in Moonshot's configs, which count from 1.
+/// transformers' list of kinds, or Moonshot's two lists of layers, which count from 1.
 fn layer_types(config: &Config) -> Result<Vec<Kind>, ConfigError> {
     if let Some((key, words)) = config.layer_words(&["layer_types"])? {
         let kind = |word: &String| match word.as_str() {
@@ -154,14 +154,14 @@ fn latent_shape(config: &Config, draft: &mut Draft) -> Result<LatentShape, Confi
     if config.has("q_lora_rank") {
         draft.refuse(config.wrong("q_lora_rank", "null, the published models have it so"));
     }
-    // Without this the shared key part would be rotated by position.
+    // Otherwise the shared part of keys has rotary embedding.
     if !draft.need(config.flag_or("mla_use_nope", true), true) {
         draft.refuse(config.wrong("mla_use_nope", "true, the published models have it so"));
     }
     LatentShape::of(config)
 }
 
-/// The routed experts and what every token passes beside them.
+/// The routed and the shared experts.
 fn experts(
     config: &Config,
     draft: &mut Draft,
@@ -182,9 +182,9 @@ fn experts(
     }
     let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
-    let score = Score::Sigmoid {
-        // As large as the differences of scores, so that it changes the choice.
-        correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
+    let score = RouterScore::Sigmoid {
+        // In the magnitude of score differences, so that it changes the choice.
+        correction: draft.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or(config.spelled(RENORMALISE), true), true),
         sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),

@@ -1,15 +1,17 @@
-//! LFM2: short convolutions between products, attention at listed places; dense, or with experts behind the first layers.
+//! LFM2: short convolutions between products, attention in listed layers; dense, or with experts after the first
+//! layers.
 
-use super::{Family, attends};
+use super::{ModelFamily, attends};
 use crate::draft::{Around, Draft};
 use crate::layers::{
-    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Score, ShortConv,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, RouterScore,
+    ShortConv,
 };
-use crate::params::Draw;
-use crate::rope::Share;
+use crate::params::ParamInit;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "lfm2",
     known_by: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
     inside: &[],
@@ -46,7 +48,8 @@ fn layer(
     let input_norm = draft.params.norm(format!("{prefix}.operator_norm.weight"), hidden);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        let rope = draft.need(Rope::of(config, shape.head_dim, Share::All).map(Some), None);
+        let rope =
+            draft.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None);
         let names = ["out", "q_layernorm", "k_layernorm"];
         let shape = AttentionShape { rope, normed: true, names, ..shape };
         let prefix = format!("{prefix}.self_attn");
@@ -71,7 +74,7 @@ fn layer(
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
-/// The width of a dense model's feed-forward parts: two thirds of what the config says, times a factor, rounded up.
+/// Width of a dense model's feed-forward parts: two thirds of the config's value, times a multiplier, rounded up.
 fn width(config: &Config) -> Result<usize, ConfigError> {
     let said = config.count(config.spelled(&["block_ff_dim", "intermediate_size"]))?;
     if !config.flag_or("block_auto_adjust_ff_dim", true)? {
@@ -104,8 +107,8 @@ fn experts(
     }
     let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.expert_bias");
-    let score = Score::Sigmoid {
-        correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
+    let score = RouterScore::Sigmoid {
+        correction: draft.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
         sum_eps: 1e-6,
         scale: draft.need(config.number_or("routed_scaling_factor", 1.0), f64::NAN),

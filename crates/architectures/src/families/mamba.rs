@@ -1,11 +1,11 @@
-//! Mamba: selective scans alone, in transformers' config and in the one of state-spaces.
+//! Mamba: selective scans only, in transformers' and state-spaces' config.
 
-use super::{Family, only_silu, only_with};
+use super::{ModelFamily, only_silu, only_with};
 use crate::draft::{Around, Draft};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba",
     known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
     inside: &[],
@@ -21,7 +21,7 @@ fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
     read_with(config, draft, Norms::None)
 }
 
-/// The same with norms in its mixers.
+/// [`read`] with norms in the mixers.
 pub(super) fn read_with(
     config: &Config,
     mut draft: Draft,
@@ -50,8 +50,8 @@ pub(super) fn read_with(
     })
 }
 
-/// What stands around the layers of the first and of the second generation. state-spaces' own files, which are recognised
-/// by `ssm_cfg`, have one embedding and always tie it.
+/// Tensors outside of layers for Mamba-1 and Mamba-2. state-spaces' own files, recognized by `ssm_cfg`, have one
+/// embedding and always tie it.
 pub(super) fn around(config: &Config, tied: bool) -> Around {
     let own = config.has("ssm_cfg");
     let embedding = if own { "embedding" } else { "embeddings" };
@@ -62,7 +62,7 @@ pub(super) fn around(config: &Config, tied: bool) -> Around {
     }
 }
 
-/// Layers of a norm and a mixer each.
+/// Layers of one norm and one mixer each.
 pub(super) fn alone(
     config: &Config,
     draft: &mut Draft,

@@ -1,14 +1,14 @@
-//! Mamba-2: state-space duality alone, in transformers' config and in the one of state-spaces.
+//! Mamba-2: state-space duality only, in transformers' and state-spaces' config.
 //!
-//! With several groups transformers' code normalises all channels together, mamba_ssm and vLLM those of a group: here, too.
+//! With several groups transformers normalizes all channels together, mamba_ssm and vLLM each group, as here.
 
 use super::mamba::{alone, around};
-use super::{Family, only_silu, only_with, only_without};
+use super::{ModelFamily, only_silu, only_with, only_without};
 use crate::draft::Draft;
 use crate::layers::{Mamba2, Mamba2Shape, OPEN};
 use crate::{Architecture, Config, ConfigError, Mixer};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba2",
     known_by: &["mamba2", "Mamba2ForCausalLM"],
     inside: &[],
@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     read,
 };
 
-/// state-spaces' config names the second generation inside `ssm_cfg`.
+/// Whether state-spaces' config names Mamba-2 inside `ssm_cfg`.
 pub(super) fn is_second(config: &Config) -> bool {
     config.get("ssm_cfg").and_then(|part| part.get("layer")?.as_str()) == Some("Mamba2")
 }
@@ -30,7 +30,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
         let inner = hidden * config.size_or("expand", 2)?;
-        // state-spaces' own models share one group; transformers' preset is 8.
+        // state-spaces' own models have one group; transformers' default is 8.
         let groups = if config.has("ssm_cfg") { 1 } else { 8 };
         let shape = Mamba2Shape {
             hidden,

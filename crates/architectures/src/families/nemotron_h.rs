@@ -1,18 +1,18 @@
-//! Nemotron-H: a pattern of letters, one layer each: Mamba-2, attention, feed-forward without a gate, experts.
+//! Nemotron-H: one layer per letter of a pattern: Mamba-2, attention, feed-forward without a gate, experts.
 //!
-//! transformers' code holds step sizes at `time_step_min` or above in whole prompts, and not in decoding; NVIDIA's own and vLLM, as
-//! here, in neither.
+//! transformers clamps step sizes to `time_step_min` in prefill but not in decoding; NVIDIA's code and vLLM, as here,
+//! do neither.
 
-use super::{Family, only_one_group, only_without};
+use super::{ModelFamily, only_one_group, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
-    OPEN, Score,
+    OPEN, RouterScore,
 };
-use crate::params::Draw;
+use crate::params::ParamInit;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "nemotron-h",
     known_by: &["nemotron_h", "NemotronHForCausalLM"],
     inside: &[],
@@ -28,7 +28,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     draft.need(only(config, "mlp_hidden_act", "relu2"), ());
     draft.need(only(config, "mamba_hidden_act", "silu"), ());
     draft.need(only_without(config, "mlp_bias"), ());
-    // Layers that guess several tokens at once.
+    // Multi-token-prediction layers are not loaded.
     draft.unused = &["mtp."];
     let around = Around {
         embedding: "backbone.embeddings.weight".to_owned(),
@@ -57,7 +57,7 @@ fn layer(
     match letter {
         'M' => {
             let shape = mamba_shape(config, draft)?;
-            // transformers' code reads the first, the model's own the second; the published models have neither.
+            // transformers reads the first key, the model's own code the second; published models have neither.
             let projections =
                 config.flag_or("use_bias", false)? || config.flag_or("mamba_proj_bias", false)?;
             let biases = [config.flag_or("use_conv_bias", true)?, projections];
@@ -77,7 +77,7 @@ fn layer(
     Ok(layer)
 }
 
-/// Refuses an activation other than the one that the published models have.
+/// Refuses an activation other than the one of the published models.
 fn only(config: &Config, key: &str, known: &str) -> Result<(), ConfigError> {
     match config.text(key)? {
         None => Ok(()),
@@ -86,7 +86,7 @@ fn only(config: &Config, key: &str, known: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// The letters of the pattern, or of the list that newer configs have in its place.
+/// The characters of the pattern, or of the list in newer configs.
 fn letters(config: &Config) -> Result<Vec<char>, ConfigError> {
     const PATTERN: &str = "hybrid_override_pattern";
     const KNOWN: &str = "M*-E";
@@ -106,13 +106,13 @@ fn letters(config: &Config) -> Result<Vec<char>, ConfigError> {
         }
     };
     if let Some(letter) = letters.iter().find(|letter| !KNOWN.contains(**letter)) {
-        return Err(config.wrong(PATTERN, format!("letters of {KNOWN}: it has a `{letter}`")));
+        return Err(config.wrong(PATTERN, format!("characters of {KNOWN}: it has a `{letter}`")));
     }
     let key = "num_hidden_layers";
     match (letters.len(), config.get(key).and_then(|count| count.as_u64())) {
         (0 | 4097.., _) => Err(config.wrong(PATTERN, "1 to 4096 layers")),
         (len, Some(count)) if count != len as u64 => {
-            Err(config.wrong(key, format!("{len}, as the layer pattern has letters")))
+            Err(config.wrong(key, format!("{len}, the length of the layer pattern")))
         }
         _ => Ok(letters),
     }
@@ -137,7 +137,7 @@ fn mlp(draft: &mut Draft, prefix: &str, widths: [usize; 2]) -> GatedMlp {
     GatedMlp::of_two(&mut draft.params, prefix, ["up_proj", "down_proj"], widths, false)
 }
 
-/// Experts without a gate, and the shared one beside them.
+/// Experts without a gate, and the shared expert.
 fn experts(
     config: &Config,
     draft: &mut Draft,
@@ -150,7 +150,7 @@ fn experts(
         count => count,
     };
     let inner = config.count("moe_intermediate_size")?;
-    // The largest models route a narrower vector, with projections around all experts.
+    // The largest models route a narrower vector, with projections before and after the experts.
     let latent = if config.has("moe_latent_size") {
         let width = config.count("moe_latent_size")?;
         let mut project = |name: &str, outputs, inputs| {
@@ -169,8 +169,8 @@ fn experts(
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
     let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
-    let score = Score::Sigmoid {
-        correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
+    let score = RouterScore::Sigmoid {
+        correction: draft.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
         renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
         sum_eps: 1e-20,
         scale: draft.number(config, "routed_scaling_factor"),

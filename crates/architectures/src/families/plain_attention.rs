@@ -1,18 +1,18 @@
-//! Attention in every layer: Llama, Mistral, Qwen, Mixtral and what else has their keys.
+//! Attention in every layer: Llama, Mistral, Qwen, Mixtral and others with their keys.
 //!
-//! A config that is recognised by its keys alone is described with Llama's names.
+//! A config that is recognized by its keys alone is described with Llama's names.
 
-use super::{Family, only_silu, only_without, softmax};
+use super::{ModelFamily, only_silu, only_without, softmax};
 use crate::architecture::unknown;
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, LatentAttention,
-    LatentShape, Score,
+    LatentShape, RouterScore,
 };
-use crate::rope::Share;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "plain-attention",
     known_by: &[
         "llama",
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     inside: &[],
     demands: None,
-    // A config that mentions a recurrent layer and is of no family above is not taken for plain attention.
+    // A config that mentions a recurrent layer and belongs to no other family is not plain attention.
     recognises: |config| {
         let recurrent = [
             "mamba_d_state",
@@ -54,7 +54,7 @@ pub(super) const FAMILY: Family = Family {
 
 const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
-/// Kinds whose layers are these and no others. What is recognised by its keys alone may do more with them.
+/// Kinds whose layers are known to be only these. A model recognized by its keys alone may have others.
 const RUN: &[&str] =
     &["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "granite", "phi3"];
 
@@ -72,7 +72,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     if logits_divisor == 0.0 {
         draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
     }
-    // Which files of Llama 2 have, though the config says it.
+    // Some files of Llama 2 contain this derived tensor.
     draft.unused = &["rotary_emb.inv_freq"];
     let described =
         draft.model(config, Around { tied, ..Around::under("model", "norm") }, |draft| {
@@ -113,7 +113,7 @@ fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, Conf
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
-/// Whether a layer of a model with experts has none: the first ones of some families; those that Qwen's configs name.
+/// Whether a layer of a model with experts is dense: the first ones in some families, those listed in Qwen's configs.
 fn is_dense(config: &Config, index: usize) -> Result<bool, ConfigError> {
     let listed = config.counts("mlp_only_layers")?.unwrap_or_default();
     let step = config.count_or("decoder_sparse_step", 1)?.max(1);
@@ -129,7 +129,7 @@ fn attention_shape(
 ) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let kind = config.kind().unwrap_or_default();
-    let share = if kind == "phi3" { Share::Named(1.0) } else { Share::All };
+    let share = if kind == "phi3" { RotaryFraction::Named(1.0) } else { RotaryFraction::All };
     Ok(AttentionShape {
         scale: match kind {
             "granite" => draft.number(config, "attention_multiplier"),
@@ -144,8 +144,8 @@ fn attention_shape(
     })
 }
 
-/// How many tokens a query of this layer sees. Llama and Granite see all, whatever their configs say; Qwen's have the key
-/// beside a flag that says whether it counts, and from which layer on.
+/// Sliding window of a layer in tokens. Llama and Granite ignore the key; Qwen's configs have flags that enable it and
+/// the first layer it applies to.
 fn window(config: &Config, kind: &str, index: usize) -> Result<Option<usize>, ConfigError> {
     const KEY: &str = "sliding_window";
     let slides = match kind {
@@ -153,7 +153,7 @@ fn window(config: &Config, kind: &str, index: usize) -> Result<Option<usize>, Co
         "qwen2" | "qwen3" | "qwen3_moe" if config.flag_or("use_sliding_window", false)? => {
             match config.layer_words(&["layer_types"])? {
                 Some((_, words)) => words[index] == "sliding_attention",
-                // Qwen3's experts slide everywhere.
+                // Qwen3-MoE has a sliding window in every layer.
                 None if kind == "qwen3_moe" => true,
                 None => index >= config.count("max_window_layers")?,
             }
@@ -163,7 +163,7 @@ fn window(config: &Config, kind: &str, index: usize) -> Result<Option<usize>, Co
     if slides && config.has(KEY) { config.count(KEY).map(Some) } else { Ok(None) }
 }
 
-/// Mixtral's experts have names of their own; some models have shared experts beside the routed ones.
+/// Mixtral's experts have other names; some models have shared experts in addition to routed ones.
 fn experts(
     config: &Config,
     draft: &mut Draft,
@@ -178,7 +178,7 @@ fn experts(
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
     let score = match config.kind() {
         Some("qwen3_moe") => softmax(config, draft, false),
-        _ => Score::SoftmaxOfChosen,
+        _ => RouterScore::SoftmaxOfChosen,
     };
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);

@@ -1,15 +1,15 @@
-//! Qwen3-Next and 3.5: gated delta net with full attention at every fourth layer, experts in all of them or in none.
+//! Qwen3-Next and 3.5: Gated DeltaNet with full attention in every fourth layer, experts in all layers or in none.
 
-use super::{Family, attends, only_silu, only_without, softmax};
+use super::{ModelFamily, attends, only_silu, only_without, softmax};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
     GatedMlp,
 };
-use crate::rope::Share;
+use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
-pub(super) const FAMILY: Family = Family {
+pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
     known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
     inside: &["qwen3_5", "qwen3_5_moe"],
@@ -22,10 +22,10 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     draft.need(only_silu(config), ());
     draft.need(only_without(config, "attention_bias"), ());
     draft.params.norms_add_one = true;
-    // Layers that guess several tokens at once, and what sees: text does without both. Its positions are alike in each of a
-    // rotation's three sections, which makes that a plain one.
+    // Multi-token-prediction layers and the vision encoder are not loaded. For text the positions of a rotation's three
+    // sections are equal, which makes it an ordinary one.
     draft.unused = &["mtp.", "visual."];
-    // 3.5 has a tensor for each projection, and a model that sees around it.
+    // 3.5 has a separate tensor for each projection, and may be nested in a multimodal model.
     let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
     let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
     draft.model(config, Around::under(root, "norm"), |draft| {
@@ -58,7 +58,8 @@ fn layer(
     let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        let rope = draft.need(Rope::of(config, shape.head_dim, Share::Named(0.25)).map(Some), None);
+        let rope = draft
+            .need(Rope::of(config, shape.head_dim, RotaryFraction::Named(0.25)).map(Some), None);
         let shape = AttentionShape { rope, gated: true, normed: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
@@ -82,7 +83,7 @@ fn layer(
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
-/// The routed experts and the shared one, which has a gate of its own.
+/// The routed experts and the shared one, which has a token gate.
 fn experts(
     config: &Config,
     draft: &mut Draft,

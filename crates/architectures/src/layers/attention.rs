@@ -1,7 +1,7 @@
-use crate::params::{Draw, ParamId, Params, Projection};
+use crate::params::{ParamId, ParamInit, Params, Projection};
 use crate::{Config, ConfigError, Rope};
 
-/// Grouped-query attention, with rotated queries and keys or without.
+/// Grouped-query attention, with or without rotary embedding.
 #[derive(Debug, Clone)]
 pub struct Attention {
     /// Query heads.
@@ -10,27 +10,27 @@ pub struct Attention {
     pub kv_heads: usize,
     /// Channels of a head.
     pub head_dim: usize,
-    /// Factor of q k^T.
+    /// Scale of q k^T.
     pub scale: f64,
-    /// The rotation of queries and keys; none where position is not embedded.
+    /// Rotary embedding of queries and keys; `None` without positions.
     pub rope: Option<Rope>,
-    /// Tokens that a query sees, its own the last of them; none: all before it.
+    /// Sliding window: number of tokens that a query attends to, its own included; `None` for all.
     pub window: Option<usize>,
-    /// Norms of each head of the queries and of the keys, before they are rotated.
+    /// Norms of each query head and each key head, before rotary embedding.
     pub norms: Option<[ParamId; 2]>,
-    /// A logit of each head that takes part in its softmax, and has no value.
+    /// Attention sinks: a logit per head that takes part in its softmax without a value.
     pub sinks: Option<ParamId>,
-    /// Whether the projection makes gates of the output too, as many as queries.
+    /// Whether the projection also computes output gates, as many as queries.
     pub gated: bool,
-    /// Queries, gates of the output where there are any, keys and values, stacked.
+    /// Queries, output gates if any, keys and values, stacked.
     pub qkv: Projection,
     /// Output.
     pub out: Projection,
-    /// Factors on what is read and on what is added.
+    /// Multipliers of the input and of the output.
     pub factors: [f64; 2],
 }
 
-/// The shapes of an [`Attention`], and what it has besides.
+/// The shapes and options of an [`Attention`].
 #[derive(Debug, Clone)]
 pub(crate) struct AttentionShape {
     pub(crate) hidden: usize,
@@ -40,11 +40,11 @@ pub(crate) struct AttentionShape {
     pub(crate) scale: f64,
     pub(crate) rope: Option<Rope>,
     pub(crate) window: Option<usize>,
-    /// Whether each head has a sink.
+    /// Whether heads have sinks.
     pub(crate) sinks: bool,
-    /// Factors on what is read and on what is added.
+    /// Multipliers of the input and of the output.
     pub(crate) factors: [f64; 2],
-    /// Whether the query projection makes gates of the output as well.
+    /// Whether the query projection also computes output gates.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
     pub(crate) normed: bool,
@@ -52,12 +52,12 @@ pub(crate) struct AttentionShape {
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
     pub(crate) fused: bool,
-    /// What the projection of the output and the norms of queries and keys are called.
+    /// Names of the output projection and of the norms of queries and keys.
     pub(crate) names: [&'static str; 3],
 }
 
 impl AttentionShape {
-    /// Grouped-query attention by the keys that nearly all configs have.
+    /// Reads the keys that nearly all configs share.
     pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
         let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
         let heads_key = config.spelled(&["num_attention_heads", "n_head"]);
@@ -108,7 +108,7 @@ impl Attention {
             true => project("qkv", made + 2 * keys, hidden, bias),
             false => {
                 let q = project("q", made, hidden, bias);
-                // Behind each head's queries are its gates.
+                // Each head's queries are followed by its gates.
                 let q = match shape.gated {
                     true => q.pieces([0, 1].into_iter().flat_map(|gates| {
                         (0..heads).map(move |head| ((2 * head + gates) * head_dim, head_dim))
@@ -123,8 +123,9 @@ impl Attention {
         let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
         let norms = shape.normed.then(|| norms.map(&mut norm));
-        // As large as the logits of a window's keys together, so that a forward pass without them is a wrong one.
-        let sink = || params.add(format!("{prefix}.sinks"), &[heads], Draw::Uniform(-1.0, 3.0));
+        // In the magnitude of a window's logits together, so that ignoring them gives a wrong result.
+        let sink =
+            || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
         let AttentionShape { rope, window, gated, factors, .. } = shape;
         Self {

@@ -1,22 +1,22 @@
-//! Routed experts in the layouts that checkpoints have: each expert's projections alone, or those of all experts stacked.
+//! Routed experts in the layouts of checkpoints: separate projections of each expert, or stacked ones of all experts.
 
 use super::{Expert, GatedMlp};
-use crate::params::{Lie, Params, Projection, Rows, fan_in};
+use crate::params::{MatrixLayout, Params, Projection, RowRange, fan_in};
 use crate::tensor_names::{TensorShapes, spellings};
 
-/// How a family was published.
+/// The layout in which a family was published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ExpertLayout {
     /// `experts.N.GATE.weight` and so on: the names of gate, up and down.
     Each([&'static str; 3]),
-    /// The names of gates with ups, and of downs, of all experts.
+    /// The names of gate and up, and of down, of all experts.
     Stacked([&'static str; 2]),
 }
 
 /// Names of an expert's gate, up and down.
 const EACH: [[&str; 3]; 2] = [["gate_proj", "up_proj", "down_proj"], ["w1", "w3", "w2"]];
 
-/// Names of all experts' gates with ups, or ups alone without gates, and downs.
+/// Names of all experts' gate and up (or up alone without gates), and down.
 const STACKED: [[[&str; 2]; 2]; 3] = [
     [["experts.gate_up_proj", "experts.down_proj"], ["experts.up_proj", "experts.down_proj"]],
     [
@@ -29,7 +29,7 @@ const STACKED: [[[&str; 2]; 2]; 3] = [
     ],
 ];
 
-/// Names of all experts' gates, ups and downs, each stacked.
+/// Names of all experts' gate, up and down, each stacked.
 const APART: [[&str; 3]; 2] = [
     ["experts.gate_proj", "experts.up_proj", "experts.down_proj"],
     ["experts.gate_proj.weight", "experts.up_proj.weight", "experts.down_proj.weight"],
@@ -47,13 +47,13 @@ pub(crate) struct ExpertsShape<'a> {
 }
 
 impl ExpertsShape<'_> {
-    /// Declares the experts in the layout of the checkpoint, or as they were published where it has none that is known.
+    /// Declares the experts in the checkpoint's layout, or in the published one if the checkpoint's is unknown.
     pub(crate) fn declare(self, params: &mut Params, published: ExpertLayout) -> Vec<Expert> {
         let found = params.tensors().and_then(|tensors| self.find(&tensors.clone()));
         match (found, published) {
-            (Some(Found::Each(prefix, names)), _) => self.each(params, &prefix, names),
-            (Some(Found::Stacked(names)), _) => self.stacked(params, names),
-            (Some(Found::Apart(names)), _) => self.apart(params, names),
+            (Some(FoundExperts::Each(prefix, names)), _) => self.each(params, &prefix, names),
+            (Some(FoundExperts::Stacked(names)), _) => self.stacked(params, names),
+            (Some(FoundExperts::Apart(names)), _) => self.apart(params, names),
             (None, ExpertLayout::Each(names)) => self.each(params, self.prefix, names),
             (None, ExpertLayout::Stacked(names)) => {
                 self.stacked(params, names.map(|name| format!("{}.{name}", self.prefix)))
@@ -61,24 +61,24 @@ impl ExpertsShape<'_> {
         }
     }
 
-    /// The first layout of which the checkpoint has the ways down.
-    fn find(self, tensors: &TensorShapes) -> Option<Found> {
+    /// The first layout for which the checkpoint has the down projections.
+    fn find(self, tensors: &TensorShapes) -> Option<FoundExperts> {
         let there = |name: &String| tensors.shape(name).is_some();
         spellings(&format!("{}.", self.prefix)).into_iter().find_map(|prefix| {
             let each = EACH
                 .into_iter()
                 .find(|names| there(&format!("{prefix}experts.0.{}.weight", names[2])));
             if let Some(names) = each {
-                return Some(Found::Each(prefix.trim_end_matches('.').to_owned(), names));
+                return Some(FoundExperts::Each(prefix.trim_end_matches('.').to_owned(), names));
             }
             let gated = usize::from(!self.gated);
             let full = |name: &str| format!("{prefix}{name}");
             let stacked = STACKED.into_iter().map(|names| names[gated].map(full));
             if let Some(names) = stacked.into_iter().find(|names| names.iter().all(there)) {
-                return Some(Found::Stacked(names));
+                return Some(FoundExperts::Stacked(names));
             }
             let mut apart = APART.into_iter().map(|names| names.map(full));
-            apart.find(|names| self.gated && names.iter().all(there)).map(Found::Apart)
+            apart.find(|names| self.gated && names.iter().all(there)).map(FoundExperts::Apart)
         })
     }
 
@@ -138,15 +138,15 @@ impl ExpertsShape<'_> {
     ) -> impl Fn(usize) -> Projection + use<> {
         let param = params.add(name, &[self.count, outputs, inputs], fan_in(inputs));
         if transposed {
-            params.lay(param, Lie { turns: false, transposed });
+            params.lay(param, MatrixLayout { turns: false, transposed });
         }
         move |expert| {
-            let rows = Rows { param, first: expert * outputs, count: outputs };
+            let rows = RowRange { param, first: expert * outputs, count: outputs };
             Projection::of(rows, inputs)
         }
     }
 
-    /// Whether the matrices of the checkpoint are `[inputs, outputs]`. Of one as wide as high the other one decides.
+    /// Whether the checkpoint's matrices are `[inputs, outputs]`. For a square matrix the other one decides.
     fn is_transposed(self, params: &Params, sides: [(&String, [usize; 2]); 2]) -> bool {
         let turned = |(name, [outputs, inputs]): (&String, [usize; 2])| {
             let found = params.tensors()?.shape(name)?;
@@ -157,9 +157,9 @@ impl ExpertsShape<'_> {
     }
 }
 
-/// A layout that a checkpoint has, with its names.
-enum Found {
-    /// Under a prefix.
+/// The layout and names of a checkpoint.
+enum FoundExperts {
+    /// Names under a prefix.
     Each(String, [&'static str; 3]),
     Stacked([String; 2]),
     Apart([String; 3]),

@@ -1,37 +1,37 @@
 use super::GatedMlp;
-use crate::params::{ParamId, Params, Projection, Rows, fan_in};
+use crate::params::{ParamId, Params, Projection, RowRange, fan_in};
 
-/// Routed experts: `sum over the chosen of weight_e expert_e(x)`.
+/// Routed experts: the sum over the chosen of `weight_e expert_e(x)`.
 #[derive(Debug, Clone)]
 pub struct Experts {
-    /// One logit an expert.
+    /// One logit per expert.
     pub router: Projection,
-    /// How logits become a choice and weights.
-    pub score: Score,
-    /// Experts that a token passes.
+    /// How logits determine the chosen experts and their weights.
+    pub score: RouterScore,
+    /// Experts per token.
     pub per_token: usize,
-    /// Projections to a narrower vector that the experts work on, and back from the sum of what they make; none: they work on
-    /// what the router reads.
+    /// Projections to a narrower vector that the experts work on, and back from their sum; `None` if they work on the
+    /// router's input.
     pub latent: Option<[Projection; 2]>,
-    /// Biases and limits of experts that have them.
-    pub clamped: Option<Clamped>,
-    /// The experts that this rank has.
+    /// Biases and limits, if any.
+    pub clamped: Option<ClampedExperts>,
+    /// The experts of this rank.
     pub experts: Vec<Expert>,
-    /// The first of them among all.
+    /// Index of the first one among all.
     pub first: usize,
 }
 
-/// Experts with biases, and limits on what they make: `down(g sigmoid(alpha g) (u + 1)) + bias`, `g = min(gate, limit)` and u the up
-/// between `-limit` and `limit`.
+/// Experts with biases and clamping: `down(g sigmoid(alpha g) (u + 1)) + bias`, with `g = min(gate, limit)` and u the
+/// up projection clamped to `-limit..limit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clamped {
-    /// Of all experts, `[experts, 2 inner]`: the gates' first.
+pub struct ClampedExperts {
+    /// All experts, `[experts, 2 inner]`: gates first.
     pub gate_up_bias: ParamId,
     /// `[experts, hidden]`.
     pub down_bias: ParamId,
     /// The limit.
     pub limit: f64,
-    /// In the sigmoid.
+    /// The factor in the sigmoid.
     pub alpha: f64,
 }
 
@@ -39,8 +39,8 @@ pub struct Clamped {
 pub type Expert = GatedMlp;
 
 impl Experts {
-    /// As how many more experts, which every token takes, a part that stands beside these can be multiplied: its channels are so many
-    /// times an expert's, and in all else it is like one. None where it is not, or where some of the experts are other ranks'.
+    /// The number of additional experts that a shared part is equivalent to: its channels are a multiple of an
+    /// expert's, and it is otherwise like one. `None` if it is not, or if other ranks have some of the experts.
     pub fn experts_in(&self, shared: &GatedMlp) -> Option<usize> {
         let expert = self.experts.first()?;
         let count = shared.down.inputs.checked_div(expert.down.inputs)?;
@@ -57,7 +57,7 @@ impl Experts {
         (count > 0 && alike && plain && whole).then_some(count)
     }
 
-    /// Every parameter that it reads; some several times.
+    /// Every parameter that it reads; some occur several times.
     pub(crate) fn params(&self) -> Vec<ParamId> {
         let Self { router, score, latent, clamped, experts, .. } = self;
         let each = experts.iter().flat_map(|of| [&of.gate_up, &of.down]);
@@ -68,7 +68,7 @@ impl Experts {
         };
         let mut params: Vec<_> = all.flat_map(of).collect();
         params.extend(clamped.iter().flat_map(|of| [of.gate_up_bias, of.down_bias]));
-        if let Score::Sigmoid { correction, .. } = score {
+        if let RouterScore::Sigmoid { correction, .. } = score {
             params.push(*correction);
         }
         params
@@ -86,7 +86,7 @@ pub(crate) fn stacked(
     let mut fused = |name: String, outputs: usize, inputs: usize| {
         let param = params.add(name, &[count, outputs, inputs], fan_in(inputs));
         move |expert: usize| {
-            Projection::of(Rows { param, first: expert * outputs, count: outputs }, inputs)
+            Projection::of(RowRange { param, first: expert * outputs, count: outputs }, inputs)
         }
     };
     let [gate_up, down] = names;
@@ -101,23 +101,23 @@ pub(crate) fn stacked(
     (0..count).map(expert).collect()
 }
 
-/// How a router's logits become a choice of k experts and their weights, of the ways that engines know.
+/// How a router's logits determine k experts and their weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Score {
-    /// The k largest logits, softmax over these.
+pub enum RouterScore {
+    /// The k largest logits, with softmax over these.
     SoftmaxOfChosen,
-    /// The k largest of a softmax over all logits, weighed as they are: their sum is below 1.
+    /// The k largest of a softmax over all logits, without renormalization: weights add up to less than 1.
     SoftmaxOfAll,
-    /// Sigmoid scores. The choice is by score plus a correction bias; weights are the scores without it, as transformers
-    /// has it (Moonshot's remote code adds the bias in place and so mixes biased scores).
+    /// Sigmoid scores. Experts are chosen by score plus a correction bias and weighted by the score without it, as in
+    /// transformers (Moonshot's remote code adds the bias in place and so weights by biased scores).
     Sigmoid {
-        /// Added to the scores for the choice alone, one an expert.
+        /// Added to the scores for the choice only, one per expert.
         correction: ParamId,
         /// Whether the weights of the chosen are divided by their sum.
         renormalise: bool,
         /// Added to that sum.
         sum_eps: f64,
-        /// Factor on the weights.
+        /// Scale of the weights.
         scale: f64,
     },
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_experts_with_biases_nothing_is_one() {
+    fn shared_experts_with_biases_are_refused_as_one() {
         for (name, expect) in [("gpt-oss-mini", None), ("granite-moe-mini", Some(1))] {
             let architecture = Architecture::of(&shape(name).unwrap()).unwrap();
             let experts = architecture.layers.iter().find_map(|layer| layer.experts.as_ref());
@@ -156,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_experts_is_so_many_of_them() {
+    fn shared_experts_count_as_routed_ones() {
         check("granite-4.0-h-tiny", &[], Some(2));
         check("granite-4.0-h-small", &[], Some(2));
         check("kimi-linear-48b-a3b", &[], Some(1));
         check("nemotron-3-nano-30b-a3b", &[], Some(2));
-        // It has a gate of its own.
+        // It has a token gate.
         check("qwen3-next-80b-a3b", &[], None);
         check("nemotron-mini", &[], None);
         check("granite-4.0-h-tiny", &[("shared_intermediate_size", 1000)], None);

@@ -1,23 +1,23 @@
 use crate::draft::Draft;
-use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// A gated delta net: the delta rule with one decay a head, behind one convolution over queries, keys and values.
+/// A Gated DeltaNet mixer: the delta rule with one decay per head, after one convolution over queries, keys and values.
 #[derive(Debug, Clone)]
 pub struct GatedDelta {
     /// The shapes.
     pub shape: GatedDeltaShape,
-    /// Queries, keys, values and gates of the output, then the write strength and the decay of each value head.
+    /// Queries, keys, values and output gates, then the write strength and the decay of each value head.
     pub project: Projection,
     /// Taps over queries, keys and values, `[channels, 1, taps]`.
     pub conv_weight: ParamId,
-    /// Added to the decay's logits.
+    /// Added to the logits of the decay.
     pub dt_bias: ParamId,
     /// The logarithm of each value head's rate.
     pub a_log: ParamId,
-    /// Of each value head, before its gate; multiplied as it is.
+    /// Norm of each value head before its gate; its weight has no offset.
     pub norm: ParamId,
-    /// Back to the residual stream.
+    /// Output projection.
     pub out: Projection,
 }
 
@@ -28,7 +28,7 @@ pub struct GatedDeltaShape {
     pub hidden: usize,
     /// Heads of queries and keys.
     pub key_heads: usize,
-    /// Heads of values, several to a key head.
+    /// Value heads, a multiple of the key heads.
     pub value_heads: usize,
     /// Channels of a head's key.
     pub key_dim: usize,
@@ -39,7 +39,7 @@ pub struct GatedDeltaShape {
 }
 
 impl GatedDeltaShape {
-    /// By the keys of Qwen's configs.
+    /// Reads the keys of Qwen's configs.
     pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
         let key_heads = config.count("linear_num_key_heads")?;
         let value_heads = config.count("linear_num_value_heads")?;
@@ -67,8 +67,8 @@ impl GatedDeltaShape {
         self.value_heads * self.value_dim
     }
 
-    /// Each part of all heads, of rows that lie a key head beside another: its query, its key, the values and the gates of its
-    /// value heads; and behind them all, again by key heads, their write strengths and their decays.
+    /// Separates the parts of a projection whose rows are interleaved by key head: query, key, values and gates of its
+    /// value heads; after all of them, also by key head, write strengths and decays.
     fn apart(&self, all: &Projection) -> Projection {
         let own = self.value_heads / self.key_heads;
         let widths = [self.key_dim, self.key_dim, own * self.value_dim, own * self.value_dim];
@@ -91,7 +91,7 @@ impl GatedDeltaShape {
 }
 
 impl GatedDelta {
-    /// Declares the parameters under `prefix`. Their projections are two, rows of a key head beside each other, or four.
+    /// Declares the parameters under `prefix`: two projections with rows interleaved by key head, or four.
     pub(crate) fn declare(
         params: &mut Params,
         prefix: &str,
@@ -112,8 +112,8 @@ impl GatedDelta {
             shape,
             project: if together { shape.apart(&project) } else { project },
             conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
-            dt_bias: params.add(name("dt_bias"), &[value_heads], Draw::StepBias),
-            a_log: params.add(name("A_log"), &[value_heads], Draw::DecayRate),
+            dt_bias: params.add(name("dt_bias"), &[value_heads], ParamInit::StepBias),
+            a_log: params.add(name("A_log"), &[value_heads], ParamInit::DecayRate),
             norm: params.plain_norm(name("norm.weight"), value_dim),
             out: params.projection(name("out_proj.weight"), hidden, values),
         }

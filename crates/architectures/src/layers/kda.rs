@@ -1,4 +1,4 @@
-use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 
 /// A Kimi Delta Attention mixer.
 #[derive(Debug, Clone)]
@@ -9,14 +9,14 @@ pub struct Kda {
     pub head_dim: usize,
     /// Taps of the convolutions.
     pub taps: usize,
-    /// q, k, v, then the inner width of the decay gate and of the output gate, then one write strength a head: all that
-    /// reads the layer's input.
+    /// q, k, v, then the low-rank vectors of the decay gate and of the output gate, then one write strength per head:
+    /// everything that reads the layer's input.
     pub project: Projection,
     /// `[heads * head_dim, 1, taps]` of q, k and v.
     pub conv_weights: [ParamId; 3],
-    /// From the inner width to the logits of the decay.
+    /// From the low-rank vector to the logits of the decay.
     pub decay: Projection,
-    /// From the inner width to the logits of the output gate.
+    /// From the low-rank vector to the logits of the output gate.
     pub gate: Projection,
     /// `[1, 1, heads, 1]`.
     pub a_log: ParamId,
@@ -24,7 +24,7 @@ pub struct Kda {
     pub dt_bias: ParamId,
     /// `[head_dim]`, the norm of a head's output.
     pub norm: ParamId,
-    /// Back to the residual stream.
+    /// Output projection.
     pub out: Projection,
 }
 
@@ -63,8 +63,8 @@ impl Kda {
             conv_weights,
             decay,
             gate,
-            a_log: params.add(name("A_log"), &[1, 1, heads, 1], Draw::DecayRate),
-            dt_bias: params.add(name("dt_bias"), &[width], Draw::StepBias),
+            a_log: params.add(name("A_log"), &[1, 1, heads, 1], ParamInit::DecayRate),
+            dt_bias: params.add(name("dt_bias"), &[width], ParamInit::StepBias),
             norm: params.norm(name("o_norm.weight"), head_dim),
             out,
         }

@@ -1,23 +1,23 @@
-use crate::params::{ParamId, Params, Projection, Rows};
+use crate::params::{ParamId, Params, Projection, RowRange};
 use crate::{Config, ConfigError};
 
-/// Multi-head latent attention: keys and values of all heads come from one latent vector a token, which is what the
-/// cache holds, beside a key part that the heads share.
+/// Multi-head latent attention (MLA): keys and values of all heads are derived from one latent vector per token, which
+/// the cache contains together with a key part that all heads share.
 #[derive(Debug, Clone)]
 pub struct LatentAttention {
     /// The shapes.
     pub shape: LatentShape,
-    /// Queries of all heads, then latent vector and shared key part: all that reads the layer's input.
+    /// Queries of all heads, then the latent vector and the shared key part: everything that reads the layer's input.
     pub project: Projection,
     /// `[rank]`, the norm of the latent vector.
     pub latent_norm: ParamId,
-    /// Its epsilon, which is not the model's.
+    /// Its epsilon, which differs from the model's.
     pub latent_eps: f64,
     /// For each head its keys' rows `[nope, rank]`.
-    pub key_up: Vec<Rows>,
+    pub key_up: Vec<RowRange>,
     /// For each head its values' rows `[value, rank]`.
-    pub value_up: Vec<Rows>,
-    /// Back to the residual stream.
+    pub value_up: Vec<RowRange>,
+    /// Output projection.
     pub out: Projection,
 }
 
@@ -32,19 +32,20 @@ pub struct LatentShape {
     pub rank: usize,
     /// Channels of a head's key that come from the latent vector.
     pub nope: usize,
-    /// Channels of the key part that the heads share. It would be rotated by position elsewhere; here it is not.
+    /// Channels of the key part that all heads share. Other models apply rotary embedding to it; here it is not
+    /// rotated.
     pub shared: usize,
     /// Channels of a head's value.
     pub value: usize,
 }
 
 impl LatentShape {
-    /// By the keys of DeepSeek's configs.
+    /// Reads the keys of DeepSeek's configs.
     pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
         const HEADS: &str = "num_attention_heads";
         Ok(Self {
             hidden: config.count("hidden_size")?,
-            // Each head has rows of its own.
+            // Each head has separate rows.
             heads: match config.count(HEADS)? {
                 heads @ 1..=4096 => heads,
                 _ => return Err(config.wrong(HEADS, "at most 4096 heads")),
@@ -56,19 +57,19 @@ impl LatentShape {
         })
     }
 
-    /// Factor of q k^T.
+    /// Scale of q k^T.
     pub fn scale(&self) -> f64 {
         ((self.nope + self.shared) as f64).powf(-0.5)
     }
 
-    /// Width of a token in the cache.
+    /// Cached width per token.
     pub fn cached(&self) -> usize {
         self.rank + self.shared
     }
 }
 
 impl LatentAttention {
-    /// Declares the parameters under `prefix`; `q_rank` is the width of the queries' own latent vector, where they have one.
+    /// Declares the parameters under `prefix`; `q_rank` is the width of the queries' latent vector, if they have one.
     pub(crate) fn declare(
         params: &mut Params,
         prefix: &str,
@@ -92,14 +93,15 @@ impl LatentAttention {
         let latent_norm = params.norm(name("kv_a_layernorm"), rank);
         let up = params.projection(name("kv_b_proj"), heads * (nope + value), rank).rows[0];
         let of_heads = |skipped: usize, count: usize| {
-            let rows = |head: usize| Rows { first: head * (nope + value) + skipped, count, ..up };
+            let rows =
+                |head: usize| RowRange { first: head * (nope + value) + skipped, count, ..up };
             (0..heads).map(rows).collect()
         };
         Self {
             shape,
             project,
             latent_norm,
-            // transformers 5 and Moonshot's remote code; vLLM and mlx-lm take rms_norm_eps.
+            // transformers 5 and Moonshot's remote code; vLLM and mlx-lm use rms_norm_eps.
             latent_eps: 1e-6,
             key_up: of_heads(0, nope),
             value_up: of_heads(nope, value),

@@ -1,44 +1,44 @@
 use crate::draft::Draft;
-use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// A Mamba-1 mixer: a causal convolution and a selective scan whose step size goes through a low rank.
+/// A Mamba-1 mixer: a causal convolution and a selective scan with low-rank step sizes.
 #[derive(Debug, Clone)]
 pub struct Mamba1 {
     /// The shapes.
     pub shape: Mamba1Shape,
-    /// Makes x, then gate.
+    /// Computes x, then the gate.
     pub in_proj: Projection,
     /// `[inner, 1, taps]`.
     pub conv_weight: ParamId,
     /// `[inner]`.
     pub conv_bias: Option<ParamId>,
-    /// Makes the step size's low rank, B and C of what was convolved.
+    /// Computes the step size's low rank, B and C from the convolved x.
     pub x_proj: Projection,
-    /// Of these three.
+    /// Norms of these three.
     pub norms: Norms,
     /// From the low rank to the step sizes, without its bias.
     pub dt_proj: Projection,
-    /// `[inner]`, its bias: it stands inside the softplus, where the scan adds it.
+    /// `[inner]`, its bias, which the scan adds inside the softplus.
     pub dt_bias: ParamId,
     /// `[inner, state]`; the rate of a state is `-exp(A_log)`.
     pub a_log: ParamId,
     /// `[inner]`, the skip weight.
     pub d: ParamId,
-    /// Back to the residual stream.
+    /// Output projection.
     pub out_proj: Projection,
 }
 
 /// Norms of the step size's low rank, of B and of C.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Norms {
-    /// They go on as they are (Mamba).
+    /// No norms (Mamba).
     None,
-    /// By weights and the model's epsilon (Jamba).
+    /// Weighted norms with the model's epsilon (Jamba).
     Weighted([ParamId; 3]),
-    /// Without weights, by an epsilon of their own (FalconMamba).
+    /// Unweighted norms with a separate epsilon (FalconMamba).
     Plain {
-        /// Added to the mean of the squares.
+        /// The epsilon.
         eps: f64,
     },
 }
@@ -59,14 +59,14 @@ pub struct Mamba1Shape {
 }
 
 impl Mamba1Shape {
-    /// Notes taps that no engine has.
+    /// Marks tap counts that no engine supports.
     pub(crate) fn check(&self, config: &Config, taps: &str, draft: &mut Draft) {
         if !(2..=4).contains(&self.taps) {
             draft.refuse(config.wrong(taps, "2 to 4 taps"));
         }
     }
 
-    /// The low rank by its key, where that is not left to the width.
+    /// The low rank from its key, or derived from the width.
     pub(crate) fn rank(config: &Config, key: &str, hidden: usize) -> Result<usize, ConfigError> {
         Ok(config.count_unless_auto(key)?.unwrap_or(hidden.div_ceil(16)))
     }
@@ -99,14 +99,14 @@ impl Mamba1 {
             x_proj,
             norms: Norms::None,
             dt_proj,
-            dt_bias: params.add(name("dt_proj.bias"), &[inner], Draw::StepBias),
-            a_log: params.add(name("A_log"), &[inner, state], Draw::DecayRate),
-            d: params.add(name("D"), &[inner], Draw::Uniform(0.5, 1.5)),
+            dt_bias: params.add(name("dt_proj.bias"), &[inner], ParamInit::StepBias),
+            a_log: params.add(name("A_log"), &[inner, state], ParamInit::DecayRate),
+            d: params.add(name("D"), &[inner], ParamInit::Uniform(0.5, 1.5)),
             out_proj,
         }
     }
 
-    /// The same with norms by weights.
+    /// Adds weighted norms.
     pub(crate) fn normed(self, params: &mut Params, prefix: &str) -> Self {
         let Mamba1Shape { rank, state, .. } = self.shape;
         let of = [("dt", rank), ("b", state), ("c", state)];

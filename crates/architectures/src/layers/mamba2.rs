@@ -1,19 +1,20 @@
 use super::Attention;
 use crate::draft::Draft;
-use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// Step sizes as they are.
+/// Unlimited step sizes.
 pub(crate) const OPEN: [f64; 2] = [0.0, f64::INFINITY];
 
-/// A Mamba-2 mixer: projections around a causal convolution, the state space scan and a gated norm.
+/// A Mamba-2 mixer: projections, a causal convolution, the state space scan and a gated norm.
 #[derive(Debug, Clone)]
 pub struct Mamba2 {
     /// The shapes.
     pub shape: Mamba2Shape,
-    /// Makes gate, convolved channels and step sizes, in this order; the last where they have no projection of their own.
+    /// Computes gate, convolved channels and step sizes, in this order; the last unless they have a separate
+    /// projection.
     pub in_proj: Projection,
-    /// The step sizes' rows of it, where their factor is another one than the gate's.
+    /// Rows for the step sizes, if their multiplier differs from the gate's.
     pub dt_proj: Option<Projection>,
     /// `[channels, 1, taps]`.
     pub conv_weight: ParamId,
@@ -25,24 +26,24 @@ pub struct Mamba2 {
     pub d: ParamId,
     /// `[heads]`, added to the step sizes.
     pub dt_bias: ParamId,
-    /// `[inner]`, the gated norm; none: a gate alone.
+    /// `[inner]`, the gated norm; `None` for a gate alone.
     pub norm: Option<ParamId>,
-    /// Whether the gate comes behind the norm.
+    /// Whether the gate is applied after the norm.
     pub norm_before_gate: bool,
-    /// Ranks over which each group of the norm is spread; 1 where a group lies on one.
+    /// Number of ranks that share each group of the norm.
     pub norm_ranks: usize,
-    /// Back to the residual stream.
+    /// Output projection.
     pub out_proj: Projection,
-    /// Factors of what goes through it.
+    /// Multipliers.
     pub factors: MambaFactors,
 }
 
-/// Factors in a mixer, on what projections make: weights stay as they are, whatever they are stored in.
+/// Multipliers of a mixer's projections, applied to their outputs so that weights are unchanged in any storage type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MambaFactors {
-    /// On gate, x, B, C and step sizes, before the convolution; none is 0.
+    /// Scales of gate, x, B, C and step sizes, before the convolution; nonzero.
     pub parts: [f64; 5],
-    /// On what is added.
+    /// Scale of the output.
     pub output: f64,
 }
 
@@ -67,12 +68,12 @@ pub struct Mamba2Shape {
     pub state: usize,
     /// Taps of the convolution.
     pub taps: usize,
-    /// Ends of the step sizes.
+    /// Range of the step sizes.
     pub dt_limits: [f64; 2],
 }
 
 impl Mamba2Shape {
-    /// By the keys that Granite, Bamba and Falcon-H1 share.
+    /// Reads the keys that Granite, Bamba and Falcon-H1 share.
     pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
         let hidden = config.count("hidden_size")?;
         let heads = config.count("mamba_n_heads")?;
@@ -80,7 +81,7 @@ impl Mamba2Shape {
             Some(_) => config.count("mamba_d_ssm")?,
             None => config.count("mamba_expand")? * hidden,
         };
-        // "auto" stands for the inner width shared out among the heads.
+        // "auto" means the inner width divided by the number of heads.
         let head_dim = config.count_unless_auto("mamba_d_head")?.unwrap_or(inner / heads);
         if heads * head_dim != inner {
             let wanted =
@@ -100,7 +101,7 @@ impl Mamba2Shape {
         Ok(shape)
     }
 
-    /// Refuses groups that do not divide the heads; taps that no engine has are noted.
+    /// Refuses groups that do not divide the heads, and marks tap counts that no engine supports.
     pub(crate) fn check(
         &self,
         config: &Config,
@@ -141,7 +142,7 @@ impl Mamba2 {
         Self { norm: Some(norm), ..core }
     }
 
-    /// The same with a gate alone.
+    /// [`Self::declare`] with a gate instead of the gated norm.
     pub(crate) fn without_norm(
         params: &mut Params,
         prefix: &str,
@@ -157,16 +158,16 @@ impl Mamba2 {
         };
         let in_proj = project("in_proj", inner + channels + shape.heads, shape.hidden);
         let out_proj = project("out_proj", shape.hidden, inner);
-        let small = Draw::Uniform(-0.5, 0.5);
+        let small = ParamInit::Uniform(-0.5, 0.5);
         Self {
             shape,
             in_proj,
             dt_proj: None,
             conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
             conv_bias: conv_bias.then(|| params.add(name("conv1d.bias"), &[channels], small)),
-            a_log: params.add(name("A_log"), &[shape.heads], Draw::DecayRate),
-            d: params.add(name("D"), &[shape.heads], Draw::Uniform(0.5, 1.5)),
-            dt_bias: params.add(name("dt_bias"), &[shape.heads], Draw::StepBias),
+            a_log: params.add(name("A_log"), &[shape.heads], ParamInit::DecayRate),
+            d: params.add(name("D"), &[shape.heads], ParamInit::Uniform(0.5, 1.5)),
+            dt_bias: params.add(name("dt_bias"), &[shape.heads], ParamInit::StepBias),
             norm: None,
             norm_before_gate: false,
             norm_ranks: 1,
@@ -175,7 +176,7 @@ impl Mamba2 {
         }
     }
 
-    /// The same with factors, of projections without biases.
+    /// Adds multipliers, for projections without biases.
     pub(crate) fn times(self, factors: MambaFactors) -> Self {
         let [gate, .., dt] = factors.parts;
         let rows = self.shape.inner() + self.shape.channels();
@@ -188,13 +189,13 @@ impl Mamba2 {
         }
     }
 
-    /// Rows of all its projections from the residual stream.
+    /// Rows of all projections from the residual stream.
     pub(crate) fn outputs(&self) -> usize {
         self.in_proj.outputs() + self.dt_proj.as_ref().map_or(0, Projection::outputs)
     }
 }
 
-/// Attention and a Mamba-2 mixer that read the same x.
+/// Attention and a Mamba-2 mixer in parallel, with the same input.
 #[derive(Debug, Clone)]
 pub struct Parallel {
     /// The attention.

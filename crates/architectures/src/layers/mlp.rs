@@ -6,18 +6,18 @@ use std::ops::Range;
 pub struct GatedMlp {
     /// The gate's rows, then up's.
     pub gate_up: Projection,
-    /// Back to the residual stream.
+    /// Output projection.
     pub down: Projection,
     /// Whether there is a gate.
     pub gated: bool,
-    /// A vector of which each token's product with x gates all that is made of it, `sigmoid(w . x)`.
+    /// A vector whose product with each token's x gates the whole output, `sigmoid(w . x)`.
     pub token_gate: Option<ParamId>,
-    /// Factors on the gate, before its activation, and on what is added.
+    /// Multipliers of the gate before its activation, and of the output.
     pub factors: [f64; 2],
 }
 
 impl GatedMlp {
-    /// The way up to some of its channels: their gates, where there are some, then their ups.
+    /// The up projection to some of its channels: gates, if any, then ups.
     pub fn ups(&self, channels: Range<usize>) -> Projection {
         let of = |first: usize| (first + channels.start, channels.len());
         let ups = self.gated.then(|| of(self.down.inputs));
@@ -46,7 +46,7 @@ impl GatedMlp {
         }
     }
 
-    /// The same under the names that most families have.
+    /// [`Self::declare`] with the names that most families use.
     pub(crate) fn usual(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
         Self::declare(params, prefix, ["gate_proj", "up_proj", "down_proj"], widths)
     }

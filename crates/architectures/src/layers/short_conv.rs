@@ -1,26 +1,26 @@
 use crate::draft::Draft;
-use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// A short convolution between two products: `out(C * conv(B * x))`, with `[B, C, x]` made of the input.
+/// A short convolution between two products: `out(C * conv(B * x))`, with `[B, C, x]` projected from the input.
 #[derive(Debug, Clone)]
 pub struct ShortConv {
-    /// Channels of each of the three: as many as the residual stream has, or a rank's part of them.
+    /// Channels of each of the three: the hidden size, or a rank's part of it.
     pub channels: usize,
     /// Taps of the convolution.
     pub taps: usize,
-    /// Makes B, C and x, in this order.
+    /// Computes B, C and x, in this order.
     pub in_proj: Projection,
     /// `[channels, 1, taps]`.
     pub conv_weight: ParamId,
     /// `[channels]`.
     pub conv_bias: Option<ParamId>,
-    /// Back to the residual stream.
+    /// Output projection.
     pub out_proj: Projection,
 }
 
 impl ShortConv {
-    /// Declares the parameters under `prefix`, by the keys of LFM2's configs.
+    /// Declares the parameters under `prefix` from the keys of LFM2's configs.
     pub(crate) fn declare(
         config: &Config,
         draft: &mut Draft,
@@ -41,7 +41,7 @@ impl ShortConv {
         };
         let (in_proj, out_proj) = (project("in_proj", 3 * hidden), project("out_proj", hidden));
         let weight = format!("{prefix}.conv.weight");
-        let small = Draw::Uniform(-0.5, 0.5);
+        let small = ParamInit::Uniform(-0.5, 0.5);
         Ok(Self {
             channels: hidden,
             taps,

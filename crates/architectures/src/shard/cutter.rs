@@ -1,22 +1,22 @@
-//! Which rows and columns of parameters a rank has, collected while its layers are made.
+//! Collects the rows and columns of parameters that a rank has while its layers are built.
 
-use super::Place;
-use crate::params::{Cut, ParamId, Params, Projection, Rows};
+use super::ShardRank;
+use crate::params::{ParamId, Params, Projection, RowRange, TensorSlice};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) struct Cutter {
     pub(crate) params: Params,
-    kept: BTreeMap<ParamId, Kept>,
+    kept: BTreeMap<ParamId, SelectedPart>,
 }
 
-/// What is kept of a parameter so far.
+/// The selected part of a parameter so far.
 #[derive(Default)]
-struct Kept {
-    /// Values of a row, where they are not those of the last dimension.
+struct SelectedPart {
+    /// Values per row, if they differ from the last dimension.
     width: Option<usize>,
     rows: Vec<Range<usize>>,
-    /// None: all.
+    /// `None` for all.
     columns: Option<Range<usize>>,
 }
 
@@ -25,27 +25,27 @@ impl Cutter {
         Self { params, kept: BTreeMap::new() }
     }
 
-    /// Notes that nothing is kept of a parameter, unless rows of it are.
+    /// Selects nothing of a parameter, unless rows of it are kept.
     pub(crate) fn leave(&mut self, param: ParamId) {
         self.kept.entry(param).or_default();
     }
 
-    /// Notes that rows are kept.
-    pub(super) fn keep(&mut self, Rows { param, first, count }: &Rows) {
+    /// Selects rows.
+    pub(super) fn keep(&mut self, RowRange { param, first, count }: &RowRange) {
         self.kept.entry(*param).or_default().rows.push(*first..first + count);
     }
 
-    /// Some values of a vector, or rows of so many values of a parameter.
+    /// Selects values of a vector, or rows of `width` values of a parameter.
     pub(super) fn values(&mut self, param: ParamId, width: usize, ranges: &[Range<usize>]) {
         let kept = self.kept.entry(param).or_default();
         kept.width = Some(width);
         kept.rows.extend_from_slice(ranges);
     }
 
-    /// A projection to some of its outputs, in their order.
+    /// The projection to some of its outputs, in order.
     pub(super) fn outputs(&mut self, of: &Projection, ranges: &[Range<usize>]) -> Projection {
         let pieces = of.pieces(ranges.iter().map(|range| (range.start, range.len())));
-        // What all of its parameters lose, even those of which no row is left.
+        // All of its parameters are cut, even those of which no row is left.
         of.rows.iter().for_each(|rows| self.leave(rows.param));
         pieces.rows.iter().for_each(|rows| self.keep(rows));
         let mut start = 0;
@@ -62,12 +62,12 @@ impl Cutter {
         pieces
     }
 
-    /// A projection from some of its inputs, which is a part of a sum: the first rank adds its bias.
+    /// The projection from some of its inputs, a part of an all-reduce: the first rank adds its bias.
     pub(super) fn inputs(
         &mut self,
         of: &Projection,
         columns: Range<usize>,
-        place: Place,
+        place: ShardRank,
     ) -> Projection {
         for rows in &of.rows {
             self.keep(rows);
@@ -80,12 +80,12 @@ impl Cutter {
         Projection { rows: of.rows.clone(), inputs: columns.len(), bias }
     }
 
-    /// Cuts the parameters, and lets rows count what is left of them.
-    pub(crate) fn end<'a>(&mut self, all: impl Iterator<Item = &'a mut Rows>) {
+    /// Cuts the parameters, and renumbers rows within the remaining parts.
+    pub(crate) fn end<'a>(&mut self, all: impl Iterator<Item = &'a mut RowRange>) {
         let mut cuts = BTreeMap::new();
-        for (param, Kept { width, rows, columns }) in std::mem::take(&mut self.kept) {
+        for (param, SelectedPart { width, rows, columns }) in std::mem::take(&mut self.kept) {
             let width = width.unwrap_or_else(|| self.params.get(param).sides()[1]);
-            let cut = Cut::new(width, rows, columns.unwrap_or(0..width));
+            let cut = TensorSlice::new(width, rows, columns.unwrap_or(0..width));
             self.params.cut(param, cut.clone());
             cuts.insert(param, cut);
         }

@@ -1,30 +1,30 @@
-//! Where weights narrower than 16 bits can be cut: between numbers that share a scale.
+//! Checks that a split does not cut through the groups of a quantized weight.
 
 use crate::params::Param;
-use crate::{BLOCK, Fp8, Fp8Scales, Int, Packing, Stored};
+use crate::{BLOCK, Fp8, Fp8Scales, GroupQuantization, Packing, StorageFormat};
 
-/// Holds a rank's part of a parameter against how the whole one is stored. Rows can be cut anywhere: a rank finds the scales of each.
+/// Checks a rank's part of a parameter against the whole one's format. Rows can be cut anywhere: each has its scales.
 ///
 /// # Errors
-/// A sentence that names the parameter, how it is stored and the column.
+/// A sentence that names the parameter, its format and the column.
 pub(super) fn hold(param: &Param) -> Result<(), String> {
     let Some(cut) = &param.cut else { return Ok(()) };
     let (columns, width) = cut.columns();
     let (shared, what) = match param.stored {
-        Stored::Int(Int { ordered: true, .. }) if columns.len() < width => {
+        StorageFormat::Int(GroupQuantization { ordered: true, .. }) if columns.len() < width => {
             return Err(format!(
-                "columns of `{}` belong to groups in an order of their own",
+                "columns of `{}` belong to groups in a permuted order",
                 param.name
             ));
         }
-        Stored::Fp8(Fp8 { scales: Fp8Scales::Block, .. }) => {
+        StorageFormat::Fp8(Fp8 { scales: Fp8Scales::Block, .. }) => {
             (BLOCK, format!("float8 in blocks of {BLOCK} columns"))
         }
-        Stored::Int(Int { packing: Packing::Gguf(block), .. }) => {
+        StorageFormat::Int(GroupQuantization { packing: Packing::Gguf(block), .. }) => {
             (block.values(), format!("{} in blocks of {} columns", block.name(), block.values()))
         }
-        // Numbers of bitsandbytes are expanded one by one.
-        Stored::Int(Int { bits, group: Some(group), packing, .. })
+        // bitsandbytes weights are dequantized value by value.
+        StorageFormat::Int(GroupQuantization { bits, group: Some(group), packing, .. })
             if packing != Packing::LookedUp =>
         {
             (group, format!("int{bits} in groups of {group} columns"))

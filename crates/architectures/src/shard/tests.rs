@@ -1,7 +1,7 @@
 use crate::params::Param;
 use crate::{
-    Architecture, Capacity, Config, Footprint, Holding, Keeps, LargestStep, Mixer, Place, in_fp8,
-    in_integers, shape,
+    Architecture, Capacity, Config, Footprint, LargestStep, Mixer, ShardRank, UnexpandedWeights,
+    WeightStorage, in_fp8, in_integers, shape,
 };
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ fn changed(config: Config, changes: &[(&str, usize)]) -> Config {
     changes.iter().fold(config, |config, (key, count)| config.with(key, (*count).into()))
 }
 
-/// Falcon-H1 of heads that four ranks share, two of them each group.
+/// Falcon-H1 with heads for four ranks, two of which share each group.
 const EIGHT_HEADS: &[(&str, usize)] = &[("mamba_n_heads", 8), ("mamba_d_ssm", 128)];
 
 fn shards(of: &Architecture, ranks: usize) -> Vec<Architecture> {
-    (0..ranks).map(|rank| of.shard(Place { rank, ranks }).unwrap()).collect()
+    (0..ranks).map(|rank| of.shard(ShardRank { rank, ranks }).unwrap()).collect()
 }
 
-/// How often each value of a parameter is on some rank: the runs of all ranks, laid over one another.
+/// How many ranks have each value of a parameter.
 fn covered(name: &str, len: usize, shards: &[Architecture]) -> Vec<u8> {
     let mut times = vec![0; len];
     for shard in shards {
@@ -45,7 +45,7 @@ fn covered(name: &str, len: usize, shards: &[Architecture]) -> Vec<u8> {
     times
 }
 
-/// Every value of every parameter is on one rank, or on all of those that read it alike.
+/// Every value of every parameter is on one rank, or on all ranks that need it.
 #[test]
 fn ranks_share_out_every_value_once() {
     for (name, changes, ranks) in [
@@ -80,7 +80,7 @@ fn ranks_share_out_every_value_once() {
                 (false, true) => {
                     assert_eq!((least, most), (everywhere, everywhere), "{}", param.name)
                 }
-                // B and C, the latent vector, and keys of which there are fewer than ranks.
+                // B and C, the latent vector, and keys if there are fewer than ranks.
                 _ if most > 1 => {
                     let replicated = ["mamba.in_proj", "conv1d", "kv_a_", "k_proj", "v_proj"];
                     assert!(names(&replicated), "{}", param.name);
@@ -98,7 +98,7 @@ fn layers_have_their_shares_of_heads_and_widths() {
     let by_name: BTreeMap<&str, &[usize]> =
         micro.params.iter().map(|param| (&*param.name, &*param.shape)).collect();
     let check = |name: &str, expect: &[usize]| assert_eq!(by_name[name], expect, "{name}");
-    // 64 heads of 64 channels, of which 32 are here; B and C of 128 are whole.
+    // 64 heads of 64 channels, of which this rank has 32; B and C of 128 are whole.
     check("model.layers.0.mamba.in_proj.weight", &[2 * 2048 + 2 * 128 + 32, 2048]);
     check("model.layers.0.mamba.conv1d.weight", &[2048 + 2 * 128, 1, 4]);
     check("model.layers.0.mamba.A_log", &[32]);
@@ -123,7 +123,7 @@ fn layers_have_their_shares_of_heads_and_widths() {
     );
 }
 
-/// Sections of one projection are cut each by itself, whatever stands behind which factor.
+/// Sections of one projection are cut separately, whatever their multipliers are.
 #[test]
 fn sections_have_their_shares_each() {
     let check = |of: &Architecture, name: &str, expect: &[(usize, usize)]| {
@@ -140,7 +140,7 @@ fn sections_have_their_shares_each() {
     check(falcon, "model.layers.0.mamba.conv1d.weight", &convolved);
     check(falcon, "model.layers.0.self_attn.k_proj.weight", &[(16, 32)]);
     let Mixer::Parallel(of) = &falcon.layers[0].mixer else { panic!("{:?}", falcon.layers[0]) };
-    // Step sizes lie behind the rest of what is left.
+    // Step sizes follow the other rows.
     let steps = &of.mamba.dt_proj.as_ref().unwrap().rows;
     assert_eq!(steps.iter().map(|rows| (rows.first, rows.count)).collect::<Vec<_>>(), [(128, 2)]);
     // B, C and x of 64 each.
@@ -148,7 +148,7 @@ fn sections_have_their_shares_each() {
     check(lfm2, "model.layers.0.conv.in_proj.weight", &[(16, 32), (80, 96), (144, 160)]);
     check(lfm2, "model.layers.0.conv.conv.weight", &[(16, 32)]);
     assert_eq!(lfm2.layers[0].mixer.states().convolved, 16 * 2);
-    // A key head's query, key, two values and two gates lie together, and behind them the scalars of both of its value heads.
+    // A key head's query, key, two values and two gates are consecutive, followed by the scalars of its value heads.
     let next = &shards(&whole("qwen3-next-mini"), 2)[1];
     check(next, "model.layers.0.linear_attn.in_proj_qkvz.weight", &[(192, 384)]);
     check(next, "model.layers.0.linear_attn.in_proj_ba.weight", &[(4, 8)]);
@@ -157,9 +157,9 @@ fn sections_have_their_shares_each() {
 }
 
 #[test]
-fn what_does_not_split_is_refused_in_a_sentence() {
+fn layers_that_do_not_split_are_refused() {
     let check = |of: Architecture, ranks, what: &str, hint: &str| {
-        let error = of.shard(Place { rank: 0, ranks }).unwrap_err();
+        let error = of.shard(ShardRank { rank: 0, ranks }).unwrap_err();
         assert_eq!(error.to_string(), format!("the model cannot be split: {what}"));
         assert_eq!(error.hint, hint);
     };
@@ -168,26 +168,28 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     let uneven = "112 channels of Mamba do not split evenly over 3 ranks";
     check(whole("mamba-mini"), 3, uneven, "take --tp 2 or 4 or 8 or 16");
-    // The sum of all ranks finishes one norm, of all that is in it; parts of groups have no sum of their own.
+    // The all-reduce completes one norm; parts of groups have no separate all-reduce.
     let normed = |groups| {
         let config = changed(shape("falcon-h1-mini").unwrap(), EIGHT_HEADS);
         let config = config.with("mamba_rms_norm", true.into());
         Architecture::of(&changed(config, &[("mamba_n_groups", groups)])).unwrap()
     };
-    let beside = "Mamba-2's norm over all ranks stands beside attention";
-    check(normed(1), 2, beside, "leave --tp out");
+    let parallel = "Mamba-2's norm over all ranks is next to attention";
+    check(normed(1), 2, parallel, "leave --tp out");
     check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     // 64 of 128 columns are half of a group.
     let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
     check(Architecture::of(&narrow).unwrap(), 2, what, "leave --tp out");
-    assert!(moe().shard(Place::WHOLE).is_ok_and(|one| one.params.count() == moe().params.count()));
+    assert!(
+        moe().shard(ShardRank::WHOLE).is_ok_and(|one| one.params.count() == moe().params.count())
+    );
 }
 
-/// What two ranks have is what one has, and once more what both read: embedding, B and C, latent vectors, norms.
+/// Two ranks together have one model's memory, plus once what both need: embedding, B and C, latent vectors, norms.
 #[test]
 fn a_rank_takes_its_share_of_memory() {
-    let holding = Holding {
+    let holding = WeightStorage {
         weight_bytes: 2,
         cache_bytes: 2,
         conv_bytes: 4,
@@ -195,7 +197,7 @@ fn a_rank_takes_its_share_of_memory() {
         spare_blocks: 1,
         state_pools: 1,
         activation_bytes: 2,
-        keeps: Keeps::Projections,
+        keeps: UnexpandedWeights::Projections,
         embedding: true,
     };
     let capacity = Capacity { sequences: 1, tokens: 4096 };
@@ -207,13 +209,13 @@ fn a_rank_takes_its_share_of_memory() {
     assert_eq!(first, second);
     // 36 layers of 2 x 128 rows of 2048 and their taps and biases; 81 norms of 2048.
     let shared = 36 * (256 * 2048 * 2 + 256 * 5 * 4) + 81 * 2048 * 4;
-    // A rank's half of the head lies in the embedding, which is on both.
+    // A rank's half of the head is in the embedding, which both have.
     assert_eq!(2 * first.weights, one.weights + 100_352 * 2048 * 2 + shared);
     assert!(2 * first.states > one.states && first.states < one.states * 52 / 100);
     assert_eq!(2 * first.caches, one.caches);
-    // In float8 a rank has half of the numbers, and of the scales of rows those that are its own.
+    // In float8 a rank has half of the values, and the scales of its rows.
     let narrow = Architecture::of(&in_fp8(shape("granite-4.0-h-micro").unwrap())).unwrap();
-    let [one, first] = [&narrow, &narrow.shard(Place { rank: 0, ranks: 2 }).unwrap()].map(of);
+    let [one, first] = [&narrow, &narrow.shard(ShardRank { rank: 0, ranks: 2 }).unwrap()].map(of);
     let wide = 100_352 * 2048 * 2;
     assert!((first.weights - wide) as f64 / ((one.weights - wide) as f64) < 0.52, "{first:?}");
     let kimi = whole("kimi-linear-48b-a3b");

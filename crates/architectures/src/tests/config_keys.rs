@@ -1,6 +1,6 @@
-//! Keys of configs that change what a model computes: read, or refused by name.
+//! Config keys that change the computation: read, or refused by name.
 
-use crate::layers::Score;
+use crate::layers::RouterScore;
 use crate::{Architecture, Config, Mixer, Rope, shape};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn rope(of: &Architecture) -> Rope {
 #[test]
 fn a_share_of_channels_is_refused_where_all_are_rotated() {
     let half = json!({ "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5 });
-    let words = "`rope_parameters.partial_rotary_factor` is 0.5, wanted 1";
+    let words = "`rope_parameters.partial_rotary_factor` is 0.5, expected 1";
     for name in
         ["llama-mini", "mistral-mini", "qwen2-mini", "qwen3-mini", "lfm2-mini", "gpt-oss-mini"]
     {
@@ -40,7 +40,7 @@ fn a_share_of_channels_is_refused_where_all_are_rotated() {
 #[test]
 fn rotations_of_kinds_of_layers_are_refused() {
     let each = json!({ "full_attention": { "rope_theta": 1e6 }, "sliding_attention": { "rope_theta": 1e4 } });
-    refuses("mistral-mini", "rope_parameters", each, "wanted one rotation for all layers");
+    refuses("mistral-mini", "rope_parameters", each, "expected one rotation for all layers");
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn weights_of_chosen_experts_are_renormalized_as_the_config_says() {
         of.layers.iter().find_map(|layer| layer.experts.as_ref()).unwrap().score
     };
     for name in ["qwen3-moe-mini", "qwen3-next-mini"] {
-        assert_eq!(score(name, true), Score::SoftmaxOfChosen);
-        assert_eq!(score(name, false), Score::SoftmaxOfAll);
+        assert_eq!(score(name, true), RouterScore::SoftmaxOfChosen);
+        assert_eq!(score(name, false), RouterScore::SoftmaxOfAll);
     }
 }
 
@@ -113,7 +113,7 @@ fn layers_with_experts_are_those_that_the_config_names() {
     let kimi = routed(of("kimi-linear-mini", &[("mlp_layer_types", json!(words))]).unwrap());
     assert!(kimi.iter().enumerate().all(|(index, routed)| *routed == (index != 1)));
     let wrong = json!(vec!["moe"; layers]);
-    refuses("kimi-linear-mini", "mlp_layer_types", wrong, "wanted dense or sparse");
+    refuses("kimi-linear-mini", "mlp_layer_types", wrong, "expected dense or sparse");
 }
 
 #[test]
@@ -126,12 +126,27 @@ fn gpt_oss_reads_both_numbers_of_its_activation() {
 
 #[test]
 fn sizes_that_no_engine_has_are_refused() {
-    refuses("jamba-mini", "mamba_d_state", json!(0), "`mamba_d_state` is 0, wanted a whole number");
-    refuses("mamba-mini", "state_size", json!(0), "`state_size` is 0, wanted a whole number");
-    refuses("lfm2-moe-mini", "num_experts", json!(0), "`num_experts` is 0, wanted a whole number");
-    refuses("kimi-linear-mini", "topk_group", json!(0), "`topk_group` is 0, wanted a whole number");
+    refuses(
+        "jamba-mini",
+        "mamba_d_state",
+        json!(0),
+        "`mamba_d_state` is 0, expected a whole number",
+    );
+    refuses("mamba-mini", "state_size", json!(0), "`state_size` is 0, expected a whole number");
+    refuses(
+        "lfm2-moe-mini",
+        "num_experts",
+        json!(0),
+        "`num_experts` is 0, expected a whole number",
+    );
+    refuses(
+        "kimi-linear-mini",
+        "topk_group",
+        json!(0),
+        "`topk_group` is 0, expected a whole number",
+    );
     refuses("kimi-linear-mini", "attention_bias", json!(true), "`attention_bias` is true");
-    refuses("qwen3-next-mini", "linear_conv_kernel_dim", json!(8), "wanted 2 to 4 taps");
+    refuses("qwen3-next-mini", "linear_conv_kernel_dim", json!(8), "expected 2 to 4 taps");
 }
 
 #[test]
@@ -158,7 +173,8 @@ fn a_language_model_in_another_model_is_refused_by_the_whole_models_name() {
     assert!(error.contains("minicpmv4_6") && error.contains("is no model family"), "{error}");
 }
 
-/// Known by its keys alone, a model of no family has its name in the sentence, not a key of another family that it lacks.
+/// A model of no family, recognized by its keys, is refused with its own name, not with a missing key of another
+/// family.
 #[test]
 fn a_config_of_no_family_is_refused_by_its_name() {
     let text =

@@ -1,25 +1,25 @@
-//! Stand-ins that tune for longer than there is time, asked as the peers of a bench are.
+//! Stand-ins that tune for longer than their time limit, called as the peers of a bench are.
 
-use super::{Contest, Guests, Match, ROUNDS};
+use super::{PeerTimer, PeerTimings, PeerWorkload, ROUNDS};
 use crate::allowance::Allowance;
 use crate::workloads::qkv;
 use facts::BackendKind;
-use kernels::{DType, Settings};
+use ops::{DType, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use verify::{Drawn, Limits, Peer, Peers, Python, Session};
+use verify::{Peer, Peers, ProcessLimits, Python, SampledCall, Session};
 
-/// What came of three calls of attention, each with peers in turns.
+/// The results of three calls of attention, each with peers interleaved.
 struct Ended {
-    contests: Vec<Contest>,
-    /// The peers that were asked, in order.
+    contests: Vec<PeerTimings>,
+    /// The called peers, in order.
     asked: Vec<String>,
     took: Duration,
 }
 
 fn contests(functions: &[&str], limit: Duration) -> Ended {
     let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/peers/fakes");
-    let limits = Limits { time: Duration::from_secs(120), memory_bytes: 600 << 20 };
+    let limits = ProcessLimits { time: Duration::from_secs(120), memory_bytes: 600 << 20 };
     let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
     let mut session = Session::start(python).expect("the tests of peers need python3 on PATH");
     let named = |function: &&str| Peer::function(&format!("attention={function}")).unwrap();
@@ -29,16 +29,16 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
     let (begin, mut asked) = (Instant::now(), Vec::new());
     let mut time = Allowance::of(Some(limit), 1);
     time.begin("attention");
-    let mut guests = Guests { peers: &mut peers, time: &mut time };
-    let (op, settings) = (kernels::op("attention").unwrap(), Settings::new());
+    let mut guests = PeerTimer { peers: &mut peers, time: &mut time };
+    let (op, settings) = (ops::op("attention").unwrap(), Settings::new());
     let call = |width| {
         let shape = [1, 4, 1, width];
         let inputs = qkv(DType::F32, shape, shape);
         let call = op.bind(&inputs, &settings).unwrap();
-        let (call, inputs, settings) = (call.as_ref(), &inputs, &settings);
-        let drawn = &mut Drawn::of(op, (inputs, settings), 7);
-        let given = Match { case: "attention", call, inputs, settings, drawn, budget };
-        let mut contest = Contest::admit(&mut guests, given, &mut |step| {
+        let (call, inputs, settings) = (&call, &inputs, &settings);
+        let drawn = &mut SampledCall::of(op, (inputs, settings), 7);
+        let given = PeerWorkload { case: "attention", call, inputs, settings, drawn, budget };
+        let mut contest = PeerTimings::admit(&mut guests, given, &mut |step| {
             let crate::Step::Begins { peer: Some(peer), left: Some(left), .. } = step else {
                 panic!("a peer begins, within a time: {step:?}");
             };
@@ -59,7 +59,7 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
 impl Ended {
     /// For each call: `timed`, or why the peer was not.
     fn of(&self, peer: &str) -> Vec<String> {
-        let of_call = |contest: &'_ Contest| -> Option<String> {
+        let of_call = |contest: &'_ PeerTimings| -> Option<String> {
             let timed = contest.runners.iter().find(|runner| runner.peer.name() == peer);
             let why = contest.not_run.iter().find(|left| left.peer == peer);
             match (timed, why) {
@@ -77,12 +77,12 @@ fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of
     let limit = Duration::from_secs(18);
     let ended = contests(&["right:attention", "slow:tunes", "slow:tunes_briefly"], limit);
     assert!(ended.took < limit, "{:?}", ended.took);
-    // The first was asked before the process was killed, and again in the next one.
+    // The first was called before the process was killed, and again in the next one.
     for peer in ["right:attention", "slow:tunes_briefly"] {
         assert_eq!(ended.of(peer), ["timed"; 3]);
     }
     let why = ended.of("slow:tunes");
-    // Half of the time for its call; then it is asked nothing more.
+    // Half of the time for its call; then it is not called again.
     assert!(why[0].starts_with("no answer within the "), "{why:?}");
     assert!(why[0].ends_with(" s that were left for it; the process was killed"), "{why:?}");
     assert_eq!(why[1..], ["an earlier call took all of its time"; 2]);
@@ -93,13 +93,13 @@ fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of
 fn a_peer_that_hangs_while_it_is_timed_ends_the_time_of_all_of_them_and_no_more() {
     let limit = Duration::from_secs(6);
     let ended = contests(&["right:attention", "slow:tires"], limit);
-    // Beside the time there is a process to be killed.
+    // Killing the process takes some time in addition.
     assert!(ended.took < limit + Duration::from_secs(3), "{:?}", ended.took);
     let spent = "the 6 s for the peers of attention were spent";
     let why = ended.of("slow:tires");
     assert!(why[0].starts_with("no answer within the "), "{why:?}");
     assert_eq!(why[1..], [spent; 2]);
-    // What it took along is not shown, and no finding.
+    // Results lost with the process are not shown, and are not findings.
     let gone = "the process that held it is gone";
     assert_eq!(ended.of("right:attention"), [gone, spent, spent]);
 }

@@ -1,8 +1,8 @@
 pub(super) mod cuda;
 
-use super::{Between, OpWorkloads, Task, Workload, tensors};
+use super::{OpWorkloads, Task, UniformValues, Workload, tensors};
 use crate::{Size, Sweep};
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads =
     OpWorkloads { op: "attention", cpu: workloads, cuda: cuda::workloads, sweep };
@@ -23,7 +23,7 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// Over head dims at each number of tokens.
+/// One workload per head dimension and number of tokens.
 fn sweep(sweep: &Sweep) -> Vec<Task<'_>> {
     let suffix = if sweep.causal { "-causal" } else { "" };
     let task = |tokens: usize, dim: usize| {
@@ -44,9 +44,9 @@ fn sweep(sweep: &Sweep) -> Vec<Task<'_>> {
 
 pub(crate) fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("q", &q, Between(dtype, -2.0, 2.0)),
-        ("k", &k, Between(dtype, -2.0, 2.0)),
-        ("v", &k, Between(dtype, -1.0, 1.0)),
+        ("q", &q, UniformValues(dtype, -2.0, 2.0)),
+        ("k", &k, UniformValues(dtype, -2.0, 2.0)),
+        ("v", &k, UniformValues(dtype, -1.0, 1.0)),
     ])
 }
 

@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "conv1d",
@@ -29,10 +29,10 @@ const CHANNELS: usize = 4352;
 
 pub(crate) fn call(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
     let inputs = tensors(&[
-        ("x", &[batch, tokens, CHANNELS], Between(dtype, -1.0, 1.0)),
-        ("weight", &[CHANNELS, 4], Between(dtype, -0.5, 0.5)),
-        ("bias", &[CHANNELS], Between(dtype, -0.5, 0.5)),
-        ("initial_state", &[batch, CHANNELS, 3], Between(DType::F32, -1.0, 1.0)),
+        ("x", &[batch, tokens, CHANNELS], UniformValues(dtype, -1.0, 1.0)),
+        ("weight", &[CHANNELS, 4], UniformValues(dtype, -0.5, 0.5)),
+        ("bias", &[CHANNELS], UniformValues(dtype, -0.5, 0.5)),
+        ("initial_state", &[batch, CHANNELS, 3], UniformValues(DType::F32, -1.0, 1.0)),
     ]);
     (inputs, Settings::new().with("activation", "silu"))
 }
@@ -41,7 +41,7 @@ fn prefill(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, 4096)
 }
 
-/// 102 MiB of float32 state, read once and written once.
+/// 102 MiB of float32 states, read once and written once.
 fn decode(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 2048, 1)
 }

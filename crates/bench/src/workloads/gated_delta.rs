@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "gated_delta",
@@ -26,18 +26,18 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// Two value heads to a query and key head, as in Qwen3-Next, where their number is even.
+/// Two value heads per key head, as in Qwen3-Next, if their number is even.
 fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
     let shared = if heads.is_multiple_of(2) { heads / 2 } else { heads };
     let (keys, values) = ([batch, tokens, shared, 128], [batch, tokens, heads, 128]);
     let inputs = tensors(&[
-        ("q", &keys, Between(dtype, -1.0, 1.0)),
-        ("k", &keys, Between(dtype, -1.0, 1.0)),
-        ("v", &values, Between(dtype, -1.0, 1.0)),
-        // Decays of a trained layer: from almost none to about a tenth a token.
-        ("g", &values[..3], Between(dtype, -0.1, 0.0)),
-        ("beta", &values[..3], Between(dtype, 0.0, 1.0)),
-        ("initial_state", &[batch, heads, 128, 128], Between(DType::F32, -0.1, 0.1)),
+        ("q", &keys, UniformValues(dtype, -1.0, 1.0)),
+        ("k", &keys, UniformValues(dtype, -1.0, 1.0)),
+        ("v", &values, UniformValues(dtype, -1.0, 1.0)),
+        // Decays of a trained layer: from almost none to about a tenth per token.
+        ("g", &values[..3], UniformValues(dtype, -0.1, 0.0)),
+        ("beta", &values[..3], UniformValues(dtype, 0.0, 1.0)),
+        ("initial_state", &[batch, heads, 128, 128], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new().with("l2norm", true))
 }
@@ -46,7 +46,7 @@ fn prefill(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, 2048, 8)
 }
 
-/// 128 MiB of float32 state, read once and written once.
+/// 128 MiB of float32 states, read once and written once.
 fn decode(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 64, 1, 32)
 }

@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "kda",
@@ -34,13 +34,13 @@ pub(crate) fn call(
 ) -> (TensorMap, Settings) {
     let wide = [batch, tokens, heads, 128];
     let inputs = tensors(&[
-        ("q", &wide, Between(dtype, -1.0, 1.0)),
-        ("k", &wide, Between(dtype, -1.0, 1.0)),
-        ("v", &wide, Between(dtype, -1.0, 1.0)),
-        // Decays of a trained layer: from almost none to about a tenth a token.
-        ("g", &wide, Between(dtype, -0.1, 0.0)),
-        ("beta", &wide[..3], Between(dtype, 0.0, 1.0)),
-        ("initial_state", &[batch, heads, 128, 128], Between(DType::F32, -0.1, 0.1)),
+        ("q", &wide, UniformValues(dtype, -1.0, 1.0)),
+        ("k", &wide, UniformValues(dtype, -1.0, 1.0)),
+        ("v", &wide, UniformValues(dtype, -1.0, 1.0)),
+        // Decays of a trained layer: from almost none to about a tenth per token.
+        ("g", &wide, UniformValues(dtype, -0.1, 0.0)),
+        ("beta", &wide[..3], UniformValues(dtype, 0.0, 1.0)),
+        ("initial_state", &[batch, heads, 128, 128], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new().with("l2norm", true))
 }
@@ -49,7 +49,7 @@ fn prefill(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, 2048, 8)
 }
 
-/// 128 MiB of float32 state, read once and written once.
+/// 128 MiB of float32 states, read once and written once.
 fn decode(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 64, 1, 32)
 }

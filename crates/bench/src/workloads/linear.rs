@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "linear",
@@ -24,26 +24,29 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// The input projection of a Granite 4.0-H micro mixer: normalised, into gate, convolution channels and steps.
+/// The input projection of a Granite 4.0-H micro mixer: normalized input, outputs gate, convolution channels and step
+/// sizes.
 pub(crate) fn in_proj(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2048, 8512], Settings::new().with("split", "4096,4352,64"))
 }
 
-/// Its MLP's first projection: normalised, 8192 gates and as many ups.
+/// Its MLP's first projection: normalized input, 8192 gates and as many ups.
 fn gate_up(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2048, 16_384], Settings::new().with("activation", "swiglu"))
 }
 
-/// The projections back onto the residual stream: of the mixer from 4096 channels, of the MLP from 8192.
+/// The output projections onto the residual stream: of the mixer from 4096 channels, of the MLP from 8192.
 fn back(dtype: DType, tokens: usize, inputs: usize) -> (TensorMap, Settings) {
     let (x, w) = ([tokens, inputs], [2048, inputs]);
-    let mut call =
-        tensors(&[("x", &x, Between(dtype, -1.0, 1.0)), ("w", &w, Between(dtype, -0.03, 0.03))]);
-    call.extend(tensors(&[("residual", &[tokens, 2048], Between(DType::F32, -1.0, 1.0))]));
+    let mut call = tensors(&[
+        ("x", &x, UniformValues(dtype, -1.0, 1.0)),
+        ("w", &w, UniformValues(dtype, -0.03, 0.03)),
+    ]);
+    call.extend(tensors(&[("residual", &[tokens, 2048], UniformValues(DType::F32, -1.0, 1.0))]));
     (call, Settings::new().with("scale", 0.22))
 }
 
-/// The tied head over 100352 words.
+/// The tied head over a vocabulary of 100352.
 fn head(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2048, 100_352], Settings::new().with("out", "f32"))
 }
@@ -54,16 +57,16 @@ fn kda(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2304, 12_576], Settings::new().with("split", widths))
 }
 
-/// Rows of the residual stream, which is f32, normalised.
+/// Normalized rows of the residual stream, which is f32.
 fn normed(
     dtype: DType,
     [tokens, inputs, outputs]: [usize; 3],
     settings: Settings,
 ) -> (TensorMap, Settings) {
     let call = tensors(&[
-        ("x", &[tokens, inputs], Between(DType::F32, -1.0, 1.0)),
-        ("w", &[outputs, inputs], Between(dtype, -0.03, 0.03)),
-        ("norm", &[inputs], Between(DType::F32, 0.5, 1.5)),
+        ("x", &[tokens, inputs], UniformValues(DType::F32, -1.0, 1.0)),
+        ("w", &[outputs, inputs], UniformValues(dtype, -0.03, 0.03)),
+        ("norm", &[inputs], UniformValues(DType::F32, 0.5, 1.5)),
     ]);
     (call, settings)
 }

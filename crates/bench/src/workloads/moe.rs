@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "moe",
@@ -24,7 +24,7 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// Experts of Granite 4.0-H tiny, 16 of its 64: what a processor is timed with.
+/// 16 of the 64 experts of Granite 4.0-H tiny, for the CPU.
 pub(crate) fn few(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     granite(dtype, [tokens, 1536, 16, 512], 6)
 }
@@ -37,26 +37,26 @@ fn decode(dtype: DType) -> (TensorMap, Settings) {
     few(dtype, 1)
 }
 
-/// Granite's router over experts of these sizes: T, H, E, I.
+/// Granite's router with experts of these sizes: T, H, E, I.
 fn granite(dtype: DType, sizes: [usize; 4], top_k: usize) -> (TensorMap, Settings) {
     let settings = Settings::new().with("top_k", top_k).with("scale", 0.22);
     (experts(dtype, sizes), settings)
 }
 
-/// Kimi-Linear's router over its experts.
+/// Kimi-Linear's router with its experts.
 fn kimi(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     let mut inputs = experts(dtype, [tokens, 2304, 256, 1024]);
-    inputs.extend(tensors(&[("correction", &[256], Between(DType::F32, -0.1, 0.1))]));
+    inputs.extend(tensors(&[("correction", &[256], UniformValues(DType::F32, -0.1, 0.1))]));
     let settings = Settings::new().with("top_k", 8).with("score", "sigmoid");
     (inputs, settings.with("weight_scale", 2.446))
 }
 
 fn experts(dtype: DType, [tokens, hidden, experts, inner]: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("x", &[tokens, hidden], Between(dtype, -1.7, 1.7)),
-        ("logits", &[tokens, experts], Between(DType::F32, -3.0, 3.0)),
-        ("w_gate_up", &[experts, 2 * inner, hidden], Between(dtype, -0.04, 0.04)),
-        ("w_down", &[experts, hidden, inner], Between(dtype, -0.06, 0.06)),
-        ("residual", &[tokens, hidden], Between(DType::F32, -1.0, 1.0)),
+        ("x", &[tokens, hidden], UniformValues(dtype, -1.7, 1.7)),
+        ("logits", &[tokens, experts], UniformValues(DType::F32, -3.0, 3.0)),
+        ("w_gate_up", &[experts, 2 * inner, hidden], UniformValues(dtype, -0.04, 0.04)),
+        ("w_down", &[experts, hidden, inner], UniformValues(dtype, -0.06, 0.06)),
+        ("residual", &[tokens, hidden], UniformValues(DType::F32, -1.0, 1.0)),
     ])
 }

@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "nsa",
@@ -30,12 +30,12 @@ fn workloads(size: Size) -> Vec<Workload> {
 fn call(dtype: DType, batch: usize, queries: usize, keys: usize) -> (TensorMap, Settings) {
     let gate = [batch, queries, 16];
     let inputs = tensors(&[
-        ("q", &[batch, queries, 16, 192], Between(dtype, -1.0, 1.0)),
-        ("k", &[batch, keys, 1, 192], Between(dtype, -1.0, 1.0)),
-        ("v", &[batch, keys, 1, 128], Between(dtype, -1.0, 1.0)),
-        ("g_cmp", &gate, Between(dtype, 0.0, 1.0)),
-        ("g_slc", &gate, Between(dtype, 0.0, 1.0)),
-        ("g_swa", &gate, Between(dtype, 0.0, 1.0)),
+        ("q", &[batch, queries, 16, 192], UniformValues(dtype, -1.0, 1.0)),
+        ("k", &[batch, keys, 1, 192], UniformValues(dtype, -1.0, 1.0)),
+        ("v", &[batch, keys, 1, 128], UniformValues(dtype, -1.0, 1.0)),
+        ("g_cmp", &gate, UniformValues(dtype, 0.0, 1.0)),
+        ("g_slc", &gate, UniformValues(dtype, 0.0, 1.0)),
+        ("g_swa", &gate, UniformValues(dtype, 0.0, 1.0)),
     ]);
     (inputs, Settings::new())
 }

@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "rmsnorm",
@@ -37,9 +37,9 @@ fn kda(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
 
 fn gated(dtype: DType, shape: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("x", &shape, Between(dtype, -1.0, 1.0)),
-        ("gate", &shape, Between(dtype, -2.0, 2.0)),
-        ("weight", &shape[3..], Between(dtype, 0.5, 1.5)),
+        ("x", &shape, UniformValues(dtype, -1.0, 1.0)),
+        ("gate", &shape, UniformValues(dtype, -2.0, 2.0)),
+        ("weight", &shape[3..], UniformValues(dtype, 0.5, 1.5)),
     ])
 }
 

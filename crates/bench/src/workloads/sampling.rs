@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, Tensor, TensorMap};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 /// The vocabulary of Granite 4.0.
 const VOCABULARY: usize = 100_352;
@@ -24,7 +24,7 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// Temperature 0.8 and top-p 0.9, over logits of which very many are alike: the most work there is.
+/// Temperature 0.8 and top-p 0.9 over logits of which very many are alike: the worst case.
 pub(crate) fn nucleus(rows: usize) -> (TensorMap, Settings) {
     call(rows, [0.8, 0.9])
 }
@@ -34,7 +34,8 @@ fn greedy(rows: usize) -> (TensorMap, Settings) {
 }
 
 fn call(rows: usize, [temperature, top_p]: [f32; 2]) -> (TensorMap, Settings) {
-    let mut inputs = tensors(&[("logits", &[rows, VOCABULARY], Between(DType::F32, -4.0, 4.0))]);
+    let mut inputs =
+        tensors(&[("logits", &[rows, VOCABULARY], UniformValues(DType::F32, -4.0, 4.0))]);
     let mut put = |name: &str, tensor| drop(inputs.insert(name.to_owned(), tensor));
     let controls = [temperature, top_p, 0.0, 1.0, 0.0, 0.0].repeat(rows);
     put("controls", Tensor::new(&[rows, 6], controls));

@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "selective_scan",
@@ -33,25 +33,25 @@ pub(crate) fn call(
     channels: usize,
 ) -> (TensorMap, Settings) {
     let inputs = tensors(&[
-        ("u", &[batch, tokens, channels], Between(dtype, -1.0, 1.0)),
-        ("delta", &[batch, tokens, channels], Between(DType::F32, -4.0, 1.0)),
-        ("A", &[channels, 16], Between(DType::F32, -16.0, -0.5)),
-        ("B", &[batch, tokens, 1, 16], Between(dtype, -1.0, 1.0)),
-        ("C", &[batch, tokens, 1, 16], Between(dtype, -1.0, 1.0)),
-        ("D", &[channels], Between(DType::F32, 0.5, 1.5)),
-        ("z", &[batch, tokens, channels], Between(dtype, -1.0, 1.0)),
-        ("delta_bias", &[channels], Between(DType::F32, -2.0, 0.0)),
-        ("initial_state", &[batch, channels, 16], Between(DType::F32, -0.1, 0.1)),
+        ("u", &[batch, tokens, channels], UniformValues(dtype, -1.0, 1.0)),
+        ("delta", &[batch, tokens, channels], UniformValues(DType::F32, -4.0, 1.0)),
+        ("A", &[channels, 16], UniformValues(DType::F32, -16.0, -0.5)),
+        ("B", &[batch, tokens, 1, 16], UniformValues(dtype, -1.0, 1.0)),
+        ("C", &[batch, tokens, 1, 16], UniformValues(dtype, -1.0, 1.0)),
+        ("D", &[channels], UniformValues(DType::F32, 0.5, 1.5)),
+        ("z", &[batch, tokens, channels], UniformValues(dtype, -1.0, 1.0)),
+        ("delta_bias", &[channels], UniformValues(DType::F32, -2.0, 0.0)),
+        ("initial_state", &[batch, channels, 16], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new())
 }
 
-/// Of the smallest Mamba.
+/// The smallest Mamba.
 fn prefill(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, 2048, 1536)
 }
 
-/// Of Jamba: 32 MiB of float32 state, read once and written once.
+/// Jamba: 32 MiB of float32 states, read once and written once.
 fn decode(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 64, 1, 8192)
 }

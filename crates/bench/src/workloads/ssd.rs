@@ -1,8 +1,8 @@
 mod cuda;
 
-use super::{Between, OpWorkloads, Workload, tensors};
+use super::{OpWorkloads, UniformValues, Workload, tensors};
 use crate::Size;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "ssd",
@@ -33,14 +33,14 @@ pub(crate) fn call(
     heads: usize,
 ) -> (TensorMap, Settings) {
     let inputs = tensors(&[
-        ("x", &[batch, tokens, heads, 64], Between(dtype, -1.0, 1.0)),
-        ("dt", &[batch, tokens, heads], Between(dtype, -4.0, 1.0)),
-        ("A", &[heads], Between(DType::F32, -8.0, -0.5)),
-        ("B", &[batch, tokens, 1, 128], Between(dtype, -1.0, 1.0)),
-        ("C", &[batch, tokens, 1, 128], Between(dtype, -1.0, 1.0)),
-        ("D", &[heads], Between(DType::F32, 0.5, 1.5)),
-        ("dt_bias", &[heads], Between(DType::F32, -2.0, 0.0)),
-        ("initial_state", &[batch, heads, 64, 128], Between(DType::F32, -0.1, 0.1)),
+        ("x", &[batch, tokens, heads, 64], UniformValues(dtype, -1.0, 1.0)),
+        ("dt", &[batch, tokens, heads], UniformValues(dtype, -4.0, 1.0)),
+        ("A", &[heads], UniformValues(DType::F32, -8.0, -0.5)),
+        ("B", &[batch, tokens, 1, 128], UniformValues(dtype, -1.0, 1.0)),
+        ("C", &[batch, tokens, 1, 128], UniformValues(dtype, -1.0, 1.0)),
+        ("D", &[heads], UniformValues(DType::F32, 0.5, 1.5)),
+        ("dt_bias", &[heads], UniformValues(DType::F32, -2.0, 0.0)),
+        ("initial_state", &[batch, heads, 64, 128], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new())
 }
@@ -49,7 +49,7 @@ fn prefill(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, 2048, 16)
 }
 
-/// 128 MiB of float32 state, read once and written once.
+/// 128 MiB of float32 states, read once and written once.
 fn decode(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 64, 1, 64)
 }

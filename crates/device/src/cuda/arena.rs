@@ -1,15 +1,15 @@
-//! Arenas: memory that one stream takes from the driver once and divides itself, for blocks whose content passes from one piece of its work
-//! to the next.
+//! Arenas: memory that one stream allocates from the driver once and subdivides, for blocks whose content passes
+//! between consecutive operations.
 //!
-//! A caching allocator that keeps blocks by their exact size grows with every new size: a server whose steps have other numbers of tokens
-//! each time would keep a block of each. An arena splits its free blocks and joins neighbours again, so that it serves any mix of
-//! sizes that fits, and it is never returned to the driver while the context lives: a recorded graph may keep an address in it without
-//! holding the block.
+//! A caching allocator with exact sizes grows with every new size: a server with a different number of tokens in each
+//! step would keep a block for each. An arena splits its free blocks and merges neighbours, so that it serves any mix
+//! of sizes that fits. It is never returned to the driver while the context exists: a captured graph may contain an
+//! address in it without a reference to the block.
 
 use super::driver::DevicePointer;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks below this size have arenas of their own: they live longest and would split the large ones.
+/// Blocks below this size have separate arenas: they live longest and would fragment the large ones.
 pub(super) const LARGE: usize = 2 << 20;
 
 /// A range of one driver allocation, of one stream.
@@ -25,14 +25,14 @@ struct Arena {
 /// All arenas of a context.
 #[derive(Debug, Default)]
 pub(super) struct Arenas {
-    /// By where they start.
+    /// By start address.
     arenas: BTreeMap<DevicePointer, Arena>,
-    /// Free blocks of each stream by size, the smallest first.
+    /// Free blocks of each stream by size, smallest first.
     by_size: BTreeSet<(u64, bool, usize, DevicePointer)>,
 }
 
 impl Arenas {
-    /// Adds memory of the driver.
+    /// Adds memory from the driver.
     pub(super) fn add(&mut self, stream: u64, start: DevicePointer, bytes: usize, large: bool) {
         let free = BTreeMap::from([(start, bytes)]);
         self.arenas.insert(start, Arena { stream, large, bytes, free });
@@ -45,7 +45,7 @@ impl Arenas {
         self.arenas.values().any(|arena| arena.stream == stream && arena.large == large)
     }
 
-    /// A block of so many bytes: the start of the smallest free one that is as long.
+    /// A block of this size: the start of the smallest free one that fits.
     pub(super) fn take(&mut self, stream: u64, block: usize) -> Option<DevicePointer> {
         let large = block >= LARGE;
         let fitting = (stream, large, block, 0)..=(stream, large, usize::MAX, DevicePointer::MAX);
@@ -62,7 +62,7 @@ impl Arenas {
         Some(start)
     }
 
-    /// Takes a block back and joins it with its free neighbours; whether it is an arena's.
+    /// Frees a block and merges it with its free neighbours; returns whether it belongs to an arena.
     pub(super) fn give_back(&mut self, start: DevicePointer, block: usize) -> bool {
         let Some((_, arena)) = self.around(start) else { return false };
         let (stream, large) = (arena.stream, arena.large);
@@ -95,7 +95,7 @@ impl Arenas {
         before.is_some_and(|(start, arena)| address - start < arena.bytes as u64)
     }
 
-    /// Where arenas start.
+    /// Start addresses of the arenas.
     pub(super) fn starts(&self) -> impl Iterator<Item = DevicePointer> {
         self.arenas.keys().copied()
     }
@@ -133,12 +133,12 @@ mod tests {
         assert_eq!(arenas.take(1, 4 * MIB), Some(0x4000_0000));
         assert_eq!(arenas.take(1, 4 * MIB), Some(0x1000_0000));
         assert_eq!(arenas.take(1, 2 * MIB), Some(0x4000_0000 + 4 * MIB as u64));
-        // Another stream's order protects nothing here, and small blocks have arenas of their own.
+        // Another stream has a different order, and small blocks have separate arenas.
         assert_eq!((arenas.take(2, 2 * MIB), arenas.take(1, 512)), (None, None));
         assert_eq!([arenas.serves(1, 2 * MIB), arenas.serves(1, 512)], [true, false]);
     }
 
-    /// Any mix of sizes whose sum fits keeps fitting: what an exact-size cache does not do.
+    /// Any mix of sizes whose sum fits keeps fitting, unlike in an exact-size cache.
     #[test]
     fn other_sizes_each_time_take_no_more_memory() {
         let mut arenas = Arenas::default();
@@ -153,7 +153,7 @@ mod tests {
             }
             let all: BTreeSet<_> = live.iter().map(|(start, _)| *start).collect();
             assert_eq!(all.len(), 8);
-            // Not in the order in which they were taken.
+            // Freed in another order than allocated.
             live.sort_by_key(|(start, _)| start.rotate_left(step % 64));
             for (start, block) in live {
                 assert!(arenas.give_back(start, block));

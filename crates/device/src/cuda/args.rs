@@ -1,19 +1,21 @@
-//! Arguments of a kernel: one block of parameters, which can be launched again over memory that lies elsewhere.
+//! Arguments of a kernel: one parameter block, which can be launched again with operands at other addresses.
 
 use super::context::Context;
 use super::driver::RawTensorMap;
 use super::memory::bytes_of;
-use super::{Buffer, CudaError, TensorMap};
+use super::memory::context_of;
+use super::{Buffer, DeviceError, TensorMap};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Declares the arguments of a kernel as a struct, `Name: kernel { field: Kind, .. }`, or of several kernels that take the same,
-/// `Name: one | other { .. }`. Fields have the names and the order of the kernel's parameters and are of kind `Pointer`, `Nullable`
-/// (which may be null), `Map` (a descriptor for the copy engine), `i32`, `i64`, `f32`, `f64`, or `(Group)`: several parameters
-/// in a row that other kernels take too, declared as `Group { .. }`.
+/// Declares the arguments of a kernel as a struct, `Name: kernel { field: Kind, .. }`, or of several kernels with the
+/// same parameters, `Name: one | other { .. }`. Fields have the names and the order of the kernel's parameters and are
+/// of kind `Pointer`, `Nullable` (may be null), `Map` (a tensor map for TMA), `i32`, `i64`, `f32`, `f64`, or `(Group)`:
+/// consecutive parameters that other kernels share, declared as `Group { .. }`.
 ///
-/// CUDA lays parameters out as C does the fields of a struct, so this one is laid out as the kernel's block of parameters, with a
-/// reference where the address goes; [`Args`] are made of it. A launch compares names, offsets and sizes with the kernel's own.
+/// CUDA's parameter layout is that of a C struct, so this struct has the layout of the kernel's parameter block, with a
+/// reference instead of each address; [`Args`] are made from it. A launch compares names, offsets and sizes with those
+/// of the kernel.
 #[macro_export]
 macro_rules! arguments {
     (@kind $a:lifetime Pointer) => { &$a $crate::cuda::Buffer };
@@ -70,18 +72,18 @@ macro_rules! arguments {
 pub struct Parameter {
     /// Its name in the kernel's source.
     pub name: &'static str,
-    /// What it is, as [`arguments!`](crate::arguments) has it.
+    /// Its kind in [`arguments!`](crate::arguments).
     pub kind: &'static str,
-    /// Where it begins in the block of parameters, bytes.
+    /// Offset in the parameter block, in bytes.
     pub offset: usize,
-    /// Its size there, bytes.
+    /// Size, in bytes.
     pub bytes: usize,
-    /// The parameters that a group of them is.
+    /// The parameters of a group.
     pub parts: &'static [Parameter],
 }
 
 impl Parameter {
-    /// How many parameters fields are, those of groups counted one by one.
+    /// Number of parameters, with those of groups.
     pub const fn count(fields: &[Self]) -> usize {
         let (mut count, mut at) = (0, 0);
         while at < fields.len() {
@@ -92,7 +94,7 @@ impl Parameter {
         count
     }
 
-    /// Fields with the parameters of groups in their place.
+    /// Parameters with groups expanded.
     pub const fn each<const COUNT: usize>(fields: &[Self]) -> [Self; COUNT] {
         let none = Self { name: "", kind: "", offset: 0, bytes: 0, parts: &[] };
         let (mut each, mut count, mut at) = ([none; COUNT], 0, 0);
@@ -114,16 +116,16 @@ impl Parameter {
     }
 }
 
-/// Parameters of a kernel.
+/// The parameters of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The kernels that take them.
+    /// The kernels.
     pub kernels: &'static [&'static str],
-    /// In their order.
+    /// In declaration order.
     pub parameters: &'static [Parameter],
 }
 
-/// A descriptor for the copy engine, as a struct of arguments holds it: of the size and alignment that it has among parameters.
+/// A tensor map (TMA descriptor) as a field of an argument struct, with the size and alignment of the parameter.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Map<'a> {
@@ -137,17 +139,18 @@ impl<'a> From<&'a TensorMap> for Map<'a> {
     }
 }
 
-/// What a kernel can be given.
+/// A kernel argument.
 pub trait Argument {
-    /// Puts it at `offset` of the block.
+    /// Writes it at `offset` of the parameter block.
     fn put(self, offset: usize, args: &mut Args);
 }
 
 impl Argument for &Buffer {
     fn put(self, offset: usize, args: &mut Args) {
-        match &args.device {
-            None => args.device = Some(Arc::clone(self.context())),
-            Some(device) => args.mixed |= !Arc::ptr_eq(device, self.context()),
+        match (&args.device, context_of(self)) {
+            (None, Ok(context)) => args.device = Some(Arc::clone(context)),
+            (Some(device), Ok(context)) => args.mixed |= !Arc::ptr_eq(device, context),
+            (_, Err(_)) => args.mixed = true,
         }
         args.write(offset, &self.address().to_ne_bytes());
         args.point(offset, false, self.operand(), self.address());
@@ -169,7 +172,7 @@ impl Argument for Map<'_> {
     }
 }
 
-/// A number, as a struct with a lifetime holds it that may have nothing else.
+/// A number as a field of a struct with a lifetime parameter, which it may not use otherwise.
 pub trait Number<'a> {
     /// Itself.
     type Type;
@@ -190,49 +193,49 @@ macro_rules! numbers {
 }
 numbers!(i32 i64 f32 f64);
 
-/// One cache line, at which a block begins: no parameter is aligned to more.
+/// One cache line, the alignment of a parameter block: no parameter has a larger one.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// What of a block points into an operand of a plan.
+/// A pointer in the parameter block to an operand of a plan.
 #[derive(Debug, Clone, Copy)]
-struct Pointing {
+struct OperandPointer {
     offset: usize,
-    /// Whether a descriptor does, and not a pointer.
+    /// Whether it is a tensor map instead of a pointer.
     map: bool,
     operand: u8,
-    /// The address that it was given.
+    /// The address in the plan.
     address: u64,
 }
 
-/// Most parameters of a kernel.
+/// Maximum number of parameters of a kernel.
 const MOST: usize = 64;
-/// Lines of the largest block.
+/// Maximum size of a parameter block, in cache lines.
 const MOST_LINES: usize = 32;
 
-/// Arguments of a kernel, made of its struct of [`arguments!`](crate::arguments).
+/// Arguments of a kernel, from its struct of [`arguments!`](crate::arguments).
 #[derive(Debug, Clone)]
 pub struct Args {
     layout: &'static Layout,
     block: Vec<Line>,
-    pointing: Vec<Pointing>,
-    /// The device whose memory they point to.
+    pointing: Vec<OperandPointer>,
+    /// The device of the buffers.
     device: Option<Arc<Context>>,
     mixed: bool,
 }
 
-/// Where the operands of a plan lie: each one's address when it was planned, and the one to launch with.
+/// The operand addresses of a plan when it was made, and those of a launch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moves<'a> {
-    /// Addresses that the plan's arguments hold, by the operand's number ([`Buffer::as_operand`]).
+    /// Addresses in the plan's arguments, by operand number ([`Buffer::as_operand`]).
     pub planned: &'a [u64],
-    /// Addresses to launch with, as many.
+    /// Addresses of the launch, in the same order.
     pub now: &'a [u64],
 }
 
 impl Moves<'_> {
-    /// How far an operand has moved, modulo 2^64.
+    /// Difference between both addresses of an operand, modulo 2^64.
     fn of(&self, operand: u8) -> u64 {
         let at = usize::from(operand);
         match (self.planned.get(at), self.now.get(at)) {
@@ -242,13 +245,13 @@ impl Moves<'_> {
     }
 }
 
-/// Pointers to a launch's arguments, and a block for those that have moved.
-pub(super) struct Placed {
+/// Pointers to a launch's arguments, and a copy of the parameter block for other operand addresses.
+pub(super) struct PlacedArgs {
     pointers: [*const c_void; MOST],
     block: [Line; MOST_LINES],
 }
 
-impl Placed {
+impl PlacedArgs {
     pub(super) fn new() -> Self {
         Self { pointers: [std::ptr::null(); MOST], block: [Line([0; 8]); MOST_LINES] }
     }
@@ -275,39 +278,39 @@ impl Args {
     }
 
     fn point(&mut self, offset: usize, map: bool, operand: Option<u8>, address: u64) {
-        let into = operand.map(|operand| Pointing { offset, map, operand, address });
+        let into = operand.map(|operand| OperandPointer { offset, map, operand, address });
         self.pointing.extend(into);
     }
 
-    /// The kernels that they are for.
+    /// The kernels with these parameters.
     pub(super) fn kernels(&self) -> &'static [&'static str] {
         self.layout.kernels
     }
 
-    /// The block as it lies in memory, up to the end of the last argument: for records that kernels read there.
+    /// The parameter block up to the end of the last argument, for records that kernels read.
     pub fn bytes(&self) -> impl Iterator<Item = u8> {
         let end = self.layout.parameters.last().map_or(0, |last| last.offset + last.bytes);
         self.block.iter().flat_map(|line| line.0).flat_map(u64::to_ne_bytes).take(end)
     }
 
-    /// Offsets and sizes of the arguments, bytes.
+    /// Offsets and sizes of the arguments, in bytes.
     pub(super) fn layout(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
         self.layout.parameters.iter().map(|parameter| (parameter.offset, parameter.bytes))
     }
 
-    /// Pointers to the arguments, as the driver takes them: into this block, or, where operands have moved, into a copy of it that
-    /// has them where they lie now. `replace` writes an address into a descriptor.
+    /// Pointers to the arguments, as the driver takes them: into this block, or, with other operand addresses, into a
+    /// copy with those addresses. `replace` writes an address into a tensor map.
     pub(super) fn place<'p>(
         &'p self,
         moves: Moves<'_>,
-        placed: &'p mut Placed,
-        replace: impl Fn(&mut RawTensorMap, u64) -> Result<(), CudaError>,
-    ) -> Result<&'p [*const c_void], CudaError> {
+        placed: &'p mut PlacedArgs,
+        replace: impl Fn(&mut RawTensorMap, u64) -> Result<(), DeviceError>,
+    ) -> Result<&'p [*const c_void], DeviceError> {
         let (count, lines) = (self.layout.parameters.len(), self.block.len());
         if count > MOST || lines > MOST_LINES {
             let what =
                 format!("{count} arguments in {lines} lines, more than {MOST} or {MOST_LINES}");
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         let mut block = self.block.as_slice();
         if self.pointing.iter().any(|into| moves.of(into.operand) != 0) {
@@ -336,11 +339,11 @@ impl Args {
         Ok(&placed.pointers[..count])
     }
 
-    /// Refuses buffers of another device than the one the launch goes to.
-    pub(super) fn check_device(&self, context: &Arc<Context>) -> Result<(), CudaError> {
+    /// Refuses buffers of another device than that of the launch.
+    pub(super) fn check_device(&self, context: &Arc<Context>) -> Result<(), DeviceError> {
         let other = self.device.as_ref().is_some_and(|device| !Arc::ptr_eq(device, context));
         if self.mixed || other {
-            return Err(CudaError::refused(
+            return Err(DeviceError::refused(
                 "a kernel's arguments point to buffers of more than one device",
             ));
         }
@@ -377,7 +380,7 @@ mod tests {
             map.0[0] = address;
             Ok(())
         };
-        let mut placed = Placed::new();
+        let mut placed = PlacedArgs::new();
         let pointers = args.place(Moves::default(), &mut placed, replace).unwrap();
         assert!(pointers[2].addr().is_multiple_of(64));
         assert_eq!(words(pointers[2], 16), (0..16).collect::<Vec<u64>>());
@@ -385,9 +388,9 @@ mod tests {
         assert_eq!((first as u32 as i32, f32::from_bits((first >> 32) as u32)), (-2, 1.5));
         assert_eq!(words(pointers[3], 4), [-3i64 as u64, 0, 8192, 7]);
 
-        // What points into an operand moves with it, everything else stays.
+        // Pointers into an operand change with it; everything else stays.
         let moves = Moves { planned: &[8000, 4000], now: &[500, 70_000] };
-        let mut placed = Placed::new();
+        let mut placed = PlacedArgs::new();
         let pointers = args.place(moves, &mut placed, replace).unwrap();
         assert_eq!(words(pointers[0], 1), [first]);
         assert_eq!(words(pointers[3], 4), [-3i64 as u64, 0, 692, 7]);

@@ -1,7 +1,11 @@
-//! Kernels compiled ahead: one file of compressed binaries, found by the key of their source.
+//! Precompiled kernels: one file of compressed binaries, indexed by the key of their source.
 //!
-//! Binaries of one op differ little, from function to function, macro to macro and one GPU to the next, so they are packed together: in
-//! blocks, a third of what they are one by one. A block is unpacked when a kernel of it is first asked for, and kept.
+//! Binaries of one op differ little between functions, macros and GPUs, so they are packed together in blocks of one op
+//! and one family of GPUs, which takes a quarter of the size. A block is unpacked on the first request for one of its
+//! kernels and kept: a process unpacks only the blocks of its GPU. Machine code and the rest of the files are
+//! compressed separately (`streams`).
+
+mod streams;
 
 use super::KernelSource;
 use lzma_rust2::LzmaReader;
@@ -9,54 +13,112 @@ use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// What a bundle file starts with; two numbers follow, of kernels and of blocks.
-const MAGIC: &[u8; 8] = b"flcubin3";
+/// Magic number of a bundle file; the numbers of kernels and of blocks follow.
+const MAGIC: &[u8; 8] = b"flcubin4";
 const HEADER: usize = MAGIC.len() + 2 * 4;
-/// Bytes of a binary's SHA-256 that stand beside its key.
-const SUM: usize = 8;
-/// Key, sum, block, offset there and length of one kernel.
-const KERNEL: usize = 32 + SUM + 3 * 4;
-/// Offset, packed length and length of one block.
-const BLOCK: usize = 3 * 4;
-/// Most that a block of several kernels holds: about 16 ms to unpack.
-const BLOCK_BYTES: usize = 4 << 20;
-/// Memory that unpacking may take, whatever a damaged head says.
+/// Bytes of a source's key in the index: SHA-256 truncated to 128 bits.
+const KEY: usize = 16;
+/// Bytes of a binary's SHA-256 next to its key, which detect a damaged file.
+const SUM: usize = 4;
+/// Key and checksum of one kernel, and two bytes each for its block and its index there.
+const KERNEL: usize = KEY + SUM + 2 + 2;
+/// Offset of a block's two streams, and the packed and unpacked length of each.
+const BLOCK: usize = 5 * 4;
+/// Length of a binary, and offset and length of its machine code: a block's first stream starts with their number and
+/// them.
+const PLACE: usize = 3 * 4;
+/// Maximum size of a block with several kernels: takes about 30 ms to unpack.
+const BLOCK_BYTES: usize = 8 << 20;
+/// Memory limit for unpacking, whatever a damaged header claims.
 const UNPACKING_KIB: u32 = 64 << 10;
 
 /// Binaries by source key.
 #[derive(Debug)]
 pub struct Bundle {
     bytes: &'static [u8],
-    /// What was unpacked so far.
-    blocks: OnceLock<Vec<OnceLock<Vec<u8>>>>,
+    /// The blocks unpacked so far.
+    blocks: OnceLock<Vec<OnceLock<Option<Block>>>>,
+}
+
+/// The content of a stream, which determines how it is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Instructions of 16 bytes.
+    Code,
+    /// Tables and names of ELF files.
+    Rest,
+}
+
+/// An unpacked block.
+#[derive(Debug)]
+struct Block {
+    /// The offsets of the kernels, then their files without machine code.
+    rest: Vec<u8>,
+    /// The machine code of all kernels.
+    code: Vec<u8>,
+}
+
+/// Kernels that are packed together.
+#[derive(Default)]
+struct Group {
+    places: Vec<[usize; 3]>,
+    files: Vec<u8>,
+    code: Vec<u8>,
+}
+
+impl Group {
+    fn len(&self) -> usize {
+        self.files.len() + self.code.len()
+    }
+
+    fn add(&mut self, binary: &[u8]) {
+        let code = streams::code_of(binary);
+        self.places.push([binary.len(), code.start, code.len()]);
+        self.files.extend(&binary[..code.start]);
+        self.files.extend(&binary[code.end..]);
+        streams::rearrange(&binary[code], &mut self.code);
+    }
+
+    /// Both streams.
+    fn streams(self) -> [(Stream, Vec<u8>); 2] {
+        let mut rest = Vec::with_capacity(4 + PLACE * self.places.len() + self.files.len());
+        write_numbers(&mut rest, &[self.places.len()]);
+        self.places.iter().for_each(|place| write_numbers(&mut rest, place));
+        rest.extend(self.files);
+        [(Stream::Rest, rest), (Stream::Code, self.code)]
+    }
 }
 
 impl Bundle {
-    /// A bundle in memory, as [`Bundle::pack`] made it; one of no bytes has nothing in it.
+    /// A bundle in memory, as made by [`Bundle::pack`]; an empty slice is an empty bundle.
     pub const fn new(bytes: &'static [u8]) -> Self {
         Self { bytes, blocks: OnceLock::new() }
     }
 
-    /// Packs binaries, each block by `compress`, which gives an LZMA file; the same binaries in any order give the same bytes.
+    /// Packs binaries, each stream with `compress`, which returns an LZMA file; the result does not depend on the order
+    /// of the binaries.
     ///
     /// # Errors
     ///
-    /// What `compress` says.
+    /// The error of `compress`.
+    ///
+    /// # Panics
+    ///
+    /// With 65536 kernels of one op, or as many blocks.
     pub fn pack<E>(
         binaries: Vec<(KernelSource, Vec<u8>)>,
-        mut compress: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
+        mut compress: impl FnMut(Stream, &[u8]) -> Result<Vec<u8>, E>,
     ) -> Result<Vec<u8>, E> {
-        // Functions of one op have much in common too.
+        // Functions of one op are similar too.
         let op = |source: &KernelSource| {
             source.name().split_once('_').map_or(source.name(), |(op, _)| op)
         };
         let mut binaries: Vec<_> = binaries
             .into_iter()
             .map(|(source, binary)| {
-                let generation = source.arch().generation().to_owned();
                 let order = (
-                    op(&source),
-                    (generation, source.label()),
+                    (op(&source), source.arch().family()),
+                    (source.arch().generation().to_owned(), source.label()),
                     source.arch().clone(),
                     source.key(),
                 );
@@ -65,36 +127,39 @@ impl Bundle {
             .collect();
         binaries.sort();
         binaries.dedup_by(|one, other| one.0.3 == other.0.3);
-        let (mut kernels, mut blocks) = (Vec::new(), Vec::<(_, Vec<u8>)>::new());
+        let (mut kernels, mut blocks) = (Vec::new(), Vec::<(_, Group)>::new());
         for ((group, _, _, key), binary) in &binaries {
             let fits = blocks.last().is_some_and(|(last, block)| {
-                *last == group && block.len() + binary.len() <= BLOCK_BYTES
+                last == group && block.len() + binary.len() <= BLOCK_BYTES
             });
             if !fits {
-                blocks.push((group, Vec::new()));
+                blocks.push((*group, Group::default()));
             }
             let nth = blocks.len() - 1;
             let block = &mut blocks[nth].1;
-            kernels.push((key, sum(binary), [nth, block.len(), binary.len()]));
-            block.extend(binary);
+            kernels.push((key, sum(binary), [nth, block.places.len()]));
+            block.add(binary);
         }
         kernels.sort();
         let mut bytes = MAGIC.to_vec();
-        let numbers = |bytes: &mut Vec<u8>, numbers: &[usize]| {
-            bytes.extend(numbers.iter().flat_map(|number| (*number as u32).to_le_bytes()));
-        };
-        numbers(&mut bytes, &[kernels.len(), blocks.len()]);
+        write_numbers(&mut bytes, &[kernels.len(), blocks.len()]);
         for (key, sum, place) in &kernels {
-            bytes.extend(*key);
+            bytes.extend(&key[..KEY]);
             bytes.extend(sum);
-            numbers(&mut bytes, place);
+            for number in place {
+                let number = u16::try_from(*number).expect("more kernels than a bundle can count");
+                bytes.extend(number.to_le_bytes());
+            }
         }
         let mut frames = Vec::new();
         let from = bytes.len() + BLOCK * blocks.len();
-        for (_, block) in &blocks {
-            let frame = compress(block)?;
-            numbers(&mut bytes, &[from + frames.len(), frame.len(), block.len()]);
-            frames.extend(frame);
+        for (_, block) in blocks {
+            write_numbers(&mut bytes, &[from + frames.len()]);
+            for (stream, content) in block.streams() {
+                let frame = compress(stream, &content)?;
+                write_numbers(&mut bytes, &[frame.len(), content.len()]);
+                frames.extend(frame);
+            }
         }
         bytes.extend(frames);
         Ok(bytes)
@@ -105,49 +170,72 @@ impl Bundle {
         self.counts().map_or(0, |[kernels, _]| kernels)
     }
 
-    /// Whether there is none.
+    /// Whether it has no binaries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The binary of a source; `None` when it is not in the bundle or its bytes are damaged.
+    /// The binary of a source; `None` if it is missing or damaged.
     pub fn find(&self, key: &[u8; 32]) -> Option<Vec<u8>> {
         let index = self.bytes.get(HEADER..)?.get(..KERNEL.checked_mul(self.len())?)?;
         let (kernels, _) = index.as_chunks::<KERNEL>();
-        let at = kernels.binary_search_by(|kernel| kernel[..32].cmp(key)).ok()?;
+        let at = kernels.binary_search_by(|kernel| kernel[..KEY].cmp(&key[..KEY])).ok()?;
         let kernel = &kernels[at];
-        let [block, offset, length] = numbers(&kernel[32 + SUM..])?;
-        let binary = self.block(block)?.get(offset..offset.checked_add(length)?)?;
-        (sum(binary) == kernel[32..][..SUM]).then(|| binary.to_vec())
+        let place = &kernel[KEY + SUM..];
+        let [block, nth] =
+            [0, 2].map(|at| usize::from(u16::from_le_bytes([place[at], place[at + 1]])));
+        let binary = self.block(block)?.binary(nth)?;
+        (sum(&binary) == kernel[KEY..][..SUM]).then_some(binary)
     }
 
-    /// A block, unpacked once; an empty one where it is damaged.
-    fn block(&self, nth: usize) -> Option<&[u8]> {
+    /// A block, unpacked once; `None` if it is damaged.
+    fn block(&self, nth: usize) -> Option<&Block> {
         let [kernels, count] = self.counts()?;
         let index = HEADER + KERNEL * kernels;
-        // As many as there is room for, whatever a damaged number says.
+        // Limited by the size of the file, whatever a damaged header claims.
         let blocks = self.blocks.get_or_init(|| {
             let room = self.bytes.len().saturating_sub(index) / BLOCK;
             (0..count.min(room)).map(|_| OnceLock::new()).collect()
         });
-        let block = blocks.get(nth)?.get_or_init(|| {
-            let unpacked = || {
-                let [offset, packed, length] = numbers(self.bytes.get(index + BLOCK * nth..)?)?;
-                let frame = self.bytes.get(offset..offset.checked_add(packed)?)?;
-                unpack(frame, length)
-            };
-            unpacked().unwrap_or_default()
-        });
-        Some(block)
+        let unpacked = || {
+            let [offset, packed_rest, rest, packed_code, code] =
+                numbers(self.bytes.get(index + BLOCK * nth..)?)?;
+            let frames = self.bytes.get(offset..)?;
+            let rest = unpack(frames.get(..packed_rest)?, rest)?;
+            let frame = frames.get(packed_rest..packed_rest.checked_add(packed_code)?)?;
+            let mut code = unpack(frame, code)?;
+            streams::restore(&mut code);
+            Some(Block { rest, code })
+        };
+        blocks.get(nth)?.get_or_init(unpacked).as_ref()
     }
 
-    /// How many kernels and blocks there are.
+    /// Numbers of kernels and blocks.
     fn counts(&self) -> Option<[usize; 2]> {
         numbers(self.bytes.strip_prefix(MAGIC)?)
     }
 }
 
-/// What an LZMA file holds, up to so many bytes; none where it is damaged.
+impl Block {
+    /// The file of the `nth` kernel, with its machine code.
+    fn binary(&self, nth: usize) -> Option<Vec<u8>> {
+        let ([count], tables) = (numbers(&self.rest)?, self.rest.get(4..)?);
+        let (places, files) = tables.split_at_checked(PLACE.checked_mul(count)?)?;
+        let places = places.as_chunks::<PLACE>().0;
+        // Both streams have the kernels in the same order.
+        let (mut file, mut code) = (files, self.code.as_slice());
+        for place in places.get(..nth)? {
+            let [length, _, of_code] = numbers(place)?;
+            file = file.get(length.checked_sub(of_code)?..)?;
+            code = code.get(of_code..)?;
+        }
+        let [length, at, of_code] = numbers(places.get(nth)?)?;
+        let (before, after) = file.get(..length.checked_sub(of_code)?)?.split_at_checked(at)?;
+        Some([before, code.get(..of_code)?, after].concat())
+    }
+}
+
+/// The content of an LZMA file of at most `most` bytes; none if it is damaged.
 pub fn unpack(file: &[u8], most: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let reader = LzmaReader::new_mem_limit(file, UNPACKING_KIB, None).ok()?;
@@ -161,7 +249,12 @@ fn sum(binary: &[u8]) -> [u8; SUM] {
     sum
 }
 
-/// The little-endian numbers that `bytes` begin with.
+/// Appends little-endian numbers of four bytes.
+fn write_numbers(bytes: &mut Vec<u8>, numbers: &[usize]) {
+    bytes.extend(numbers.iter().flat_map(|number| (*number as u32).to_le_bytes()));
+}
+
+/// The little-endian numbers at the start of `bytes`.
 fn numbers<const COUNT: usize>(bytes: &[u8]) -> Option<[usize; COUNT]> {
     let (words, _) = bytes.get(..4 * COUNT)?.as_chunks::<4>();
     let mut numbers = [0; COUNT];
@@ -181,7 +274,7 @@ pub(super) mod tests {
     type Binaries = Vec<(KernelSource, Vec<u8>)>;
 
     fn pack(binaries: Binaries) -> Vec<u8> {
-        let compress = |block: &[u8]| {
+        let compress = |_, block: &[u8]| {
             let options = LzmaOptions::with_preset(0);
             let size = Some(block.len() as u64);
             let mut file = LzmaWriter::new_use_header(Vec::new(), &options, size)?;
@@ -200,7 +293,7 @@ pub(super) mod tests {
         Bundle::new(Box::leak(bytes.into_boxed_slice()))
     }
 
-    /// A kernel of `bytes` bytes for compute capability `major`.0, told from others by `number`.
+    /// A kernel of `bytes` bytes for compute capability `major`.0, distinguished by `number`.
     fn kernel(name: &'static str, major: u32, number: u32, bytes: u32) -> (KernelSource, Vec<u8>) {
         let arch = GpuArch::of(ComputeCapability::new(major, 0));
         let binary = (0..bytes).map(|x| (x.wrapping_mul(number) >> 3) as u8).collect();
@@ -208,13 +301,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_found_and_nothing_else() {
+    fn only_packed_kernels_are_found() {
         let binaries = vec![
             kernel("f", 8, 7, 1000),
             kernel("f", 8, 1, 0),
             kernel("g", 8, 200, 1000),
             kernel("f", 9, 7, 900),
-            // Two of these do not fit a block.
+            // Two of these do not fit into one block.
             kernel("f", 8, 3, 2800 << 10),
             kernel("f", 8, 4, 2800 << 10),
         ];

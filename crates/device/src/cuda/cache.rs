@@ -1,7 +1,7 @@
-//! Kernels compiled on this machine, kept in a folder of the user's.
+//! A per-user cache of kernels compiled on this machine.
 //!
-//! Any number of processes may use it at once: an entry appears whole, by a rename, and one that is not what was
-//! written (a full disk, a broken file system) is as good as absent.
+//! Any number of processes may use it concurrently: an entry appears atomically by a rename, and a damaged entry (a
+//! full disk, a broken file system) counts as missing.
 
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an entry starts with; the SHA-256 of the binary follows, then the binary.
+/// Magic number of an entry; the SHA-256 of the binary follows, then the binary.
 const MAGIC: &[u8; 8] = b"flcache1";
 const HEADER: usize = MAGIC.len() + 32;
 
@@ -22,12 +22,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's cache; `None` where the environment names no place for one.
+    /// The user's cache; `None` if the environment has no cache folder.
     pub fn of_user() -> Option<Self> {
         Self::place(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// `FIRSTLIGHT_CACHE`, or the platform's folder for caches.
+    /// `FIRSTLIGHT_CACHE`, or the platform's cache folder.
     fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let folder = variable("FIRSTLIGHT_CACHE").map(PathBuf::from).or_else(|| {
             let base = variable("XDG_CACHE_HOME").map(PathBuf::from);
@@ -53,7 +53,7 @@ impl Cache {
         self.folder.join(name + ".cubin")
     }
 
-    /// The binary of a key; `None` when there is none or it is damaged.
+    /// The binary of a key; `None` if it is missing or damaged.
     pub fn find(&self, key: &[u8; 32]) -> Option<Vec<u8>> {
         let mut bytes = fs::read(self.file(key)).ok()?;
         let sum = bytes.strip_prefix(MAGIC)?.get(..32)?;
@@ -62,16 +62,16 @@ impl Cache {
         (<[u8; 32]>::from(Sha256::digest(&binary)) == sum).then_some(binary)
     }
 
-    /// Keeps a binary.
+    /// Stores a binary.
     ///
     /// # Errors
-    /// Where the folder cannot be written; the binary is as good without.
+    /// The folder cannot be written; the binary is usable anyway.
     pub fn keep(&self, key: &[u8; 32], binary: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.folder)?;
         let file = self.file(key);
-        // A file of this call alone: no other writer touches it before the rename. A name of the process and the call is not
-        // enough, for processes of several containers may share the folder and their numbers.
+        // A unique file for this call, so that no other writer touches it before the rename. Process and call numbers
+        // are not unique, because processes of several containers may share the folder and their numbers.
         let (partial, opened) = loop {
             let nth = NEXT.fetch_add(1, Ordering::Relaxed);
             let partial = file.with_extension(format!("{}-{nth}.partial", std::process::id()));
@@ -91,7 +91,7 @@ impl Cache {
         file.write_all(MAGIC)?;
         file.write_all(&Sha256::digest(binary))?;
         file.write_all(binary)?;
-        // Without this a crash of the machine could leave a renamed file without its content.
+        // Otherwise a crash of the machine could leave a renamed file without its content.
         file.sync_all()
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         cache.keep(&key, &binary).unwrap();
         assert_eq!(cache.find(&key), Some(binary));
         let left = fs::read_dir(cache.file(&key).parent().unwrap()).unwrap().count();
-        assert_eq!(left, 1, "no partial file is left behind");
+        assert_eq!(left, 1, "no partial file remains");
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         let key = [4; 32];
-        // Processes of two containers may have the same number, and begin to count alike.
+        // Processes of two containers may have the same PID and counter.
         let taken = (0..100).map(|nth| {
             let name = format!("{}-{nth}.partial", std::process::id());
             let partial = cache.file(&key).with_extension(name);

@@ -1,9 +1,9 @@
 /// A GPU's compute capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComputeCapability {
-    /// Generation.
+    /// Major version.
     pub major: u32,
-    /// Member of it.
+    /// Minor version.
     pub minor: u32,
 }
 
@@ -20,20 +20,20 @@ impl std::fmt::Display for ComputeCapability {
     }
 }
 
-/// What a GPU can do, as far as choosing a kernel needs it.
+/// The capabilities of a GPU by which a kernel is selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaCapabilities {
-    /// The driver's name for it.
+    /// The driver's name of the GPU.
     pub name: String,
     /// Its compute capability.
     pub compute: ComputeCapability,
-    /// Multiprocessors.
+    /// Number of SMs.
     pub multiprocessors: u32,
-    /// Most shared memory that one block may ask for, bytes.
+    /// Maximum shared memory of a block with opt-in, in bytes.
     pub shared_bytes: u32,
-    /// L2 cache, bytes.
+    /// L2 cache, in bytes.
     pub l2_bytes: u32,
-    /// Memory, bytes.
+    /// Memory, in bytes.
     pub memory_bytes: u64,
     /// The newest CUDA that the driver supports.
     pub driver: (u32, u32),

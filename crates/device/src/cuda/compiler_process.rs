@@ -1,22 +1,22 @@
-//! The compiler in processes of its own: NVRTC compiles one kernel at a time in a process, and a machine has many cores.
+//! Runs NVRTC in separate processes: it compiles one kernel at a time per process, and a machine has many cores.
 
-use super::{CudaError, KernelSource, Nvrtc};
+use super::{DeviceError, KernelSource, Nvrtc};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The program, and what it is called with before NVRTC's path and the compiler's options.
+/// The program, and its arguments before NVRTC's path and the compiler's options.
 static PROGRAM: OnceLock<(PathBuf, &'static [&'static str])> = OnceLock::new();
 
-/// Compiles each kernel by a process of this program from now on; it is to call [`compile_for_another`].
+/// Compiles each kernel in a process of this program from now on; the program has to call [`compile_for_another`].
 pub fn compile_by(program: PathBuf, arguments: &'static [&'static str]) {
-    // Who said it first is right.
+    // The first setting is kept.
     let _ = PROGRAM.set((program, arguments));
 }
 
-/// What such a program does: compiles the source that it reads, and writes the binary or the log. It is to end with status 0
-/// where this gives `true`, and with 1 where it does not compile.
+/// Implements such a program: compiles the source from its input, and writes the binary or the log. The program should
+/// exit with status 0 if this returns `true`, and with 1 if the source does not compile.
 ///
 /// # Errors
 /// Of reading and writing.
@@ -39,20 +39,20 @@ pub fn compile_for_another(
     }
 }
 
-/// Compiles a source, in another process where there is a program for it.
-pub(super) fn compile(nvrtc: &Nvrtc, source: &KernelSource) -> Result<Vec<u8>, CudaError> {
+/// Compiles a source, in another process if a program is set.
+pub(super) fn compile(nvrtc: &Nvrtc, source: &KernelSource) -> Result<Vec<u8>, DeviceError> {
     let asked = PROGRAM.get().and_then(|(program, arguments)| {
         ask(Command::new(program).args(*arguments), nvrtc.path(), source)
     });
     match asked {
         Some(Ok(binary)) => Ok(binary),
         Some(Err(log)) => Err(source.does_not_compile(log)),
-        // One that cannot be started, or was killed, says nothing of the source.
+        // A process that cannot be started, or was killed, is not an error of the source.
         None => nvrtc.compile(source).map(|(binary, _)| binary),
     }
 }
 
-/// The binary or the compiler's log; `None` where the process came to neither.
+/// The binary or the compiler's log; `None` if the process failed.
 fn ask(
     program: &mut Command,
     nvrtc: &Path,
@@ -60,7 +60,7 @@ fn ask(
 ) -> Option<Result<Vec<u8>, String>> {
     let pipes = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.arg(nvrtc).args(source.options()).spawn().ok()?;
-    // It answers once it has read everything. One that does not read has not compiled either.
+    // It answers after reading everything. If it does not read, it has not compiled either.
     let told = child.stdin.take().map(|mut to| to.write_all(source.text().as_bytes()));
     let output = child.wait_with_output().ok()?;
     match (told, output.status.code()) {

@@ -1,16 +1,17 @@
 //! One open GPU.
 #![allow(unsafe_code)] // Calls of the driver.
 
-use super::current::Entered;
+use super::current::ContextGuard;
 use super::driver::{self, Driver, Handle, OUT_OF_MEMORY, is_sticky};
+use super::memory;
 use super::modules::Modules;
 use super::pool::Pool;
-use super::{Buffer, ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
-use crate::Launches;
+use super::{Buffer, ComputeCapability, CudaCapabilities, DeviceError, MemoryUse, Stream};
+use crate::{Device, Launches, Tenure};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The first GPUs that multiply bfloat16, which every op here may be stored in.
+/// The first GPUs with bfloat16 MMA, which every op here may use.
 const LEAST_COMPUTE: ComputeCapability = ComputeCapability::new(8, 0);
 
 /// `CUDA_ERROR_DEVICE_UNAVAILABLE`.
@@ -23,31 +24,23 @@ const COMPUTE_MAJOR: c_int = 75;
 const COMPUTE_MINOR: c_int = 76;
 const SHARED_BYTES_OPT_IN: c_int = 97;
 
-/// One open GPU: its primary context, a stream, the memory pool and the loaded kernels. Clones are the same GPU.
+/// An open GPU: its primary context, a stream, the memory pool and the loaded kernels. Clones are the same GPU.
 #[derive(Debug, Clone)]
 pub struct Cuda {
     context: Arc<Context>,
     stream: Stream,
+    capabilities: Arc<CudaCapabilities>,
 }
 
-/// Whose process it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tenure {
-    /// Ours: the context is released when nobody has the GPU any more.
-    Owned,
-    /// Another library's, which uses the same context: it is held, and never released under it.
-    Borrowed,
-}
-
-/// The driver, and how many GPUs this process sees.
-fn counted() -> Result<(&'static Driver, c_int), CudaError> {
+/// The driver, and the number of visible GPUs.
+fn counted() -> Result<(&'static Driver, c_int), DeviceError> {
     let driver = Driver::get()?;
     let mut count = 0;
     // SAFETY: the pointer is to a local that outlives the call.
     driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
     if count == 0 {
         let reason = driver::hidden().unwrap_or_else(|| "the NVIDIA driver sees no GPU".to_owned());
-        return Err(CudaError::unavailable(reason));
+        return Err(DeviceError::unavailable(reason));
     }
     Ok((driver, count))
 }
@@ -60,22 +53,22 @@ fn too_old(CudaCapabilities { name, compute, .. }: &CudaCapabilities) -> Option<
     })
 }
 
-/// A GPU that this process sees and has not opened.
+/// A visible GPU that is not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// As `CUDA_VISIBLE_DEVICES` and NVML name it: `GPU-` and 32 hexadecimal digits, `MIG-` and as many of a partition.
+pub struct VisibleGpu {
+    /// UUID in the format of `CUDA_VISIBLE_DEVICES` and NVML: `GPU-` and 32 hexadecimal digits, `MIG-` for a partition.
     pub uuid: String,
-    /// The driver's name for it.
+    /// The driver's name of the GPU.
     pub name: String,
-    /// Why no kernel of firstlight's can run on it.
+    /// Why firstlight's kernels cannot run on it.
     pub unusable: Option<String>,
 }
 
-/// The GPUs that this process sees, in the driver's order, of which [`crate::open`] takes the first. None of them is opened.
+/// The visible GPUs, in the driver's order, which is the index of [`super::open`]. None of them is opened.
 ///
 /// # Errors
-/// [`CudaError::Unavailable`] where the driver is not there, does not start or shows none.
-pub fn seen() -> Result<Vec<Seen>, CudaError> {
+/// [`DeviceError::Unavailable`] if there is no driver, it does not start, or it shows no GPU.
+pub fn visible_gpus() -> Result<Vec<VisibleGpu>, DeviceError> {
     let (driver, count) = counted()?;
     let seen = |number| {
         let (mut device, mut uuid) = (0, [0; 16]);
@@ -85,13 +78,13 @@ pub fn seen() -> Result<Vec<Seen>, CudaError> {
         let capabilities = read_capabilities(driver, device)?;
         let unusable = too_old(&capabilities);
         let uuid = uuid_text(uuid, is_partition(&capabilities.name));
-        Ok(Seen { uuid, name: capabilities.name, unusable })
+        Ok(VisibleGpu { uuid, name: capabilities.name, unusable })
     };
     (0..count).map(seen).collect()
 }
 
-/// Whether a GPU of this name is a partition of one: the driver adds `MIG 1g.10gb` to the name of the board (NVIDIA's Multi-Instance
-/// GPU user guide). A process sees one partition at most.
+/// Whether a GPU of this name is a MIG partition: the driver appends `MIG 1g.10gb` to the board's name (NVIDIA's
+/// Multi-Instance GPU user guide). A process sees at most one partition.
 pub fn is_partition(name: &str) -> bool {
     name.contains(" MIG ")
 }
@@ -108,30 +101,30 @@ fn uuid_text(bytes: [u8; 16], partition: bool) -> String {
     text
 }
 
-/// The GPU of this number among those that the process sees (`CUDA_VISIBLE_DEVICES` chooses), and what it can do.
-pub(crate) fn open(
+/// Opens the visible GPU with this index (`CUDA_VISIBLE_DEVICES` selects them).
+pub(super) fn open(
     ordinal: u32,
     tenure: Tenure,
     launches: &Arc<Launches>,
-) -> Result<(Cuda, CudaCapabilities), CudaError> {
+) -> Result<Cuda, DeviceError> {
     let (driver, count) = counted()?;
     let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
     if number >= count {
         let last = count - 1;
         let reason = format!("there is no GPU {ordinal}, the NVIDIA driver sees 0 to {last}");
-        return Err(CudaError::unavailable(reason));
+        return Err(DeviceError::unavailable(reason));
     }
     let mut device = 0;
     driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, number) })?;
     let capabilities = read_capabilities(driver, device)?;
     if let Some(reason) = too_old(&capabilities) {
-        return Err(CudaError::unavailable(reason));
+        return Err(DeviceError::unavailable(reason));
     }
     let mut raw = std::ptr::null_mut();
     let code = unsafe { (driver.context_retain)(&raw mut raw, device) };
     if let Some(why) = taken(code) {
         let reason = format!("the GPU ({}) is taken: {why}", capabilities.name);
-        return Err(CudaError::unavailable(reason));
+        return Err(DeviceError::unavailable(reason));
     }
     driver.check("cuDevicePrimaryCtxRetain", code)?;
     let context = Arc::new(Context {
@@ -146,10 +139,10 @@ pub(crate) fn open(
         launches: Arc::clone(launches),
     });
     let stream = Stream::new(&context)?;
-    Ok((Cuda { context, stream }, capabilities))
+    Ok(Cuda { context, stream, capabilities: Arc::new(capabilities) })
 }
 
-/// Why a context is not to be had on a GPU that another program has; `firstlight ps` shows whose it is.
+/// Why a context cannot be created on a GPU that another program uses; `firstlight ps` shows the program.
 fn taken(code: c_int) -> Option<&'static str> {
     match code {
         DEVICE_UNAVAILABLE => Some(
@@ -162,7 +155,7 @@ fn taken(code: c_int) -> Option<&'static str> {
     }
 }
 
-fn read_capabilities(driver: &Driver, device: c_int) -> Result<CudaCapabilities, CudaError> {
+fn read_capabilities(driver: &Driver, device: c_int) -> Result<CudaCapabilities, DeviceError> {
     let attribute = |number| {
         let mut value = 0;
         // SAFETY: the pointer is to a local that outlives the call, here and below.
@@ -188,7 +181,17 @@ fn read_capabilities(driver: &Driver, device: c_int) -> Result<CudaCapabilities,
 }
 
 impl Cuda {
-    /// The stream that work goes to unless another is made.
+    /// The GPU of a device opened by [`super::open`]; none for a device of another backend.
+    pub fn of(device: &Device) -> Option<&Self> {
+        device.extension()
+    }
+
+    /// Its capabilities.
+    pub fn capabilities(&self) -> &CudaCapabilities {
+        &self.capabilities
+    }
+
+    /// The default stream.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -196,25 +199,25 @@ impl Cuda {
     /// Another stream of the same GPU.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn new_stream(&self) -> Result<Stream, CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn new_stream(&self) -> Result<Stream, DeviceError> {
         Stream::new(&self.context)
     }
 
-    /// Bytes of GPU memory that are free, by the driver; 0 when it does not say.
+    /// Free bytes of GPU memory, from the driver; 0 if the query fails.
     pub fn free_bytes(&self) -> u64 {
         self.context.enter().map_or(0, |_entered| self.context.free_and_total().0)
     }
 
-    /// Bytes of GPU memory in use, kept and at most used at once.
+    /// Bytes of GPU memory in use, cached, and the maximum in use at once.
     pub fn memory_use(&self) -> MemoryUse {
         self.context.pool().usage()
     }
 
-    /// A stream of another library, as its driver's handle; 0 is the legacy default stream.
+    /// A stream of another library, by its driver handle; 0 is the legacy default stream.
     ///
     /// # Safety
-    /// The stream is one of this GPU, and is not destroyed before what is given to it here.
+    /// The stream belongs to this GPU, and is not destroyed before the work enqueued here.
     pub unsafe fn borrow_stream(&self, handle: usize) -> Stream {
         Stream::borrowed(&self.context, std::ptr::with_exposed_provenance_mut(handle))
     }
@@ -222,9 +225,9 @@ impl Cuda {
     /// Memory of this GPU that belongs to another library.
     ///
     /// # Safety
-    /// There are as many bytes at the address, and they stay there until what is given to a stream over them has run.
+    /// The address has this many bytes, which stay allocated until the work that uses them has run.
     pub unsafe fn borrow_buffer(&self, address: u64, bytes: usize) -> Buffer {
-        Buffer::borrowed(&self.stream, address, bytes)
+        memory::borrowed(&self.stream, address, bytes)
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -232,14 +235,14 @@ impl Cuda {
     }
 }
 
-/// The driver's context and what belongs to it. Streams, buffers and kernels hold it.
+/// The driver's context and its resources. Streams, buffers and kernels hold a reference.
 pub(super) struct Context {
     pub(super) driver: &'static Driver,
     device: c_int,
     tenure: Tenure,
     raw: Handle,
-    lost: OnceLock<CudaError>,
-    /// Kernels launched since the last synchronisation: the suspects when the context is lost.
+    lost: OnceLock<DeviceError>,
+    /// Kernels launched since the last successful synchronisation: the suspects if the context is lost.
     since_good: Mutex<Vec<String>>,
     pool: Mutex<Pool>,
     pub(super) modules: Modules,
@@ -248,7 +251,7 @@ pub(super) struct Context {
 
 // SAFETY: the driver's handles may be used from every thread; `enter` makes the context current on the calling one.
 unsafe impl Send for Context {}
-// SAFETY: as above; what changes is behind locks.
+// SAFETY: as above; mutable state is locked.
 unsafe impl Sync for Context {}
 
 impl std::fmt::Debug for Context {
@@ -258,36 +261,36 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Makes this context current on the calling thread, until what it gives is dropped.
+    /// Makes this context current on the calling thread until the guard is dropped.
     ///
     /// # Errors
-    /// [`CudaError::Lost`] once an error inside a kernel ended it.
-    pub(super) fn enter(&self) -> Result<Entered, CudaError> {
+    /// [`DeviceError::Lost`] after an error inside a kernel.
+    pub(super) fn enter(&self) -> Result<ContextGuard, DeviceError> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone());
         }
-        Entered::new(self.driver, self.raw).or_else(|code| {
+        ContextGuard::new(self.driver, self.raw).or_else(|code| {
             self.check("cuCtxSetCurrent", code)?;
-            Err(CudaError::refused("the driver's context cannot be entered"))
+            Err(DeviceError::refused("the driver's context cannot be entered"))
         })
     }
 
-    /// An error code as a value; remembers an error that ends the context.
-    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+    /// An error code as a value; records an error that ends the context.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), DeviceError> {
         let checked = self.driver.check(call, code);
-        if let Err(CudaError::Call { call, code, name, what }) = &checked
+        if let Err(DeviceError::Call { call, code, name, what }) = &checked
             && is_sticky(*code)
         {
             let suspects = self.suspects();
             let kernels = if suspects.is_empty() { "none".to_owned() } else { suspects.join(", ") };
             let (name, what) = (name.clone(), what.clone());
-            let lost = CudaError::Lost { call, name, what, kernels };
+            let lost = DeviceError::Lost { call, name, what, kernels };
             return Err(self.lost.get_or_init(|| lost).clone());
         }
         checked
     }
 
-    /// The driver's number of the GPU, and its handle of the context.
+    /// The driver's ordinal of the GPU, and the context handle.
     pub(super) fn handles(&self) -> (c_int, Handle) {
         (self.device, self.raw)
     }
@@ -304,7 +307,7 @@ impl Context {
         self.since_good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a launch as a suspect until the next synchronisation.
+    /// Records a launch as a suspect until the next synchronisation.
     pub(super) fn suspect(&self, kernel: &str) {
         let mut suspects = self.suspects();
         // A long run of launches names each kernel once.
@@ -313,15 +316,15 @@ impl Context {
         }
     }
 
-    /// A synchronisation succeeded: whatever was launched before it is good.
+    /// A synchronisation succeeded: all earlier launches were good.
     pub(super) fn is_good(&self) {
         self.suspects().clear();
     }
 
-    /// Bytes that are free and that the GPU has.
+    /// Free and total bytes of the GPU.
     pub(super) fn free_and_total(&self) -> (u64, u64) {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the pointers are to locals; a failure leaves them 0, which the message then says.
+        // SAFETY: the pointers are to locals; a failure leaves them 0, which the message then shows.
         unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) };
         (free as u64, total as u64)
     }
@@ -336,8 +339,8 @@ impl Drop for Context {
         if self.tenure == Tenure::Borrowed {
             return;
         }
-        // A lost context has nothing to give back, and the driver opens no other one in the same process.
-        // SAFETY: retained once in `open`, released once here.
+        // A lost context has nothing to free, and the driver opens no other one in the same process. SAFETY: retained
+        // once in `open`, released once here.
         unsafe { (self.driver.context_release)(self.device) };
     }
 }

@@ -1,13 +1,14 @@
-//! Matrix products of cuBLASLt, where the machine has it: the rate that own kernels are held against.
+//! Matrix products of cuBLASLt, if it is installed: the ceiling for firstlight's own kernels.
 #![allow(unsafe_code)] // Functions of a C library.
 
-use super::search::Wanted;
-use super::{Buffer, Cuda, CudaError, Stream};
+use super::memory::is_of;
+use super::search::LibrarySearch;
+use super::{Buffer, Cuda, DeviceError, Stream};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 
-const WANTED: Wanted = Wanted {
+const WANTED: LibrarySearch = LibrarySearch {
     variable: "FIRSTLIGHT_CUBLASLT",
     names: ["libcublasLt.so.13", "libcublasLt.so.12"],
     wheels: ["nvidia/cu13/lib", "nvidia/cublas/lib"],
@@ -24,7 +25,7 @@ const TRANSPOSE_FIRST: c_int = 3;
 const TRANSPOSED: c_int = 1;
 /// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
 const MOST_WORKSPACE: c_int = 1;
-/// What cuBLAS itself takes on Hopper.
+/// cuBLAS's own default on Hopper.
 const WORKSPACE_BYTES: usize = 64 << 20;
 
 /// `cublasLtMatmulHeuristicResult_t`.
@@ -71,14 +72,14 @@ functions! {
     );
 }
 
-/// cuBLASLt, ready for one product of bf16 matrices: `c [m, n] = a [m, k] b [n, k]^T`, all row-major.
+/// cuBLASLt, prepared for one product of bf16 matrices: `c [m, n] = a [m, k] b [n, k]^T`, all row-major.
 pub struct Cublas {
     functions: Functions,
     path: PathBuf,
     handle: Handle,
     operation: Handle,
     preference: Handle,
-    /// Of b, a and c: the library counts columns first, so it computes the transpose of what we mean.
+    /// For b, a and c: the library is column-major, so it computes the transpose.
     layouts: [Handle; 3],
     chosen: Heuristic,
     workspace: Buffer,
@@ -92,12 +93,12 @@ impl std::fmt::Debug for Cublas {
 }
 
 impl Cublas {
-    /// Prepares a product; `None` when the machine has no cuBLASLt.
+    /// Prepares a product; `None` if cuBLASLt is not installed.
     ///
     /// # Errors
-    /// [`CudaError`] when the library is there and refuses.
-    pub fn find(cuda: &Cuda, sizes: [usize; 3]) -> Result<Option<Self>, CudaError> {
-        // The library takes the calling thread's current context.
+    /// [`DeviceError`] if the library refuses.
+    pub fn find(cuda: &Cuda, sizes: [usize; 3]) -> Result<Option<Self>, DeviceError> {
+        // The library uses the calling thread's current context.
         let driver = cuda.context().enter()?;
         let newest = driver.interface().0;
         for path in WANTED.candidates() {
@@ -105,7 +106,7 @@ impl Cublas {
             if newest < 13 && path.to_string_lossy().ends_with(".so.13") {
                 continue;
             }
-            // SAFETY: loading the library runs its initialisers, which touch nothing of ours.
+            // SAFETY: loading the library runs its initialisers, which touch nothing of this program.
             let Ok(library) = (unsafe { Library::new(&path) }) else { continue };
             // It keeps threads; it is never unloaded.
             let library: &'static Library = Box::leak(Box::new(library));
@@ -121,7 +122,7 @@ impl Cublas {
         path: PathBuf,
         cuda: &Cuda,
         sizes: [usize; 3],
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, DeviceError> {
         let none = std::ptr::null_mut();
         let chosen = Heuristic {
             algorithm: [0; 8],
@@ -144,7 +145,7 @@ impl Cublas {
         };
         let [m, n, k] = sizes;
         let mut found = 0;
-        // SAFETY: every pointer is to a field or a local that outlives its call, with the size that is said.
+        // SAFETY: every pointer is to a field or a local that outlives its call, with the given size.
         unsafe {
             check("cublasLtCreate", (blas.functions.create)(&raw mut blas.handle))?;
             let code =
@@ -181,12 +182,12 @@ impl Cublas {
             check("cublasLtMatmulAlgoGetHeuristic", code)?;
         }
         if found == 0 {
-            return Err(CudaError::refused("cuBLASLt knows no algorithm for this product"));
+            return Err(DeviceError::refused("cuBLASLt knows no algorithm for this product"));
         }
         Ok(blas)
     }
 
-    /// Where the library lies.
+    /// Path of the library.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -194,16 +195,16 @@ impl Cublas {
     /// Enqueues the product.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when a buffer is too short, or an error of the library.
-    pub fn product(&self, stream: &Stream, [a, b, c]: [&Buffer; 3]) -> Result<(), CudaError> {
+    /// [`DeviceError::Refused`] when a buffer is too short, or an error of the library.
+    pub fn product(&self, stream: &Stream, [a, b, c]: [&Buffer; 3]) -> Result<(), DeviceError> {
         let [m, n, k] = self.sizes;
         let _entered = stream.context().enter()?;
         for (buffer, elements) in [(a, m * k), (b, n * k), (c, m * n), (&self.workspace, 0)] {
-            buffer.is_of(stream.context())?;
+            is_of(buffer, stream.context())?;
             if buffer.bytes() < 2 * elements {
                 let bytes = buffer.bytes();
                 let what = format!("a matrix of {elements} elements does not fit {bytes} bytes");
-                return Err(CudaError::refused(what));
+                return Err(DeviceError::refused(what));
             }
         }
         let (one, zero) = (1.0f32, 0.0f32);
@@ -237,12 +238,12 @@ static TRANSPOSED_VALUE: c_int = TRANSPOSED;
 static WORKSPACE_BYTES_VALUE: usize = WORKSPACE_BYTES;
 
 /// The library's status codes have no names at run time.
-fn check(call: &'static str, code: c_int) -> Result<(), CudaError> {
+fn check(call: &'static str, code: c_int) -> Result<(), DeviceError> {
     if code == 0 {
         return Ok(());
     }
     let (name, what) = (format!("status {code}"), "cuBLAS refused".to_owned());
-    Err(CudaError::Call { call, code, name, what })
+    Err(DeviceError::Call { call, code, name, what })
 }
 
 impl Drop for Cublas {

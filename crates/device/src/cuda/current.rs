@@ -1,5 +1,5 @@
-//! Which context a thread has while it calls the driver, and that it has its own one again afterwards: in a process that is not
-//! ours the thread belongs to another library.
+//! Makes a context current on a thread and restores the previous one: in a process of another library, the thread
+//! belongs to that library.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::driver::{Driver, Handle};
@@ -7,19 +7,19 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of this thread, or of another one, forbids nothing.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: captures on any thread forbid no call.
 const RELAXED: c_int = 2;
 
-/// The driver, while a context is current on this thread. A thread that had none keeps this one, as CUDA's own libraries leave it;
-/// one that had another gets that back.
-pub(in crate::cuda) struct Entered {
+/// The driver, with a context current on this thread. A thread without a context keeps this one, as with CUDA's own
+/// libraries; a thread with another context gets it back.
+pub(in crate::cuda) struct ContextGuard {
     driver: &'static Driver,
     pushed: bool,
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl Entered {
-    /// Makes a context current, or gives the driver's code.
+impl ContextGuard {
+    /// Makes a context current, or returns the driver's error code.
     pub(super) fn new(driver: &'static Driver, context: Handle) -> Result<Self, c_int> {
         let entered = |pushed| Self { driver, pushed, _of_this_thread: PhantomData };
         let mut current = std::ptr::null_mut();
@@ -30,19 +30,19 @@ impl Entered {
         }
         let change =
             if current.is_null() { driver.context_set_current } else { driver.context_push };
-        // SAFETY: whoever asks holds the context.
+        // SAFETY: the caller holds the context.
         let code = unsafe { change(context) };
         if code == 0 { Ok(entered(!current.is_null())) } else { Err(code) }
     }
 
-    /// What is called meanwhile is not forbidden by a capture, and is no part of one: loading a module and asking for memory, of
-    /// which the driver says that they may disturb a capture, and which change nothing that one records.
-    pub(super) fn relaxed(&self) -> Relaxed<'_> {
-        Relaxed { driver: self.driver, before: exchange(self.driver, RELAXED) }
+    /// Allows calls during a capture that do not become part of it: module loads and allocations, which according to
+    /// the driver may disturb a capture, but change nothing that it records.
+    pub(super) fn relaxed(&self) -> RelaxedCapture<'_> {
+        RelaxedCapture { driver: self.driver, before: exchange(self.driver, RELAXED) }
     }
 }
 
-impl Deref for Entered {
+impl Deref for ContextGuard {
     type Target = Driver;
 
     fn deref(&self) -> &Driver {
@@ -50,7 +50,7 @@ impl Deref for Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         if self.pushed {
             let mut ours = std::ptr::null_mut();
@@ -60,21 +60,22 @@ impl Drop for Entered {
     }
 }
 
-/// While it lives, captures forbid this thread nothing.
-pub(super) struct Relaxed<'a> {
+/// Relaxes captures on this thread while it exists.
+pub(super) struct RelaxedCapture<'a> {
     driver: &'a Driver,
     before: c_int,
 }
 
-impl Drop for Relaxed<'_> {
+impl Drop for RelaxedCapture<'_> {
     fn drop(&mut self) {
         exchange(self.driver, self.before);
     }
 }
 
-/// Sets how captures limit this thread, and gives how they did before.
+/// Sets the capture mode of this thread, and returns the previous one.
 fn exchange(driver: &Driver, mut mode: c_int) -> c_int {
-    // SAFETY: the pointer is to a local that outlives the call. An error leaves the mode as it was, which is then given back.
+    // SAFETY: the pointer is to a local that outlives the call. An error leaves the mode unchanged, and it is then
+    // restored.
     unsafe { (driver.exchange_capture_mode)(&raw mut mode) };
     mode
 }

@@ -1,14 +1,13 @@
-//! The driver's functions, found by name in the library that the driver installed.
+//! The driver's functions, looked up by name in the installed library.
 #![allow(unsafe_code)] // Functions of a C library; each call site says why its arguments are right.
 
-use super::CudaError;
+use super::DeviceError;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`, `CUgraph` and `CUgraphExec` are pointers to what only
-/// the driver knows.
+/// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`, `CUgraph` and `CUgraphExec` are opaque pointers.
 pub(super) type Handle = *mut c_void;
 /// `CUdeviceptr`.
 pub(super) type DevicePointer = u64;
@@ -19,7 +18,7 @@ const SUCCESS: c_int = 0;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 /// `CUDA_ERROR_NO_DEVICE`.
 const NO_DEVICE: c_int = 100;
-/// The first driver interface with all of the functions below: CUDA 12.0.
+/// The first driver version with all of the functions below: CUDA 12.0.
 const LEAST_INTERFACE: c_int = 12_000;
 
 /// Errors after which the driver refuses every further call on the same context: ECC, illegal address, time-out,
@@ -63,20 +62,20 @@ macro_rules! functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuFuncGetParamInfo`, of CUDA 12.4 and later.
             pub(super) parameter: Option<unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> c_int>,
-            /// Memory between processes, which some systems have not.
+            /// CUDA IPC, which some systems lack.
             pub(super) shared: Option<Shared>,
             version: c_int,
         }
 
         impl Driver {
-            fn read(library: Library) -> Result<Self, CudaError> {
-                // The driver cannot be unloaded: it leaves threads and handlers behind.
+            fn read(library: Library) -> Result<Self, DeviceError> {
+                // The driver cannot be unloaded: its threads and handlers remain.
                 let library: &'static Library = Box::leak(Box::new(library));
                 Ok(Self {
                     $($field: {
                         // SAFETY: the type is the one that cuda.h declares for this symbol.
                         let found = unsafe { library.get($symbol) };
-                        *found.map_err(|_| CudaError::unavailable(format!(
+                        *found.map_err(|_| DeviceError::unavailable(format!(
                             "the driver is older than CUDA 12.0, it has no {}",
                             String::from_utf8_lossy($symbol)
                         )))?
@@ -96,7 +95,7 @@ macro_rules! functions {
 #[derive(Clone, Copy)]
 pub(super) struct SharedHandle(pub(super) [u8; 64]);
 
-/// How memory of one process is written to by another one's GPU.
+/// The functions of CUDA IPC memory.
 #[derive(Clone, Copy)]
 pub(super) struct Shared {
     /// `cuIpcGetMemHandle`.
@@ -180,16 +179,16 @@ functions! {
         c_int, c_int, c_int, c_int
     );
     replace_address = b"cuTensorMapReplaceAddress" (*mut RawTensorMap, DevicePointer);
-    can_reach = b"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+    can_access_peer = b"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
     reach = b"cuCtxEnablePeerAccess" (Handle, c_uint);
     copy_to_peer = b"cuMemcpyPeerAsync" (DevicePointer, Handle, DevicePointer, Handle, usize, Handle);
 }
 
-/// Where the loader finds the driver. WSL keeps it outside the loader's paths.
+/// Names for the loader. WSL keeps the driver outside the loader's paths.
 const NAMES: &[&str] =
     &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "nvcuda.dll"];
 
-/// The setting of this process that may hide every GPU from it.
+/// Why `CUDA_VISIBLE_DEVICES` hides every GPU from this process, if it does.
 pub(super) fn hidden() -> Option<String> {
     let value = std::env::var_os("CUDA_VISIBLE_DEVICES")?;
     Some(match value.to_string_lossy().trim() {
@@ -199,13 +198,16 @@ pub(super) fn hidden() -> Option<String> {
 }
 
 impl Driver {
-    /// The driver, loaded and initialised once a process; or why it cannot be used.
-    pub(super) fn get() -> Result<&'static Self, CudaError> {
-        static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
+    /// The driver, loaded and initialised once per process.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(super) fn get() -> Result<&'static Self, DeviceError> {
+        static DRIVER: OnceLock<Result<Driver, DeviceError>> = OnceLock::new();
         DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
     }
 
-    fn load() -> Result<Self, CudaError> {
+    fn load() -> Result<Self, DeviceError> {
         let mut driver = Self::read(Self::library()?)?;
         // SAFETY: no flag is defined, 0 is the only value.
         let code = unsafe { (driver.init)(0) };
@@ -215,7 +217,7 @@ impl Driver {
                 Some(hidden) if code == NO_DEVICE => hidden,
                 _ => format!("the NVIDIA driver does not start: {name} ({what})"),
             };
-            return Err(CudaError::unavailable(reason));
+            return Err(DeviceError::unavailable(reason));
         }
         let mut version = 0;
         // SAFETY: the pointer is to a local that outlives the call.
@@ -226,25 +228,25 @@ impl Driver {
             let (major, minor) = driver.interface();
             let reason =
                 format!("the NVIDIA driver supports CUDA {major}.{minor}, these kernels need 12.0");
-            return Err(CudaError::unavailable(reason));
+            return Err(DeviceError::unavailable(reason));
         }
         Ok(driver)
     }
 
-    /// The driver's library, or why there is none to be had.
-    fn library() -> Result<Library, CudaError> {
+    /// The driver's library, or why it cannot be loaded.
+    fn library() -> Result<Library, DeviceError> {
         let mut broken = None;
         for name in NAMES {
             // SAFETY: loading the driver runs its initialisers, as every CUDA program does.
             match unsafe { Library::new(name) } {
                 Ok(library) => return Ok(library),
-                // The loader has no other way to tell a library that is absent from one that cannot be loaded.
+                // The loader's text is the only way to distinguish a missing library from one that cannot be loaded.
                 Err(error) if error.to_string().contains("No such file") => {}
                 Err(error) => broken = broken.or(Some(error)),
             }
         }
         let module = Path::new("/proc/driver/nvidia/version").exists();
-        Err(CudaError::unavailable(match broken {
+        Err(DeviceError::unavailable(match broken {
             Some(error) => format!("the NVIDIA driver's library cannot be loaded: {error}"),
             None if module => {
                 "the NVIDIA kernel module is loaded, but its library libcuda.so.1 is missing"
@@ -264,7 +266,7 @@ impl Driver {
     pub(super) fn describe(&self, code: c_int) -> (String, String) {
         let text = |of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
-            // SAFETY: the driver writes a pointer to a constant of its own, or null for an unknown code.
+            // SAFETY: the driver writes a pointer to one of its constants, or null for an unknown code.
             let found = unsafe { of(code, &raw mut text) };
             if found != SUCCESS || text.is_null() {
                 return format!("error {code}");
@@ -276,11 +278,11 @@ impl Driver {
     }
 
     /// An error code as a value.
-    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), DeviceError> {
         if code == SUCCESS {
             return Ok(());
         }
         let (name, what) = self.describe(code);
-        Err(CudaError::Call { call, code, name, what })
+        Err(DeviceError::Call { call, code, name, what })
     }
 }

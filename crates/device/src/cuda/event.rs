@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::driver::Handle;
-use super::{CudaError, Stream};
+use super::{DeviceError, Stream};
 use std::sync::Arc;
 
 /// `CUDA_ERROR_NOT_READY`.
@@ -22,11 +22,11 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Stream {
-    /// Marks the work given so far.
+    /// Records an event after the work enqueued so far.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn record(&self) -> Result<Event, CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn record(&self) -> Result<Event, DeviceError> {
         let context = self.context();
         let driver = context.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -47,19 +47,19 @@ impl Event {
     /// Waits until the work before it is done.
     ///
     /// # Errors
-    /// What went wrong in that work.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
+    /// An error of that work.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
         let driver = self.context.enter()?;
         // SAFETY: the event lives.
         let code = unsafe { (driver.event_synchronize)(self.raw) };
         self.context.check("cuEventSynchronize", code)
     }
 
-    /// Whether the work before it is done; the host does not wait.
+    /// Whether the work before it is done, without waiting.
     ///
     /// # Errors
-    /// What went wrong in that work.
-    pub fn is_done(&self) -> Result<bool, CudaError> {
+    /// An error of that work.
+    pub fn is_done(&self) -> Result<bool, DeviceError> {
         let driver = self.context.enter()?;
         // SAFETY: the event lives.
         match unsafe { (driver.event_query)(self.raw) } {
@@ -71,8 +71,8 @@ impl Event {
     /// Milliseconds of GPU time from this event to a later one; waits for both.
     ///
     /// # Errors
-    /// What went wrong in the work between them.
-    pub fn millis_until(&self, later: &Self) -> Result<f64, CudaError> {
+    /// An error of the work between them.
+    pub fn millis_until(&self, later: &Self) -> Result<f64, DeviceError> {
         later.synchronize()?;
         let driver = self.context.enter()?;
         let mut millis = 0.0;

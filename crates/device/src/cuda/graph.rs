@@ -1,13 +1,13 @@
-//! Graphs: a stream's launches recorded once and replayed by one call.
+//! CUDA graphs: a stream's launches captured once and replayed by one call.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::Handle;
 use super::stream::Captured;
-use super::{CudaError, Stream};
+use super::{DeviceError, Stream};
 use std::sync::Arc;
 
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may go on calling the driver.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may continue to call the driver.
 const THREAD_LOCAL: i32 = 1;
 
 /// Captured launches. The buffers and kernels they use must outlive it.
@@ -23,14 +23,14 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Stream {
-    /// Records what `work` gives to this stream, without running it.
+    /// Captures the work that `work` enqueues on this stream, without running it.
     ///
     /// # Errors
-    /// The error of `work`, or of the driver for work that cannot be recorded (a synchronisation, an allocation).
+    /// The error of `work`, or of the driver for work that cannot be captured (a synchronisation, an allocation).
     pub fn capture(
         &self,
-        work: impl FnOnce(&Stream) -> Result<(), CudaError>,
-    ) -> Result<Graph, CudaError> {
+        work: impl FnOnce(&Stream) -> Result<(), DeviceError>,
+    ) -> Result<Graph, DeviceError> {
         let context = self.context();
         let driver = context.enter()?;
         // SAFETY: the stream lives.
@@ -40,8 +40,8 @@ impl Stream {
         let worked = work(self);
         let launches = self.captured().take().unwrap_or_default();
         let mut graph = std::ptr::null_mut();
-        // The capture ends also when `work` failed: the stream must be usable again.
-        // SAFETY: the pointer is to a local that outlives the call.
+        // The capture ends also if `work` failed, so that the stream stays usable. SAFETY: the pointer is to a local
+        // that outlives the call.
         let ended = unsafe { (driver.capture_end)(self.raw(), &raw mut graph) };
         worked?;
         context.check("cuStreamEndCapture", ended)?;
@@ -55,11 +55,11 @@ impl Stream {
 }
 
 impl Graph {
-    /// Brings what was recorded to the device, which the first launch does otherwise.
+    /// Uploads the graph to the device, which the first launch does otherwise.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn upload(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.is_for(stream)?;
         let driver = self.context.enter()?;
         // SAFETY: both handles live.
@@ -67,11 +67,11 @@ impl Graph {
         self.context.check("cuGraphUpload", code)
     }
 
-    /// Runs what was recorded; each kernel in it is counted as launched.
+    /// Launches the graph; each kernel in it is counted.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn launch(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.is_for(stream)?;
         let driver = self.context.enter()?;
         // SAFETY: both handles live.
@@ -84,11 +84,11 @@ impl Graph {
         Ok(())
     }
 
-    fn is_for(&self, stream: &Stream) -> Result<(), CudaError> {
+    fn is_for(&self, stream: &Stream) -> Result<(), DeviceError> {
         if Arc::ptr_eq(&self.context, stream.context()) {
             return Ok(());
         }
-        Err(CudaError::refused("a graph of one device was given to another"))
+        Err(DeviceError::refused("a graph of one device was given to another"))
     }
 }
 

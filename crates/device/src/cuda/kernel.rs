@@ -1,9 +1,9 @@
-//! Kernels: functions of loaded modules, and what the driver lets them have.
+//! Kernels: functions of loaded modules, and their launch limits.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::{Driver, Handle};
-use super::{Args, CudaError, Launch, Origin};
+use super::{Args, DeviceError, KernelOrigin, Launch};
 use std::ffi::{CString, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,19 +14,19 @@ const LOCAL_BYTES: c_int = 3;
 const REGISTERS: c_int = 4;
 const DYNAMIC_SHARED_BYTES: c_int = 8;
 const ANY_CLUSTER_SIZE: c_int = 14;
-/// The largest cluster that the driver accepts without being asked to.
+/// The largest cluster size that needs no opt-in.
 const PORTABLE_CLUSTER: u32 = 8;
 
-/// What a kernel takes of a multiprocessor, as the driver reads it from the binary.
+/// Resources of a kernel on an SM, as read by the driver from the binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
-    /// Most threads of a block.
+    /// Maximum threads per block.
     pub threads: u32,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub static_shared_bytes: u32,
-    /// Local memory of a thread, bytes: 0 where nothing is spilled.
+    /// Local memory per thread, in bytes: 0 without spills.
     pub local_bytes: u32,
 }
 
@@ -37,21 +37,21 @@ pub struct Kernel {
     function: Arc<Function>,
 }
 
-/// A function of a loaded module. There is one for each of the driver's handles, because its limits are the driver's
-/// state of that handle: a second one would set them by what it alone has seen.
+/// A function of a loaded module. There is one object per driver handle, because the limits are state of the handle: a
+/// second object would overwrite limits that it does not know.
 #[derive(Debug)]
 pub(super) struct Function {
     name: &'static str,
     raw: Handle,
-    origin: Origin,
+    origin: KernelOrigin,
     resources: Resources,
-    /// Offsets from the first and sizes of its parameters, where the driver tells.
+    /// Offsets relative to the first parameter, and sizes, if the driver reports them.
     parameters: Option<Vec<(usize, usize)>>,
     limits: Mutex<Limits>,
 }
 
-/// What the driver was told that launches of a function may ask for. It is raised and never lowered: another thread's
-/// launch may be about to count on it.
+/// The opt-in limits set for launches of a function. They are raised and never lowered, because another thread's launch
+/// may rely on them.
 #[derive(Debug, Default)]
 struct Limits {
     shared_bytes: u32,
@@ -64,16 +64,16 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// Looks up a function of a module, and what it takes.
+    /// Looks up a function of a module, and its resources.
     pub(super) fn find(
         context: &Context,
         module: Handle,
         name: &'static str,
-        origin: Origin,
-    ) -> Result<Self, CudaError> {
+        origin: KernelOrigin,
+    ) -> Result<Self, DeviceError> {
         let driver = context.driver;
         let terminated = CString::new(name)
-            .map_err(|_| CudaError::refused("a kernel's name holds a zero byte"))?;
+            .map_err(|_| DeviceError::refused("a kernel's name holds a zero byte"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded and the name ends with a zero.
         let code = unsafe { (driver.module_function)(&raw mut raw, module, terminated.as_ptr()) };
@@ -95,13 +95,14 @@ impl Function {
     }
 }
 
-/// Offsets from the first and sizes of a function's parameters; `None` where the driver is too old to tell. The first is not
-/// always at 0: parameters begin 16 bytes behind a multiple of 64 on Hopper, and descriptors are aligned to that by their address.
+/// Offsets relative to the first parameter, and sizes of a function's parameters; `None` if the driver is too old to
+/// report them. The first offset is not always 0: on Hopper, parameters begin 16 bytes after a multiple of 64, and
+/// tensor maps are aligned to that by their address.
 fn parameters(driver: &Driver, function: Handle) -> Option<Vec<(usize, usize)>> {
     let ask = driver.parameter?;
     let place = |index| {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: the pointers are to locals; past the last parameter the driver gives an error.
+        // SAFETY: the pointers are to locals; past the last parameter the driver returns an error.
         let code = unsafe { ask(function, index, &raw mut offset, &raw mut size) };
         (code == 0).then_some((offset, size))
     };
@@ -115,30 +116,30 @@ impl Kernel {
         Self { context: Arc::clone(context), function }
     }
 
-    /// Its function's name.
+    /// The function's name.
     pub fn name(&self) -> &str {
         self.function.name
     }
 
-    /// Where its binary came from.
-    pub fn origin(&self) -> &Origin {
+    /// The origin of its binary.
+    pub fn origin(&self) -> &KernelOrigin {
         &self.function.origin
     }
 
-    /// What it takes of a multiprocessor.
+    /// Its resources on an SM.
     pub fn resources(&self) -> Resources {
         self.function.resources
     }
 
-    /// Blocks of a launch that one multiprocessor can hold at once.
+    /// Blocks of a launch that can be resident on one SM at once (occupancy).
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when a block asks for more shared memory than there is, or an error of the driver.
+    /// [`DeviceError::Refused`] if a block needs more shared memory than an SM has, or an error of the driver.
     pub fn blocks_per_multiprocessor(
         &self,
         threads: u32,
         shared_bytes: u32,
-    ) -> Result<u32, CudaError> {
+    ) -> Result<u32, DeviceError> {
         let driver = self.context.enter()?;
         self.allow(shared_bytes, 1)?;
         let mut blocks = 0;
@@ -163,17 +164,18 @@ impl Kernel {
         self.function.raw
     }
 
-    /// Refuses arguments that are another kernel's, or not what the binary takes: the driver would read past their end.
-    pub(super) fn check_args(&self, args: &Args) -> Result<(), CudaError> {
+    /// Refuses arguments of another kernel, or with a layout other than the binary's: the driver would read past their
+    /// end.
+    pub(super) fn check_args(&self, args: &Args) -> Result<(), DeviceError> {
         let (name, kernels) = (self.function.name, args.kernels());
         if !kernels.contains(&name) {
             let what = format!("kernel `{name}` was given the arguments of {kernels:?}");
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         match &self.function.parameters {
             Some(wanted) if !args.layout().eq(wanted.iter().copied()) => {
                 let given: Vec<_> = args.layout().collect();
-                Err(CudaError::refused(format!(
+                Err(DeviceError::refused(format!(
                     "kernel `{name}` takes parameters with offsets and bytes {wanted:?}, got {given:?}"
                 )))
             }
@@ -181,13 +183,13 @@ impl Kernel {
         }
     }
 
-    /// Lets a launch have this much dynamic shared memory, and clusters of this many blocks.
-    pub(super) fn allow(&self, shared_bytes: u32, cluster: u32) -> Result<(), CudaError> {
-        // Looked at and changed under one lock, so that no thread sets a limit below what another has raised it to.
+    /// Allows a launch this much dynamic shared memory, and clusters of this many blocks.
+    pub(super) fn allow(&self, shared_bytes: u32, cluster: u32) -> Result<(), DeviceError> {
+        // Read and changed under one lock, so that no thread sets a limit below one that another has raised.
         let mut limits = self.function.limits.lock().unwrap_or_else(PoisonError::into_inner);
         if limits.shared_bytes < shared_bytes {
             self.set(DYNAMIC_SHARED_BYTES, shared_bytes).map_err(|_| {
-                CudaError::refused(format!(
+                DeviceError::refused(format!(
                     "kernel `{}` asks for {shared_bytes} bytes of shared memory, more than this GPU gives a block",
                     self.function.name
                 ))
@@ -201,9 +203,9 @@ impl Kernel {
         Ok(())
     }
 
-    fn set(&self, attribute: c_int, value: u32) -> Result<(), CudaError> {
+    fn set(&self, attribute: c_int, value: u32) -> Result<(), DeviceError> {
         let value = c_int::try_from(value)
-            .map_err(|_| CudaError::refused(format!("{value} is no limit of a kernel")))?;
+            .map_err(|_| DeviceError::refused(format!("{value} is no limit of a kernel")))?;
         // SAFETY: the function is loaded.
         let code = unsafe {
             (self.context.driver.function_set_attribute)(self.function.raw, attribute, value)
@@ -211,10 +213,10 @@ impl Kernel {
         self.context.check("cuFuncSetAttribute", code)
     }
 
-    /// A refused launch with its shape, which is nearly always the reason.
-    pub(super) fn explain(&self, error: CudaError, launch: &Launch) -> CudaError {
+    /// Adds the launch shape, which is nearly always the reason, to an error.
+    pub(super) fn explain(&self, error: DeviceError, launch: &Launch) -> DeviceError {
         match error {
-            CudaError::Call { call, code, name, what } => CudaError::Call {
+            DeviceError::Call { call, code, name, what } => DeviceError::Call {
                 call,
                 code,
                 name,

@@ -1,9 +1,9 @@
-//! Launching a kernel: the one place where a launch is counted.
+//! Launches kernels; every launch is counted here.
 #![allow(unsafe_code)] // Calls of the driver.
 
-use super::args::Placed;
+use super::args::PlacedArgs;
 use super::driver::{self, LaunchAttribute};
-use super::{Args, CudaError, Kernel, Moves, Stream};
+use super::{Args, DeviceError, Kernel, Moves, Stream};
 use std::sync::Arc;
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
@@ -16,29 +16,29 @@ const PROGRAMMATIC_SERIALIZATION: u32 = 6;
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
-    /// Blocks along x, y and z; a launch with none runs nothing.
+    /// Blocks along x, y and z; an empty grid runs nothing.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, bytes.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster; all ones for none.
+    /// Blocks per cluster; all ones for none.
     pub cluster: [u32; 3],
-    /// Whether the kernel may start before the one ahead of it in the stream ends; it must then wait for it itself
-    /// (`griddepcontrol.wait`).
+    /// Programmatic dependent launch (PDL): the kernel may start before the previous one in the stream ends, and has to
+    /// wait for it with `griddepcontrol.wait`.
     pub overlaps: bool,
-    /// Whether its blocks wait for each other: all of them start at once, or the launch is refused.
+    /// Cooperative launch: all blocks are resident at once, or the launch is refused.
     pub together: bool,
 }
 
 impl Launch {
-    /// Blocks of a one-dimensional launch without clusters.
+    /// A launch without clusters.
     pub const fn new(grid: [u32; 3], threads: u32, shared_bytes: u32) -> Self {
         let block = [threads, 1, 1];
         Self { grid, block, shared_bytes, cluster: [1; 3], overlaps: false, together: false }
     }
 
-    /// The same in clusters.
+    /// Sets the cluster size.
     #[must_use]
     pub const fn with_cluster(mut self, cluster: [u32; 3]) -> Self {
         self.cluster = cluster;
@@ -47,32 +47,32 @@ impl Launch {
 }
 
 impl Stream {
-    /// Launches a kernel and counts it under `name`, which is where evidence comes from: the count is raised once
-    /// the driver has accepted the launch (or, while capturing, when the graph is launched).
+    /// Launches a kernel and counts it under `name` as evidence: the count is incremented once the driver has accepted
+    /// the launch (or, during capture, when the graph is launched).
     ///
     /// # Safety
-    /// The arguments must be what the kernel's parameters are, and what they point to must live until the stream is
-    /// synchronised and be large enough for what the kernel reads and writes.
+    /// The arguments must match the kernel's parameters. The memory that they point to must be large enough and stay
+    /// allocated until the stream is synchronised.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] for another kernel's arguments or such as its binary does not take, buffers of another device, or a grid that
-    /// its clusters do not divide; [`CudaError::Call`] when the driver refuses. An error inside the kernel shows at
-    /// the next synchronisation.
+    /// [`DeviceError::Refused`] for arguments that do not match the kernel, buffers of another device, or a grid that
+    /// is not a multiple of the cluster; [`DeviceError::Call`] if the driver refuses. An error inside the kernel is
+    /// reported at the next synchronisation.
     pub unsafe fn launch(
         &self,
         name: &str,
         kernel: &Kernel,
         launch: &Launch,
         args: &Args,
-    ) -> Result<(), CudaError> {
-        // SAFETY: the caller's promise.
+    ) -> Result<(), DeviceError> {
+        // SAFETY: guaranteed by the caller.
         unsafe { self.launch_moved(name, kernel, launch, args, Moves::default()) }
     }
 
-    /// The same, each argument moved with the operand that it points into.
+    /// As [`Stream::launch`], with the operands at other addresses.
     ///
     /// # Safety
-    /// As of [`Stream::launch`], of the arguments as they are moved.
+    /// As of [`Stream::launch`], for the arguments with those addresses.
     ///
     /// # Errors
     /// As [`Stream::launch`].
@@ -83,16 +83,16 @@ impl Stream {
         launch: &Launch,
         args: &Args,
         moves: Moves<'_>,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         let context = self.context();
         let driver = context.enter()?;
         if !Arc::ptr_eq(kernel.context(), context) {
-            return Err(CudaError::refused("a kernel of one device was launched on another"));
+            return Err(DeviceError::refused("a kernel of one device was launched on another"));
         }
         args.check_device(context)?;
         kernel.check_args(args)?;
         if launch.grid.contains(&0) {
-            // CUDA refuses an empty grid. As on every backend, an empty call is a launch of no blocks.
+            // CUDA refuses an empty grid. As on every backend, an empty call counts as a launch of no blocks.
             context.launches.record_grid(name, launch.grid);
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl Stream {
                 "grid {:?} is not made of whole clusters {:?}",
                 launch.grid, launch.cluster
             );
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         kernel.allow(launch.shared_bytes, launch.cluster.iter().product())?;
         let (mut attributes, mut count) =
@@ -131,14 +131,14 @@ impl Stream {
             attributes: attributes.as_ptr(),
             attribute_count: count as u32,
         };
-        let mut placed = Placed::new();
+        let mut placed = PlacedArgs::new();
         let pointers = args.place(moves, &mut placed, |map, address| {
-            // SAFETY: the descriptor was encoded by the driver, and is this call's own.
+            // SAFETY: the tensor map was encoded by the driver, and belongs to this call.
             let code = unsafe { (driver.replace_address)(map, address) };
             context.check("cuTensorMapReplaceAddress", code)
         })?;
-        // SAFETY: the driver copies configuration, attributes and arguments before it returns; the arguments match
-        // the kernel by the caller's promise.
+        // SAFETY: the driver copies configuration, attributes and arguments before it returns; the caller guarantees
+        // that the arguments match the kernel.
         let code = unsafe {
             (driver.launch)(&raw const config, kernel.raw(), pointers.as_ptr(), std::ptr::null())
         };

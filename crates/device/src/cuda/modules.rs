@@ -1,11 +1,11 @@
-//! Modules that a context has loaded, and the kernels in them.
+//! Loaded modules of a context, and their kernels.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::{Driver, Handle};
 use super::kernel::Function;
 use super::source::SourceParts;
-use super::{Bundle, Cache, Cuda, CudaError, Kernel, KernelSource, Origin, resolve};
+use super::{Bundle, Cache, Cuda, DeviceError, Kernel, KernelOrigin, KernelSource, resolve};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,32 +14,32 @@ use std::time::Instant;
 /// Modules of a context, by source key. They are unloaded with the context.
 #[derive(Default)]
 pub(super) struct Modules {
-    /// Each key has a lock of its own: who wants what another thread is loading waits for it, and what is bundled does not
-    /// wait for what is compiled.
+    /// Each key has a separate lock: a request for a module that is being loaded waits for it, and bundled modules do
+    /// not wait for compilations.
     by_key: Mutex<BTreeMap<[u8; 32], Arc<Place>>>,
-    /// Kernels that were asked for, by what a source is made of: a key is a hash over a long text, too slow for every
-    /// call of a model's every layer.
+    /// Requested kernels, by the parts of their source: the key is a hash of a long text, too slow for every call of
+    /// every layer.
     known: Mutex<BTreeMap<SourceParts, Arc<Function>>>,
-    /// Nanoseconds that loading took, of all threads together.
+    /// Nanoseconds of loading, summed over all threads.
     nanos: AtomicU64,
 }
 
-/// Where a module is once it is loaded.
+/// The module of a key, once it is loaded.
 type Place = Mutex<Option<Module>>;
 
 struct Module {
     raw: Handle,
-    origin: Origin,
+    origin: KernelOrigin,
     functions: BTreeMap<&'static str, Arc<Function>>,
 }
 
-/// What a lock holds, also after a panic elsewhere: nothing here is left half-changed.
+/// Locks a mutex, even after a panic elsewhere: the state is never left half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Modules {
-    /// Unloads everything; nobody has a function of them any more.
+    /// Unloads everything; no function is in use any more.
     pub(super) fn unload(&self, driver: &Driver) {
         for module in std::mem::take(&mut *lock(&self.by_key)).into_values() {
             if let Some(module) = lock(&module).take() {
@@ -51,19 +51,19 @@ impl Modules {
 }
 
 impl Cuda {
-    /// Modules that were loaded so far, and the seconds that it took to find or compile them and to give them to the driver,
-    /// of all threads together.
+    /// Number of modules loaded so far, and the seconds for finding, compiling and loading them, summed over all
+    /// threads.
     pub fn modules_loaded(&self) -> (usize, f64) {
         let modules = &self.context().modules;
         (lock(&modules.by_key).len(), modules.nanos.load(Ordering::Relaxed) as f64 / 1e9)
     }
 
-    /// A kernel from the bundle, the cache on disk or the compiler, in this order. A second call for the same source
-    /// is only a look-up.
+    /// A kernel from the bundle, the cache on disk or the compiler, in this order. Further calls for the same source
+    /// are look-ups.
     ///
     /// # Errors
-    /// [`CudaError::NoCompiler`], [`CudaError::Compile`], or an error of the driver that loads it.
-    pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, CudaError> {
+    /// [`DeviceError::NoCompiler`], [`DeviceError::Compile`], or an error of the driver that loads it.
+    pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, DeviceError> {
         let context = self.context();
         let driver = context.enter()?;
         let _also_while_recording = driver.relaxed();
@@ -80,12 +80,12 @@ impl Cuda {
     }
 }
 
-/// The one function of a source's module that has its name; loads the module where no thread has yet.
+/// The function of a source's module; loads the module if necessary.
 fn find(
     context: &Context,
     source: &KernelSource,
     bundle: &Bundle,
-) -> Result<Arc<Function>, CudaError> {
+) -> Result<Arc<Function>, DeviceError> {
     let place = Arc::clone(lock(&context.modules.by_key).entry(source.key()).or_default());
     let mut place = lock(&place);
     let module = match place.take() {
@@ -103,13 +103,17 @@ fn find(
 }
 
 impl Module {
-    fn load(context: &Context, source: &KernelSource, bundle: &Bundle) -> Result<Self, CudaError> {
+    fn load(
+        context: &Context,
+        source: &KernelSource,
+        bundle: &Bundle,
+    ) -> Result<Self, DeviceError> {
         let (driver, start) = (context.driver, Instant::now());
         let cache = Cache::of_user();
         let limit = driver.interface().0;
         let (image, origin) = resolve::resolve(source, bundle, cache.as_ref(), limit)?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is a whole cubin, whose own headers tell its length.
+        // SAFETY: the image is a whole cubin, whose headers contain its length.
         let code = unsafe { (driver.module_load)(&raw mut raw, image.as_ptr().cast()) };
         context.check("cuModuleLoadData", code)?;
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);

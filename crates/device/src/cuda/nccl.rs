@@ -1,25 +1,26 @@
-//! NCCL, NVIDIA's library of sums between GPUs, found on the machine: needed only where several GPUs run one model.
+//! NCCL, NVIDIA's library of collectives, found on the machine: needed only if several GPUs run one model.
 #![allow(unsafe_code)] // Functions of a C library.
 
 use super::context::Context;
-use super::search::Wanted;
-use super::{Buffer, Cuda, CudaError, Stream};
+use super::memory::is_of;
+use super::search::LibrarySearch;
+use super::{Buffer, Cuda, DeviceError, Stream};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-const WANTED: Wanted = Wanted {
+const WANTED: LibrarySearch = LibrarySearch {
     variable: "FIRSTLIGHT_NCCL",
     names: ["libnccl.so.2", "libnccl.so"],
     wheels: ["nvidia/nccl/lib", "nvidia/nccl/lib"],
 };
 
-/// A setting that NCCL reads when it is loaded, and what it has to be: without it NCCL asks for NVLink multicast, which
-/// virtual machines and containers often do not let a process have.
+/// A variable and its value that NCCL reads when it is loaded: without it NCCL uses NVLink multicast, which virtual
+/// machines and containers often forbid.
 pub const NCCL_SETTING: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
 
-/// Bytes by which ranks find one another.
+/// Size of a unique id, through which ranks connect.
 pub const NCCL_ID_BYTES: usize = 128;
 
 /// `ncclFloat32` and `ncclSum`.
@@ -73,44 +74,44 @@ pub struct Nccl {
     functions: Functions,
     version: c_int,
     path: PathBuf,
-    /// Another one on this machine.
+    /// Another copy on this machine.
     other: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Nccl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.told())
+        write!(f, "{}", self.describe())
     }
 }
 
 impl Nccl {
-    /// The first NCCL on this machine that loads, searched for once a process.
+    /// The first NCCL on this machine that loads, searched for once per process.
     ///
     /// # Errors
-    /// [`CudaError::Unavailable`] in a sentence: there is none, none loads, or it does not say its version.
-    pub fn find() -> Result<&'static Self, CudaError> {
-        static FOUND: OnceLock<Result<Nccl, CudaError>> = OnceLock::new();
+    /// [`DeviceError::Unavailable`]: there is none, none loads, or it reports no version.
+    pub fn find() -> Result<&'static Self, DeviceError> {
+        static FOUND: OnceLock<Result<Nccl, DeviceError>> = OnceLock::new();
         FOUND.get_or_init(Self::search).as_ref().map_err(Clone::clone)
     }
 
-    fn search() -> Result<Self, CudaError> {
+    fn search() -> Result<Self, DeviceError> {
         let mut broken = None;
         let candidates = WANTED.candidates();
-        // One that is named is meant.
+        // A library named by the variable is the only candidate.
         if let Some(named) = std::env::var_os(WANTED.variable).filter(|named| !named.is_empty()) {
             let named = PathBuf::from(named);
             let file = if named.is_dir() { named.join(WANTED.names[0]) } else { named };
-            return Self::load(&file).map_err(CudaError::unavailable);
+            return Self::load(&file).map_err(DeviceError::unavailable);
         }
         for path in &candidates {
             match Self::load(path) {
                 Ok(found) => return Ok(Self { other: other(&found.path, &candidates), ..found }),
-                // A name for the loader's own paths, or a place where one could be.
+                // A name for the loader's search paths, or a candidate path that does not exist.
                 Err(error) if !path.exists() && error.contains("No such file") => {}
                 Err(error) => broken = broken.or(Some(error)),
             }
         }
-        Err(CudaError::unavailable(broken.unwrap_or_else(|| {
+        Err(DeviceError::unavailable(broken.unwrap_or_else(|| {
             "there is no NCCL here (libnccl.so.2): `pip install nvidia-nccl-cu12` into the active environment, or \
              set FIRSTLIGHT_NCCL to it"
                 .to_owned()
@@ -119,10 +120,10 @@ impl Nccl {
 
     fn load(path: &Path) -> Result<Self, String> {
         let wrong = |what: String| format!("NCCL at {} {what}", path.display());
-        // SAFETY: loading NCCL runs its initialisers, which touch nothing of ours.
+        // SAFETY: loading NCCL runs its initialisers, which touch nothing of this program.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|error| wrong(format!("does not load: {error}")))?;
-        // It keeps threads for the process's life; it is never unloaded.
+        // Its threads run for the lifetime of the process; it is never unloaded.
         let library: &'static Library = Box::leak(Box::new(library));
         let functions = Functions::read(library);
         let functions = functions.map_err(|error| wrong(format!("is no NCCL: {error}")))?;
@@ -138,20 +139,20 @@ impl Nccl {
     /// Major, minor and patch.
     pub fn version(&self) -> [u32; 3] {
         let version = self.version.unsigned_abs();
-        // Before 2.9 a minor version had two digits less.
+        // Before 2.9, version codes had two digits fewer for the minor version.
         match version {
             0..10_000 => [version / 1000, version % 1000 / 100, version % 100],
             _ => [version / 10_000, version % 10_000 / 100, version % 100],
         }
     }
 
-    /// Another one that this machine has.
+    /// Another copy on this machine.
     pub fn other(&self) -> Option<&Path> {
         self.other.as_deref()
     }
 
-    /// Which it is, and whether there is another one, in a sentence.
-    pub fn told(&self) -> String {
+    /// The version and path, and another copy if there is one.
+    pub fn describe(&self) -> String {
         let [major, minor, patch] = self.version();
         let other = match &self.other {
             Some(other) => format!("; another one is at {}", other.display()),
@@ -160,21 +161,21 @@ impl Nccl {
         format!("NCCL {major}.{minor}.{patch} at {}{other}", self.path.display())
     }
 
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), DeviceError> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the library gives a constant string for whatever code.
+        // SAFETY: the library returns a constant string for any code.
         let what = unsafe { CStr::from_ptr((self.functions.error)(code)) };
         let (what, name) = (what.to_string_lossy().into_owned(), format!("error {code}"));
-        Err(CudaError::Call { call, code, name, what })
+        Err(DeviceError::Call { call, code, name, what })
     }
 
-    /// What ranks find one another by; one of them makes it and hands it to the others.
+    /// A unique id, through which ranks connect; one rank creates it and sends it to the others.
     ///
     /// # Errors
-    /// [`CudaError::Call`] of the library.
-    pub fn id(&self) -> Result<[u8; NCCL_ID_BYTES], CudaError> {
+    /// [`DeviceError::Call`] of the library.
+    pub fn id(&self) -> Result<[u8; NCCL_ID_BYTES], DeviceError> {
         let mut id = UniqueId([0; NCCL_ID_BYTES]);
         // SAFETY: the pointer is to a local that outlives the call.
         let code = unsafe { (self.functions.unique_id)(&raw mut id) };
@@ -190,7 +191,7 @@ fn other(taken: &Path, candidates: &[PathBuf]) -> Option<PathBuf> {
     files.find(|path| *path != taken)
 }
 
-/// One rank's part in the sums of all GPUs of a model.
+/// One rank's NCCL communicator.
 #[derive(Debug)]
 pub struct Communicator {
     nccl: &'static Nccl,
@@ -199,22 +200,22 @@ pub struct Communicator {
     ranks: usize,
 }
 
-// SAFETY: the library takes a communicator from any thread, one at a time.
+// SAFETY: the library accepts calls with a communicator from any thread, one at a time.
 unsafe impl Send for Communicator {}
-// SAFETY: calls are made with a stream, of which one thread has the turn.
+// SAFETY: calls pass a stream, which only one thread uses at a time.
 unsafe impl Sync for Communicator {}
 
 impl Communicator {
-    /// Joins the others; returns when all of them have come.
+    /// Connects to the other ranks; returns when all of them have joined.
     ///
     /// # Errors
-    /// [`CudaError`] of the library.
+    /// [`DeviceError`] of the library.
     pub fn new(
         nccl: &'static Nccl,
         cuda: &Cuda,
         id: &[u8; NCCL_ID_BYTES],
         [rank, ranks]: [usize; 2],
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, DeviceError> {
         let context = Arc::clone(cuda.stream().context());
         let _entered = context.enter()?;
         let id = UniqueId(id.map(|byte| byte as c_char));
@@ -231,15 +232,16 @@ impl Communicator {
         self.nccl
     }
 
-    /// Puts the sum of all ranks' first `count` float32 values of a buffer in their place, in the order of a stream.
+    /// All-reduces the first `count` float32 values of a buffer in place, in stream order.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] for a buffer of another device or a shorter one, and [`CudaError::Call`] of the library.
-    pub fn sum(&self, buffer: &Buffer, count: usize, stream: &Stream) -> Result<(), CudaError> {
+    /// [`DeviceError::Refused`] for a buffer of another device or a shorter one, and [`DeviceError::Call`] of the
+    /// library.
+    pub fn sum(&self, buffer: &Buffer, count: usize, stream: &Stream) -> Result<(), DeviceError> {
         self.sum_into([buffer, buffer], count, stream)
     }
 
-    /// Puts the sum of all ranks' first `count` float32 values of one buffer into another one.
+    /// All-reduces the first `count` float32 values of one buffer into another one.
     ///
     /// # Errors
     /// As [`Communicator::sum`].
@@ -248,17 +250,17 @@ impl Communicator {
         [from, to]: [&Buffer; 2],
         count: usize,
         stream: &Stream,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         let (from, to) = self.both((from, count), (to, count))?;
         let _entered = self.context.enter()?;
-        // SAFETY: the buffers have as many values, and the stream's order keeps them until they are summed.
+        // SAFETY: the buffers have as many values, and stream order keeps them until the sum.
         let code = unsafe {
             (self.nccl.functions.all_reduce)(from, to, count, FLOAT32, SUM, self.raw, stream.raw())
         };
         self.nccl.check("ncclAllReduce", code)
     }
 
-    /// Lays the first `count` float32 values of all ranks' buffers behind one another, `[ranks, count]`.
+    /// All-gathers the first `count` float32 values of every rank's buffer, `[ranks, count]`.
     ///
     /// # Errors
     /// As [`Communicator::sum`].
@@ -267,7 +269,7 @@ impl Communicator {
         [from, to]: [&Buffer; 2],
         count: usize,
         stream: &Stream,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         let (from, to) = self.both((from, count), (to, count * self.ranks))?;
         let _entered = self.context.enter()?;
         // SAFETY: as above.
@@ -277,7 +279,7 @@ impl Communicator {
         self.nccl.check("ncclAllGather", code)
     }
 
-    /// Sums all ranks' `[ranks, count]` float32 values, of which each rank gets its own row, `[count]`.
+    /// Reduce-scatters `[ranks, count]` float32 values: each rank gets the sum of its row, `[count]`.
     ///
     /// # Errors
     /// As [`Communicator::sum`].
@@ -286,7 +288,7 @@ impl Communicator {
         [from, to]: [&Buffer; 2],
         count: usize,
         stream: &Stream,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         let (from, to) = self.both((from, count * self.ranks), (to, count))?;
         let _entered = self.context.enter()?;
         let functions = &self.nccl.functions;
@@ -297,8 +299,8 @@ impl Communicator {
         self.nccl.check("ncclReduceScatter", code)
     }
 
-    /// Sends each rank its row of `[ranks, count]` float32 values, and lays the rows that come behind one another in the order of
-    /// ranks.
+    /// All-to-all: sends each rank its row of `[ranks, count]` float32 values, and writes the received rows in the
+    /// order of ranks.
     ///
     /// # Errors
     /// As [`Communicator::sum`].
@@ -307,21 +309,21 @@ impl Communicator {
         [from, to]: [&Buffer; 2],
         count: usize,
         stream: &Stream,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         let all = count * self.ranks;
         let (from, to) = self.both((from, all), (to, all))?;
         let _entered = self.context.enter()?;
         let (functions, nccl) = (&self.nccl.functions, self.nccl);
-        // SAFETY: nothing is given to it.
+        // SAFETY: it has no arguments.
         nccl.check("ncclGroupStart", unsafe { (functions.group_start)() })?;
         let row = |rank: usize| {
             let bytes = rank * count * size_of::<f32>();
-            // SAFETY: each row lies within its buffer.
+            // SAFETY: each row is within its buffer.
             unsafe { (from.byte_add(bytes), to.byte_add(bytes)) }
         };
         let moved = (0..self.ranks).try_for_each(|rank| {
             let ((from, to), peer) = (row(rank), rank as c_int);
-            // SAFETY: the rows hold as many values, and the stream's order keeps them.
+            // SAFETY: the rows have as many values, and stream order keeps them.
             let sent =
                 unsafe { (functions.send)(from, count, FLOAT32, peer, self.raw, stream.raw()) };
             nccl.check("ncclSend", sent)?;
@@ -330,36 +332,36 @@ impl Communicator {
                 unsafe { (functions.receive)(to, count, FLOAT32, peer, self.raw, stream.raw()) };
             nccl.check("ncclRecv", received)
         });
-        // SAFETY: nothing is given to it; the group ends also where a call was refused.
+        // SAFETY: it has no arguments; the group ends also if a call was refused.
         let ended = nccl.check("ncclGroupEnd", unsafe { (functions.group_end)() });
         moved.and(ended)
     }
 
-    /// Where the library finds the first `count` values of one buffer and of another.
+    /// Pointers to the first `count` values of both buffers.
     fn both(
         &self,
         (from, sent): (&Buffer, usize),
         (to, received): (&Buffer, usize),
-    ) -> Result<(*const c_void, *mut c_void), CudaError> {
+    ) -> Result<(*const c_void, *mut c_void), DeviceError> {
         self.takes(from, sent)?;
         self.takes(to, received)?;
         Ok((from.address() as *const c_void, to.address() as *mut c_void))
     }
 
-    fn takes(&self, buffer: &Buffer, count: usize) -> Result<(), CudaError> {
-        buffer.is_of(&self.context)?;
+    fn takes(&self, buffer: &Buffer, count: usize) -> Result<(), DeviceError> {
+        is_of(buffer, &self.context)?;
         let (wanted, has) = (count * size_of::<f32>(), buffer.bytes());
         if has >= wanted {
             return Ok(());
         }
-        Err(CudaError::refused(format!("ranks sum {wanted} bytes, the buffer has {has}")))
+        Err(DeviceError::refused(format!("ranks sum {wanted} bytes, the buffer has {has}")))
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: made in `new`, destroyed once; what was recorded with it is gone before.
+            // SAFETY: made in `new`, destroyed once; graphs captured with it are gone before.
             unsafe { (self.nccl.functions.destroy)(self.raw) };
         }
     }

@@ -1,8 +1,8 @@
-//! NVRTC, NVIDIA's run-time compiler, found on the machine: needed only for shapes that are not built in.
+//! NVRTC, NVIDIA's run-time compiler, found on the machine: needed only for shapes that are not in the bundle.
 #![allow(unsafe_code)] // Functions of a C library.
 
-use super::search::Wanted;
-use super::{CudaError, KernelSource};
+use super::search::LibrarySearch;
+use super::{DeviceError, KernelSource};
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 type Program = *mut c_void;
 
-/// The bundle's own version first: its binaries load on every driver that firstlight supports.
-pub(super) const WANTED: Wanted = Wanted {
+/// The bundle's NVRTC version first: its binaries load on every supported driver.
+pub(super) const WANTED: LibrarySearch = LibrarySearch {
     variable: "FIRSTLIGHT_NVRTC",
     names: ["libnvrtc.so.12", "libnvrtc.so.13"],
     wheels: ["nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"],
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Nvrtc {
 }
 
 impl Nvrtc {
-    /// The first NVRTC on this machine up to CUDA `newest`, searched for once a process; or where it was looked for.
+    /// The first NVRTC on this machine up to CUDA `newest`, searched for once per process.
     ///
     /// # Errors
     /// The paths that were tried.
@@ -58,11 +58,11 @@ impl Nvrtc {
         found.as_ref().map_err(Clone::clone)
     }
 
-    /// NVRTC at this path; `None` when there is none that can be loaded.
+    /// NVRTC at this path; `None` if it cannot be loaded.
     pub fn load(path: &Path) -> Option<Self> {
-        // SAFETY: loading NVRTC runs its initialisers, which touch nothing of ours.
+        // SAFETY: loading NVRTC runs its initialisers, which touch nothing of this program.
         let library = unsafe { Library::new(path) }.ok()?;
-        // The compiler keeps state for the process's life; it is never unloaded.
+        // The compiler's state lives as long as the process; it is never unloaded.
         let library: &'static Library = Box::leak(Box::new(library));
         // SAFETY: each type is the one that nvrtc.h declares for its symbol.
         let mut nvrtc = unsafe {
@@ -89,26 +89,26 @@ impl Nvrtc {
         (code == 0).then_some(nvrtc)
     }
 
-    /// The CUDA it belongs to.
+    /// Its CUDA version.
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// Where it was found.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Compiles a source to a cubin; gives the compiler's log beside it.
+    /// Compiles a source to a cubin; also returns the compiler's log.
     ///
     /// # Errors
-    /// [`CudaError::Compile`] with the log.
-    pub fn compile(&self, source: &KernelSource) -> Result<(Vec<u8>, String), CudaError> {
+    /// [`DeviceError::Compile`] with the log.
+    pub fn compile(&self, source: &KernelSource) -> Result<(Vec<u8>, String), DeviceError> {
         let compiled = self.compile_text(&source.text(), &source.options());
         compiled.map_err(|log| source.does_not_compile(log))
     }
 
-    /// The same for a text and options; the error is the log.
+    /// Compiles a text with options; the error is the log.
     pub(super) fn compile_text(
         &self,
         code: &str,
@@ -134,7 +134,7 @@ impl Nvrtc {
         if created != 0 {
             return Err(format!("nvrtcCreateProgram gave {created}"));
         }
-        // SAFETY: the program was created, and there are as many options as said.
+        // SAFETY: the program was created, and the number of options is correct.
         let compiled =
             unsafe { (self.compile)(program.raw, options.len() as c_int, options.as_ptr()) };
         let log = String::from_utf8_lossy(&program.bytes(self.log_size, self.log))
@@ -158,7 +158,7 @@ struct Compilation<'a> {
 }
 
 impl Compilation<'_> {
-    /// What a pair of size and content functions gives; empty when they fail.
+    /// The result of a pair of size and content functions; empty if they fail.
     fn bytes(
         &self,
         size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
@@ -170,7 +170,7 @@ impl Compilation<'_> {
             return Vec::new();
         }
         let mut bytes = vec![0; length];
-        // SAFETY: there is room for as many bytes as the library said.
+        // SAFETY: the buffer has the size that the library returned.
         if unsafe { content(self.raw, bytes.as_mut_ptr()) } != 0 {
             return Vec::new();
         }

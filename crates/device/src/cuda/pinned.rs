@@ -1,15 +1,15 @@
-//! Host memory that the GPU can read and write directly.
+//! Pinned host memory, which the GPU accesses directly.
 #![allow(unsafe_code)] // Memory of the driver viewed as a slice.
 
 use super::context::Context;
-use super::{Cuda, CudaError};
+use super::{Cuda, DeviceError};
 #[cfg(target_os = "linux")]
 use memmap2::Advice;
 use memmap2::MmapMut;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Page-locked bytes in host memory, zeroed: copies to and from the GPU run at the link's speed and beside the host.
+/// Page-locked bytes in host memory, zeroed: copies to and from the GPU run at the link's speed and asynchronously.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     context: Arc<Context>,
@@ -18,13 +18,13 @@ pub struct PinnedBuffer {
 
 #[derive(Debug)]
 enum Memory {
-    /// Of the system, registered with the driver.
+    /// Mapped memory, registered with the driver.
     Registered(MmapMut),
-    /// Of the driver.
+    /// Allocated by the driver.
     Allocated { start: *mut u8, bytes: usize },
 }
 
-// SAFETY: the memory is owned, as a `Vec` owns its own.
+// SAFETY: the memory is owned, as by a `Vec`.
 unsafe impl Send for PinnedBuffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for PinnedBuffer {}
@@ -33,21 +33,21 @@ impl Cuda {
     /// A pinned buffer of this many bytes, at least one.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver: pinned memory is scarcer than memory.
-    pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer, CudaError> {
+    /// [`DeviceError`] of the driver: pinned memory is limited.
+    pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer, DeviceError> {
         let bytes = bytes.max(1);
         let context = Arc::clone(self.context());
-        // The driver holds back every other thread's calls while it pins: 4 ms for 8 MiB that it allocates itself, 0.8 ms for
-        // those whose pages are there already (measured on an H200).
+        // While the driver pins memory, it blocks the calls of all other threads: 4 ms for 8 MiB that it allocates, 0.8
+        // ms for pages that already exist (measured on an H200).
         if let Some(mut mapped) = mapped(bytes) {
             let driver = context.enter()?;
-            // SAFETY: the mapping is at least as long, and is registered no more before it is gone.
+            // SAFETY: the mapping is at least as long, and is unregistered before it is unmapped.
             let code = unsafe { (driver.host_register)(mapped.as_mut_ptr().cast(), bytes, 0) };
             if code == 0 {
                 return Ok(PinnedBuffer { context, memory: Memory::Registered(mapped) });
             }
         }
-        // Some integrated GPUs register nothing.
+        // Some integrated GPUs cannot register memory.
         let driver = context.enter()?;
         let mut start = std::ptr::null_mut();
         // SAFETY: the pointer is to a local that outlives the call.
@@ -60,12 +60,12 @@ impl Cuda {
     }
 }
 
-/// Memory whose pages are there, in large ones where the system has them.
+/// Memory with all pages present, as huge pages if the system has them.
 fn mapped(bytes: usize) -> Option<MmapMut> {
     let mapped = MmapMut::map_anon(bytes).ok()?;
     #[cfg(target_os = "linux")]
     for advice in [Advice::HugePage, Advice::PopulateWrite] {
-        // Where the system takes no advice, registering brings the pages.
+        // If the system ignores the advice, registering faults the pages in.
         let _ = mapped.advise(advice);
     }
     Some(mapped)
@@ -101,11 +101,11 @@ impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let Ok(driver) = self.context.enter() else { return };
         match &mut self.memory {
-            // SAFETY: it was registered with this address, and is unmapped only behind this.
+            // SAFETY: it was registered with this address, and is unmapped only after this.
             Memory::Registered(mapped) => unsafe {
                 (driver.host_unregister)(mapped.as_mut_ptr().cast());
             },
-            // SAFETY: the memory came from cuMemHostAlloc and nobody else frees it.
+            // SAFETY: the memory came from cuMemHostAlloc and is freed only here.
             Memory::Allocated { start, .. } => unsafe {
                 (driver.host_free)(start.cast());
             },

@@ -1,23 +1,23 @@
-//! The caching allocator: blocks that buffers give back are kept for the next buffer of their size, because asking
-//! the driver synchronises the whole GPU. A stream that has arenas takes its transient blocks from these.
+//! The caching allocator: freed blocks are kept for the next buffer of their size, because allocating from the driver
+//! synchronises the whole GPU. A stream with arenas allocates its transient blocks from them.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::arena::{Arenas, LARGE};
 use super::driver::{DevicePointer, Driver, OUT_OF_MEMORY};
 use std::collections::BTreeMap;
 
-/// Bytes of GPU memory that this process has through firstlight.
+/// GPU memory of this process through firstlight, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Held by live buffers.
+    /// In live buffers.
     pub live: u64,
-    /// Most that live buffers held at once.
+    /// Maximum in live buffers at once.
     pub high_water: u64,
-    /// Kept for later buffers.
+    /// Cached for later buffers.
     pub kept: u64,
 }
 
-/// Blocks kept for reuse, by the stream whose order protects their reuse and by size.
+/// Blocks cached for reuse, by stream, whose order makes reuse safe, and by size.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     kept: BTreeMap<(u64, usize), Vec<DevicePointer>>,
@@ -25,21 +25,21 @@ pub(super) struct Pool {
     usage: MemoryUse,
 }
 
-/// Small blocks are multiples of this, which is also the alignment that every block has.
+/// Small blocks are multiples of this, which is also the alignment of every block.
 const SMALL_STEP: usize = 512;
-/// Blocks from this size on are multiples of it: the driver hands memory out in pages of 2 MiB.
+/// Large blocks are multiples of this: the driver allocates pages of 2 MiB.
 const LARGE_STEP: usize = LARGE;
-/// Bytes by which the arenas of a stream grow, of small blocks and of large ones, where they are too short.
+/// Bytes by which the small and the large arenas of a stream grow.
 const GROWTH: [usize; 2] = [16 << 20, 64 << 20];
 
-/// The size of the block that serves a buffer.
+/// The size of the block for a buffer.
 pub(super) fn block_bytes(bytes: usize) -> usize {
     let step = if bytes < LARGE_STEP { SMALL_STEP } else { LARGE_STEP };
     bytes.max(1).next_multiple_of(step)
 }
 
 impl Pool {
-    /// A block of an arena, or a kept one of exactly this size that the stream gave back.
+    /// A block of an arena, or a cached one of exactly this size of the same stream.
     pub(super) fn take(
         &mut self,
         stream: u64,
@@ -55,7 +55,7 @@ impl Pool {
         Some(pointer)
     }
 
-    /// A block from new memory of the driver; the driver's code when it has none.
+    /// A block from new memory of the driver; the driver's error code if it has none.
     pub(super) fn allocate(
         &mut self,
         driver: &Driver,
@@ -65,7 +65,7 @@ impl Pool {
     ) -> Result<DevicePointer, i32> {
         if transient && self.arenas.serves(stream, block) {
             let least = GROWTH[usize::from(block >= LARGE)];
-            // Where there is no more than the block itself, that has to do.
+            // If there is not enough memory for an arena, the block alone is allocated.
             let grown = self.reserve(driver, stream, least.max(block), block >= LARGE);
             grown.or_else(|_| self.reserve(driver, stream, block, block >= LARGE))?;
             return self.take(stream, block, true).ok_or(OUT_OF_MEMORY);
@@ -94,7 +94,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a block stays the driver's until the context ends.
+    /// Whether a block stays allocated until the context ends.
     pub(super) fn is_reserved(&self, pointer: DevicePointer) -> bool {
         self.arenas.has(pointer)
     }
@@ -116,7 +116,7 @@ impl Pool {
         self.usage.high_water = self.usage.high_water.max(self.usage.live);
     }
 
-    /// Keeps a block that a buffer gave back.
+    /// Caches a freed block.
     pub(super) fn give_back(&mut self, stream: u64, block: usize, pointer: DevicePointer) {
         self.usage.live -= block as u64;
         self.usage.kept += block as u64;
@@ -125,18 +125,18 @@ impl Pool {
         }
     }
 
-    /// Returns every kept block outside arenas to the driver.
+    /// Returns every cached block outside arenas to the driver.
     fn release_kept(&mut self, driver: &Driver) {
         for ((_, block), pointers) in std::mem::take(&mut self.kept) {
             for pointer in pointers {
-                // SAFETY: the block came from the driver and no buffer has it; freeing waits for work that still uses it.
+                // SAFETY: the block came from the driver and no buffer uses it; freeing waits for work that still does.
                 unsafe { (driver.free)(pointer) };
                 self.usage.kept -= block as u64;
             }
         }
     }
 
-    /// Returns everything to the driver: the context ends, and no buffer and no graph is left.
+    /// Returns all memory to the driver: the context ends, and no buffers or graphs are left.
     pub(super) fn release_all(&mut self, driver: &Driver) {
         self.release_kept(driver);
         for start in std::mem::take(&mut self.arenas).starts() {

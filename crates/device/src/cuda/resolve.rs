@@ -1,26 +1,26 @@
-//! From a source to a binary: the bundle, then the cache, then the compiler.
+//! Resolves a source to a binary: from the bundle, the cache, or the compiler.
 
-use super::{Bundle, Cache, CudaError, KernelSource, Nvrtc, compiler_process};
+use super::{Bundle, Cache, DeviceError, KernelSource, Nvrtc, compiler_process};
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Keys of the kernels that are compiled now: cases are verified side by side, and neighbours want the same kernels.
+/// Keys of kernels that are being compiled: cases are verified concurrently, and neighbours need the same kernels.
 static COMPILING: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
-/// Told when one of them is done.
+/// Notified when one of them is done.
 static COMPILED: Condvar = Condvar::new();
 
-/// Where a kernel's binary came from.
+/// The origin of a kernel's binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum KernelOrigin {
     /// Built in.
     Bundle,
-    /// Compiled on this machine before.
+    /// Compiled earlier on this machine.
     Cache,
-    /// Compiled just now, by this version of NVRTC.
+    /// Compiled now, by this version of NVRTC.
     Compiler(u32, u32),
 }
 
-impl std::fmt::Display for Origin {
+impl std::fmt::Display for KernelOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bundle => f.write_str("bundle"),
@@ -30,52 +30,52 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The binary of a source. The compiler may be of any version up to CUDA `newest`, the driver's: the driver loads no
-/// binary of a later one.
+/// The binary of a source. The compiler's version must not exceed CUDA `newest`, the driver's: the driver cannot load
+/// later binaries.
 pub(super) fn resolve(
     source: &KernelSource,
     bundle: &Bundle,
     cache: Option<&Cache>,
     newest: u32,
-) -> Result<(Vec<u8>, Origin), CudaError> {
+) -> Result<(Vec<u8>, KernelOrigin), DeviceError> {
     let key = source.key();
     if let Some(binary) = bundle.find(&key) {
-        return Ok((binary, Origin::Bundle));
+        return Ok((binary, KernelOrigin::Bundle));
     }
     if let Some(binary) = cache.and_then(|cache| cache.find(&key)) {
-        return Ok((binary, Origin::Cache));
+        return Ok((binary, KernelOrigin::Cache));
     }
     compiled_once(&key, cache, || {
-        let nvrtc = Nvrtc::find(newest).map_err(|tried| CudaError::NoCompiler {
+        let nvrtc = Nvrtc::find(newest).map_err(|tried| DeviceError::NoCompiler {
             kernel: source.label(),
             arch: source.arch().to_string(),
             tried,
         })?;
         let binary = compiler_process::compile(nvrtc, source)?;
         let (major, minor) = nvrtc.version();
-        Ok((binary, Origin::Compiler(major, minor)))
+        Ok((binary, KernelOrigin::Compiler(major, minor)))
     })
 }
 
-/// Compiles what no other thread has compiled by the time that this one may.
+/// Compiles a kernel, unless another thread has compiled it meanwhile.
 fn compiled_once(
     key: &[u8; 32],
     cache: Option<&Cache>,
-    compile: impl FnOnce() -> Result<(Vec<u8>, Origin), CudaError>,
-) -> Result<(Vec<u8>, Origin), CudaError> {
+    compile: impl FnOnce() -> Result<(Vec<u8>, KernelOrigin), DeviceError>,
+) -> Result<(Vec<u8>, KernelOrigin), DeviceError> {
     let _claim = Claim::of(*key);
     if let Some(binary) = cache.and_then(|cache| cache.find(key)) {
-        return Ok((binary, Origin::Cache));
+        return Ok((binary, KernelOrigin::Cache));
     }
     let (binary, origin) = compile()?;
     if let Some(cache) = cache {
-        // A cache that cannot be written costs the next one a compilation, nothing else.
+        // If the cache cannot be written, the next process compiles again.
         let _ = cache.keep(key, &binary);
     }
     Ok((binary, origin))
 }
 
-/// The right to compile a kernel, which one thread has at a time.
+/// The exclusive right of one thread to compile a kernel.
 struct Claim([u8; 32]);
 
 impl Claim {
@@ -114,8 +114,8 @@ mod tests {
         let bundle = bundle::tests::packed(bundled);
         cache.keep(&source.key(), b"cached").unwrap();
         let found = |bundle| resolve(&source, bundle, Some(&cache), 12).unwrap();
-        assert_eq!(found(&bundle), (b"bundled".to_vec(), Origin::Bundle));
-        assert_eq!(found(&Bundle::new(&[])), (b"cached".to_vec(), Origin::Cache));
+        assert_eq!(found(&bundle), (b"bundled".to_vec(), KernelOrigin::Bundle));
+        assert_eq!(found(&Bundle::new(&[])), (b"cached".to_vec(), KernelOrigin::Cache));
     }
     #[test]
     fn threads_that_want_the_same_kernel_have_it_compiled_once() {
@@ -124,7 +124,7 @@ mod tests {
         let compile = || {
             compiled.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(20));
-            Ok((b"binary".to_vec(), Origin::Compiler(13, 0)))
+            Ok((b"binary".to_vec(), KernelOrigin::Compiler(13, 0)))
         };
         std::thread::scope(|scope| {
             for _ in 0..8 {

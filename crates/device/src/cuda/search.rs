@@ -1,22 +1,22 @@
-//! Where a library of NVIDIA's may lie: the environments people install wheels into, then the toolkit.
+//! Search paths of NVIDIA's libraries: Python environments first, then the toolkit.
 
 use facts::CompactSort;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// A library and where its wheels put it.
+/// A library and its location in wheels.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    /// Environment variable that names it, or its folder.
+pub(super) struct LibrarySearch {
+    /// Environment variable with its path or folder.
     pub(super) variable: &'static str,
-    /// File names, the most wanted version first.
+    /// File names, the preferred version first.
     pub(super) names: [&'static str; 2],
     /// Folders of the wheels inside site-packages, in the same order.
     pub(super) wheels: [&'static str; 2],
 }
 
-impl Wanted {
-    /// Every file that may be it, in the order to try; plain names are for the loader's own paths.
+impl LibrarySearch {
+    /// Candidate files in search order; bare names are for the loader's search paths.
     pub(super) fn candidates(&self) -> Vec<PathBuf> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         self.list(&variable, Path::new("/"))
@@ -37,7 +37,7 @@ impl Wanted {
             .filter_map(|name| variable(name))
             .map(PathBuf::from)
             .collect();
-        // The environment of the python that the shell would start.
+        // The environment of the first Python on PATH.
         let path = variable("PATH").unwrap_or_default();
         let python = std::env::split_paths(&path).find(|folder| folder.join("python3").exists());
         prefixes.extend(python.and_then(|folder| folder.parent().map(Path::to_path_buf)));
@@ -45,7 +45,7 @@ impl Wanted {
         prefixes.extend([root.join("usr/local"), root.join("usr")]);
         for prefix in prefixes {
             found.extend(self.in_wheels(&prefix.join("lib")));
-            // Conda's own packages put libraries beside Python.
+            // Conda's packages put libraries next to Python.
             let beside = self.names.map(|name| prefix.join("lib").join(name));
             found.extend(beside.into_iter().filter(|path| path.exists()));
         }

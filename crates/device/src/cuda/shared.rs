@@ -1,12 +1,12 @@
-//! Memory of one GPU that kernels of other processes' GPUs write to.
+//! Memory of one GPU that kernels of other processes write to (CUDA IPC).
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::SharedHandle;
-use super::{Buffer, Cuda, CudaError};
+use super::{Buffer, Cuda, DeviceError};
 use std::sync::Arc;
 
-/// Bytes by which a process tells others of its memory.
+/// Size of an IPC handle.
 pub const SHARED_HANDLE_BYTES: usize = 64;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
@@ -20,18 +20,19 @@ pub struct PeerBuffer {
 }
 
 impl PeerBuffer {
-    /// Where kernels of this GPU find it.
+    /// The memory, mapped for kernels of this GPU.
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
 }
 
 impl Cuda {
-    /// What other processes open a buffer by; it is the start of an allocation, and stays until they have ended.
+    /// An IPC handle by which other processes open a buffer; the buffer is the start of an allocation, and must outlive
+    /// them.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver, of a system that shares no memory too.
-    pub fn share(&self, buffer: &Buffer) -> Result<[u8; SHARED_HANDLE_BYTES], CudaError> {
+    /// [`DeviceError`] of the driver, also if the system does not support IPC.
+    pub fn share(&self, buffer: &Buffer) -> Result<[u8; SHARED_HANDLE_BYTES], DeviceError> {
         let context = self.stream().context();
         let driver = context.enter()?;
         let shared = driver.shared.ok_or_else(none)?;
@@ -42,15 +43,15 @@ impl Cuda {
         Ok(handle.0)
     }
 
-    /// Opens another process's buffer of so many bytes, by what it was told of it.
+    /// Opens another process's buffer of this many bytes by its IPC handle.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver: the GPUs do not reach one another, or the process has ended.
+    /// [`DeviceError`] of the driver: the GPUs have no peer access, or the process has ended.
     pub fn open_shared(
         &self,
         handle: [u8; SHARED_HANDLE_BYTES],
         bytes: usize,
-    ) -> Result<PeerBuffer, CudaError> {
+    ) -> Result<PeerBuffer, DeviceError> {
         let context = self.stream().context();
         let driver = context.enter()?;
         let shared = driver.shared.ok_or_else(none)?;
@@ -58,14 +59,14 @@ impl Cuda {
         // SAFETY: the pointer is to a local that outlives the call.
         let code = unsafe { (shared.open)(&raw mut address, SharedHandle(handle), ENABLE_PEERS) };
         context.check("cuIpcOpenMemHandle", code)?;
-        // SAFETY: the driver has mapped the other process's whole allocation there until it is closed.
+        // SAFETY: the driver has mapped the other process's whole allocation until it is closed.
         let buffer = Arc::new(unsafe { self.borrow_buffer(address, bytes) });
         Ok(PeerBuffer { buffer, context: Arc::clone(context) })
     }
 }
 
-fn none() -> CudaError {
-    CudaError::refused("the driver shares no memory between processes")
+fn none() -> DeviceError {
+    DeviceError::refused("the driver shares no memory between processes")
 }
 
 impl Drop for PeerBuffer {
@@ -73,7 +74,7 @@ impl Drop for PeerBuffer {
         if let Ok(driver) = self.context.enter()
             && let Some(shared) = driver.shared
         {
-            // SAFETY: opened in `open_shared`, closed once; what was launched over it is gone before.
+            // SAFETY: opened in `open_shared`, closed once; launches that use it are done before.
             unsafe { (shared.close)(self.buffer.address()) };
         }
     }

@@ -1,18 +1,18 @@
-//! What a kernel is compiled from.
+//! Sources of kernels.
 
-use super::{ComputeCapability, CudaError};
+use super::{ComputeCapability, DeviceError};
 use sha2::{Digest, Sha256};
 
-/// A real architecture, as the compiler takes it: `sm_90a`.
+/// A real architecture, as in the compiler's options: `sm_90a`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuArch(String);
 
-/// An architecture that the bundle is built for.
+/// An architecture in the bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundledArch {
-    /// The GPUs it is for.
+    /// Its compute capability.
     pub compute: ComputeCapability,
-    /// Most shared memory that a block may have there, bytes.
+    /// Maximum shared memory of a block, in bytes.
     pub shared_bytes: u32,
     name: &'static str,
 }
@@ -22,9 +22,9 @@ const fn bundled(major: u32, minor: u32, name: &'static str, shared_kib: u32) ->
     BundledArch { compute, shared_bytes: shared_kib << 10, name }
 }
 
-/// Architectures that the bundle is built for, with the shared memory of a block by the CUDA programming guide's table
-/// of technical specifications (12.9). A suffix `a` unlocks instructions of that very chip, so such a binary runs on
-/// no other; binaries without run on later chips of their generation: a B300 takes the B200's, a GB10 the RTX 5090's.
+/// Architectures in the bundle, with the shared memory of a block from the CUDA programming guide's table of technical
+/// specifications (12.9). The suffix `a` enables architecture-specific instructions, so such a binary runs on no other
+/// chip; binaries without it run on later chips of their generation: a B300 runs the B200's, a GB10 the RTX 5090's.
 const BUNDLED: &[BundledArch] = &[
     bundled(8, 0, "sm_80", 163),
     bundled(8, 6, "sm_86", 99),
@@ -35,7 +35,7 @@ const BUNDLED: &[BundledArch] = &[
 ];
 
 impl BundledArch {
-    /// Every one.
+    /// All of them.
     pub const ALL: &'static [Self] = BUNDLED;
 
     /// The architecture.
@@ -47,8 +47,8 @@ impl BundledArch {
 impl GpuArch {
     /// The architecture to compile for on a GPU of this capability.
     ///
-    /// Plain binaries run on later members of their generation; those with the suffix do not, so an unlisted chip
-    /// gets its own.
+    /// Plain binaries run on later members of their generation; those with the suffix do not, so an unlisted chip gets
+    /// its own.
     pub fn of(compute: ComputeCapability) -> Self {
         let exact = BUNDLED.iter().find(|listed| listed.compute == compute);
         let earlier = BUNDLED.iter().rev().find(|listed| {
@@ -70,10 +70,20 @@ impl GpuArch {
         &self.0
     }
 
-    /// Its name without the minor version: `sm_8`, `sm_10`. Binaries of one generation have much in common.
+    /// Its name without the minor version: `sm_8`, `sm_10`. Binaries of one generation are similar.
     pub(super) fn generation(&self) -> &str {
         let number = self.0.trim_end_matches('a');
         &number[..number.len().saturating_sub(1)]
+    }
+
+    /// Families of GPUs whose binaries compress well together: before Hopper, Hopper, and after it. Most Hopper kernels
+    /// exist only for Hopper.
+    pub(super) fn family(&self) -> u8 {
+        match self.generation() {
+            "sm_7" | "sm_8" => 0,
+            "sm_9" => 1,
+            _ => 2,
+        }
     }
 }
 
@@ -86,15 +96,15 @@ impl std::fmt::Display for GpuArch {
 /// A part of a kernel's text.
 #[derive(Debug, Clone, Copy)]
 pub enum Part {
-    /// As it is.
+    /// Literal text.
     Text(&'static str),
-    /// A file that lies packed in the program.
+    /// A compressed file in the program.
     Packed {
-        /// The file that names it.
+        /// The source file that includes it.
         by: &'static str,
-        /// Its path from there.
+        /// Its path relative to that file.
         path: &'static str,
-        /// Unpacks it, by these two.
+        /// Decompresses it, given these two.
         unpack: fn(&str, &str) -> &'static str,
     },
 }
@@ -108,8 +118,8 @@ impl Part {
     }
 }
 
-/// CUDA C++ and how to compile it. Equal sources have equal keys, and an edited one has another: a binary made from
-/// something else can never be taken for it.
+/// CUDA C++ and its compiler options. Equal sources have equal keys, and an edited source has another, so a binary of
+/// another source is never used.
 #[derive(Debug, Clone)]
 pub struct KernelSource {
     name: &'static str,
@@ -118,11 +128,11 @@ pub struct KernelSource {
     arch: GpuArch,
 }
 
-/// What tells sources of one program apart without reading their text: where that lies, and the options.
+/// Identifies sources of one program without reading their text: its address, and the options.
 pub(super) type SourceParts = (&'static str, [usize; 2], Vec<(&'static str, String)>, GpuArch);
 
 impl KernelSource {
-    /// Equal for two sources only if they are equal; two equal ones may differ in it.
+    /// Equal only for equal sources; two equal sources may differ in it.
     pub(super) fn parts(&self) -> SourceParts {
         let place = [self.parts.as_ptr().addr(), self.parts.len()];
         (self.name, place, self.defines.clone(), self.arch.clone())
@@ -140,17 +150,17 @@ impl KernelSource {
         self
     }
 
-    /// The kernel's function.
+    /// The kernel's function name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The architecture it is compiled for.
+    /// The target architecture.
     pub fn arch(&self) -> &GpuArch {
         &self.arch
     }
 
-    /// The text that is compiled.
+    /// The whole text.
     pub fn text(&self) -> String {
         self.parts.iter().map(|part| part.text()).collect::<Vec<_>>().join("\n")
     }
@@ -162,9 +172,9 @@ impl KernelSource {
         format!("{}<{}>", self.name, defines.join(" "))
     }
 
-    /// The error that a compiler's log is.
-    pub(super) fn does_not_compile(&self, log: String) -> CudaError {
-        CudaError::Compile { kernel: self.label(), arch: self.arch.to_string(), log }
+    /// The error for a compiler's log.
+    pub(super) fn does_not_compile(&self, log: String) -> DeviceError {
+        DeviceError::Compile { kernel: self.label(), arch: self.arch.to_string(), log }
     }
 
     /// The compiler's options.
@@ -172,18 +182,18 @@ impl KernelSource {
         let mut options = vec![
             format!("--gpu-architecture={}", self.arch),
             "--std=c++17".to_owned(),
-            // Without it, functions that are not marked are for the host, which NVRTC does not compile.
+            // Without it, unmarked functions are host code, which NVRTC does not compile.
             "-default-device".to_owned(),
         ];
         options.extend(self.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         options
     }
 
-    /// SHA-256 of everything that decides the binary: the text and the options.
+    /// SHA-256 of everything that determines the binary: the text and the options.
     pub fn key(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for part in std::iter::once(self.text()).chain(self.options()) {
-            // Lengths keep apart what a plain concatenation would run together.
+            // With lengths, so that different parts cannot have the same concatenation.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }

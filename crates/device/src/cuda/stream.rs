@@ -1,9 +1,9 @@
-//! Streams: work that runs in the order it was given.
+//! Streams: work that runs in the order it was enqueued.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::Handle;
-use super::{CudaError, Event};
+use super::{DeviceError, Event};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ const NON_BLOCKING: u32 = 1;
 /// Names and grids of captured launches, in order.
 pub(super) type Captured = Vec<(String, [u32; 3])>;
 
-/// A stream of one GPU, ours or another library's. Clones are the same stream.
+/// A stream of one GPU, created here or by another library. Clones are the same stream.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<Inner>,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Stream {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, DeviceError> {
         let driver = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a local that outlives the call.
@@ -49,7 +49,7 @@ impl Stream {
         Ok(Self::of(context, raw, true))
     }
 
-    /// Another library's stream, which is left as it is in the end.
+    /// Another library's stream, which is not destroyed here.
     pub(super) fn borrowed(context: &Arc<Context>, raw: Handle) -> Self {
         Self::of(context, raw, false)
     }
@@ -60,11 +60,12 @@ impl Stream {
         Self { inner: Arc::new(Inner { context, raw, id, owned, captured: Mutex::default() }) }
     }
 
-    /// Whether what it is given now goes into a graph, or cannot be told: memory for that has to be the graph's own.
+    /// Whether enqueued work is captured into a graph, or the state is not known: its memory then has to be the
+    /// graph's.
     pub fn is_captured(&self) -> bool {
         let Ok(driver) = self.context().enter() else { return true };
         let mut status = 0;
-        // SAFETY: a stream that lives, and a local that outlives the call.
+        // SAFETY: the stream lives, and the local outlives the call.
         let code = unsafe { (driver.stream_capturing)(self.raw(), &raw mut status) };
         code != 0 || status != 0
     }
@@ -85,11 +86,11 @@ impl Stream {
         self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all work given so far is done.
+    /// Waits until all enqueued work is done.
     ///
     /// # Errors
-    /// What went wrong in that work: [`CudaError::Lost`] for an error inside a kernel.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
+    /// An error of that work: [`DeviceError::Lost`] for an error inside a kernel.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
         let driver = self.context().enter()?;
         // SAFETY: the stream lives as long as `self`.
         let code = unsafe { (driver.stream_synchronize)(self.raw()) };
@@ -98,11 +99,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Lets the work given from now on wait for an event of another stream.
+    /// Makes later work wait for an event of another stream.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let driver = self.context().enter()?;
         // SAFETY: both handles live.
         let code = unsafe { (driver.stream_wait_event)(self.raw(), event.raw(), 0) };

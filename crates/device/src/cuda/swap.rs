@@ -1,34 +1,35 @@
-//! Copies of GPU memory on the host, which are made and brought back beside the work of a stream.
+//! Copies GPU memory to the host and restores it, concurrently with the work of a stream.
 //!
-//! What is saved goes to staging memory on the GPU first, in the order of the work, which may then change it; from there a second
-//! stream copies it to pinned memory. What is brought back goes straight to its place by a third stream, since the link carries both
-//! directions at once. The host waits for neither. A copy back begins when its own save has ended, and a save, which may use the pinned
-//! memory of a dropped copy, begins when the copies back before it have ended.
-#![allow(unsafe_code)] // Copies that are under way while the host goes on.
+//! Saved data is copied to staging memory on the GPU first, in stream order, so that later work may overwrite the
+//! original; a second stream copies it from there to pinned memory. Restored data is copied to its destination by a
+//! third stream, because the link is full-duplex. The host waits for neither. A restore starts when its own save has
+//! ended, and a save, which may reuse the pinned memory of a dropped copy, starts when the restores before it have
+//! ended.
+#![allow(unsafe_code)] // Copies that run asynchronously.
 
-use super::{Buffer, Cuda, CudaError, Event, PinnedBuffer, Stream};
+use super::{Buffer, Cuda, DeviceError, Event, PinnedBuffer, Stream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes of host memory that copies take a multiple of. Whoever waits for another copy waits for one of this size: 0.2 ms on a
-/// link of 50 GB/s.
+/// Copies occupy multiples of this many bytes of host memory. Waiting for another copy takes at most one chunk: 0.2 ms
+/// on a link of 50 GB/s.
 pub const SWAP_CHUNK_BYTES: usize = 8 << 20;
 
 /// Chunks of staging memory: the state of a large model and some thousand tokens.
 const STAGED: usize = 16;
 
-/// Bytes that this takes on the GPU at most.
+/// Maximum staging memory on the GPU, in bytes.
 pub const SWAP_STAGING_BYTES: u64 = (STAGED * SWAP_CHUNK_BYTES) as u64;
 
-/// Chunks that are pinned and unused at any time, as long as there are chunks to pin: four copies as large as the staging memory.
+/// Number of pinned chunks kept free, while more can be pinned: four copies as large as the staging memory.
 const RESERVE: usize = 4 * STAGED;
 
-/// Pause between two chunks that are pinned while the GPU may be in use. Pinning one takes 3 ms of a core, and blocks the driver calls
-/// of every other thread for 0.8 ms of that (measured on an H200).
+/// Pause between pinning two chunks while the GPU may be in use. Pinning one takes 3 ms of a core, and blocks the
+/// driver calls of every other thread for 0.8 ms of that (measured on an H200).
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A stream's memory on the host.
+/// Host memory for copies of a stream's data.
 #[derive(Debug)]
 pub struct Swap {
     work: Stream,
@@ -36,50 +37,50 @@ pub struct Swap {
     out: Stream,
     /// From the host.
     back: Stream,
-    /// Where the copies back end that were begun so far, in the order of their stream.
+    /// End of the restores so far, in the order of their stream.
     brought: Option<Arc<Event>>,
-    /// Bytes per second of the fastest copy back so far.
+    /// Bytes per second of the fastest restore so far.
     rate: Option<f64>,
-    host: Arc<Host>,
-    /// Staging memory, and where the copy from it is done.
+    host: Arc<PinnedBlock>,
+    /// Staging memory, and the end of the copy from it.
     staged: Vec<(Buffer, Option<Event>)>,
     next: usize,
     pinning: Option<JoinHandle<()>>,
 }
 
-/// Pinned memory that no copy uses.
+/// Free pinned memory.
 #[derive(Debug)]
-struct Host {
+struct PinnedBlock {
     cuda: Cuda,
-    free: Mutex<Free>,
+    free: Mutex<FreeBlocks>,
     /// A chunk has been pinned, or cannot be.
     pinned: Condvar,
-    /// A copy has taken chunks, or no more are to be pinned.
+    /// A copy has taken chunks, or no more will be pinned.
     taken: Condvar,
 }
 
 #[derive(Debug)]
-struct Free {
+struct FreeBlocks {
     chunks: Vec<PinnedBuffer>,
     /// Chunks that are being pinned.
     coming: usize,
-    /// Chunks that are still to be pinned.
+    /// Chunks that can still be pinned.
     unpinned: usize,
 }
 
-/// Parts of GPU memory, copied to the host. Its memory is free again when it is dropped.
+/// Parts of GPU memory, copied to the host. Dropping it frees its memory.
 #[derive(Debug)]
-pub struct OnHost {
+pub struct HostCopy {
     chunks: Vec<PinnedBuffer>,
-    host: Arc<Host>,
-    /// Where the save has ended.
+    host: Arc<PinnedBlock>,
+    /// End of the save.
     saved: Option<Event>,
 }
 
-/// Memory that copies from the host are on their way to. Nobody may use it before [`Arrival::join`].
+/// Memory with restores in flight. It must not be used before [`PendingRestore::join`].
 #[derive(Debug)]
 #[must_use]
-pub struct Arrival {
+pub struct PendingRestore {
     work: Stream,
     began: Event,
     there: Arc<Event>,
@@ -87,24 +88,24 @@ pub struct Arrival {
 }
 
 impl Cuda {
-    /// Host memory for copies of what this GPU's stream works on, at most so many bytes. A thread pins as much of it as the next copies
-    /// take, and [`Swap::pin_more`] pins the rest while the GPU is idle: the driver takes seconds for some gigabytes.
+    /// Host memory for copies of this GPU's stream, at most this many bytes. A thread pins as much as the next copies
+    /// need, and [`Swap::pin_more`] pins the rest while the GPU is idle: pinning several gigabytes takes seconds.
     ///
     /// # Errors
-    /// [`CudaError`] when there is no staging memory on the GPU, or no stream.
-    pub fn swap(&self, bytes: u64) -> Result<Swap, CudaError> {
+    /// [`DeviceError`] if there is no staging memory on the GPU, or no stream.
+    pub fn swap(&self, bytes: u64) -> Result<Swap, DeviceError> {
         let unpinned = usize::try_from(bytes).unwrap_or(usize::MAX) / SWAP_CHUNK_BYTES;
-        let free = Mutex::new(Free { chunks: Vec::new(), coming: 0, unpinned });
+        let free = Mutex::new(FreeBlocks { chunks: Vec::new(), coming: 0, unpinned });
         let (pinned, taken) = (Condvar::new(), Condvar::new());
-        let host = Arc::new(Host { cuda: self.clone(), free, pinned, taken });
+        let host = Arc::new(PinnedBlock { cuda: self.clone(), free, pinned, taken });
         let staged = (0..STAGED.min(unpinned)).map(|_| {
             let buffer = self.stream().allocate(SWAP_CHUNK_BYTES)?;
             Ok((buffer, None))
         });
-        let staged = staged.collect::<Result<_, CudaError>>()?;
+        let staged = staged.collect::<Result<_, DeviceError>>()?;
         let [out, back] = [self.new_stream()?, self.new_stream()?];
         let own = Arc::clone(&host);
-        // Without the thread, memory is pinned where it is wanted.
+        // Without the thread, memory is pinned on demand.
         let pinning = std::thread::Builder::new().name("pinning".to_owned());
         let pinning = pinning.spawn(move || own.pin_ahead()).ok();
         let work = self.stream().clone();
@@ -112,12 +113,12 @@ impl Cuda {
     }
 }
 
-impl Host {
-    fn free(&self) -> MutexGuard<'_, Free> {
+impl PinnedBlock {
+    fn free(&self) -> MutexGuard<'_, FreeBlocks> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pins chunks as copies take them, so that the reserve stays full.
+    /// Pins chunks as copies use them, to keep the reserve full.
     fn pin_ahead(&self) {
         loop {
             let mut free = self.free();
@@ -133,8 +134,11 @@ impl Host {
         }
     }
 
-    /// Pins one more chunk; whether there was one to pin. The lock is released meanwhile.
-    fn pin<'a>(&'a self, mut free: MutexGuard<'a, Free>) -> (MutexGuard<'a, Free>, bool) {
+    /// Pins one more chunk; returns whether there was one to pin. The lock is released meanwhile.
+    fn pin<'a>(
+        &'a self,
+        mut free: MutexGuard<'a, FreeBlocks>,
+    ) -> (MutexGuard<'a, FreeBlocks>, bool) {
         let Some(unpinned) = free.unpinned.checked_sub(1) else { return (free, false) };
         (free.unpinned, free.coming) = (unpinned, free.coming + 1);
         drop(free);
@@ -150,8 +154,8 @@ impl Host {
         (free, true)
     }
 
-    /// So many chunks, or none where there are fewer.
-    fn take(self: &Arc<Self>, count: usize) -> Option<OnHost> {
+    /// Takes this many chunks, or none if there are fewer.
+    fn take(self: &Arc<Self>, count: usize) -> Option<HostCopy> {
         let mut free = self.free();
         while free.chunks.len() < count {
             if free.chunks.len() + free.coming + free.unpinned < count {
@@ -165,22 +169,22 @@ impl Host {
         let first = free.chunks.len() - count;
         let chunks = free.chunks.split_off(first);
         self.taken.notify_all();
-        Some(OnHost { chunks, host: Arc::clone(self), saved: None })
+        Some(HostCopy { chunks, host: Arc::clone(self), saved: None })
     }
 }
 
 impl Swap {
-    /// Bytes of host memory that a copy of so many bytes takes.
+    /// Bytes of host memory for a copy of this many bytes.
     pub fn bytes_for(bytes: u64) -> u64 {
         bytes.next_multiple_of(SWAP_CHUNK_BYTES as u64)
     }
 
-    /// Whether so many bytes can be saved without a wait: neither of the work for staging memory whose copies have not ended, nor of the
-    /// host for memory that is not pinned yet.
+    /// Whether this many bytes can be saved without waiting: neither the stream for staging memory with copies in
+    /// flight, nor the host for memory that is not pinned yet.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn is_ready_for(&self, bytes: u64) -> Result<bool, CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn is_ready_for(&self, bytes: u64) -> Result<bool, DeviceError> {
         let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(SWAP_CHUNK_BYTES);
         if wanted > self.staged.len() || wanted > self.host.free().chunks.len() {
             return Ok(false);
@@ -194,21 +198,22 @@ impl Swap {
         Ok(true)
     }
 
-    /// Pins one more chunk, for which work on the GPU and other threads' calls of the driver wait; whether there may be more to pin.
+    /// Pins one more chunk, which blocks GPU work and other threads' driver calls; returns whether there may be more to
+    /// pin.
     pub fn pin_more(&self) -> bool {
         self.host.pin(self.host.free()).1
     }
 
-    /// Bytes per second of the fastest copy back so far.
+    /// Bytes per second of the fastest restore so far.
     pub fn bytes_per_second(&self) -> Option<f64> {
         self.rate
     }
 
-    /// Takes note of how fast a copy back of so many bytes was, once it has ended.
+    /// Records the speed of a restore of this many bytes, once it has ended.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn time(&mut self, arrival: &Arrival, bytes: u64) -> Result<(), CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn time(&mut self, arrival: &PendingRestore, bytes: u64) -> Result<(), DeviceError> {
         let seconds = arrival.began.millis_until(&arrival.there)? / 1e3;
         if seconds > 0.0 {
             self.rate = Some(self.rate.unwrap_or(0.0).max(bytes as f64 / seconds));
@@ -216,12 +221,12 @@ impl Swap {
         Ok(())
     }
 
-    /// Copies parts of memory to the host, as the stream's work given so far leaves them; `None` where there is no room. Work that
-    /// is given from now on may change them.
+    /// Copies parts of memory to the host after the stream's work enqueued so far; `None` if there is no space. Later
+    /// work may change them.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<OnHost>, CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<HostCopy>, DeviceError> {
         let pieces = cut(parts)?;
         let Some(mut saved) = self.host.take(pieces.len()) else { return Ok(None) };
         if let Some(brought) = self.brought.take() {
@@ -240,8 +245,9 @@ impl Swap {
                 bytes += piece.bytes();
             }
             self.out.wait(&self.work.record()?)?;
-            // SAFETY: a chunk holds as many bytes as a staged one. Once it is free again, other saves write to it in the order of this
-            // stream, and copies back read it behind the event below. Chunks are unpinned only after the end of both streams.
+            // SAFETY: a chunk has as many bytes as a staged one. Once it is free, other saves write to it in the order
+            // of this stream, and restores read it after the event below. Chunks are unpinned only after the end of
+            // both streams.
             unsafe { self.out.start_read(&staged.part(0, bytes)?, chunk)? };
             *copied = Some(self.out.record()?);
         }
@@ -249,16 +255,20 @@ impl Swap {
         Ok(Some(saved))
     }
 
-    /// Brings back what was saved, to other parts of as many bytes each. What the stream was given so far for them is done before.
+    /// Restores saved data to other parts of the same lengths, after the stream's work enqueued so far.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when the parts are not as long, or an error of the driver.
-    pub fn restore(&mut self, saved: &OnHost, parts: &[Arc<Buffer>]) -> Result<Arrival, CudaError> {
+    /// [`DeviceError::Refused`] if the parts have other lengths, or an error of the driver.
+    pub fn restore(
+        &mut self,
+        saved: &HostCopy,
+        parts: &[Arc<Buffer>],
+    ) -> Result<PendingRestore, DeviceError> {
         let pieces = cut(parts)?;
         if pieces.len() != saved.chunks.len() {
             let (wanted, given) = (pieces.len(), saved.chunks.len());
             let what = format!("{given} saved chunks are no copy of memory of {wanted}");
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         self.back.wait(&self.work.record()?)?;
         if let Some(saved) = &saved.saved {
@@ -271,48 +281,48 @@ impl Swap {
                 let mut rest = &chunk[..];
                 for piece in pieces {
                     let (own, behind) = rest.split_at(piece.bytes());
-                    // SAFETY: as in `save`: a save that uses the chunk again waits for the event that is kept below. The parts are held
-                    // by what is given back.
+                    // SAFETY: as in `save`: a save that reuses the chunk waits for the event that is stored below. The
+                    // result holds the parts.
                     unsafe { back.start_write(piece, own)? };
                     rest = behind;
                 }
             }
             Ok((began, back.record()?))
         };
-        // What has begun must not write to memory that another sequence has.
+        // A restore in flight must not write to memory of another sequence.
         let (began, there) = begin().inspect_err(|_| drop(self.back.synchronize()))?;
         let there = Arc::new(there);
         self.brought = Some(Arc::clone(&there));
-        Ok(Arrival { work: self.work.clone(), began, there, _parts: parts.to_vec() })
+        Ok(PendingRestore { work: self.work.clone(), began, there, _parts: parts.to_vec() })
     }
 }
 
-impl Arrival {
-    /// Whether it is there: work that waits for it from now on waits for nothing.
+impl PendingRestore {
+    /// Whether it is complete, so that waiting for it costs nothing.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn is_done(&self) -> Result<bool, CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn is_done(&self) -> Result<bool, DeviceError> {
         self.there.is_done()
     }
 
-    /// Lets the work given from now on wait for it. So does dropping it.
+    /// Makes later work wait for it, as does dropping it.
     ///
     /// # Errors
-    /// [`CudaError`] of the driver.
-    pub fn join(self) -> Result<(), CudaError> {
+    /// [`DeviceError`] of the driver.
+    pub fn join(self) -> Result<(), DeviceError> {
         self.work.wait(&self.there)
     }
 }
 
-impl Drop for Arrival {
+impl Drop for PendingRestore {
     fn drop(&mut self) {
         // A lost context copies nothing.
         let _ = self.work.wait(&self.there);
     }
 }
 
-impl Drop for OnHost {
+impl Drop for HostCopy {
     fn drop(&mut self) {
         self.host.free().chunks.append(&mut self.chunks);
     }
@@ -325,14 +335,14 @@ impl Drop for Swap {
         if let Some(pinning) = self.pinning.take() {
             let _ = pinning.join();
         }
-        // The memory must outlive what reads and writes it. A lost context does neither.
+        // The memory must outlive the copies. A lost context makes none.
         let _ = self.out.synchronize();
         let _ = self.back.synchronize();
     }
 }
 
-/// The parts, one behind the other, for each chunk those that fill it.
-fn cut(parts: &[Arc<Buffer>]) -> Result<Vec<Vec<Buffer>>, CudaError> {
+/// The parts in order, divided into chunks.
+fn cut(parts: &[Arc<Buffer>]) -> Result<Vec<Vec<Buffer>>, DeviceError> {
     let (mut chunks, mut room) = (Vec::new(), 0);
     for part in parts {
         let mut start = 0;

@@ -1,10 +1,11 @@
-//! Descriptors for the bulk tensor copy engine (TMA).
+//! Tensor maps: descriptors for TMA, the tensor memory accelerator.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::driver::RawTensorMap;
-use super::{Buffer, Cuda, CudaError};
+use super::memory::is_of;
+use super::{Buffer, Cuda, DeviceError};
 
-/// Element types of a described tensor.
+/// The TMA element types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapElement {
     /// float16.
@@ -37,10 +38,10 @@ impl MapElement {
     }
 }
 
-/// How the copy engine permutes 16-byte words within rows of shared memory, so that columns meet different banks.
+/// TMA swizzle modes: a permutation of 16-byte words within rows of shared memory that avoids bank conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swizzle {
-    /// Not at all.
+    /// No permutation.
     None,
     /// Within 32 bytes.
     Bytes32,
@@ -61,7 +62,7 @@ impl Swizzle {
         }
     }
 
-    /// Longest inner box row, bytes.
+    /// Maximum size of the inner box dimension, in bytes.
     fn row_bytes(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -72,30 +73,30 @@ impl Swizzle {
     }
 }
 
-/// A tensor in GPU memory as the copy engine sees it. Dimensions stand fastest first; what lies outside reads as zero.
+/// A tensor in GPU memory as TMA sees it, with the fastest dimension first; elements outside read as zero.
 #[derive(Debug, Clone, Copy)]
 pub struct TiledLayout<'a> {
     /// Element type.
     pub element: MapElement,
-    /// Offset of the first element in the buffer, bytes.
+    /// Offset of the first element in the buffer, in bytes.
     pub offset: u64,
     /// Sizes, fastest first: one to five.
     pub sizes: &'a [u64],
-    /// Bytes from one index to the next of every dimension but the first.
+    /// Strides of every dimension except the first, in bytes.
     pub strides: &'a [u64],
-    /// Elements of one copy along each dimension.
+    /// Box size along each dimension, in elements.
     pub tile: &'a [u32],
-    /// Permutation in shared memory.
+    /// Swizzle mode in shared memory.
     pub swizzle: Swizzle,
 }
 
-/// An encoded descriptor, passed to kernels by value.
+/// An encoded tensor map (`CUtensorMap`), passed to kernels by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TensorMap {
     pub(super) raw: RawTensorMap,
     /// Address of the first element.
     pub(super) address: u64,
-    /// The operand of a plan that it describes.
+    /// The operand of a plan that it points to.
     pub(super) operand: Option<u8>,
 }
 
@@ -106,7 +107,7 @@ impl std::fmt::Debug for TensorMap {
 }
 
 impl TiledLayout<'_> {
-    /// What the engine would refuse, in words: the driver says only "invalid value".
+    /// Why TMA would refuse the layout; the driver reports only "invalid value".
     fn refusal(&self, address: u64, buffer_bytes: u64) -> Option<String> {
         let rank = self.sizes.len();
         if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.tile.len() != rank {
@@ -138,7 +139,7 @@ impl TiledLayout<'_> {
         let row = u64::from(self.tile[0]) * self.element.bytes();
         if !row.is_multiple_of(16) || self.swizzle.row_bytes().is_some_and(|most| row > most) {
             return Some(format!(
-                "a tensor map's tile row is {row} bytes, wanted a multiple of 16 and at most what {:?} covers",
+                "a tensor map's tile row is {row} bytes, expected a multiple of 16 and at most what {:?} covers",
                 self.swizzle
             ));
         }
@@ -151,19 +152,20 @@ impl TiledLayout<'_> {
 }
 
 impl Cuda {
-    /// Describes a tensor in `buffer` to the copy engine.
+    /// Encodes a tensor map for a tensor in `buffer`.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] with the reason (a misaligned address, a stride that is no multiple of 16 bytes, ...).
+    /// [`DeviceError::Refused`] with the reason (a misaligned address, a stride that is not a multiple of 16 bytes,
+    /// ...).
     pub fn tensor_map(
         &self,
         buffer: &Buffer,
         layout: &TiledLayout<'_>,
-    ) -> Result<TensorMap, CudaError> {
+    ) -> Result<TensorMap, DeviceError> {
         let context = self.context();
-        buffer.is_of(context)?;
+        is_of(buffer, context)?;
         if let Some(what) = layout.refusal(buffer.address(), buffer.bytes() as u64) {
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         /// Every element, 256-byte promotion in L2, no interleaving, zero outside.
         const EVERY: [u32; 5] = [1; 5];
@@ -171,7 +173,7 @@ impl Cuda {
         let driver = context.enter()?;
         let mut raw = RawTensorMap([0; 16]);
         let address = buffer.address() + layout.offset;
-        // SAFETY: the arrays have `rank` entries (strides one less), as `refusal` checked.
+        // SAFETY: the arrays have `rank` entries (strides one less), as checked by `refusal`.
         let code = unsafe {
             (driver.encode_tiled)(
                 &raw mut raw,
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_refuses_is_said_in_words() {
+    fn maps_that_tma_refuses_are_errors() {
         check(|_| (), None);
         check(
             |layout| layout.offset = 8,
@@ -225,7 +227,7 @@ mod tests {
         check(
             |layout| layout.tile = &[128, 1, 64],
             Some(
-                "a tensor map's tile row is 256 bytes, wanted a multiple of 16 and at most what Bytes128 covers",
+                "a tensor map's tile row is 256 bytes, expected a multiple of 16 and at most what Bytes128 covers",
             ),
         );
         check(

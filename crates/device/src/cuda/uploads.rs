@@ -1,16 +1,19 @@
-//! Much that goes to the GPU at once: several threads make the bytes in pinned memory, while others' are under way.
-#![allow(unsafe_code)] // Copies that are under way while the host goes on.
+//! Bulk uploads: several threads produce bytes in pinned memory while others' copies are in flight.
+#![allow(unsafe_code)] // Copies that run asynchronously.
 
-use super::{Buffer, Cuda, CudaError, PinnedBuffer, Stream};
+use super::{Buffer, Cuda, DeviceError, PinnedBuffer, Stream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of one upload: what a thread makes stays in its caches until it is sent.
+/// Maximum bytes of one upload: they stay in the producing thread's caches until they are sent.
 pub const UPLOAD_BYTES: usize = 2 << 20;
-/// Threads that make bytes: a link of 50 GB/s takes what eight read from files, and drawing values takes longer.
+/// Uploads from this size on are divided among threads. The driver's own copy from pageable memory uses one thread.
+const SHARED: usize = 32 * UPLOAD_BYTES;
+/// Threads that produce bytes: a link of 50 GB/s keeps up with eight that read files, and generating values takes
+/// longer.
 const THREADS: usize = 16;
 
-/// What makes the bytes of an upload.
+/// Produces the bytes of an upload.
 type Make<'a, E> = Box<dyn FnOnce(&mut [u8]) -> Result<(), E> + Send + 'a>;
 
 struct Upload<'a, E> {
@@ -19,50 +22,72 @@ struct Upload<'a, E> {
     make: Make<'a, E>,
 }
 
-/// Takes uploads. They are done in no order, and all of them by the time that [`Cuda::uploading`] returns.
-pub struct Uploads<'a, E> {
+/// Queues uploads. They complete in any order, and all before [`Cuda::uploading`] returns.
+pub struct Uploader<'a, E> {
     given: Mutex<(usize, Sender<Upload<'a, E>>)>,
 }
 
-impl<E> std::fmt::Debug for Uploads<'_, E> {
+impl<E> std::fmt::Debug for Uploader<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Uploads({} given)", lock(&self.given).0)
     }
 }
 
-impl<'a, E> Uploads<'a, E> {
-    /// Fills a buffer, or a part of one, with what `make` writes into as many bytes.
+impl<'a, E> Uploader<'a, E> {
+    /// Fills a buffer, or a part of one, with the bytes that `make` writes.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when the buffer is longer than [`UPLOAD_BYTES`].
+    /// [`DeviceError::Refused`] if the buffer is longer than [`UPLOAD_BYTES`].
     pub fn give(
         &self,
         to: Buffer,
         make: impl FnOnce(&mut [u8]) -> Result<(), E> + Send + 'a,
-    ) -> Result<(), CudaError> {
+    ) -> Result<(), DeviceError> {
         if to.bytes() > UPLOAD_BYTES {
             let what = format!("an upload of {} bytes, of {UPLOAD_BYTES} at the most", to.bytes());
-            return Err(CudaError::refused(what));
+            return Err(DeviceError::refused(what));
         }
         let (nth, send) = &mut *lock(&self.given);
         *nth += 1;
-        // Nobody takes it any more once every thread has failed, which is then what is told.
+        // Sending fails after every thread has failed, and their error is returned.
         let _ = send.send(Upload { nth: *nth, to, make: Box::new(make) });
         Ok(())
     }
 }
 
 impl Cuda {
-    /// Runs `give`, which hands over uploads, on this thread, and copies on others meanwhile. Returns once everything is on
-    /// the GPU. Until then, nothing may be launched that reads what is uploaded.
+    /// A buffer with these bytes; many bytes are copied by several threads.
     ///
     /// # Errors
-    /// The error of `give`, else of the first upload that failed, in the order in which they were given.
-    pub fn uploading<'a, R, E: From<CudaError> + Send>(
+    /// As [`Stream::upload`].
+    pub fn upload(&self, bytes: &[u8]) -> Result<Buffer, DeviceError> {
+        if bytes.len() < SHARED {
+            return self.stream().upload(bytes);
+        }
+        let buffer = self.stream().allocate(bytes.len())?;
+        self.uploading(|uploads| {
+            for (nth, part) in bytes.chunks(UPLOAD_BYTES).enumerate() {
+                let to = buffer.part(nth * UPLOAD_BYTES, part.len())?;
+                uploads.give(to, |into| {
+                    into.copy_from_slice(part);
+                    Ok::<_, DeviceError>(())
+                })?;
+            }
+            Ok(())
+        })?;
+        Ok(buffer)
+    }
+
+    /// Runs `give`, which queues uploads, on this thread, while other threads copy. Returns when all data is on the
+    /// GPU. Until then, no launch may read it.
+    ///
+    /// # Errors
+    /// The error of `give`, or else of the first failed upload in queue order.
+    pub fn uploading<'a, R, E: From<DeviceError> + Send>(
         &self,
-        give: impl FnOnce(&Uploads<'a, E>) -> Result<R, E>,
+        give: impl FnOnce(&Uploader<'a, E>) -> Result<R, E>,
     ) -> Result<R, E> {
-        // Memory that is used again may still be read by what was launched before.
+        // Earlier launches may still read reused memory.
         self.stream().synchronize()?;
         let (send, receive) = channel();
         let (receive, failed) = (Mutex::new(receive), Mutex::new(None));
@@ -71,8 +96,8 @@ impl Cuda {
             for _ in 0..cores.min(THREADS) {
                 scope.spawn(|| self.upload_from(&receive, &failed));
             }
-            // The threads end when nobody can give any more.
-            give(&Uploads { given: Mutex::new((0, send)) })
+            // The threads end when the sender is dropped.
+            give(&Uploader { given: Mutex::new((0, send)) })
         })?;
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
@@ -80,8 +105,8 @@ impl Cuda {
         }
     }
 
-    /// Takes uploads until there are no more.
-    fn upload_from<'a, E: From<CudaError>>(
+    /// Processes uploads until the queue closes.
+    fn upload_from<'a, E: From<DeviceError>>(
         &self,
         receive: &Mutex<Receiver<Upload<'a, E>>>,
         failed: &Mutex<Option<(usize, E)>>,
@@ -95,7 +120,7 @@ impl Cuda {
             }
         };
         loop {
-            // A statement of its own: the lock must not be held while the bytes are made.
+            // A separate statement: the lock must not be held while the bytes are produced.
             let next = lock(receive).recv();
             let Ok(Upload { nth, to, make }) = next else { break };
             last = nth;
@@ -104,7 +129,7 @@ impl Cuda {
             }
             let sent = match &mut lane {
                 Some(lane) => Ok(lane),
-                // A thread that has nothing to do pins nothing.
+                // An idle thread pins no memory.
                 empty => Lane::new(self).map(|new| empty.insert(new)),
             };
             if let Err(error) =
@@ -119,7 +144,7 @@ impl Cuda {
     }
 }
 
-/// What a thread uploads through: while one buffer is under way, the other is filled.
+/// Double buffering of a thread: one buffer is filled while the other is in flight.
 struct Lane {
     stream: Stream,
     slots: [Slot; 2],
@@ -128,17 +153,17 @@ struct Lane {
 
 struct Slot {
     pinned: PinnedBuffer,
-    /// Where its bytes are on their way to, with the point in the stream at which they are there.
+    /// Destination of its bytes, with the event of the copy.
     sent: Option<(super::Event, Buffer)>,
 }
 
 impl Lane {
-    fn new(cuda: &Cuda) -> Result<Self, CudaError> {
-        let slot = || Ok::<_, CudaError>(Slot { pinned: cuda.pinned(UPLOAD_BYTES)?, sent: None });
+    fn new(cuda: &Cuda) -> Result<Self, DeviceError> {
+        let slot = || Ok::<_, DeviceError>(Slot { pinned: cuda.pinned(UPLOAD_BYTES)?, sent: None });
         Ok(Self { stream: cuda.new_stream()?, slots: [slot()?, slot()?], next: 0 })
     }
 
-    fn send<E: From<CudaError>>(&mut self, to: Buffer, make: Make<'_, E>) -> Result<(), E> {
+    fn send<E: From<DeviceError>>(&mut self, to: Buffer, make: Make<'_, E>) -> Result<(), E> {
         let slot = &mut self.slots[self.next];
         self.next = 1 - self.next;
         if let Some((event, _)) = slot.sent.take() {
@@ -146,21 +171,21 @@ impl Lane {
         }
         let bytes = to.bytes();
         make(&mut slot.pinned[..bytes])?;
-        // SAFETY: the slot is written again only behind its event, and dropped only behind the stream's end.
+        // SAFETY: the slot is reused only after its event, and dropped only after the stream's end.
         let event = unsafe { self.stream.send_pinned(&to, &slot.pinned, bytes)? };
         slot.sent = Some((event, to));
         Ok(())
     }
 
-    /// Waits until everything is there.
-    fn finish(&self) -> Result<(), CudaError> {
+    /// Waits for all copies.
+    fn finish(&self) -> Result<(), DeviceError> {
         self.stream.synchronize()
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Also after a panic, or a copy that failed: the pinned memory must outlive what reads it. A lost context reads nothing.
+        // Also after a panic or a failed copy: the pinned memory must outlive the copies. A lost context makes none.
         let _ = self.stream.synchronize();
     }
 }

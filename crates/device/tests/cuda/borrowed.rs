@@ -1,23 +1,22 @@
-//! GPUs, streams and memory that belong to another library of the same process, on the stand-in for the driver.
+//! GPUs, streams and memory that belong to another library of the same process, with a fake driver.
 
 use super::machine;
-use device::cuda::{Bundle, CudaError, GpuArch, KernelSource, Launch, Part};
-use device::{Device, borrow_gpu};
-use facts::BackendKind;
+use device::cuda::{Bundle, Cuda, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::{Device, Tenure};
 use libloading::{Library, Symbol};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// What another library does with the driver.
+/// Driver calls of another library.
 struct Other(Library);
 
 impl Other {
     fn find() -> Self {
-        // SAFETY: the stand-in has no initialisers.
+        // SAFETY: the fake driver has no initialisers.
         Self(unsafe { Library::new("libcuda.so.1") }.unwrap())
     }
 
-    /// A call that takes or gives a handle.
+    /// A call that takes or returns a handle.
     fn handle(&self, function: &str, mut handle: *mut c_void, gives: bool) -> *mut c_void {
         let given = (&raw mut handle).cast();
         // SAFETY: each of these functions takes one pointer.
@@ -52,17 +51,17 @@ fn said() -> String {
     std::fs::read_to_string(std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap()).unwrap_or_default()
 }
 
-/// Launches a kernel that adds nothing to nothing on a stream, or the device's own.
-fn launch(device: &Device, stream: Option<usize>) -> Result<(), CudaError> {
-    let cuda = device.cuda().unwrap();
-    let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
+/// Launches a kernel on a stream, or on the device's own.
+fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
+    let cuda = Cuda::of(device).unwrap();
+    let arch = GpuArch::of(cuda.capabilities().compute);
     let source = KernelSource::new(
         "borrowed",
         &[Part::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
         arch,
     );
     let kernel = cuda.kernel(&source, &Bundle::new(&[]))?;
-    // SAFETY: the stand-in reads nothing of it.
+    // SAFETY: the fake driver does not read it.
     let lent = unsafe { cuda.borrow_buffer(0x1234_5600, 64) };
     assert_eq!((lent.address(), lent.bytes()), (0x1234_5600, 64));
     let stream = match stream {
@@ -71,21 +70,21 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), CudaError> {
         None => cuda.stream().clone(),
     };
     let args = Borrowed { x: &lent, count: 0 }.into();
-    // SAFETY: the stand-in runs nothing.
+    // SAFETY: the fake driver runs nothing.
     unsafe { stream.launch("test.borrowed", &kernel, &Launch::new([1; 3], 32, 0), &args) }
 }
 
-/// One test, for each starts processes and builds the stand-in.
+/// A single test, because each starts processes and builds the fake driver.
 #[test]
-fn what_is_borrowed_stays_its_owners() {
-    machine::launched("borrowed::what_is_borrowed_stays_its_owners", || {
+fn borrowed_memory_is_not_freed() {
+    machine::launched("borrowed::borrowed_memory_is_not_freed", || {
         let other = Other::find();
-        let (first, second) = (borrow_gpu(0).unwrap(), borrow_gpu(1).unwrap());
-        assert!(std::ptr::eq(first, borrow_gpu(0).unwrap()));
-        let absent = borrow_gpu(2).unwrap_err().to_string();
+        let borrow = |ordinal| device::cuda::open(ordinal, Tenure::Borrowed);
+        let (first, second) = (&borrow(0).unwrap(), &borrow(1).unwrap());
+        let absent = borrow(2).unwrap_err().to_string();
         assert!(absent.ends_with("there is no GPU 2, the NVIDIA driver sees 0 to 1"), "{absent}");
 
-        // A thread that has no context gets one; a thread that has another GPU's keeps it.
+        // A thread without a context gets one; a thread with another GPU's context keeps it.
         let contexts = [other.context_of(0), other.context_of(1)];
         let fresh = || {
             launch(first, None).unwrap();
@@ -100,7 +99,7 @@ fn what_is_borrowed_stays_its_owners() {
             assert_eq!(other.current(), contexts[1]);
         }
 
-        // Its streams: the legacy one, and one of its own, which is there afterwards.
+        // Its streams: the legacy one, and one that it created, which still exists afterwards.
         let theirs = other.handle("cuStreamCreate", null_mut(), true);
         launch(second, Some(0)).unwrap();
         launch(second, Some(theirs.expose_provenance())).unwrap();
@@ -108,10 +107,10 @@ fn what_is_borrowed_stays_its_owners() {
         assert!(refused.to_string().contains("INVALID_HANDLE"), "{refused}");
         assert!(!said().contains("destroyed a stream"), "{}", said());
 
-        // Memory that was borrowed comes from no pool, and goes to none.
-        let cuda = second.cuda().unwrap();
+        // Borrowed memory does not come from the pool, and is not returned to it.
+        let cuda = Cuda::of(second).unwrap();
         assert_eq!(cuda.memory_use(), device::cuda::MemoryUse::default());
-        // SAFETY: nothing reads it.
+        // SAFETY: it is never read.
         let part = unsafe { cuda.borrow_buffer(4096, 100) }.part(60, 40).unwrap();
         assert_eq!(part.address(), 4156);
         let own = cuda.stream().allocate(100).unwrap();
@@ -119,8 +118,8 @@ fn what_is_borrowed_stays_its_owners() {
         drop((own, part));
         assert_eq!(cuda.memory_use().live, 0);
 
-        // A device of our own is another one, and its end is none of the borrowed one's.
-        let owned = device::open(BackendKind::Cuda).unwrap();
+        // A device opened here is separate, and closing it does not affect the borrowed one.
+        let owned = device::cuda::open(0, Tenure::Owned).unwrap();
         launch(&owned, None).unwrap();
         drop(owned);
         launch(first, None).unwrap();

@@ -1,14 +1,13 @@
-//! What a GPU refuses, and that it goes on afterwards. On a machine without one the same file checks that its absence is
-//! a sentence; the machine with one runs every step below.
-#![allow(unsafe_code)] // Launches of kernels whose arguments this file answers for.
+//! Errors of a GPU, after which it stays usable. On a machine without a GPU the same file checks that the absence is
+//! reported; a machine with one runs every step below.
+#![allow(unsafe_code)] // Launches of kernels with arguments of this file.
 #![allow(clippy::unwrap_used)] // A test.
 
-use device::Device;
 use device::cuda::{
-    Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part,
+    Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part,
     Swizzle, TiledLayout,
 };
-use facts::BackendKind;
+use device::{Device, Tenure};
 
 static BUNDLE: Bundle = Bundle::new(&[]);
 
@@ -25,7 +24,7 @@ device::arguments! { Few: add { x: Nullable, by: f32 } }
 device::arguments! { Swapped: add { x: Nullable, count: i64, by: f32 } }
 device::arguments! { Wild: wild { x: Nullable } }
 
-#[cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
+#[cfg(target_os = "linux")] // The fake driver is found through the loader's path and built by the C compiler.
 #[path = "../../../verify/tests/stand_in/machine.rs"]
 mod machine;
 
@@ -37,8 +36,8 @@ mod swap;
 mod threads;
 
 #[test]
-fn a_gpu_refuses_in_words_and_goes_on() {
-    let device = match device::open(BackendKind::Cuda) {
+fn a_gpu_reports_errors_and_still_works() {
+    let device = match device::cuda::open(0, Tenure::Owned) {
         Ok(device) => device,
         Err(absent) => {
             let sentence = absent.to_string();
@@ -46,8 +45,8 @@ fn a_gpu_refuses_in_words_and_goes_on() {
             return;
         }
     };
-    let cuda = device.cuda().unwrap();
-    eprintln!("on {}", device.capabilities().cuda.as_ref().unwrap().name);
+    let cuda = Cuda::of(&device).unwrap();
+    eprintln!("on {}", cuda.capabilities().name);
     memory_that_is_not_there(cuda);
     works(&device, cuda);
     sizes_that_do_not_fit(cuda);
@@ -60,12 +59,12 @@ fn a_gpu_refuses_in_words_and_goes_on() {
     works(&device, cuda);
     recordings_that_fail(&device, cuda);
     works(&device, cuda);
-    // Last: after an error inside a kernel the context is gone for the whole process.
+    // Last: after an error inside a kernel the context is lost for the whole process.
     a_wild_write(&device, cuda);
 }
 
 fn kernel(device: &Device, cuda: &Cuda, name: &'static str, text: &'static str) -> Kernel {
-    let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
+    let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
     let parts: &'static [Part] = Box::leak(Box::new([Part::Text(text)]));
     cuda.kernel(&KernelSource::new(name, parts, arch), &BUNDLE).unwrap()
 }
@@ -76,7 +75,7 @@ fn works(device: &Device, cuda: &Cuda) {
     let buffer = stream.upload(&1.5f32.to_ne_bytes().repeat(1000)).unwrap();
     let before = device.launches().of("test.add").count;
     let args = Add { x: Some(&buffer), by: 2.0, count: 1000 }.into();
-    // SAFETY: 1000 floats, as the kernel is told.
+    // SAFETY: 1000 floats, as passed to the kernel.
     unsafe {
         stream
             .launch(
@@ -95,7 +94,7 @@ fn works(device: &Device, cuda: &Cuda) {
 
 fn memory_that_is_not_there(cuda: &Cuda) {
     let before = cuda.memory_use();
-    let CudaError::OutOfMemory { asked, free, total, .. } =
+    let DeviceError::OutOfMemory { asked, free, total, .. } =
         cuda.stream().allocate(1 << 50).unwrap_err()
     else {
         panic!("a petabyte was given, or refused for another reason");
@@ -103,7 +102,7 @@ fn memory_that_is_not_there(cuda: &Cuda) {
     assert_eq!(asked, 1 << 50);
     assert!(0 < free && free <= total && total < asked, "{free} of {total}");
     assert_eq!(cuda.memory_use().live, before.live, "what was not given is not counted");
-    // Blocks kept for reuse are given back before memory is called full.
+    // Cached blocks are freed before memory counts as full.
     let most = free as usize / 8 * 5;
     drop(cuda.stream().allocate(most).unwrap());
     assert!(cuda.memory_use().kept >= most as u64);
@@ -111,9 +110,9 @@ fn memory_that_is_not_there(cuda: &Cuda) {
     assert!(cuda.memory_use().high_water >= other.bytes() as u64);
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, CudaError>, words: &str) {
+fn refused<T: std::fmt::Debug>(result: Result<T, DeviceError>, words: &str) {
     match result.unwrap_err() {
-        CudaError::Refused { what } => assert!(what.contains(words), "{what}"),
+        DeviceError::Refused { what } => assert!(what.contains(words), "{what}"),
         other => panic!("{other}"),
     }
 }
@@ -148,7 +147,7 @@ fn launch(
     shape: &Launch,
     buffer: &Buffer,
     count: i32,
-) -> Result<(), CudaError> {
+) -> Result<(), DeviceError> {
     let args = Add { x: Some(buffer), by: 1.0, count }.into();
     // SAFETY: callers give a buffer of at least `count` floats.
     unsafe { cuda.stream().launch("test.refused", kernel, shape, &args) }
@@ -174,10 +173,10 @@ fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
     assert_eq!(device.launches().of("test.refused").count, 0, "no refused launch is counted");
 }
 
-/// A second opening of the same GPU has a context of its own, as a second GPU would.
+/// Opening the same GPU again gives a separate context, like a second GPU.
 fn another_device(device: &Device, cuda: &Cuda) {
-    let second = device::open(BackendKind::Cuda).unwrap();
-    let foreign = second.cuda().unwrap().stream().allocate(64).unwrap();
+    let second = device::cuda::open(0, Tenure::Owned).unwrap();
+    let foreign = Cuda::of(&second).unwrap().stream().allocate(64).unwrap();
     let add = kernel(device, cuda, "add", ADD);
     refused(launch(cuda, &add, &Launch::new([1, 1, 1], 32, 0), &foreign, 0), "device");
     refused(cuda.stream().write(&foreign, &[0; 4]), "device");
@@ -185,15 +184,15 @@ fn another_device(device: &Device, cuda: &Cuda) {
 
 fn recordings_that_fail(device: &Device, cuda: &Cuda) {
     let stream = cuda.stream();
-    let failed = stream.capture(|_| Err(CudaError::Refused { what: "planted".to_owned() }));
+    let failed = stream.capture(|_| Err(DeviceError::Refused { what: "planted".to_owned() }));
     refused(failed, "planted");
-    // A recording counts nothing until it is replayed, then each launch in it.
+    // A captured graph counts no launch until it is replayed.
     let buffer = stream.upload(&[0; 400]).unwrap();
     let add = kernel(device, cuda, "add", ADD);
     let args = Add { x: Some(&buffer), by: 1.0, count: 100 }.into();
     let graph = stream
         .capture(|stream| {
-            // SAFETY: 100 floats, as the kernel is told.
+            // SAFETY: 100 floats, as passed to the kernel.
             (0..3).try_for_each(|_| unsafe {
                 stream.launch("test.recorded", &add, &Launch::new([1, 1, 1], 128, 0), &args)
             })
@@ -211,12 +210,12 @@ fn recordings_that_fail(device: &Device, cuda: &Cuda) {
 fn a_wild_write(device: &Device, cuda: &Cuda) {
     let wild = kernel(device, cuda, "wild", WILD);
     let args = Wild { x: None }.into();
-    // SAFETY: it is meant to fail; nothing but this process's context is harmed.
+    // SAFETY: it is meant to fail; only this process's context is affected.
     unsafe {
         cuda.stream().launch("test.wild", &wild, &Launch::new([1, 1, 1], 1, 0), &args).unwrap();
     }
     let error = cuda.stream().synchronize().unwrap_err();
-    let CudaError::Lost { kernels, .. } = &error else { panic!("{error}") };
+    let DeviceError::Lost { kernels, .. } = &error else { panic!("{error}") };
     assert!(kernels.contains("test.wild"), "{kernels}");
     assert_eq!(cuda.stream().allocate(64).unwrap_err(), error, "later calls say the same");
 }

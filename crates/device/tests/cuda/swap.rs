@@ -1,12 +1,12 @@
-//! Memory that goes to the host and comes back, on the stand-in for the driver, whose memory is memory.
+//! Swaps memory to the host and back, with a fake driver that uses host memory.
 
-use device::cuda::{Buffer, Cuda, CudaError, SWAP_CHUNK_BYTES, Stream, Swap};
+use device::cuda::{Buffer, Cuda, DeviceError, SWAP_CHUNK_BYTES, Stream, Swap};
 use std::sync::Arc;
 
 /// Parts that fill two chunks and a little of a third one.
 const LENGTHS: [usize; 4] = [5, SWAP_CHUNK_BYTES - 3, SWAP_CHUNK_BYTES + 11, 1000];
 
-/// Bytes of each part that tell where they are.
+/// Bytes of each part that identify their position.
 fn drawn(seed: usize) -> Vec<Vec<u8>> {
     let of = |length: &usize| (0..*length).map(|at| (at * 7 + at / 251 + seed) as u8).collect();
     LENGTHS.iter().map(of).collect()
@@ -49,7 +49,7 @@ pub(super) fn comes_back(cuda: &Cuda) {
     let arrival = swap.restore(&first, &elsewhere).unwrap();
     assert!(arrival.is_done().unwrap() && swap.bytes_per_second().is_none());
     swap.time(&arrival, total as u64).unwrap();
-    // The stand-in's copies take a millisecond.
+    // The fake driver's copies take a millisecond.
     let rate = swap.bytes_per_second().unwrap();
     assert!((rate / (total as f64 * 1e3) - 1.0).abs() < 1e-6, "{rate}");
     arrival.join().unwrap();
@@ -57,15 +57,15 @@ pub(super) fn comes_back(cuda: &Cuda) {
     swap.restore(&second, &elsewhere).unwrap().join().unwrap();
     assert!(read(stream, &elsewhere) == other);
     let refused = swap.restore(&first, &parts[..2]).unwrap_err();
-    assert!(matches!(&refused, CudaError::Refused { what } if what.contains("3 saved chunks")));
-    // What is dropped makes room, and a copy outlives what made it.
+    assert!(matches!(&refused, DeviceError::Refused { what } if what.contains("3 saved chunks")));
+    // Dropping one frees its memory, and a copy outlives its creator.
     drop(second);
     let again = swap.save(&elsewhere).unwrap().unwrap();
     drop((first, swap));
     drop(again);
 }
 
-/// More than is asked for is never taken, whoever pins it.
+/// Never pins more than requested, on any thread.
 pub(super) fn is_pinned_once(cuda: &Cuda) {
     let mut swap = cuda.swap(5 * SWAP_CHUNK_BYTES as u64 - 1).unwrap();
     let part = [Arc::new(cuda.stream().upload(&[1]).unwrap())];

@@ -1,11 +1,10 @@
-//! Many threads that want the same kernels at once, on the stand-in for the driver.
+//! Many threads that request the same kernels at once, with a fake driver.
 
 use super::{machine, swap};
-use device::Device;
 use device::cuda::{
-    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, Part, UPLOAD_BYTES,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, Part, UPLOAD_BYTES,
 };
-use facts::BackendKind;
+use device::{Device, Tenure};
 use std::path::PathBuf;
 use std::sync::Barrier;
 
@@ -14,7 +13,7 @@ const THREADS: u32 = 16;
 const ADD: &str = r#"extern "C" __global__ void add(float* x, float by, int count) {}
 extern "C" __global__ void add_again(float* x, float by, int count) {}"#;
 
-/// What each of the threads gives; all begin at once.
+/// The results of all threads, which start at the same time.
 fn at_once<R: Send>(work: impl Fn(u32) -> R + Sync) -> Vec<R> {
     let barrier = Barrier::new(THREADS as usize);
     std::thread::scope(|scope| {
@@ -30,37 +29,52 @@ fn at_once<R: Send>(work: impl Fn(u32) -> R + Sync) -> Vec<R> {
     })
 }
 
-/// A source that nobody has asked for before.
+/// A source that was not requested before.
 fn source(device: &Device, name: &'static str, nth: u32) -> KernelSource {
-    let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
+    let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
     let parts: &'static [Part] = Box::leak(Box::new([Part::Text(ADD)]));
     KernelSource::new(name, parts, arch).define("NTH", nth)
 }
 
-fn launch(cuda: &Cuda, kernel: &Kernel, shape: &Launch) -> Result<(), CudaError> {
+fn launch(cuda: &Cuda, kernel: &Kernel, shape: &Launch) -> Result<(), DeviceError> {
     let args = super::Add { x: None, by: 1.0, count: 0 }.into();
-    // SAFETY: the stand-in runs nothing.
+    // SAFETY: the fake driver runs nothing.
     unsafe { cuda.stream().launch("test.shared", kernel, shape, &args) }
 }
 
-/// One test, for each starts processes and builds the stand-in.
+/// A single test, because each starts processes and builds the fake driver.
 #[test]
 fn share_kernels() {
     machine::launched("threads::share_kernels", || {
-        let device = device::open(BackendKind::Cuda).unwrap();
-        let cuda = device.cuda().unwrap();
+        let device = device::cuda::open(0, Tenure::Owned).unwrap();
+        let cuda = Cuda::of(&device).unwrap();
         limits_are_never_lowered(&device, cuda);
         a_large_cluster_needs_no_shared_memory(&device, cuda);
         a_module_is_loaded_once_without_a_cache(&device, cuda);
         uploads_arrive_whole(cuda);
-        the_first_upload_that_fails_is_told(cuda);
+        the_first_failed_upload_is_reported(cuda);
         swap::comes_back(cuda);
         swap::is_pinned_once(cuda);
     });
 }
 
+#[test]
+fn large_uploads_arrive_in_real_memory() {
+    machine::launched("threads::large_uploads_arrive_in_real_memory", || {
+        let device = device::cuda::open(0, Tenure::Owned).unwrap();
+        let cuda = Cuda::of(&device).unwrap();
+        // Below the size that several threads copy, that size, and above it with half a part at the end.
+        for len in [5, 64 << 20, (64 << 20) + UPLOAD_BYTES / 2] {
+            let sent: Vec<u8> = (0..len).map(|at| (at * 7 + 131) as u8).collect();
+            let mut found = vec![0; len];
+            cuda.stream().read(&cuda.upload(&sent).unwrap(), &mut found).unwrap();
+            assert!(found == sent, "{len}");
+        }
+    });
+}
+
 fn uploads_arrive_whole(cuda: &Cuda) {
-    // More than the threads have places for, of many lengths; two of them in parts of one buffer.
+    // More uploads than slots, of many lengths; two of them in parts of one buffer.
     let bytes = |nth: usize, len: usize| (0..len).map(move |at| (at * 7 + nth * 131) as u8);
     let whole: Vec<_> = (0..300)
         .map(|nth| {
@@ -81,7 +95,7 @@ fn uploads_arrive_whole(cuda: &Cuda) {
                 })?;
             }
         }
-        Ok::<_, CudaError>(whole.len())
+        Ok::<_, DeviceError>(whole.len())
     });
     assert_eq!(given.unwrap(), 300);
     for (nth, buffer) in whole.iter().enumerate() {
@@ -92,8 +106,8 @@ fn uploads_arrive_whole(cuda: &Cuda) {
     }
 }
 
-fn the_first_upload_that_fails_is_told(cuda: &Cuda) {
-    let refused = |what: &str| CudaError::Refused { what: what.to_owned() };
+fn the_first_failed_upload_is_reported(cuda: &Cuda) {
+    let refused = |what: &str| DeviceError::Refused { what: what.to_owned() };
     let failed = cuda.uploading(|uploads| {
         for nth in 0..40 {
             let to = cuda.stream().allocate(8)?;
@@ -113,7 +127,7 @@ fn the_first_upload_that_fails_is_told(cuda: &Cuda) {
     let failed = cuda.uploading(|_| Err::<(), _>(refused("the giver")));
     assert_eq!(failed.unwrap_err(), refused("the giver"));
     let failed = cuda.uploading(|uploads| {
-        uploads.give(cuda.stream().allocate(UPLOAD_BYTES + 1)?, |_| Ok::<_, CudaError>(()))
+        uploads.give(cuda.stream().allocate(UPLOAD_BYTES + 1)?, |_| Ok::<_, DeviceError>(()))
     });
     assert!(failed.unwrap_err().to_string().contains("at the most"));
 }
@@ -122,7 +136,7 @@ fn limits_are_never_lowered(device: &Device, cuda: &Cuda) {
     for nth in 0..8 {
         let launched = at_once(|thread| {
             let kernel = cuda.kernel(&source(device, "add", nth), &Bundle::new(&[]))?;
-            // From what every launch may have to nearly all that a block may have.
+            // From the default limit to nearly the maximum of a block.
             let bytes = (48 + thread * 7) << 10;
             (0..4).try_for_each(|_| launch(cuda, &kernel, &Launch::new([1; 3], 32, bytes)))
         });
@@ -139,9 +153,9 @@ fn a_large_cluster_needs_no_shared_memory(device: &Device, cuda: &Cuda) {
 
 fn a_module_is_loaded_once_without_a_cache(device: &Device, cuda: &Cuda) {
     let folder = PathBuf::from(std::env::var_os("FIRSTLIGHT_CACHE").unwrap()).join("kernels");
-    let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
+    let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
     std::fs::remove_dir_all(&folder).unwrap();
-    // A file where the cache's folder would be: nothing can be kept.
+    // A file instead of the cache's folder: no kernel can be stored.
     std::fs::write(folder, "").unwrap();
     at_once(|thread| {
         // Two functions of one module.

@@ -4,14 +4,18 @@
 //! A kind lists the forms in which programs print it. Each form is a [`Pattern`], so that wrapped, coloured and logged
 //! texts are read as well, and a function that resolves one mention.
 
+pub(super) mod build_error;
 mod capability;
 mod command;
 mod compiler;
 mod driver_log;
 mod errno;
+pub(super) mod exception;
+mod exit_status;
 mod gpu_error;
 mod installed_path;
 mod memory;
+mod message;
 mod model_support;
 mod network;
 mod other_vendor;
@@ -23,6 +27,7 @@ mod shared_library;
 mod symbol;
 mod xid;
 
+use super::cause::{Cause, Certainty};
 use crate::rules::Seen;
 use crate::text::{Found, Pasted, Pattern};
 use facts::CompactSort;
@@ -41,14 +46,16 @@ pub struct Entity {
     pub meaning: String,
     /// Facts of this machine and its environments about it.
     pub evidence: Vec<Evidence>,
-    /// Commands.
+    /// The causes that the words leave possible; empty where they have one meaning.
+    pub causes: Vec<Cause>,
+    /// Commands that are right under every cause.
     pub fix: Vec<String>,
     /// Distributions it belongs to.
     pub packages: Vec<String>,
     /// The rule that is about it, where one is.
     pub rule: Option<&'static str>,
     /// Rules whose words are in the text for another reason.
-    pub(super) excludes: &'static [&'static str],
+    pub(super) excludes: Vec<&'static str>,
     /// Whether the facts here agree with the text; `None` where they cannot tell.
     pub confirmed_here: Option<bool>,
     /// Higher for the one to show first among entities of one rule.
@@ -68,7 +75,8 @@ impl Entity {
             fix: Vec::new(),
             packages: Vec::new(),
             rule: None,
-            excludes: &[],
+            excludes: Vec::new(),
+            causes: Vec::new(),
             confirmed_here: None,
             rank: 0,
             span: (0, 0),
@@ -90,6 +98,11 @@ impl Entity {
         self
     }
 
+    fn causes(mut self, causes: impl IntoIterator<Item = Cause>) -> Self {
+        self.causes.extend(causes);
+        self
+    }
+
     fn package(mut self, name: impl Into<String>) -> Self {
         let name = facts::Dist::normalise(&name.into());
         if !name.is_empty() && !self.packages.contains(&name) {
@@ -103,8 +116,8 @@ impl Entity {
         self
     }
 
-    fn excludes(mut self, rules: &'static [&'static str]) -> Self {
-        self.excludes = rules;
+    fn excludes<S: AsRef<str>>(mut self, rules: &'static [S]) -> Self {
+        self.excludes.extend(rules.iter().map(AsRef::as_ref));
         self
     }
 
@@ -118,6 +131,12 @@ impl Entity {
         self
     }
 
+    /// How sure it is of its cause.
+    pub fn certainty(&self) -> Certainty {
+        let shown = self.causes.iter().any(|cause| cause.confirmed_here == Some(true));
+        Certainty::of(self.confirmed_here.or(shown.then_some(true)), &self.causes)
+    }
+
     /// Whether its words have one meaning only, so that it is shown before rules that merely may be meant.
     pub fn is_specific(&self) -> bool {
         self.rank >= SPECIFIC
@@ -128,6 +147,12 @@ impl Entity {
         !self.meaning.is_empty()
     }
 }
+
+/// The kind of the entity that states what the root error says, where no other kind explains it.
+pub(super) const STATED: &str = "exception";
+
+/// The kind of a process that a signal ended, which anything else in the text explains better.
+pub(super) const EXIT_STATUS: &str = "exit-status";
 
 /// The least rank of an entity whose words have one meaning only.
 const SPECIFIC: u32 = 4;
@@ -156,7 +181,8 @@ fn keyed(
 }
 
 /// The kinds; within one kind, forms that say more come first.
-const KINDS: [fn() -> Vec<Form>; 18] = [
+const KINDS: [fn() -> Vec<Form>; 20] = [
+    message::forms,
     driver_log::forms,
     xid::forms,
     memory::forms,
@@ -172,6 +198,7 @@ const KINDS: [fn() -> Vec<Form>; 18] = [
     resolver::forms,
     network::forms,
     errno::forms,
+    exit_status::forms,
     command::forms,
     model_support::forms,
     installed_path::forms,

@@ -11,7 +11,7 @@ use facts::{Dist, PyEnv};
 /// Dao-AILab/flash-attention (hopper; a copy of the main one), openai/whisper, state-spaces/mamba and NVIDIA/TransformerEngine (pytorch),
 /// and pyproject.toml in abetlen/llama-cpp-python. cuda-python's wheel is empty and requires the distributions that have `cuda`.
 /// tensorrt_llm was not read: the name is the distribution's own.
-const PROVIDERS: [(&str, &str); 33] = [
+const PROVIDERS: [(&str, &str); 34] = [
     ("amp_C", "apex"),
     ("apex_C", "apex"),
     ("causal_conv1d_cuda", "causal-conv1d"),
@@ -42,6 +42,7 @@ const PROVIDERS: [(&str, &str); 33] = [
     ("transformer_engine", "transformer-engine"),
     ("transformer_engine_torch", "transformer-engine-torch"),
     ("tvm_ffi", "apache-tvm-ffi"),
+    ("_torch_sox", "torchaudio"),
     ("_vllm_fa2_C", "vllm"),
     ("_vllm_fa3_C", "vllm"),
     ("whisper", "openai-whisper"),
@@ -67,7 +68,7 @@ pub(super) fn elsewhere(dist: &str) -> Option<&'static str> {
 }
 
 /// Distributions that install one part of another distribution's import package, and that part.
-pub(super) const PARTS: [(&str, &str, &str); 1] =
+pub(crate) const PARTS: [(&str, &str, &str); 1] =
     [("flash-attn-4", "flash_attn", "flash_attn.cute")];
 
 /// The distribution that provides an import name, as PEP 503 normalises names: the installed one, else by the table, else
@@ -78,7 +79,67 @@ pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
         return Dist::normalise(top);
     }
     let known = PROVIDERS.iter().find(|(name, _)| *name == top).map(|(_, dist)| *dist);
-    Dist::normalise(known.or_else(|| module_of(top)).unwrap_or(top))
+    // A module with an underscore in front is a part of a package whose name has none.
+    let bare = top.trim_start_matches('_');
+    Dist::normalise(known.or_else(|| module_of(top)).unwrap_or(if bare.is_empty() {
+        top
+    } else {
+        bare
+    }))
+}
+
+/// Classes that texts name without their module, by the begin or the end of the name, and their distribution. The names are those of
+/// the libraries' documentation; of several that fit the first counts.
+const CLASSES: [(&str, &str, &str); 38] = [
+    ("SFT", "Trainer", "trl"),
+    ("DPO", "Trainer", "trl"),
+    ("GRPO", "Trainer", "trl"),
+    ("PPO", "Trainer", "trl"),
+    ("ORPO", "Trainer", "trl"),
+    ("KTO", "Trainer", "trl"),
+    ("Reward", "Trainer", "trl"),
+    ("SFT", "Config", "trl"),
+    ("DPO", "Config", "trl"),
+    ("GRPO", "Config", "trl"),
+    ("PPO", "Config", "trl"),
+    ("Lora", "Config", "peft"),
+    ("Lora", "Model", "peft"),
+    ("Peft", "", "peft"),
+    ("Accelerator", "", "accelerate"),
+    ("DeepSpeed", "", "deepspeed"),
+    ("UNet", "Model", "diffusers"),
+    ("Autoencoder", "", "diffusers"),
+    ("", "DiffusionPipeline", "diffusers"),
+    ("", "Scheduler", "diffusers"),
+    ("", "EngineArgs", "vllm"),
+    ("ServerArgs", "", "sglang"),
+    ("Scheduler", "Output", "vllm"),
+    ("FastLanguageModel", "", "unsloth"),
+    ("FastModel", "", "unsloth"),
+    ("BitsAndBytes", "", "transformers"),
+    ("", "ForCausalLM", "transformers"),
+    ("", "ForConditionalGeneration", "transformers"),
+    ("", "ForSequenceClassification", "transformers"),
+    ("", "PreTrainedModel", "transformers"),
+    ("", "TokenizerFast", "transformers"),
+    ("", "Tokenizer", "transformers"),
+    ("", "ImageProcessor", "transformers"),
+    ("", "TrainingArguments", "transformers"),
+    ("", "GenerationConfig", "transformers"),
+    ("", "DecoderLayer", "transformers"),
+    ("", "RotaryEmbedding", "transformers"),
+    ("", "Cache", "transformers"),
+];
+
+/// The distribution of a class that a text names without its module.
+pub(super) fn of_class(class: &str) -> Option<&'static str> {
+    let fits = |begin: &str, end: &str| {
+        class.len() > begin.len().max(end.len()).max(4)
+            && class.starts_with(begin)
+            && class.ends_with(end)
+            || class == begin
+    };
+    CLASSES.iter().find(|(begin, end, _)| fits(begin, end)).map(|(.., dist)| *dist)
 }
 
 /// Whether a name is one that the tables know as an import name or a distribution of GPU stacks.
@@ -91,8 +152,27 @@ pub(super) fn is_known(module: &str) -> bool {
         || STACK.contains(&dist.as_str())
 }
 
+/// Whether a folder of this name in a path is the checkout or the package of a known library.
+pub(super) fn is_library(folder: &str) -> bool {
+    is_known(folder) && !PLAIN_FOLDERS.contains(&folder)
+}
+
+/// Import names that are folder names of other things as well.
+const PLAIN_FOLDERS: [&str; 10] = [
+    "cuda",
+    "datasets",
+    "google",
+    "hydra",
+    "lightning",
+    "numpy",
+    "pandas",
+    "ray",
+    "serial",
+    "whisper",
+];
+
 /// Packages of GPU stacks that have no table row of their own.
-const STACK: [&str; 34] = [
+const STACK: [&str; 36] = [
     "accelerate",
     "auto-gptq",
     "autoawq",
@@ -127,6 +207,8 @@ const STACK: [&str; 34] = [
     "triton",
     "trl",
     "unsloth",
+    "unsloth-zoo",
+    "unsloth-compiled-cache",
 ];
 
 /// An installed distribution and its environment.
@@ -206,6 +288,23 @@ mod tests {
             );
         }
         assert_eq!(elsewhere(&provider("flash_attn_2_cuda", &[])), None);
+    }
+
+    #[test]
+    fn classes_lead_to_their_distribution() {
+        for (class, dist) in [
+            ("SFTTrainer", Some("trl")),
+            ("LoraConfig", Some("peft")),
+            ("Qwen2TokenizerFast", Some("transformers")),
+            ("DynamicCache", Some("transformers")),
+            ("LlamaForCausalLM", Some("transformers")),
+            ("AsyncEngineArgs", Some("vllm")),
+            ("Namespace", None),
+            ("NoneType", None),
+            ("dict", None),
+        ] {
+            assert_eq!(super::of_class(class), dist, "{class}");
+        }
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! A vote on the bits of outputs: the same binary on GPUs of one kind gives the same ones.
 
 use super::GpuRows;
-use facts::{BitsDiffer, ParityRow};
+use facts::{BitDifference, ParityRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What came of it.
 pub(super) struct Vote {
     pub(super) compared: u32,
     pub(super) varying: Vec<String>,
-    pub(super) differing: Vec<BitsDiffer>,
+    pub(super) differing: Vec<BitDifference>,
 }
 
 pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> Vote {
@@ -43,7 +43,7 @@ pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> Vote {
         let odd = |usual: &&str| {
             bits.iter().filter(|(_, bits)| *bits != usual).map(|(index, _)| *index).collect()
         };
-        vote.differing.push(BitsDiffer {
+        vote.differing.push(BitDifference {
             check,
             odd: usual.map(odd).unwrap_or_default(),
             bits: bits.iter().map(|(index, bits)| (*index, (*bits).to_owned())).collect(),

@@ -3,7 +3,8 @@
 use super::{ModelOptions, Weights};
 use crate::gpu;
 use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, Keeps, LargestStep, Stored,
+    Architecture, Capacity, Config, Footprint, LargestStep, StorageFormat, UnexpandedWeights,
+    WeightStorage,
 };
 use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity, byte_count};
 
@@ -15,9 +16,9 @@ const RUNTIME_BYTES: u64 = 1 << 30;
 const PROMPT_CHUNK: usize = 2048;
 
 /// How Python's stacks hold a model: states as its kernels keep them, a convolution's and the cache in the model's type.
-fn holding(config: &Config) -> Holding {
+fn holding(config: &Config) -> WeightStorage {
     let bytes = config.activation_bytes();
-    Holding {
+    WeightStorage {
         weight_bytes: bytes,
         cache_bytes: bytes,
         conv_bytes: bytes,
@@ -25,7 +26,7 @@ fn holding(config: &Config) -> Holding {
         spare_blocks: 0,
         state_pools: 1,
         activation_bytes: bytes,
-        keeps: Keeps::Projections,
+        keeps: UnexpandedWeights::Projections,
         embedding: true,
     }
 }
@@ -44,7 +45,7 @@ pub(super) fn of(
     let step = LargestStep { tokens: PROMPT_CHUNK.min(capacity.tokens), logits: 1 };
     let holding = holding(config);
     let footprint = Footprint::new(described, holding, capacity, step);
-    let narrow = described.params.iter().any(|param| param.stored != Stored::Wide);
+    let narrow = described.params.iter().any(|param| param.stored != StorageFormat::Wide);
     let stored = narrow.then(|| {
         let bytes = described.params.iter().map(|param| param.stored_bytes(holding.weight_bytes));
         bytes.fold(0, u64::saturating_add)
@@ -129,8 +130,12 @@ fn available(machine: &Machine) -> Option<Fact<u64>> {
     gpus.or_else(host)
 }
 
-/// A model that does not fit; `processes` says whether `firstlight ps` can show who has the memory.
-pub(super) fn finding(report: &ModelReport, processes: bool) -> Option<Finding> {
+/// A model that does not fit.
+pub(super) fn finding(
+    report: &ModelReport,
+    held_weights: Option<u64>,
+    processes: bool,
+) -> Option<Finding> {
     let memory = &report.memory;
     let (needed, free, left) =
         (memory.needed_bytes?, memory.available.as_ref()?, memory.left_bytes?);
@@ -139,7 +144,8 @@ pub(super) fn finding(report: &ModelReport, processes: bool) -> Option<Finding> 
     }
     let rule = crate::rule("model-memory")?;
     let weights = memory.weights_bytes.as_ref()?;
-    let weights_alone = weights.value > free.value;
+    let held_weights = held_weights.filter(|held| *held != weights.value);
+    let weights_alone = held_weights.unwrap_or(weights.value) > free.value;
     let mut fix = vec![match (weights_alone, memory.longest_context_tokens) {
         (true, _) => {
             "# more memory, several GPUs (tensor parallel), or weights of fewer bits (int8, int4)"
@@ -152,8 +158,8 @@ pub(super) fn finding(report: &ModelReport, processes: bool) -> Option<Finding> 
     }];
     fix.extend(processes.then(|| "firstlight ps".to_owned()));
     let say = |what: &str, bytes: u64| format!("{what}: {bytes} bytes = {}", byte_count(bytes));
-    Some(
-        rule.finding(
+    let mut finding = rule
+        .finding(
             Severity::Warning,
             Confidence::Likely,
             format!(
@@ -162,26 +168,37 @@ pub(super) fn finding(report: &ModelReport, processes: bool) -> Option<Finding> 
                 byte_count(left.unsigned_abs())
             ),
         )
-        .evidence(say("weights", weights.value), weights.source.clone())
-        .evidence(
-            say("state of one sequence", memory.state_bytes_per_sequence),
-            report.config.clone(),
-        )
-        .evidence(say("cache of one token", memory.cache_bytes_per_token), report.config.clone())
-        .evidence(say("workspace, an estimate", memory.workspace_bytes), report.config.clone())
-        .evidence(
-            say(
-                &format!("all of it for {} x {} tokens", memory.sequences, memory.context_tokens),
-                needed,
-            ),
-            report.config.clone(),
-        )
-        .evidence(say("free", free.value), free.source.clone())
-        .cause(match weights_alone {
-            true => "The weights alone are more than what is free.",
-            false => "The weights fit; state, cache and workspace beside them do not.",
-        })
-        .fix(fix)
-        .done(),
+        .evidence(say("weights", weights.value), weights.source.clone());
+    if let Some(held) = held_weights {
+        finding = finding.evidence(say("weights in memory", held), report.config.clone());
+    }
+    Some(
+        finding
+            .evidence(
+                say("state of one sequence", memory.state_bytes_per_sequence),
+                report.config.clone(),
+            )
+            .evidence(
+                say("cache of one token", memory.cache_bytes_per_token),
+                report.config.clone(),
+            )
+            .evidence(say("workspace, an estimate", memory.workspace_bytes), report.config.clone())
+            .evidence(
+                say(
+                    &format!(
+                        "all of it for {} x {} tokens",
+                        memory.sequences, memory.context_tokens
+                    ),
+                    needed,
+                ),
+                report.config.clone(),
+            )
+            .evidence(say("free", free.value), free.source.clone())
+            .cause(match weights_alone {
+                true => "The weights alone are more than what is free.",
+                false => "The weights fit; state, cache and workspace beside them do not.",
+            })
+            .fix(fix)
+            .done(),
     )
 }

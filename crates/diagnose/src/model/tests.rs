@@ -150,6 +150,13 @@ fn the_verdict_is_in_bytes() {
     let counted = ModelOptions { weights: Some(files), ..options() };
     let (report, _) = model(KIMI_LINEAR, &counted, &gh200, &[], &[]).expect("a known model");
     assert_eq!(report.memory.weights_bytes, Some(Fact::new(20, "m/model.safetensors")));
+    // An engine may hold weights in a wider type than they are stored in: then they alone do not fit.
+    let (mut report, _) = read(GRANITE_MICRO, &machines::a10(), &[]);
+    report.memory.available = Some(Fact::new(8_000_000_000, "/proc/meminfo"));
+    (report.memory.fits, report.memory.left_bytes) = (Some(false), Some(-5_000_000_000));
+    let cause = |held| memory_finding(&report, held, false).expect("a finding").cause;
+    assert!(cause(None).starts_with("The weights fit;"));
+    assert!(cause(Some(12_000_000_000)).starts_with("The weights alone"));
     // A GB10 has what the host has.
     let (report, _) = read(GRANITE_MICRO, &machines::gb10(), &[]);
     assert!(report.memory.available.expect("some").source.contains("/proc/meminfo"));
@@ -298,7 +305,7 @@ fn what_is_no_known_config_says_why() {
         assert!(error.to_string().contains(words), "{error}");
     };
     check("", "m/config.json: is not JSON");
-    check("[]", "is no JSON object");
+    check("[]", "is not a JSON object");
     check("{}", "without model_type and architectures");
     check(
         r#"{"model_type": "rwkv7", "hidden_size": 8}"#,
@@ -306,7 +313,7 @@ fn what_is_no_known_config_says_why() {
     );
     check(
         &KIMI_LINEAR.replace("linear_attn_config", "x"),
-        "`linear_attn_config` is missing, wanted the layers of each kind",
+        "`linear_attn_config` is missing, expected the layers of each kind",
     );
     check(
         &GRANITE_MICRO.replace("\"num_hidden_layers\": 40", "\"num_hidden_layers\": 41"),

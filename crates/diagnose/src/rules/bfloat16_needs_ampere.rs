@@ -16,10 +16,7 @@ Run it in float16 in its place. Numbers beyond 65,504 overflow there: where the 
 needs twice the memory, or a GPU of Ampere or later.",
     links: &["https://github.com/vllm-project/vllm/issues/1157"],
     texts: &[
-        Text {
-            pattern: "Bfloat16 is only supported on GPUs with compute capability of at least",
-            sample: "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute capability 7.5. You can use float16 instead by explicitly setting the `dtype` flag in CLI, for example: --dtype=half.",
-        },
+        Text::new("Bfloat16 is only supported on GPUs with compute capability of at least", "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute capability 7.5. You can use float16 instead by explicitly setting the `dtype` flag in CLI, for example: --dtype=half."),
     ],
     remedy: |_| vec!["vllm serve MODEL --dtype half".into()],
     ..Rule::BLANK

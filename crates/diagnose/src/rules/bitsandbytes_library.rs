@@ -24,19 +24,10 @@ library of another minor version of the same major one runs as well: BNB_CUDA_VE
         "https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1848",
     ],
     texts: &[
-        Text {
-            pattern: "Configured CUDA binary not found at {file}",
-            sample: "bitsandbytes library load error: Configured CUDA binary not found at /usr/local/lib/python3.12/dist-packages/bitsandbytes/libbitsandbytes_cuda129.so
-RuntimeError: Configured CUDA binary not found at /usr/local/lib/python3.12/dist-packages/bitsandbytes/libbitsandbytes_cuda129.so",
-        },
-        Text {
-            pattern: "Could not find the bitsandbytes CUDA binary at",
-            sample: "Could not find the bitsandbytes CUDA binary at PosixPath('/opt/venv/lib/python3.10/site-packages/bitsandbytes/libbitsandbytes_cuda121.so')",
-        },
-        Text {
-            pattern: "Required library version not found: libbitsandbytes_cuda{v}",
-            sample: "CUDA SETUP: Required library version not found: libbitsandbytes_cuda121.so. Maybe you need to compile it from source?",
-        },
+        Text::new("Configured CUDA binary not found at {file}", "bitsandbytes library load error: Configured CUDA binary not found at /usr/local/lib/python3.12/dist-packages/bitsandbytes/libbitsandbytes_cuda129.so
+RuntimeError: Configured CUDA binary not found at /usr/local/lib/python3.12/dist-packages/bitsandbytes/libbitsandbytes_cuda129.so"),
+        Text::new("Could not find the bitsandbytes CUDA binary at", "Could not find the bitsandbytes CUDA binary at PosixPath('/opt/venv/lib/python3.10/site-packages/bitsandbytes/libbitsandbytes_cuda121.so')"),
+        Text::new("Required library version not found: libbitsandbytes_cuda{v}", "CUDA SETUP: Required library version not found: libbitsandbytes_cuda121.so. Maybe you need to compile it from source?"),
     ],
     remedy: |seen| vec![seen.installer().install(&["bitsandbytes>=0.46".into()], None).into()],
     needs: &[Need::Torch, Need::Package("bitsandbytes")],

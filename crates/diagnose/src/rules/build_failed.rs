@@ -16,26 +16,12 @@ Look for the first `error:` or `fatal` above it, and paste the whole log: `first
 it. One compiler at a time keeps the lines together. Where a prebuilt wheel fits, nothing has to be compiled.",
     links: &["https://github.com/Dao-AILab/flash-attention/issues/189"],
     texts: &[
-        Text {
-            pattern: "Command '['ninja', '-v'*returned non-zero exit status",
-            sample: "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
-        },
-        Text {
-            pattern: "RuntimeError: Error compiling objects for extension",
-            sample: "RuntimeError: Error compiling objects for extension",
-        },
-        Text {
-            pattern: "RuntimeError: Error building extension",
-            sample: "RuntimeError: Error building extension 'fused_adam'",
-        },
-        Text {
-            pattern: "ninja: build stopped: subcommand failed",
-            sample: "ninja: build stopped: subcommand failed.",
-        },
-        Text {
-            pattern: "Failed building wheel for {name}",
-            sample: "  ERROR: Failed building wheel for flash-attn",
-        },
+        Text::new("Command '['ninja', '-v'*returned non-zero exit status", "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),
+        Text::new("RuntimeError: Error compiling objects for extension", "RuntimeError: Error compiling objects for extension"),
+        Text::new("RuntimeError: Error building extension", "RuntimeError: Error building extension 'fused_adam'"),
+        Text::new("ninja: build stopped: subcommand failed", "ninja: build stopped: subcommand failed."),
+        Text::new("Building wheel for {name} (pyproject.toml) did not run successfully", "× Building wheel for flash-attn (pyproject.toml) did not run successfully."),
+        Text::new("Failed building wheel for {name}", "  ERROR: Failed building wheel for flash-attn"),
     ],
     role: Role::Consequence,
     remedy: |_| {

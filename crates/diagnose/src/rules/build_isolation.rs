@@ -19,34 +19,22 @@ Install torch first, with what the build needs (setuptools, wheel, ninja, packag
         "https://github.com/Dao-AILab/flash-attention/issues/1920",
     ],
     texts: &[
-        Text {
-            pattern: "Getting requirements to build wheel*No module named 'torch'",
-            sample: "  × Getting requirements to build wheel did not run successfully.
+        Text::new("Getting requirements to build wheel*No module named 'torch'", "  × Getting requirements to build wheel did not run successfully.
   │ exit code: 1
   ╰─> [20 lines of output]
       ModuleNotFoundError: No module named 'torch'
-      [end of output]",
-        },
-        Text {
-            pattern: "build backend returned an error*No module named 'torch'",
-            sample: "  × Failed to build `flash-attn==2.8.3`
+      [end of output]"),
+        Text::new("build backend returned an error*No module named 'torch'", "  × Failed to build `flash-attn==2.8.3`
   ├─▶ The build backend returned an error
   ╰─▶ Call to `setuptools.build_meta:__legacy__.build_wheel` failed (exit status: 1)
       [stderr]
-      ModuleNotFoundError: No module named 'torch'",
-        },
-        Text {
-            pattern: "No module named 'torch'*subprocess-exited-with-error",
-            sample: "      File \"<string>\", line 22, in <module>
+      ModuleNotFoundError: No module named 'torch'"),
+        Text::new("No module named 'torch'*subprocess-exited-with-error", "      File \"<string>\", line 22, in <module>
       ModuleNotFoundError: No module named 'torch'
       [end of output]
   note: This error originates from a subprocess, and is likely not a problem with pip.
-error: subprocess-exited-with-error",
-        },
-        Text {
-            pattern: "This error likely indicates that * depends on `torch`, but doesn't declare it as a build dependency",
-            sample: "      hint: This error likely indicates that `flash-attn@2.8.3` depends on `torch`, but doesn't declare it as a build dependency.",
-        },
+error: subprocess-exited-with-error"),
+        Text::new("This error likely indicates that * depends on `torch`, but doesn't declare it as a build dependency", "      hint: This error likely indicates that `flash-attn@2.8.3` depends on `torch`, but doesn't declare it as a build dependency."),
     ],
     remedy: |seen| {
         let tools = ["setuptools", "wheel", "packaging", "ninja"].map(String::from);

@@ -22,36 +22,15 @@ Set MAX_JOBS to that number, and NVCC_THREADS=1; or take a wheel that is built a
         "https://github.com/Dao-AILab/flash-attention/issues/2079",
     ],
     texts: &[
-        Text {
-            pattern: "^Killed$",
-            sample: "ninja: build stopped: subcommand failed.
+        Text::new("^Killed$", "ninja: build stopped: subcommand failed.
 Killed
-error: command failed",
-        },
-        Text {
-            pattern: "died due to signal 9 (Kill signal)",
-            sample: "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
-        },
-        Text {
-            pattern: "fatal error: Killed signal terminated program",
-            sample: "g++: fatal error: Killed signal terminated program cc1plus",
-        },
-        Text {
-            pattern: "Out of memory: Killed process {pid} (cicc)",
-            sample: "[74210.512345] Out of memory: Killed process 48213 (cicc) total-vm:6213456kB, anon-rss:5123456kB",
-        },
-        Text {
-            pattern: "Out of memory: Killed process {pid} (cc1plus)",
-            sample: "[ 4210.5123] Out of memory: Killed process 9213 (cc1plus) total-vm:2213456kB",
-        },
-        Text {
-            pattern: "Out of memory: Killed process {pid} (nvcc)",
-            sample: "[ 4210.5123] Out of memory: Killed process 9213 (nvcc) total-vm:2213456kB",
-        },
-        Text {
-            pattern: "Out of memory: Killed process {pid} (ptxas)",
-            sample: "[ 4210.5123] Out of memory: Killed process 9213 (ptxas) total-vm:2213456kB",
-        },
+error: command failed"),
+        Text::new("died due to signal 9 (Kill signal)", "nvcc error   : 'cicc' died due to signal 9 (Kill signal)"),
+        Text::new("fatal error: Killed signal terminated program", "g++: fatal error: Killed signal terminated program cc1plus"),
+        Text::new("Out of memory: Killed process {pid} (cicc)", "[74210.512345] Out of memory: Killed process 48213 (cicc) total-vm:6213456kB, anon-rss:5123456kB"),
+        Text::new("Out of memory: Killed process {pid} (cc1plus)", "[ 4210.5123] Out of memory: Killed process 9213 (cc1plus) total-vm:2213456kB"),
+        Text::new("Out of memory: Killed process {pid} (nvcc)", "[ 4210.5123] Out of memory: Killed process 9213 (nvcc) total-vm:2213456kB"),
+        Text::new("Out of memory: Killed process {pid} (ptxas)", "[ 4210.5123] Out of memory: Killed process 9213 (ptxas) total-vm:2213456kB"),
     ],
     remedy: |seen| {
         let jobs = build_jobs(seen.machine()).unwrap_or(1);

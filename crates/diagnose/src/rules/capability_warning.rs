@@ -19,13 +19,10 @@ It shows as
 Nothing needs doing. A kernel package built for an exact architecture (sm_120a) is another matter: that code does not
 run on 12.1, and shows as `no kernel image is available`.",
     links: &["https://github.com/pytorch/pytorch/issues/172629"],
-    texts: &[Text {
-        pattern: "Minimum and Maximum cuda capability supported by this version of PyTorch is",
-        sample: "\
+    texts: &[Text::new("Minimum and Maximum cuda capability supported by this version of PyTorch is", "\
 UserWarning: Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
     Minimum and Maximum cuda capability supported by this version of PyTorch is
-    (8.0) - (12.0)",
-    }],
+    (8.0) - (12.0)")],
     role: super::Role::Notice,
     remedy: |_| vec!["# nothing needs doing: code for 12.0 runs on 12.1".into()],
     needs: &[Need::Torch, Need::Gpu],

@@ -20,10 +20,7 @@ with.
 
 Check fans, airflow and the power cables; take back a cap or a clock that nobody wants.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
-    texts: &[Text {
-        pattern: "HW Thermal Slowdown : Active",
-        sample: "            HW Thermal Slowdown           : Active",
-    }],
+    texts: &[Text::new("HW Thermal Slowdown : Active", "            HW Thermal Slowdown           : Active")],
     remedy: |seen| inspect(seen.machine()),
     check: Some(check),
     #[cfg(test)]

@@ -22,10 +22,7 @@ Take the compiled GPU packages (torch, torchvision, triton, flash-attn and the l
 Python and compilers, pip or uv for torch and everything built on it, is the mix that lasts, since PyTorch publishes no
 conda packages of its own after 2.5. Install with conda first and with pip last.",
     links: &["https://github.com/pytorch/pytorch/issues/138506"],
-    texts: &[Text {
-        pattern: "OMP: Error #15: Initializing *, but found * already initialized",
-        sample: "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
-    }],
+    texts: &[Text::new("OMP: Error #15: Initializing *, but found * already initialized", "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.")],
     remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
     needs: &[Need::Environment],
     check: Some(check),

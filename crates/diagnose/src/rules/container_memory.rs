@@ -19,16 +19,10 @@ Nothing is wrong. Count with the limit: fewer build jobs (MAX_JOBS), smaller sha
 higher --memory.",
     links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files"],
     texts: &[
-        Text {
-            pattern: "Memory cgroup out of memory: Killed process {pid}",
-            sample: "\
-[74210.512345] Memory cgroup out of memory: Killed process 48213 (cicc) total-vm:6213456kB, anon-rss:5123456kB",
-        },
-        Text {
-            pattern: "oom-kill:constraint=CONSTRAINT_MEMCG",
-            sample: "\
-oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=docker-4f0c.scope,mems_allowed=0,oom_memcg=/docker/4f0c",
-        },
+        Text::new("Memory cgroup out of memory: Killed process {pid}", "\
+[74210.512345] Memory cgroup out of memory: Killed process 48213 (cicc) total-vm:6213456kB, anon-rss:5123456kB"),
+        Text::new("oom-kill:constraint=CONSTRAINT_MEMCG", "\
+oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=docker-4f0c.scope,mems_allowed=0,oom_memcg=/docker/4f0c"),
     ],
     remedy: |_| vec!["cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.peak".into()],
     needs: &[Need::MemoryLimit],

@@ -25,40 +25,16 @@ Start the container again with the flag of its runtime; a running one cannot be 
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/146",
     ],
     texts: &[
-        Text {
-            pattern: "could not select device driver '*' with capabilities: [[gpu]]",
-            sample: "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].",
-        },
-        Text {
-            pattern: "unknown or invalid runtime name: nvidia",
-            sample: "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
-        },
-        Text {
-            pattern: "Unknown runtime specified nvidia",
-            sample: "docker: Error response from daemon: Unknown runtime specified nvidia.",
-        },
-        Text {
-            pattern: "unresolvable CDI devices nvidia.com/gpu*",
-            sample: "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
-        },
-        Text {
-            pattern: "stat nvidia.com/gpu=*no such file or directory",
-            sample: "Error: stat nvidia.com/gpu=all: no such file or directory",
-        },
-        Text {
-            pattern: "Insufficient nvidia.com/gpu",
-            sample: "  Warning  FailedScheduling  40s  default-scheduler  0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.",
-        },
-        Text {
-            pattern: "The NVIDIA Driver was not detected",
-            sample: "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.
+        Text::new("could not select device driver '*' with capabilities: [[gpu]]", "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]]."),
+        Text::new("unknown or invalid runtime name: nvidia", "docker: Error response from daemon: unknown or invalid runtime name: nvidia."),
+        Text::new("Unknown runtime specified nvidia", "docker: Error response from daemon: Unknown runtime specified nvidia."),
+        Text::new("unresolvable CDI devices nvidia.com/gpu*", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"),
+        Text::new("stat nvidia.com/gpu=*no such file or directory", "Error: stat nvidia.com/gpu=all: no such file or directory"),
+        Text::new("Insufficient nvidia.com/gpu", "  Warning  FailedScheduling  40s  default-scheduler  0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable."),
+        Text::new("The NVIDIA Driver was not detected", "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.
    Use the NVIDIA Container Toolkit to start this container with GPU support; see
-   https://docs.nvidia.com/datacenter/cloud-native/ .",
-        },
-        Text {
-            pattern: "Could not find any nv files on this host",
-            sample: "INFO:    Could not find any nv files on this host!",
-        },
+   https://docs.nvidia.com/datacenter/cloud-native/ ."),
+        Text::new("Could not find any nv files on this host", "INFO:    Could not find any nv files on this host!"),
     ],
     remedy: |seen| host::pass_gpus(seen.machine(), host::runtime_in(seen.text)),
     needs: &[Need::Container],

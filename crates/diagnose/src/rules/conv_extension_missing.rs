@@ -23,20 +23,11 @@ Install causal-conv1d first, then mamba-ssm, both built against the installed to
         "https://github.com/state-spaces/mamba/issues/786",
     ],
     texts: &[
-        Text {
-            pattern: "'NoneType' object has no attribute 'causal_conv1d_fwd'",
-            sample: "  File \"/v/lib/python3.11/site-packages/mamba_ssm/ops/triton/ssd_combined.py\", line 757, in forward
-AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
-        },
-        Text {
-            pattern: "No module named 'causal_conv1d_cuda'",
-            sample: "ModuleNotFoundError: No module named 'causal_conv1d_cuda'",
-        },
-        Text {
-            pattern: "causal_conv1d_fwd_function*TypeError: 'NoneType' object is not callable",
-            sample: "    causal_conv1d_fwd_function(
-TypeError: 'NoneType' object is not callable",
-        },
+        Text::new("'NoneType' object has no attribute 'causal_conv1d_fwd'", "  File \"/v/lib/python3.11/site-packages/mamba_ssm/ops/triton/ssd_combined.py\", line 757, in forward
+AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'"),
+        Text::new("No module named 'causal_conv1d_cuda'", "ModuleNotFoundError: No module named 'causal_conv1d_cuda'"),
+        Text::new("causal_conv1d_fwd_function*TypeError: 'NoneType' object is not callable", "    causal_conv1d_fwd_function(
+TypeError: 'NoneType' object is not callable"),
     ],
     remedy: |seen| text(commands(seen.installer())),
     needs: &[Need::Package("mamba-ssm")],

@@ -18,38 +18,17 @@ words, that one is the reason.",
         "https://github.com/jax-ml/jax/issues/29068",
     ],
     texts: &[
-        Text {
-            pattern: "a CUDA-enabled jaxlib is not installed",
-            sample: "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.",
-        },
-        Text {
-            pattern: "No GPU/TPU found, falling back to CPU",
-            sample: "WARNING - No GPU/TPU found, falling back to CPU. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)",
-        },
+        Text::new("a CUDA-enabled jaxlib is not installed", "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."),
+        Text::new("No GPU/TPU found, falling back to CPU", "WARNING - No GPU/TPU found, falling back to CPU. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)"),
         // https://github.com/ma-gilles/recovar/issues/64
-        Text {
-            pattern: "JAX plugin jax_cuda* version * is installed, but it is not compatible with the installed jaxlib version",
-            sample: "RuntimeWarning: JAX plugin jax_cuda12_plugin version 0.9.2 is installed, but it is not compatible with the installed jaxlib version 0.9.0.1, so it will not be used.",
-        },
-        Text {
-            pattern: "No FFI handler registered for cu*",
-            sample: "No FFI handler registered for cusolver_potrf_ffi",
-        },
+        Text::new("JAX plugin jax_cuda* version * is installed, but it is not compatible with the installed jaxlib version", "RuntimeWarning: JAX plugin jax_cuda12_plugin version 0.9.2 is installed, but it is not compatible with the installed jaxlib version 0.9.0.1, so it will not be used."),
+        Text::new("No FFI handler registered for cu*", "No FFI handler registered for cusolver_potrf_ffi"),
         // https://github.com/jax-ml/jax/issues/22416
-        Text {
-            pattern: "Mismatched PJRT plugin PJRT API version",
-            sample: "RuntimeError: Unable to initialize backend 'cuda': INVALID_ARGUMENT: Mismatched PJRT plugin PJRT API version (0.54) and framework PJRT API version 0.51).",
-        },
+        Text::new("Mismatched PJRT plugin PJRT API version", "RuntimeError: Unable to initialize backend 'cuda': INVALID_ARGUMENT: Mismatched PJRT plugin PJRT API version (0.54) and framework PJRT API version 0.51)."),
         // https://github.com/DifferentiableUniverseInitiative/jaxDecomp/issues/116
-        Text {
-            pattern: "Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda*",
-            sample: "ERROR:2026-02-16 14:25:32,221:jax._src.xla_bridge:491: Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda12.initialize()",
-        },
+        Text::new("Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda*", "ERROR:2026-02-16 14:25:32,221:jax._src.xla_bridge:491: Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda12.initialize()"),
         // https://github.com/magenta/mt3/issues/145
-        Text {
-            pattern: "CUDA backend failed to initialize: Unable to load CUDA.",
-            sample: "WARNING:jax._src.xla_bridge:CUDA backend failed to initialize: Unable to load CUDA. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)",
-        },
+        Text::new("CUDA backend failed to initialize: Unable to load CUDA.", "WARNING:jax._src.xla_bridge:CUDA backend failed to initialize: Unable to load CUDA. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)"),
     ],
     role: Role::Notice,
     remedy: |seen| {

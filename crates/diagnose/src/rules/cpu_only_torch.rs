@@ -29,14 +29,8 @@ CPU build back: install it together with torch, from that index.",
         "https://github.com/pytorch/pytorch/issues/168065",
     ],
     texts: &[
-        Text {
-            pattern: "Torch not compiled with CUDA enabled",
-            sample: "AssertionError: Torch not compiled with CUDA enabled",
-        },
-        Text {
-            pattern: "Triton is not supported on current platform",
-            sample: "Triton is not supported on current platform, roll back to CPU.",
-        },
+        Text::new("Torch not compiled with CUDA enabled", "AssertionError: Torch not compiled with CUDA enabled"),
+        Text::new("Triton is not supported on current platform", "Triton is not supported on current platform, roll back to CPU."),
     ],
     remedy: |seen| match seen.env() {
         Some(env) => text(fix(seen.machine(), env, None)),

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Also, Look, Rule, Seen, Text};
 use crate::host;
 use crate::torch_build::installed;
 pub(super) const RULE: Rule = Rule {
@@ -19,47 +19,24 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
         "https://github.com/Dao-AILab/flash-attention/issues/1736",
     ],
     texts: &[
-        Text {
-            pattern: "CUDA_HOME environment variable is not set",
-            sample: "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
-        },
-        Text {
-            pattern: "No such file or directory: '*/bin/nvcc'",
-            sample: "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
-        },
-        Text {
-            pattern: "No such file or directory: 'nvcc'",
-            sample: "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'",
-        },
-        Text {
-            pattern: "RuntimeError: * Could not find nvcc",
-            sample: "RuntimeError: Worker failed with error 'Could not find nvcc'",
-        },
-        Text {
-            pattern: "RuntimeError: Could not find nvcc",
-            sample: "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
-        },
-        Text {
-            pattern: "nvcc was not found. Are you sure your environment has nvcc available",
-            sample: "UserWarning: mamba_ssm was requested, but nvcc was not found. Are you sure your environment has nvcc available?",
-        },
-        Text {
-            pattern: "name 'bare_metal_version' is not defined",
-            sample: "NameError: name 'bare_metal_version' is not defined",
-        },
-        Text {
-            pattern: "get_cuda_bare_metal_version(CUDA_HOME)",
-            sample: "    _, bare_metal_version = get_cuda_bare_metal_version(CUDA_HOME)",
-        },
-        Text {
-            pattern: "raise_if_cuda_home_none('*')",
-            sample: "    raise_if_cuda_home_none(\"flash_attn\")",
-        },
-        Text {
-            pattern: "CUDA_HOME does not exist, unable to compile CUDA op(s)",
-            sample: "AssertionError: CUDA_HOME does not exist, unable to compile CUDA op(s)",
-        },
+        Text::new("CUDA_HOME environment variable is not set", "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."),
+        Text::new("No such file or directory: '*/bin/nvcc'", "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'"),
+        Text::new("No such file or directory: 'nvcc'", "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'"),
+        Text::new("RuntimeError: * Could not find nvcc", "RuntimeError: Worker failed with error 'Could not find nvcc'"),
+        Text::new("RuntimeError: Could not find nvcc", "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"),
+        Text::new("nvcc was not found. Are you sure your environment has nvcc available", "UserWarning: mamba_ssm was requested, but nvcc was not found. Are you sure your environment has nvcc available?"),
+        Text::new("name 'bare_metal_version' is not defined", "NameError: name 'bare_metal_version' is not defined"),
+        Text::new("get_cuda_bare_metal_version(CUDA_HOME)", "    _, bare_metal_version = get_cuda_bare_metal_version(CUDA_HOME)"),
+        Text::new("raise_if_cuda_home_none('*')", "    raise_if_cuda_home_none(\"flash_attn\")"),
+        Text::new("CUDA_HOME does not exist, unable to compile CUDA op(s)", "AssertionError: CUDA_HOME does not exist, unable to compile CUDA op(s)"),
     ],
+    also: &[Also {
+        cause: "A toolkit or torch is there, and the isolated build does not see it: PATH and CUDA_HOME of the build, or its own torch of another CUDA.",
+        check: &[
+            "nvcc --version; echo $CUDA_HOME; python -c 'import torch; print(torch.version.cuda)'",
+            "pip install --no-build-isolation PACKAGE  # works: this is the cause",
+        ],
+    }],
     remedy: |seen| {
         let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda);
         host::use_toolkit(seen.machine(), cuda.unwrap_or((12, 8)))

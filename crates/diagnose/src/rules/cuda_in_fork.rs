@@ -16,10 +16,7 @@ Start workers anew instead of forking them, and guard the start of the program b
 process needs; or touch CUDA only in the workers.",
     links: &["https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing"],
     texts: &[
-        Text {
-            pattern: "Cannot re-initialize CUDA in forked subprocess",
-            sample: "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
-        },
+        Text::new("Cannot re-initialize CUDA in forked subprocess", "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"),
     ],
     remedy: |_| {
         vec![

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Also, Context, Need, Rule, Text};
 use crate::abi::build_here;
 use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
@@ -32,28 +32,22 @@ release, which brings the newer library.",
         "https://github.com/rwth-i6/returnn/issues/1802",
     ],
     texts: &[
-        Text {
-            pattern: "undefined symbol: {symbol}, version libcudart.so",
-            sample: "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
-        },
-        Text {
-            pattern: "undefined symbol: nccl*",
-            sample: "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll",
-        },
+        Text::new("undefined symbol: {symbol}, version libcudart.so", "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12"),
+        Text::new("undefined symbol: nccl*", "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll"),
         // https://github.com/jax-ml/jax/issues/18027
-        Text {
-            pattern: "Outdated * installation found. Version JAX was built against",
-            sample: "\
+        Text::new("Outdated * installation found. Version JAX was built against", "\
 CUDA backend failed to initialize: Unable to use CUDA because of the following issues with CUDA components:
 Outdated cuSPARSE installation found.
 Version JAX was built against: 12200
 Minimum supported: 12100
-Installed version: 12002",
-        },
+Installed version: 12002"),
         // https://github.com/jax-ml/jax/issues/22416
-        Text {
-            pattern: "Loaded runtime CuDNN library: * but source was compiled with:",
-            sample: "E0715 18:02:17.586518  591934 cuda_dnn.cc:523] Loaded runtime CuDNN library: 9.0.0 but source was compiled with: 9.1.1.  CuDNN library needs to have matching major version and equal or higher minor version.",
+        Text::new("Loaded runtime CuDNN library: * but source was compiled with:", "E0715 18:02:17.586518  591934 cuda_dnn.cc:523] Loaded runtime CuDNN library: 9.0.0 but source was compiled with: 9.1.1.  CuDNN library needs to have matching major version and equal or higher minor version."),
+    ],
+    also: &[
+        Also {
+            cause: "Another copy of the library is loaded first: LD_LIBRARY_PATH, conda or the system before the environment's.",
+            check: &["echo \"$LD_LIBRARY_PATH\"; env -u LD_LIBRARY_PATH python -c 'import torch'  # works so: this is the cause"],
         },
     ],
     remedy: |seen| text(seen.fitting_extension()),

@@ -25,13 +25,11 @@ Point CUDA_HOME at a toolkit of torch's major version before building; otherwise
         "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
         "https://github.com/state-spaces/mamba/issues/772",
     ],
-    texts: &[Text {
-        pattern: "The detected CUDA version ({nvcc}) mismatches the version that was used to compile PyTorch ({torch})",
-        sample: "\
+    also: &[],
+    texts: &[Text::new("The detected CUDA version ({nvcc}) mismatches the version that was used to compile PyTorch ({torch})", "\
 RuntimeError:
 The detected CUDA version (12.3) mismatches the version that was used to compile
-PyTorch (11.8). Please make sure to use the same CUDA versions.",
-    }],
+PyTorch (11.8). Please make sure to use the same CUDA versions.")],
     role: super::Role::Cause,
     remedy: |seen| match seen.word("torch").and_then(minor_of) {
         Some(cuda) => host::use_toolkit(seen.machine(), cuda),

@@ -29,26 +29,11 @@ vendor rewrote before publishing, and the package's own notes do not count.
 Install the same version again over what is there.",
     links: &["https://packaging.python.org/en/latest/specifications/recording-installed-packages/"],
     texts: &[
-        Text {
-            pattern: "ImportError: *.so: file too short",
-            sample: "ImportError: /v/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so: file too short",
-        },
-        Text {
-            pattern: ": invalid ELF header",
-            sample: "OSError: /v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublas.so.12: invalid ELF header",
-        },
-        Text {
-            pattern: "ELF load command past end of file",
-            sample: "ImportError: /v/lib/python3.12/site-packages/own/_C.so: ELF load command past end of file",
-        },
-        Text {
-            pattern: "source code string cannot contain null bytes",
-            sample: "SyntaxError: source code string cannot contain null bytes",
-        },
-        Text {
-            pattern: "no RECORD file was found for {name}",
-            sample: "error: uninstall-no-record-file\n\n× Cannot uninstall torch 2.3.0\n╰─> The package's contents are unknown: no RECORD file was found for torch.",
-        },
+        Text::new("ImportError: *.so: file too short", "ImportError: /v/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so: file too short"),
+        Text::new(": invalid ELF header", "OSError: /v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublas.so.12: invalid ELF header"),
+        Text::new("ELF load command past end of file", "ImportError: /v/lib/python3.12/site-packages/own/_C.so: ELF load command past end of file"),
+        Text::new("source code string cannot contain null bytes", "SyntaxError: source code string cannot contain null bytes"),
+        Text::new("no RECORD file was found for {name}", "error: uninstall-no-record-file\n\n× Cannot uninstall torch 2.3.0\n╰─> The package's contents are unknown: no RECORD file was found for torch."),
     ],
     remedy: |seen| {
         let installer = seen.installer();
@@ -168,6 +153,7 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
     };
     let how = match severity {
         Severity::Error => "missing or damaged",
+        _ if first.total == 1 => "not as it was installed",
         _ => "not as they were installed",
     };
     let title = format!(

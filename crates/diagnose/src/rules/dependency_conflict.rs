@@ -27,43 +27,19 @@ for one command). An unsafe-best-match strategy mixes indexes and invites depend
         "https://docs.astral.sh/uv/concepts/indexes/",
     ],
     texts: &[
-        Text {
-            pattern: "requires {wanted}, but you have {name} * which is incompatible",
-            sample: "ERROR: pip's dependency resolver does not currently take into account all the packages that are installed. This behaviour is the source of the following dependency conflicts.
-datasets 4.0.0 requires requests>=2.32.2, but you have requests 2.28.1 which is incompatible.",
-        },
-        Text {
-            pattern: "pip's dependency resolver does not currently take into account all the packages that are installed",
-            sample: "\
+        Text::new("requires {wanted}, but you have {name} * which is incompatible", "ERROR: pip's dependency resolver does not currently take into account all the packages that are installed. This behaviour is the source of the following dependency conflicts.
+datasets 4.0.0 requires requests>=2.32.2, but you have requests 2.28.1 which is incompatible."),
+        Text::new("pip's dependency resolver does not currently take into account all the packages that are installed", "\
 ERROR: pip's dependency resolver does not currently take into account all the packages that are installed.
-This behaviour is the source of the following dependency conflicts.",
-        },
-        Text {
-            pattern: "is required for a normal functioning of this module, but found {name}",
-            sample: "ImportError: huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module, but found huggingface-hub==1.2.3.",
-        },
-        Text {
-            pattern: "jaxlib is version *, but this version of jax requires version",
-            sample: "RuntimeError: jaxlib is version 0.4.38, but this version of jax requires version >= 0.6.2.",
-        },
+This behaviour is the source of the following dependency conflicts."),
+        Text::new("is required for a normal functioning of this module, but found {name}", "ImportError: huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module, but found huggingface-hub==1.2.3."),
+        Text::new("jaxlib is version *, but this version of jax requires version", "RuntimeError: jaxlib is version 0.4.38, but this version of jax requires version >= 0.6.2."),
         // https://github.com/jax-ml/jax/issues/17638
-        Text {
-            pattern: "jaxlib version * is newer than and incompatible with jax version",
-            sample: "RuntimeError: jaxlib version 0.4.14 is newer than and incompatible with jax version 0.4.6. Please update your jax and/or jaxlib packages.",
-        },
+        Text::new("jaxlib version * is newer than and incompatible with jax version", "RuntimeError: jaxlib version 0.4.14 is newer than and incompatible with jax version 0.4.6. Please update your jax and/or jaxlib packages."),
         // https://github.com/CEXT-Dan/PyRx/issues/539
-        Text {
-            pattern: "The installed pydantic-core version * is incompatible with the current pydantic version",
-            sample: "SystemError: The installed pydantic-core version (2.47.0) is incompatible with the current pydantic version, which requires 2.46.4. If you encounter this error, make sure that you haven't upgraded pydantic-core manually.",
-        },
-        Text {
-            pattern: "cannot import name 'runtime_version' from 'google.protobuf'",
-            sample: "ImportError: cannot import name 'runtime_version' from 'google.protobuf' (/v/lib/python3.11/site-packages/google/protobuf/__init__.py)",
-        },
-        Text {
-            pattern: "The package `*` requires `*`, but `*` is installed",
-            sample: "The package `datasets` requires `requests>=2.32.2`, but `2.28.1` is installed",
-        },
+        Text::new("The installed pydantic-core version * is incompatible with the current pydantic version", "SystemError: The installed pydantic-core version (2.47.0) is incompatible with the current pydantic version, which requires 2.46.4. If you encounter this error, make sure that you haven't upgraded pydantic-core manually."),
+        Text::new("cannot import name 'runtime_version' from 'google.protobuf'", "ImportError: cannot import name 'runtime_version' from 'google.protobuf' (/v/lib/python3.11/site-packages/google/protobuf/__init__.py)"),
+        Text::new("The package `*` requires `*`, but `*` is installed", "The package `datasets` requires `requests>=2.32.2`, but `2.28.1` is installed"),
     ],
     role: super::Role::Notice,
     remedy: |seen| {

@@ -23,30 +23,12 @@ Join the group and log in again; in a rootless container keep the groups or swit
         "https://github.com/NVIDIA/nvidia-docker/issues/284",
     ],
     texts: &[
-        Text {
-            pattern: "Failed to initialize NVML: Insufficient Permissions",
-            sample: "Failed to initialize NVML: Insufficient Permissions",
-        },
-        Text {
-            pattern: "nvml error: insufficient permissions",
-            sample: "nvidia-container-cli: initialization error: nvml error: insufficient permissions: unknown.",
-        },
-        Text {
-            pattern: "NVMLError_NoPermission: Insufficient Permissions",
-            sample: "    raise NVMLError(ret)\nNVMLError_NoPermission: Insufficient Permissions",
-        },
-        Text {
-            pattern: "nvml: Insufficient Permissions",
-            sample: "nvidia-docker | 2017/01/06 20:03:02 Error: nvml: Insufficient Permissions",
-        },
-        Text {
-            pattern: "pynvml could not be initialized*Insufficient Permissions",
-            sample: "python.d ERROR: nv pynvml could not be initialized Insufficient Permissions",
-        },
-        Text {
-            pattern: "/dev/nvidia* Permission denied",
-            sample: "NVIDIA: could not open the device file /dev/nvidiactl (Permission denied).",
-        },
+        Text::new("Failed to initialize NVML: Insufficient Permissions", "Failed to initialize NVML: Insufficient Permissions"),
+        Text::new("nvml error: insufficient permissions", "nvidia-container-cli: initialization error: nvml error: insufficient permissions: unknown."),
+        Text::new("NVMLError_NoPermission: Insufficient Permissions", "    raise NVMLError(ret)\nNVMLError_NoPermission: Insufficient Permissions"),
+        Text::new("nvml: Insufficient Permissions", "nvidia-docker | 2017/01/06 20:03:02 Error: nvml: Insufficient Permissions"),
+        Text::new("pynvml could not be initialized*Insufficient Permissions", "python.d ERROR: nv pynvml could not be initialized Insufficient Permissions"),
+        Text::new("/dev/nvidia* Permission denied", "NVIDIA: could not open the device file /dev/nvidiactl (Permission denied)."),
     ],
     remedy: |seen| host::open_devices(seen.machine(), None),
     needs: &[Need::DeviceFiles],

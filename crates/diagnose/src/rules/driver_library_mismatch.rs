@@ -21,20 +21,11 @@ Reboot, or unload and reload the module when nothing uses the GPU; then start co
 packages back keeps an unattended upgrade from doing it again.",
     links: &["https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"],
     texts: &[
-        Text {
-            pattern: "Failed to initialize NVML: Driver/library version mismatch",
-            sample: "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.148",
-        },
-        Text {
-            pattern: "NVRM: API mismatch: the client has the version {client}",
-            sample: "\
+        Text::new("Failed to initialize NVML: Driver/library version mismatch", "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.148"),
+        Text::new("NVRM: API mismatch: the client has the version {client}", "\
 [ 5123.4421] NVRM: API mismatch: the client has the version 570.148.08, but
-             NVRM: this kernel module has the version 550.163.01.",
-        },
-        Text {
-            pattern: "nvml error: driver/library version mismatch",
-            sample: "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown.",
-        },
+             NVRM: this kernel module has the version 550.163.01."),
+        Text::new("nvml error: driver/library version mismatch", "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown."),
     ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();

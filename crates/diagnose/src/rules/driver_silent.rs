@@ -25,20 +25,11 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
         "https://github.com/NVIDIA/NVSentinel/issues/155",
     ],
     texts: &[
-        Text {
-            pattern: "GPU is lost. Reboot the system to recover this GPU",
-            sample: "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost. Reboot the system to recover this GPU",
-        },
-        Text {
-            pattern: "NVRM: fallen off the bus and is not responding to commands",
-            sample: "[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0
+        Text::new("GPU is lost. Reboot the system to recover this GPU", "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost. Reboot the system to recover this GPU"),
+        Text::new("NVRM: fallen off the bus and is not responding to commands", "[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0
                NVRM: (PCI ID: 10de:26b5) installed in this system has
-               NVRM: fallen off the bus and is not responding to commands.",
-        },
-        Text {
-            pattern: "Unable to determine the device handle for GPU*Unknown Error",
-            sample: "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error",
-        },
+               NVRM: fallen off the bus and is not responding to commands."),
+        Text::new("Unable to determine the device handle for GPU*Unknown Error", "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"),
     ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();

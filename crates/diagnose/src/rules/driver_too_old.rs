@@ -28,20 +28,11 @@ Install the same torch from an index of a CUDA release the driver runs, or updat
 compatibility libraries can help on data-centre GPUs; on GeForce they end in error 804.",
     links: &["https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"],
     texts: &[
-        Text {
-            pattern: "The NVIDIA driver on your system is too old (found version {found})",
-            sample: "\
+        Text::new("The NVIDIA driver on your system is too old (found version {found})", "\
 RuntimeError: The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver by
-downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx",
-        },
-        Text {
-            pattern: "CUDA driver version is insufficient for CUDA runtime version",
-            sample: "CUDA error 35: CUDA driver version is insufficient for CUDA runtime version",
-        },
-        Text {
-            pattern: "requirement error: unsatisfied condition: cuda>=",
-            sample: "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: unknown",
-        },
+downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx"),
+        Text::new("CUDA driver version is insufficient for CUDA runtime version", "CUDA error 35: CUDA driver version is insufficient for CUDA runtime version"),
+        Text::new("requirement error: unsatisfied condition: cuda>=", "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: unknown"),
     ],
     remedy: |seen| {
         let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));

@@ -24,10 +24,7 @@ Seen in the names of the dist-info folders.
 Remove every copy and install the one that is wanted; delete the `~` folders. The same package in two site-packages is
 no damage: the first on the path is used.",
     links: &[],
-    texts: &[Text {
-        pattern: "WARNING: Ignoring invalid distribution {name}",
-        sample: "WARNING: Ignoring invalid distribution ~orch (/home/user/.venv/lib/python3.12/site-packages)",
-    }],
+    texts: &[Text::new("WARNING: Ignoring invalid distribution {name}", "WARNING: Ignoring invalid distribution ~orch (/home/user/.venv/lib/python3.12/site-packages)")],
     role: super::Role::Notice,
     remedy: |seen| match seen.env() {
         Some(env) => {

@@ -16,22 +16,10 @@ Look for the first ERROR or Traceback of the engine, and paste the whole log: `f
 in it, wherever it stands.",
     links: &["https://github.com/vllm-project/vllm/issues/21882"],
     texts: &[
-        Text {
-            pattern: "Engine core initialization failed",
-            sample: "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-        },
-        Text {
-            pattern: "WorkerProc initialization failed due to an exception in a background process",
-            sample: "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
-        },
-        Text {
-            pattern: "EngineDeadError: EngineCore encountered an issue",
-            sample: "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
-        },
-        Text {
-            pattern: "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
-            sample: "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-        },
+        Text::new("Engine core initialization failed", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
+        Text::new("WorkerProc initialization failed due to an exception in a background process", "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."),
+        Text::new("EngineDeadError: EngineCore encountered an issue", "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."),
+        Text::new("torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"),
     ],
     role: Role::Consequence,
     remedy: |_| {

@@ -25,10 +25,7 @@ GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program 
         "https://sourceware.org/bugzilla/show_bug.cgi?id=32653",
         "https://github.com/microsoft/onnxruntime/pull/27377",
     ],
-    texts: &[Text {
-        pattern: "cannot enable executable stack as shared object requires",
-        sample: "ImportError: libtorch_cpu.so: cannot enable executable stack as shared object requires: Invalid argument",
-    }],
+    texts: &[Text::new("cannot enable executable stack as shared object requires", "ImportError: libtorch_cpu.so: cannot enable executable stack as shared object requires: Invalid argument")],
     remedy: |seen| {
         let mut lines = vec!["# the file that the error names, where no newer release of its package loads:".to_owned()];
         lines.extend(cleared(&seen.installer(), "FILE.so").map(String::from));

@@ -22,26 +22,11 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
         "https://github.com/Dao-AILab/flash-attention/issues/1832",
     ],
     texts: &[
-        Text {
-            pattern: "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs",
-            sample: "ImportError: /v/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
-            sample: "ImportError: /v/lib/python3.12/site-packages/causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb",
-            sample: "ImportError: /v/selective_scan_cuda.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
-            sample: "ImportError: /v/resample2d_cuda.so: undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSs*",
-            sample: "ImportError: /workspace/vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb",
-        },
+        Text::new("undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs", "ImportError: /v/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs"),
+        Text::new("undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "ImportError: /v/lib/python3.12/site-packages/causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs"),
+        Text::new("undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb", "ImportError: /v/selective_scan_cuda.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb"),
+        Text::new("undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs", "ImportError: /v/resample2d_cuda.so: undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs"),
+        Text::new("undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSs*", "ImportError: /workspace/vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],

@@ -23,31 +23,13 @@ Build the extension here without isolation, so that it meets the torch it will r
         "https://github.com/state-spaces/mamba/issues/787",
     ],
     texts: &[
-        Text { pattern: "undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb", sample: "" },
-        Text {
-            pattern: "undefined symbol: _ZN3c107WarningC1ESt7variantI*",
-            sample: "ImportError: /v/lib/python3.11/site-packages/selective_scan_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c10*",
-            sample: "ImportError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv",
-        },
-        Text {
-            pattern: "undefined symbol: _ZNK3c10*",
-            sample: "OSError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZNK3c1010TensorImpl15decref_pyobjectEv",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN2at*",
-            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN2at6detail10noopDeleteEPv",
-        },
-        Text {
-            pattern: "undefined symbol: _ZNK2at*",
-            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZNK2at6Tensor8data_ptrIdEEPT_v",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN5torch*",
-            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN5torch8autograd4NodeC2EmSt6vectorINS0_4EdgeESaIS3_EE",
-        },
+        Text::new("undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb", "ImportError: /v/selective_scan_cuda.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb"),
+        Text::new("undefined symbol: _ZN3c107WarningC1ESt7variantI*", "ImportError: /v/lib/python3.11/site-packages/selective_scan_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb"),
+        Text::new("undefined symbol: _ZN3c10*", "ImportError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv"),
+        Text::new("undefined symbol: _ZNK3c10*", "OSError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZNK3c1010TensorImpl15decref_pyobjectEv"),
+        Text::new("undefined symbol: _ZN2at*", "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN2at6detail10noopDeleteEPv"),
+        Text::new("undefined symbol: _ZNK2at*", "ImportError: /v/lib/own_ops.so: undefined symbol: _ZNK2at6Tensor8data_ptrIdEEPT_v"),
+        Text::new("undefined symbol: _ZN5torch*", "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN5torch8autograd4NodeC2EmSt6vectorINS0_4EdgeESaIS3_EE"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],

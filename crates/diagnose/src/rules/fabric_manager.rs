@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Also, Context, Need, Rule, Text};
 use crate::{gpu, host};
 use facts::{Confidence, Driver, Finding, Machine, Severity};
 
@@ -22,22 +22,16 @@ Install the fabric manager of the driver's version and start it; in a container 
         "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
     ],
     texts: &[
-        Text {
-            pattern: "Error 802: system not yet initialized",
-            sample: "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:109.)",
-        },
-        Text {
-            pattern: "error (802) : system not yet initialized",
-            sample: "RuntimeError: cuda runtime error (802) : system not yet initialized at /opt/conda/THCGeneral.cpp:50",
-        },
-        Text {
-            pattern: "cudaErrorSystemNotReady",
-            sample: "cudaGetDeviceProperties returned 802 (cudaErrorSystemNotReady)",
-        },
+        Text::new("Error 802: system not yet initialized", "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:109.)"),
+        Text::new("error (802) : system not yet initialized", "RuntimeError: cuda runtime error (802) : system not yet initialized at /opt/conda/THCGeneral.cpp:50"),
+        Text::new("cudaErrorSystemNotReady", "cudaGetDeviceProperties returned 802 (cudaErrorSystemNotReady)"),
         // https://github.com/jax-ml/jax/issues/24866
-        Text {
-            pattern: "CUDA_ERROR_SYSTEM_NOT_READY",
-            sample: "E external/xla/xla/stream_executor/cuda/cuda_driver.cc:152] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized",
+        Text::new("CUDA_ERROR_SYSTEM_NOT_READY", "E external/xla/xla/stream_executor/cuda/cuda_driver.cc:152] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized"),
+    ],
+    also: &[
+        Also {
+            cause: "The virtual machine or container got GPUs of a partition that its host has not set up, or MIG is half configured.",
+            check: &["nvidia-smi -q | grep -i -A3 fabric; nvidia-smi --query-gpu=mig.mode.current,mig.mode.pending --format=csv"],
         },
     ],
     remedy: |seen| start(seen.machine()),

@@ -16,18 +16,9 @@ torch's own scaled dot product attention takes its place in most models, at near
 Where it has to be flash-attn, take the wheel whose name has this torch and CUDA from the project's releases.",
     links: &["https://github.com/Dao-AILab/flash-attention"],
     texts: &[
-        Text {
-            pattern: "FlashAttention* has been toggled on, but it cannot be used",
-            sample: "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package flash_attn seems to be not installed. Please refer to the documentation",
-        },
-        Text {
-            pattern: "requires the following packages that were not found in your environment: flash_attn",
-            sample: "ImportError: This modeling file requires the following packages that were not found in your environment: flash_attn. Run `pip install flash_attn`",
-        },
-        Text {
-            pattern: "No module named 'flash_attn'",
-            sample: "ModuleNotFoundError: No module named 'flash_attn'",
-        },
+        Text::new("FlashAttention* has been toggled on, but it cannot be used", "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package flash_attn seems to be not installed. Please refer to the documentation"),
+        Text::new("requires the following packages that were not found in your environment: flash_attn", "ImportError: This modeling file requires the following packages that were not found in your environment: flash_attn. Run `pip install flash_attn`"),
+        Text::new("No module named 'flash_attn'", "ModuleNotFoundError: No module named 'flash_attn'"),
     ],
     remedy: |_| {
         vec![

@@ -22,10 +22,7 @@ GPUs; vLLM takes its Triton or xFormers backend there.",
         "https://github.com/Dao-AILab/flash-attention/issues/762",
     ],
     texts: &[
-        Text {
-            pattern: "FlashAttention only supports Ampere GPUs or newer",
-            sample: "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
-        },
+        Text::new("FlashAttention only supports Ampere GPUs or newer", "RuntimeError: FlashAttention only supports Ampere GPUs or newer."),
     ],
     remedy: |seen| {
         let python = seen.installer().python();

@@ -23,23 +23,12 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     links: &[
         "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
     ],
+    also: &[],
     texts: &[
-        Text {
-            pattern: "Error 804: forward compatibility was attempted on non supported HW",
-            sample: "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 804: forward compatibility was attempted on non supported HW",
-        },
-        Text {
-            pattern: "Error 803: system has unsupported display driver / cuda driver combination",
-            sample: "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination (Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)",
-        },
-        Text {
-            pattern: "forward compatibility was attempted on non supported HW",
-            sample: "RuntimeError: CUDA failed with error forward compatibility was attempted on non supported HW",
-        },
-        Text {
-            pattern: "system has unsupported display driver / cuda driver combination",
-            sample: "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination",
-        },
+        Text::new("Error 804: forward compatibility was attempted on non supported HW", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 804: forward compatibility was attempted on non supported HW"),
+        Text::new("Error 803: system has unsupported display driver / cuda driver combination", "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination (Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)"),
+        Text::new("forward compatibility was attempted on non supported HW", "RuntimeError: CUDA failed with error forward compatibility was attempted on non supported HW"),
+        Text::new("system has unsupported display driver / cuda driver combination", "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination"),
     ],
     role: super::Role::Cause,
     remedy: |seen| take_away(seen.machine()),

@@ -19,15 +19,9 @@ more than one group and more than one head a group. `firstlight verify nsa` has 
         "https://arxiv.org/abs/2502.11089",
     ],
     texts: &[
-        Text {
-            pattern: "gate*The size of tensor a (*) must match the size of tensor b (*) at non-singleton dimension",
-            sample: "    out = gates[..., 0:1] * O_cmp + gates[..., 1:2] * O_sel + gates[..., 2:3] * O_win
-RuntimeError: The size of tensor a (16) must match the size of tensor b (4) at non-singleton dimension 2",
-        },
-        Text {
-            pattern: "gate broadcasting failed",
-            sample: "AssertionError: gate broadcasting failed for h=4, G=2",
-        },
+        Text::new("gate*The size of tensor a (*) must match the size of tensor b (*) at non-singleton dimension", "    out = gates[..., 0:1] * O_cmp + gates[..., 1:2] * O_sel + gates[..., 2:3] * O_win
+RuntimeError: The size of tensor a (16) must match the size of tensor b (4) at non-singleton dimension 2"),
+        Text::new("gate broadcasting failed", "AssertionError: gate broadcasting failed for h=4, G=2"),
     ],
     remedy: |_| vec!["firstlight verify nsa".into()],
     ..Rule::BLANK

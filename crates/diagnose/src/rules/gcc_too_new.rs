@@ -17,10 +17,7 @@ the check off and often only moves the failure into the C++ headers.",
         "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/index.html#host-compiler-support-policy",
         "https://github.com/NVIDIA/cuda-samples/issues/250",
     ],
-    texts: &[Text {
-        pattern: "unsupported GNU version! gcc versions later than {newest} are not supported",
-        sample: "/usr/include/crt/host_config.h:139:2: error: #error -- unsupported GNU version! gcc versions later than 11 are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check",
-    }],
+    texts: &[Text::new("unsupported GNU version! gcc versions later than {newest} are not supported", "/usr/include/crt/host_config.h:139:2: error: #error -- unsupported GNU version! gcc versions later than 11 are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check")],
     remedy: |seen| {
         let newest = seen.word("newest").unwrap_or("12");
         let package = format!("g++-{newest}");

@@ -23,14 +23,8 @@ Take an older wheel or one tagged manylinux, build the extension here, or use a 
         "https://github.com/Dao-AILab/flash-attention/issues/1708",
     ],
     texts: &[
-        Text {
-            pattern: "version `GLIBC_{wanted}' not found (required by",
-            sample: "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by /v/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so)",
-        },
-        Text {
-            pattern: "version `GLIBC_{wanted}' not found",
-            sample: "OSError: /lib64/libc.so.6: version `GLIBC_2.32' not found",
-        },
+        Text::new("version `GLIBC_{wanted}' not found (required by", "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by /v/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so)"),
+        Text::new("version `GLIBC_{wanted}' not found", "OSError: /lib64/libc.so.6: version `GLIBC_2.32' not found"),
     ],
     remedy: |seen| {
         let mut lines = vec!["ldd --version".to_owned()];

@@ -2,7 +2,7 @@ use super::Rule;
 use crate::fleet::device;
 use facts::CompactCollect;
 use facts::{
-    BitsDiffer, Confidence, Finding, FleetReport, GpuKind, GpusReport, ParityRow, Severity,
+    BitDifference, Confidence, Finding, FleetReport, GpuKind, GpusReport, ParityRow, Severity,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ fn in_fleet(fleet: &FleetReport) -> Vec<Finding> {
 type Name<'a> = &'a dyn Fn(u32) -> String;
 
 fn of_kind(kind: &GpuKind, name: Name<'_>, index: &dyn Fn(u32) -> u32) -> Vec<Finding> {
-    let mut by_odd: BTreeMap<&[u32], Vec<&BitsDiffer>> = BTreeMap::new();
+    let mut by_odd: BTreeMap<&[u32], Vec<&BitDifference>> = BTreeMap::new();
     for differ in &kind.differing {
         by_odd.entry(&differ.odd).or_default().push(differ);
     }
@@ -57,7 +57,7 @@ fn of_kind(kind: &GpuKind, name: Name<'_>, index: &dyn Fn(u32) -> u32) -> Vec<Fi
 fn finding(
     (kind, call, index): (&GpuKind, Name<'_>, &dyn Fn(u32) -> u32),
     odd: &[u32],
-    checks: &[&BitsDiffer],
+    checks: &[&BitDifference],
 ) -> Finding {
     let GpuKind { name, compared, .. } = kind;
     let list = |all: &[u32]| all.iter().map(|gpu| call(*gpu)).collect::<Vec<_>>().join(", ");

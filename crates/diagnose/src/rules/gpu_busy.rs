@@ -15,14 +15,8 @@ nvidia-smi shows the compute mode and who is on the GPU. End what holds it, take
 a cluster ask for a GPU of one's own, for the mode is the administrator's.",
     links: &["https://docs.nvidia.com/deploy/mps/index.html"],
     texts: &[
-        Text {
-            pattern: "CUDA-capable device(s) is/are busy or unavailable",
-            sample: "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
-        },
-        Text {
-            pattern: "all CUDA-capable devices are busy or unavailable",
-            sample: "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
-        },
+        Text::new("CUDA-capable device(s) is/are busy or unavailable", "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+        Text::new("all CUDA-capable devices are busy or unavailable", "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"),
     ],
     remedy: |_| {
         vec![

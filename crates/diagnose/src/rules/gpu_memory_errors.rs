@@ -19,10 +19,7 @@ Seen by asking NVML for error counts, pending pages and remapped rows.
 
 Stop the programs on the GPU and reset it. A GPU whose row could not be replaced goes back to its maker.",
     links: &["https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html"],
-    texts: &[Text {
-        pattern: "uncorrectable ECC error encountered",
-        sample: "RuntimeError: CUDA error: uncorrectable ECC error encountered",
-    }],
+    texts: &[Text::new("uncorrectable ECC error encountered", "RuntimeError: CUDA error: uncorrectable ECC error encountered")],
     remedy: |seen| commands(seen.machine(), "0"),
     check: Some(check),
     #[cfg(test)]

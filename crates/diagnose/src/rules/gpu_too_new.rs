@@ -27,19 +27,13 @@ Install a build whose list has the architecture.",
         "https://github.com/pytorch/pytorch/issues/150733",
     ],
     texts: &[
-        Text {
-            pattern: "with CUDA capability sm_{sm} is not compatible with the current PyTorch installation",
-            sample: "\
+        Text::new("with CUDA capability sm_{sm} is not compatible with the current PyTorch installation", "\
 UserWarning:
 NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
-The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.",
-        },
-        Text {
-            pattern: "CUDA error: no kernel image is available for execution on the device",
-            sample: "\
+The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90."),
+        Text::new("CUDA error: no kernel image is available for execution on the device", "\
 torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device
-CUDA kernel errors might be asynchronously reported at some other API call",
-        },
+CUDA kernel errors might be asynchronously reported at some other API call"),
     ],
     remedy: another_torch,
     needs: &[Need::Torch, Need::Gpu],

@@ -30,17 +30,13 @@ Install the cu126 build of torch 2.14 or older.",
         "https://github.com/pytorch/pytorch/issues/190385",
     ],
     texts: &[
-        Text {
-            pattern: "PyTorch no longer supports this GPU because it is too old",
-            sample: "\
+        Text::new("PyTorch no longer supports this GPU because it is too old", "\
     Found GPU0 Tesla P100-PCIE-16GB which is of cuda capability 6.0.
     PyTorch no longer supports this GPU because it is too old.
-    The minimum cuda capability supported by this library is 7.5.",
-        },
-        Text {
-            pattern: "CUDA error: no kernel image is available for execution on the device",
-            sample: "",
-        },
+    The minimum cuda capability supported by this library is 7.5."),
+        Text::new("CUDA error: no kernel image is available for execution on the device", "\
+torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device
+CUDA kernel errors might be asynchronously reported at some other API call"),
     ],
     remedy: another_torch,
     needs: &[Need::Torch, Need::Gpu],

@@ -16,14 +16,8 @@ Look whether the flag is there; in a virtual machine pass the host's CPU through
 processor: an older release, conda-forge's, or one's own.",
     links: &[],
     texts: &[
-        Text {
-            pattern: "^Illegal instruction (core dumped)",
-            sample: "Illegal instruction (core dumped)",
-        },
-        Text {
-            pattern: "was compiled to use AVX* instructions, but these aren't available on your machine",
-            sample: "F tensorflow/core/platform/cpu_feature_guard.cc:38] The TensorFlow library was compiled to use AVX instructions, but these aren't available on your machine.",
-        },
+        Text::new("^Illegal instruction (core dumped)", "Illegal instruction (core dumped)"),
+        Text::new("was compiled to use AVX* instructions, but these aren't available on your machine", "F tensorflow/core/platform/cpu_feature_guard.cc:38] The TensorFlow library was compiled to use AVX instructions, but these aren't available on your machine."),
     ],
     remedy: |_| {
         vec![

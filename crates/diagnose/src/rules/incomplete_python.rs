@@ -17,26 +17,11 @@ Install the headers and build this Python again, or take one that is built alrea
 make the environment anew from it.",
     links: &["https://github.com/pyenv/pyenv/wiki#suggested-build-environment"],
     texts: &[
-        Text {
-            pattern: "No module named '_lzma'",
-            sample: "ModuleNotFoundError: No module named '_lzma'",
-        },
-        Text {
-            pattern: "No module named '_bz2'",
-            sample: "ModuleNotFoundError: No module named '_bz2'",
-        },
-        Text {
-            pattern: "No module named '_ctypes'",
-            sample: "ModuleNotFoundError: No module named '_ctypes'",
-        },
-        Text {
-            pattern: "No module named '_sqlite3'",
-            sample: "ModuleNotFoundError: No module named '_sqlite3'",
-        },
-        Text {
-            pattern: "No module named '_ssl'",
-            sample: "ModuleNotFoundError: No module named '_ssl'",
-        },
+        Text::new("No module named '_lzma'", "ModuleNotFoundError: No module named '_lzma'"),
+        Text::new("No module named '_bz2'", "ModuleNotFoundError: No module named '_bz2'"),
+        Text::new("No module named '_ctypes'", "ModuleNotFoundError: No module named '_ctypes'"),
+        Text::new("No module named '_sqlite3'", "ModuleNotFoundError: No module named '_sqlite3'"),
+        Text::new("No module named '_ssl'", "ModuleNotFoundError: No module named '_ssl'"),
     ],
     remedy: |seen| {
         vec![

@@ -24,10 +24,7 @@ correct.",
         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/gpu_troubleshooting.html",
         "https://docs.nvidia.com/maxine/triton/latest/Appendicies/PCIeMultiGPUSystems.html",
     ],
-    texts: &[Text {
-        pattern: "PCI Access Control Services (ACS) may cause P2P",
-        sample: "NCCL WARN PCI Access Control Services (ACS) may cause P2P traffic to be routed through the root complex",
-    }],
+    texts: &[Text::new("PCI Access Control Services (ACS) may cause P2P", "NCCL WARN PCI Access Control Services (ACS) may cause P2P traffic to be routed through the root complex")],
     remedy: |_| commands(),
     check: Some(check),
     #[cfg(test)]

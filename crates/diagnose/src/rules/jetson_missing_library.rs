@@ -16,10 +16,7 @@ it.",
         "https://developer.nvidia.com/cudss-downloads",
         "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/index.html",
     ],
-    texts: &[Text {
-        pattern: "libcudss.so.{major}: cannot open shared object file",
-        sample: "ImportError: libcudss.so.0: cannot open shared object file: No such file or directory",
-    }],
+    texts: &[Text::new("libcudss.so.{major}: cannot open shared object file", "ImportError: libcudss.so.0: cannot open shared object file: No such file or directory")],
     remedy: |_| {
         vec![
             "# with NVIDIA's package repository for aarch64-jetson (https://developer.nvidia.com/cudss-downloads):".into(),

@@ -24,16 +24,12 @@ Install the wheel NVIDIA builds for the JetPack release, or build torch with TOR
         "https://github.com/jax-ml/jax/pull/40492",
     ],
     texts: &[
-        Text {
-            pattern: "Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation",
-            sample: "\
+        Text::new("Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation", "\
 Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation.
-The current PyTorch install supports CUDA capabilities sm_80 sm_90.",
-        },
-        Text {
-            pattern: "CUDA error: no kernel image is available for execution on the device",
-            sample: "",
-        },
+The current PyTorch install supports CUDA capabilities sm_80 sm_90."),
+        Text::new("CUDA error: no kernel image is available for execution on the device", "\
+torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device
+CUDA kernel errors might be asynchronously reported at some other API call"),
     ],
     remedy: |seen| {
         vec![

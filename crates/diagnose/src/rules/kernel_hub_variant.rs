@@ -22,10 +22,7 @@ package, or install a torch that is among its builds.",
         "https://github.com/huggingface/kernels/issues/436",
     ],
     texts: &[
-        Text {
-            pattern: "Cannot find a build variant for this system in {repository}",
-            sample: "FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn (revision: main). Available variants: torch27-cxx11-cu126-x86_64-linux, torch28-cxx11-cu128-x86_64-linux",
-        },
+        Text::new("Cannot find a build variant for this system in {repository}", "FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn (revision: main). Available variants: torch27-cxx11-cu126-x86_64-linux, torch28-cxx11-cu128-x86_64-linux"),
     ],
     remedy: |seen| {
         let mut lines = vec![format!("{} --upgrade", seen.installer().install(&["kernels".into()], None))];

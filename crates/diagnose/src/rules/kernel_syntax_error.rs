@@ -1,4 +1,4 @@
-use super::{Rule, Text};
+use super::{Also, Rule, Text};
 use crate::remedy::quote;
 pub(super) const RULE: Rule = Rule {
     id: "kernel-syntax-error",
@@ -19,35 +19,26 @@ Compile every module before any test runs: `python -m compileall -q` reports eac
         "https://docs.python.org/3/library/compileall.html",
     ],
     texts: &[
-        Text {
-            pattern: "SyntaxError: expected 'except' or 'finally' block",
-            sample: "  File \"nsa/kernels/triton_sel.py\", line 212
+        Text::new("SyntaxError: expected 'except' or 'finally' block", "  File \"nsa/kernels/triton_sel.py\", line 212
     return out
-SyntaxError: expected 'except' or 'finally' block",
-        },
-        Text {
-            pattern: "SyntaxError: invalid syntax",
-            sample: "  File \"nsa/core.py\", line 40
+SyntaxError: expected 'except' or 'finally' block"),
+        Text::new("SyntaxError: invalid syntax", "  File \"nsa/core.py\", line 40
     <<<<<<< HEAD
     ^^
-SyntaxError: invalid syntax",
-        },
-        Text {
-            pattern: "IndentationError: unexpected indent",
-            sample: "  File \"nsa/core.py\", line 41
+SyntaxError: invalid syntax"),
+        Text::new("IndentationError: unexpected indent", "  File \"nsa/core.py\", line 41
     x = 1
-IndentationError: unexpected indent",
-        },
-        Text {
-            pattern: "IndentationError: expected an indented block",
-            sample: "  File \"nsa/core.py\", line 42
-IndentationError: expected an indented block after 'try' statement on line 41",
-        },
-        Text {
-            pattern: "SyntaxError: '*' was never closed",
-            sample: "  File \"nsa/core.py\", line 42
+IndentationError: unexpected indent"),
+        Text::new("IndentationError: expected an indented block", "  File \"nsa/core.py\", line 42
+IndentationError: expected an indented block after 'try' statement on line 41"),
+        Text::new("SyntaxError: '*' was never closed", "  File \"nsa/core.py\", line 42
     out = f(
-SyntaxError: '(' was never closed",
+SyntaxError: '(' was never closed"),
+    ],
+    also: &[
+        Also {
+            cause: "The Python that runs is older than the syntax of the package (`match`, `:=`, `X | Y` in types, f-strings of 3.12).",
+            check: &["python --version; # Requires-Python on the package's page"],
         },
     ],
     remedy: |seen| {

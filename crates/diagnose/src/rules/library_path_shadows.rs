@@ -27,55 +27,22 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
         "https://github.com/jax-ml/jax/issues/28929",
     ],
     texts: &[
-        Text {
-            pattern: "undefined symbol: __nvJitLink*",
-            sample: "ImportError: /v/lib/python3.12/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
-        },
-        Text {
-            pattern: "undefined symbol: cublasLt*, version libcublasLt.so",
-            sample: "ImportError: /v/lib/python3.11/site-packages/torch/lib/../../nvidia/cublas/lib/libcublas.so.12: undefined symbol: cublasLtGetEnvironmentMode, version libcublasLt.so.12",
-        },
+        Text::new("undefined symbol: __nvJitLink*", "ImportError: /v/lib/python3.12/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
+        Text::new("undefined symbol: cublasLt*, version libcublasLt.so", "ImportError: /v/lib/python3.11/site-packages/torch/lib/../../nvidia/cublas/lib/libcublas.so.12: undefined symbol: cublasLtGetEnvironmentMode, version libcublasLt.so.12"),
         // Either a copy in front of the right one, or there is no right one: the files tell which.
-        Text { pattern: "undefined symbol: {symbol}, version libcudart.so", sample: "" },
-        Text {
-            pattern: "undefined symbol: {symbol}, version libcupti.so",
-            sample: "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12",
-        },
-        Text { pattern: "undefined symbol: nccl*", sample: "" },
-        Text {
-            pattern: "symbol {symbol} version libcublasLt.so* not defined in file",
-            sample: "OSError: /v/lib/python3.7/lib-dynload/../../libcublas.so.11: symbol free_gemm_select version libcublasLt.so.11 not defined in file libcublasLt.so.11 with link time reference",
-        },
+        Text::new("undefined symbol: {symbol}, version libcudart.so", "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12"),
+        Text::new("undefined symbol: {symbol}, version libcupti.so", "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12"),
+        Text::new("undefined symbol: nccl*", "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll"),
+        Text::new("symbol {symbol} version libcublasLt.so* not defined in file", "OSError: /v/lib/python3.7/lib-dynload/../../libcublas.so.11: symbol free_gemm_select version libcublasLt.so.11 not defined in file libcublasLt.so.11 with link time reference"),
         // https://github.com/zai-org/CogVLM2/issues/207
-        Text {
-            pattern: "symbol {symbol} version libnvJitLink.so* not defined in file",
-            sample: "ImportError: /home/user/anaconda/envs/cogvlm2/lib/python3.10/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: symbol __nvJitLinkComplete_12_4, version libnvJitLink.so.12 not defined in file libnvJitLink.so.12 with link time reference",
-        },
-        Text {
-            pattern: "RuntimeError: Unable to load cu*. Is it installed?",
-            sample: "RuntimeError: Unable to load cuSPARSE. Is it installed?",
-        },
-        Text {
-            pattern: "versions_helpers.cc:* operation * library was not found",
-            sample: "RuntimeError: jaxlib/cuda/versions_helpers.cc:81: operation cusparseGetProperty(MAJOR_VERSION, &major) failed: The cuSPARSE library was not found.",
-        },
-        Text {
-            pattern: "cuDNN version incompatibility: PyTorch was compiled against",
-            sample: "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4). PyTorch already comes bundled with cuDNN.",
-        },
-        Text {
-            pattern: "cuDNN version mismatch: PyTorch was compiled against",
-            sample: "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 7102 but linked against 7600",
-        },
-        Text {
-            pattern: "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-            sample: "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
-        },
+        Text::new("symbol {symbol} version libnvJitLink.so* not defined in file", "ImportError: /home/user/anaconda/envs/cogvlm2/lib/python3.10/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: symbol __nvJitLinkComplete_12_4, version libnvJitLink.so.12 not defined in file libnvJitLink.so.12 with link time reference"),
+        Text::new("RuntimeError: Unable to load cu*. Is it installed?", "RuntimeError: Unable to load cuSPARSE. Is it installed?"),
+        Text::new("versions_helpers.cc:* operation * library was not found", "RuntimeError: jaxlib/cuda/versions_helpers.cc:81: operation cusparseGetProperty(MAJOR_VERSION, &major) failed: The cuSPARSE library was not found."),
+        Text::new("cuDNN version incompatibility: PyTorch was compiled against", "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4). PyTorch already comes bundled with cuDNN."),
+        Text::new("cuDNN version mismatch: PyTorch was compiled against", "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 7102 but linked against 7600"),
+        Text::new("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
         // One of cuDNN's nine libraries is of another release than the one that opens it.
-        Text {
-            pattern: "libcudnn_*: undefined symbol: cudnn*",
-            sample: "symbol cudnnGetLibConfig. Error: /usr/local/cuda/lib64/libcudnn_graph.so.9: undefined symbol: cudnnGetLibConfig",
-        },
+        Text::new("libcudnn_*: undefined symbol: cudnn*", "symbol cudnnGetLibConfig. Error: /usr/local/cuda/lib64/libcudnn_graph.so.9: undefined symbol: cudnnGetLibConfig"),
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
     needs: &[Need::Compiled],

@@ -21,23 +21,11 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
         "https://github.com/pytorch/pytorch/issues/111469",
     ],
     texts: &[
-        Text {
-            pattern: "version `GLIBCXX_{wanted}' not found",
-            sample: "ImportError: /opt/conda/bin/../lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /opt/conda/lib/python3.11/site-packages/own_ops.so)",
-        },
-        Text {
-            pattern: "version `CXXABI_{wanted}' not found",
-            sample: "ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `CXXABI_1.3.15' not found (required by /opt/conda/lib/python3.11/lib-dynload/../../libicui18n.so.78)",
-        },
-        Text {
-            pattern: "version GLIBCXX_{wanted}' not found",
-            sample: "error info /lib/x86_64-linux-gnu/libstdc++.so.6: version GLIBCXX_3.4.32' not found (required by libxyber_controller.so)",
-        },
+        Text::new("version `GLIBCXX_{wanted}' not found", "ImportError: /opt/conda/bin/../lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /opt/conda/lib/python3.11/site-packages/own_ops.so)"),
+        Text::new("version `CXXABI_{wanted}' not found", "ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `CXXABI_1.3.15' not found (required by /opt/conda/lib/python3.11/lib-dynload/../../libicui18n.so.78)"),
+        Text::new("version GLIBCXX_{wanted}' not found", "error info /lib/x86_64-linux-gnu/libstdc++.so.6: version GLIBCXX_3.4.32' not found (required by libxyber_controller.so)"),
         // A function of the C++ library itself. https://github.com/vllm-project/vllm/issues/1758
-        Text {
-            pattern: "undefined symbol: _ZNSt15__exception_ptr13exception_ptr*",
-            sample: "cuda_utils.cpython-39-x86_64-linux-gnu.so: undefined symbol: _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv",
-        },
+        Text::new("undefined symbol: _ZNSt15__exception_ptr13exception_ptr*", "cuda_utils.cpython-39-x86_64-linux-gnu.so: undefined symbol: _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv"),
     ],
     remedy: |seen| {
         let conda = seen.env().filter(|env| env.kind == EnvKind::Conda);

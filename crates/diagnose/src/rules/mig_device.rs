@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Also, Context, Need, Rule, Text};
 use crate::gpu;
 use crate::torch_build::live_dist;
 use facts::{Confidence, Finding, Severity};
@@ -25,13 +25,13 @@ allocator from asking NVML, and take a smaller batch or model.",
         "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",
     ],
     texts: &[
-        Text {
-            pattern: "invalid literal for int() with base 10: 'MIG-*",
-            sample: "ValueError: invalid literal for int() with base 10: 'MIG-377e0049-554c-540b-93c6-d0976f8426cb'",
-        },
-        Text {
-            pattern: "NVML_SUCCESS == * INTERNAL ASSERT FAILED",
-            sample: "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch.",
+        Text::new("invalid literal for int() with base 10: 'MIG-*", "ValueError: invalid literal for int() with base 10: 'MIG-377e0049-554c-540b-93c6-d0976f8426cb'"),
+        Text::new("NVML_SUCCESS == * INTERNAL ASSERT FAILED", "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch."),
+    ],
+    also: &[
+        Also {
+            cause: "GPU memory ran out, and the driver did not answer while the message was written: a container without the utility capability, a Jetson, a driver in trouble.",
+            check: &["nvidia-smi -L; firstlight ps"],
         },
     ],
     remedy: |_| {

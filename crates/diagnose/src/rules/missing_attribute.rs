@@ -22,26 +22,11 @@ Where the name is new, install a newer torch with the companions that fit it; wh
 package that asks, which is the last one above the error, or the older release of the other.",
     links: &["https://github.com/huggingface/transformers/issues/46515"],
     texts: &[
-        Text {
-            pattern: "AttributeError: module 'torch' has no attribute '{name}'",
-            sample: "AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'",
-        },
-        Text {
-            pattern: "No module named 'torch._six'",
-            sample: "ModuleNotFoundError: No module named 'torch._six'",
-        },
-        Text {
-            pattern: "No module named 'torchvision.transforms.functional_tensor'",
-            sample: "ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'",
-        },
-        Text {
-            pattern: "module 'numpy' has no attribute '{name}'",
-            sample: "AttributeError: module 'numpy' has no attribute 'bool'.\n`np.bool` was a deprecated alias for the builtin `bool`.",
-        },
-        Text {
-            pattern: "was removed in the NumPy 2.0 release",
-            sample: "AttributeError: `np.float_` was removed in the NumPy 2.0 release. Use `np.float64` instead.",
-        },
+        Text::new("AttributeError: module 'torch' has no attribute '{name}'", "AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'"),
+        Text::new("No module named 'torch._six'", "ModuleNotFoundError: No module named 'torch._six'"),
+        Text::new("No module named 'torchvision.transforms.functional_tensor'", "ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'"),
+        Text::new("module 'numpy' has no attribute '{name}'", "AttributeError: module 'numpy' has no attribute 'bool'.\n`np.bool` was a deprecated alias for the builtin `bool`."),
+        Text::new("was removed in the NumPy 2.0 release", "AttributeError: `np.float_` was removed in the NumPy 2.0 release. Use `np.float64` instead."),
     ],
     remedy: |seen| {
         let installer = seen.installer();

@@ -22,14 +22,9 @@ That the import fails for certain is seen by following the package's own import 
 Install what is missing, with the version that is asked for.",
     links: &["https://packaging.python.org/en/latest/specifications/dependency-specifiers/"],
     texts: &[
-        Text {
-            pattern: "requires {wanted}, which is not installed",
-            sample: "torch 2.8.0 requires filelock, which is not installed.",
-        },
-        Text {
-            pattern: "No package metadata was found for {wanted}",
-            sample: "importlib.metadata.PackageNotFoundError: No package metadata was found for transformer_engine",
-        },
+        Text::new("requires {wanted}, which is not installed", "torch 2.8.0 requires filelock, which is not installed."),
+        Text::new("The '{wanted}' distribution was not found and is required by", "importlib.metadata.PackageNotFoundError: No package metadata was found for The 'accelerate>=1.0' distribution was not found and is required by this application."),
+        Text::new("No package metadata was found for {wanted}", "importlib.metadata.PackageNotFoundError: No package metadata was found for transformer_engine"),
     ],
     remedy: |seen| {
         let wanted = seen.word("wanted").unwrap_or("PACKAGE").to_owned();

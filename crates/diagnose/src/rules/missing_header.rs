@@ -18,76 +18,25 @@ isolation), from the system for the others; fetch submodules with `git submodule
         "https://pybind11.readthedocs.io/en/stable/installing.html",
     ],
     texts: &[
-        Text {
-            pattern: "fatal error: pybind11/pybind11.h: No such file or directory",
-            sample: "csrc/pybind.cc:1:10: fatal error: pybind11/pybind11.h: No such file or directory
+        Text::new("fatal error: pybind11/pybind11.h: No such file or directory", "csrc/pybind.cc:1:10: fatal error: pybind11/pybind11.h: No such file or directory
     1 | #include <pybind11/pybind11.h>
-compilation terminated.",
-        },
-        Text {
-            pattern: "fatal error: Python.h: No such file or directory",
-            sample: "/v/include/pyconfig.h:3:12: fatal error: Python.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cuda_runtime.h: No such file or directory",
-            sample: "fatal error: cuda_runtime.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cuda_runtime_api.h: No such file or directory",
-            sample: "fatal error: cuda_runtime_api.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cublas_v2.h: No such file or directory",
-            sample: "fatal error: cublas_v2.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cusparse.h: No such file or directory",
-            sample: "fatal error: cusparse.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cusolverDn.h: No such file or directory",
-            sample: "fatal error: cusolverDn.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: curand_kernel.h: No such file or directory",
-            sample: "fatal error: curand_kernel.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: curand.h: No such file or directory",
-            sample: "fatal error: curand.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cufft.h: No such file or directory",
-            sample: "fatal error: cufft.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: nvrtc.h: No such file or directory",
-            sample: "fatal error: nvrtc.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cuda_fp16.h: No such file or directory",
-            sample: "fatal error: cuda_fp16.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cudnn.h: No such file or directory",
-            sample: "fatal error: cudnn.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: nccl.h: No such file or directory",
-            sample: "fatal error: nccl.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cutlass/{header}: No such file or directory",
-            sample: "fatal error: cutlass/cutlass.h: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: cute/{header}: No such file or directory",
-            sample: "fatal error: cute/tensor.hpp: No such file or directory",
-        },
-        Text {
-            pattern: "fatal error: torch/extension.h: No such file or directory",
-            sample: "fatal error: torch/extension.h: No such file or directory",
-        },
+compilation terminated."),
+        Text::new("fatal error: Python.h: No such file or directory", "/v/include/pyconfig.h:3:12: fatal error: Python.h: No such file or directory"),
+        Text::new("fatal error: cuda_runtime.h: No such file or directory", "fatal error: cuda_runtime.h: No such file or directory"),
+        Text::new("fatal error: cuda_runtime_api.h: No such file or directory", "fatal error: cuda_runtime_api.h: No such file or directory"),
+        Text::new("fatal error: cublas_v2.h: No such file or directory", "fatal error: cublas_v2.h: No such file or directory"),
+        Text::new("fatal error: cusparse.h: No such file or directory", "fatal error: cusparse.h: No such file or directory"),
+        Text::new("fatal error: cusolverDn.h: No such file or directory", "fatal error: cusolverDn.h: No such file or directory"),
+        Text::new("fatal error: curand_kernel.h: No such file or directory", "fatal error: curand_kernel.h: No such file or directory"),
+        Text::new("fatal error: curand.h: No such file or directory", "fatal error: curand.h: No such file or directory"),
+        Text::new("fatal error: cufft.h: No such file or directory", "fatal error: cufft.h: No such file or directory"),
+        Text::new("fatal error: nvrtc.h: No such file or directory", "fatal error: nvrtc.h: No such file or directory"),
+        Text::new("fatal error: cuda_fp16.h: No such file or directory", "fatal error: cuda_fp16.h: No such file or directory"),
+        Text::new("fatal error: cudnn.h: No such file or directory", "fatal error: cudnn.h: No such file or directory"),
+        Text::new("fatal error: nccl.h: No such file or directory", "fatal error: nccl.h: No such file or directory"),
+        Text::new("fatal error: cutlass/{header}: No such file or directory", "fatal error: cutlass/cutlass.h: No such file or directory"),
+        Text::new("fatal error: cute/{header}: No such file or directory", "fatal error: cute/tensor.hpp: No such file or directory"),
+        Text::new("fatal error: torch/extension.h: No such file or directory", "fatal error: torch/extension.h: No such file or directory"),
     ],
     remedy: |seen| commands(seen),
     look: Some(look),

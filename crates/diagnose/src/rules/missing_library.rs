@@ -25,22 +25,10 @@ imported all the same, and the module is not.
 Install the library with the system's packages.",
     links: &["https://github.com/pytorch/torchcodec/issues/570"],
     texts: &[
-        Text {
-            pattern: "libGL.so.1: cannot open shared object file",
-            sample: "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libmpi.so.{major}: cannot open shared object file",
-            sample: "ImportError: libmpi.so.40: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "RuntimeError: cannot load MPI library",
-            sample: "RuntimeError: cannot load MPI library",
-        },
-        Text {
-            pattern: "RuntimeError: Could not load libtorchcodec",
-            sample: "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not properly installed in your environment.",
-        },
+        Text::new("libGL.so.1: cannot open shared object file", "ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
+        Text::new("libmpi.so.{major}: cannot open shared object file", "ImportError: libmpi.so.40: cannot open shared object file: No such file or directory"),
+        Text::new("RuntimeError: cannot load MPI library", "RuntimeError: cannot load MPI library"),
+        Text::new("RuntimeError: Could not load libtorchcodec", "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not properly installed in your environment."),
     ],
     remedy: |seen| {
         let named = PACKAGES.iter().find(|(library, _, _)| seen.text.contains(library));

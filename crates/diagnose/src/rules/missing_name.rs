@@ -19,6 +19,7 @@ It shows as
   ImportError: cannot import name 'GreedySearchDecoderOnlyOutput' from 'transformers.generation'
   ModuleNotFoundError: No module named 'transformers.generation_utils'
   AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'
+  TypeError: register_fake() got an unexpected keyword argument 'allow_override'
   RuntimeError: flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14)
 
 Seen by reading the Python files that an import runs, without importing them. A statement counts only where it certainly
@@ -58,6 +59,10 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
         MissingKind::Version => {
             format!("{importer} in {} refuses {provider}: both have to be of one version", env.root)
         }
+        MissingKind::Keyword => format!(
+            "{importer} in {} calls {module} with the keyword {name}, which {provider} does not have",
+            env.root
+        ),
         _ if same => {
             format!(
                 "{importer} in {} imports {module}.{name}, which its own files do not have",
@@ -74,6 +79,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
         MissingKind::Submodule => format!("import {module}.{name}"),
         MissingKind::Attribute => format!("{module}.{name} is evaluated"),
         MissingKind::Version => format!("raises unless {module} has the version of {name}"),
+        MissingKind::Keyword => format!("{module}({name}=...) is called"),
     };
     let mut draft = RULE
         .finding(Severity::Error, Confidence::Certain, title)
@@ -81,6 +87,9 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
     if let Some(dist) = missing.provider.as_ref().and_then(|name| live_dist(env, name)) {
         let lacks = match missing.kind {
             MissingKind::Version => format!("{} {}", dist.name, dist.version),
+            MissingKind::Keyword => {
+                format!("{module} of {} {} has no parameter {name}", dist.name, dist.version)
+            }
             _ => format!("{} {} has no {name} in {module}", dist.name, dist.version),
         };
         draft = draft.evidence(lacks, dist.path.clone());

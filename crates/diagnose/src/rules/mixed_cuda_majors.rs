@@ -29,10 +29,7 @@ Keep torch's major version: take out what no package asks for, and replace the r
         "https://github.com/vllm-project/vllm/issues/36099",
         "https://github.com/vllm-project/vllm/issues/52300",
     ],
-    texts: &[Text {
-        pattern: "libcudart.so.{major}: cannot open shared object file",
-        sample: "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
-    }],
+    texts: &[Text::new("libcudart.so.{major}: cannot open shared object file", "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory")],
     remedy: |seen| {
         let installer = seen.installer();
         let check = match installer.uv() {

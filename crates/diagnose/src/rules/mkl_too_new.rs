@@ -13,10 +13,7 @@ It shows, at `import torch`, as
 Install an older MKL in the environment, or a torch from PyPI, which brings its own.",
     links: &["https://github.com/pytorch/pytorch/issues/123097"],
     texts: &[
-        Text {
-            pattern: "undefined symbol: iJIT_NotifyEvent",
-            sample: "ImportError: /opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",
-        },
+        Text::new("undefined symbol: iJIT_NotifyEvent", "ImportError: /opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent"),
     ],
     remedy: |seen| vec![seen.installer().conda(&["mkl<2024.1".to_owned()]).into()],
     ..Rule::BLANK

@@ -19,14 +19,8 @@ Free what others hold (`firstlight ps`), shorten the context, take fewer bits a 
         "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
     ],
     texts: &[
-        Text {
-            pattern: "No available memory for the cache blocks",
-            sample: "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
-        },
-        Text {
-            pattern: "is larger than the maximum number of tokens that can be stored in KV cache",
-            sample: "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (65536).",
-        },
+        Text::new("No available memory for the cache blocks", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."),
+        Text::new("is larger than the maximum number of tokens that can be stored in KV cache", "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (65536)."),
     ],
     remedy: |_| vec!["firstlight ps".into(), "# then count it: firstlight doctor --model DIR --context TOKENS".into()],
     ..Rule::BLANK

@@ -16,10 +16,7 @@ environment's python without activating it.
 Install it into the environment, and activate that.",
     links: &["https://docs.pytorch.org/docs/stable/cpp_extension.html"],
     texts: &[
-        Text {
-            pattern: "Ninja is required to load C++ extensions",
-            sample: "RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)",
-        },
+        Text::new("Ninja is required to load C++ extensions", "RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)"),
     ],
     remedy: |seen| vec![seen.installer().install(&["ninja".to_owned()], None).into(), "ninja --version".into()],
     ..Rule::BLANK

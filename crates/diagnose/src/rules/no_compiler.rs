@@ -18,26 +18,11 @@ Install the compiler of the distribution, with Python's headers; or name one tha
 torch.compile can be left out (TORCHDYNAMO_DISABLE=1), Triton cannot do without.",
     links: &["https://github.com/triton-lang/triton/blob/main/python/triton/runtime/build.py"],
     texts: &[
-        Text {
-            pattern: "Failed to find C compiler. Please specify via CC",
-            sample: "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
-        },
-        Text {
-            pattern: "error: command 'gcc' failed: No such file or directory",
-            sample: "error: command 'gcc' failed: No such file or directory",
-        },
-        Text {
-            pattern: "error: command '*-linux-gnu-g*' failed: No such file or directory",
-            sample: "error: command 'x86_64-linux-gnu-gcc' failed: No such file or directory",
-        },
-        Text {
-            pattern: "unable to execute 'gcc': No such file or directory",
-            sample: "unable to execute 'gcc': No such file or directory",
-        },
-        Text {
-            pattern: "InvalidCxxCompiler: No working C++ compiler found",
-            sample: "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')",
-        },
+        Text::new("Failed to find C compiler. Please specify via CC", "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."),
+        Text::new("error: command 'gcc' failed: No such file or directory", "error: command 'gcc' failed: No such file or directory"),
+        Text::new("error: command '*-linux-gnu-g*' failed: No such file or directory", "error: command 'x86_64-linux-gnu-gcc' failed: No such file or directory"),
+        Text::new("unable to execute 'gcc': No such file or directory", "unable to execute 'gcc': No such file or directory"),
+        Text::new("InvalidCxxCompiler: No working C++ compiler found", "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"),
     ],
     remedy: |seen| vec![host::install_package(seen.machine(), "build-essential python3-dev", "gcc gcc-c++ make python3-devel")],
     ..Rule::BLANK

@@ -25,78 +25,25 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",
     ],
     texts: &[
-        Text {
-            pattern: "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
-            sample: "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running.",
-        },
-        Text {
-            pattern: "Found no NVIDIA driver on your system",
-            sample: "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver from http://www.nvidia.com/Download/index.aspx",
-        },
-        Text {
-            pattern: "libcuda.so.1: cannot open shared object file",
-            sample: "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
-        },
+        Text::new("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running."),
+        Text::new("Found no NVIDIA driver on your system", "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver from http://www.nvidia.com/Download/index.aspx"),
+        Text::new("libcuda.so.1: cannot open shared object file", "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory"),
         // Printed by fbgemm-gpu 1.3.0, imported where there is no driver.
-        Text {
-            pattern: "libnvidia-ml.so.1: cannot open shared object file",
-            sample: "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "No CUDA GPUs are available",
-            sample: "RuntimeError: No CUDA GPUs are available",
-        },
+        Text::new("libnvidia-ml.so.1: cannot open shared object file", "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory"),
+        Text::new("No CUDA GPUs are available", "RuntimeError: No CUDA GPUs are available"),
         // cuInit's error 3: the library is there and the kernel module, or its unified memory, does not answer it.
-        Text {
-            pattern: "CUDA driver initialization failed, you might not have a CUDA gpu",
-            sample: "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
-        },
-        Text {
-            pattern: "CUDA API failed at * with error: initialization error",
-            sample: "CUDA API failed at src/cusz.cu:154 with error: initialization error (3)",
-        },
+        Text::new("CUDA driver initialization failed, you might not have a CUDA gpu", "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu."),
+        Text::new("CUDA API failed at * with error: initialization error", "CUDA API failed at src/cusz.cu:154 with error: initialization error (3)"),
         // JAX: the driver's own words stand above it. https://github.com/jax-ml/jax/issues/28376
-        Text {
-            pattern: "FAILED_PRECONDITION: No visible GPU devices",
-            sample: "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: No visible GPU devices.",
-        },
-        Text {
-            pattern: "no CUDA-capable device is detected",
-            sample: "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
-        },
-        Text {
-            pattern: "0 active drivers ([]). There should only be one",
-            sample: "RuntimeError: 0 active drivers ([]). There should only be one.",
-        },
-        Text {
-            pattern: "Could not find cuda drivers on your machine",
-            sample: "I external/local_xla/xla/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers on your machine, GPU will not be used.",
-        },
-        Text {
-            pattern: "kernel driver does not appear to be running on this host",
-            sample: "I tensorflow/stream_executor/cuda/cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (16c54693e7f2): /proc/driver/nvidia/version does not exist",
-        },
-        Text {
-            pattern: "load library failed: libnvidia-ml.so.1: cannot open shared object file",
-            sample: "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory: unknown.",
-        },
-        Text {
-            pattern: "NVMLError_LibraryNotFound: NVML Shared Library Not Found",
-            sample: "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
-        },
-        Text {
-            pattern: "Failed to initialize NVML: Driver Not Loaded",
-            sample: "Failed to initialize NVML: Driver Not Loaded",
-        },
+        Text::new("FAILED_PRECONDITION: No visible GPU devices", "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: No visible GPU devices."),
+        Text::new("no CUDA-capable device is detected", "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
+        Text::new("0 active drivers ([]). There should only be one", "RuntimeError: 0 active drivers ([]). There should only be one."),
+        Text::new("kernel driver does not appear to be running on this host", "I tensorflow/stream_executor/cuda/cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (16c54693e7f2): /proc/driver/nvidia/version does not exist"),
+        Text::new("NVMLError_LibraryNotFound: NVML Shared Library Not Found", "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found"),
+        Text::new("Failed to initialize NVML: Driver Not Loaded", "Failed to initialize NVML: Driver Not Loaded"),
         // A module that was built for another kernel, or by another compiler: the kernel's log says which.
-        Text {
-            pattern: "could not insert 'nvidia': Exec format error",
-            sample: "modprobe: ERROR: could not insert 'nvidia': Exec format error",
-        },
-        Text {
-            pattern: "nvidia-smi: command not found",
-            sample: "bash: nvidia-smi: command not found",
-        },
+        Text::new("could not insert 'nvidia': Exec format error", "modprobe: ERROR: could not insert 'nvidia': Exec format error"),
+        Text::new("nvidia-smi: command not found", "bash: nvidia-smi: command not found"),
     ],
     remedy: |seen| match host::container(seen.machine()) {
         Some("wsl") => host::mend_wsl(),

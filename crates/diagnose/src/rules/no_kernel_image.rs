@@ -26,10 +26,9 @@ Seen by reading every image in the package's files and holding it against each G
 
 Build the package here for the GPU's architecture, or install a build that has it.",
     links: &["https://github.com/pytorch/pytorch/issues/167244"],
-    texts: &[Text {
-        pattern: "CUDA error: no kernel image is available for execution on the device",
-        sample: "",
-    }],
+    texts: &[Text::new("CUDA error: no kernel image is available for execution on the device", "\
+torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device
+CUDA kernel errors might be asynchronously reported at some other API call")],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Compiled, Need::Gpu],
     check: Some(check),

@@ -18,26 +18,11 @@ Make an environment with a Python that has wheels; take one of the releases in t
 label.",
     links: &["https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"],
     texts: &[
-        Text {
-            pattern: "Could not find a version that satisfies the requirement torch*(from versions:",
-            sample: "ERROR: Could not find a version that satisfies the requirement torch==2.1.0 (from versions: 2.2.0, 2.2.1, 2.2.2, 2.3.0)",
-        },
-        Text {
-            pattern: "Could not find a version that satisfies the requirement tensorflow*(from versions:",
-            sample: "ERROR: Could not find a version that satisfies the requirement tensorflow==2.10 (from versions: none)",
-        },
-        Text {
-            pattern: "Could not find a version that satisfies the requirement jaxlib*(from versions:",
-            sample: "ERROR: Could not find a version that satisfies the requirement jaxlib==0.3.25 (from versions: 0.4.17, 0.4.18)",
-        },
-        Text {
-            pattern: "Could not find a version that satisfies the requirement onnxruntime-gpu*(from versions:",
-            sample: "ERROR: Could not find a version that satisfies the requirement onnxruntime-gpu (from versions: none)",
-        },
-        Text {
-            pattern: "has no wheels with a matching Python*tag",
-            sample: "  × No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.1.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==2.1.0, we can conclude that your requirements are unsatisfiable.",
-        },
+        Text::new("Could not find a version that satisfies the requirement torch*(from versions:", "ERROR: Could not find a version that satisfies the requirement torch==2.1.0 (from versions: 2.2.0, 2.2.1, 2.2.2, 2.3.0)"),
+        Text::new("Could not find a version that satisfies the requirement tensorflow*(from versions:", "ERROR: Could not find a version that satisfies the requirement tensorflow==2.10 (from versions: none)"),
+        Text::new("Could not find a version that satisfies the requirement jaxlib*(from versions:", "ERROR: Could not find a version that satisfies the requirement jaxlib==0.3.25 (from versions: 0.4.17, 0.4.18)"),
+        Text::new("Could not find a version that satisfies the requirement onnxruntime-gpu*(from versions:", "ERROR: Could not find a version that satisfies the requirement onnxruntime-gpu (from versions: none)"),
+        Text::new("has no wheels with a matching Python*tag", "  × No solution found when resolving dependencies:\n  ╰─▶ Because torch==2.1.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==2.1.0, we can conclude that your requirements are unsatisfiable."),
     ],
     remedy: |_| {
         vec![

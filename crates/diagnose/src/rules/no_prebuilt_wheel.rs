@@ -21,10 +21,7 @@ the wheel.",
         "https://github.com/Dao-AILab/flash-attention/releases",
     ],
     texts: &[
-        Text {
-            pattern: "Precompiled wheel not found. Building from source",
-            sample: "Precompiled wheel not found. Building from source...",
-        },
+        Text::new("Precompiled wheel not found. Building from source", "Precompiled wheel not found. Building from source..."),
     ],
     role: super::Role::Notice,
     remedy: |seen| {

@@ -24,23 +24,14 @@ Blacklist nouveau, make the initial file system anew, and reboot.",
         "https://github.com/microsoft/pai/issues/2962",
     ],
     texts: &[
-        Text {
-            pattern: "The Nouveau kernel driver is currently in use by your system",
-            sample: " ERROR: The Nouveau kernel driver is currently in use by your system.  This
+        Text::new("The Nouveau kernel driver is currently in use by your system", " ERROR: The Nouveau kernel driver is currently in use by your system.  This
          driver is incompatible with the NVIDIA driver, and must be disabled
-         before proceeding.",
-        },
-        Text {
-            pattern: "NVRM: The NVIDIA probe routine was not called for",
-            sample: "[  188.976351] NVRM: The NVIDIA probe routine was not called for 1 device(s).
+         before proceeding."),
+        Text::new("NVRM: The NVIDIA probe routine was not called for", "[  188.976351] NVRM: The NVIDIA probe routine was not called for 1 device(s).
 [  188.977053] NVRM: This can occur when a driver such as: 
 NVRM: nouveau, rivafb, nvidiafb or rivatv 
-NVRM: was loaded and obtained ownership of the NVIDIA device(s).",
-        },
-        Text {
-            pattern: "NVRM: No NVIDIA graphics adapter probed",
-            sample: "[188497.595099] NVRM: No NVIDIA graphics adapter probed!",
-        },
+NVRM: was loaded and obtained ownership of the NVIDIA device(s)."),
+        Text::new("NVRM: No NVIDIA graphics adapter probed", "[188497.595099] NVRM: No NVIDIA graphics adapter probed!"),
     ],
     remedy: |seen| host::blacklist_nouveau(seen.machine()),
     needs: &[Need::GpuOnBus],

@@ -27,31 +27,13 @@ Seen in the messages that NumPy's headers compile into each module, and in the v
 Install a release of the package for the NumPy here, or an older NumPy.",
     links: &["https://numpy.org/devdocs/numpy_2_0_migration_guide.html"],
     texts: &[
-        Text {
-            pattern: "A module that was compiled using NumPy 1.",
-            sample: "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.0.0 as it may crash.",
-        },
-        Text {
-            pattern: "downgrade to 'numpy<2' or try to upgrade the affected module",
-            sample: "If you are a user of the module, the easiest solution will be to\ndowngrade to 'numpy<2' or try to upgrade the affected module.",
-        },
-        Text {
-            pattern: "numpy.dtype size changed, may indicate binary incompatibility",
-            sample: "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject",
-        },
-        Text {
-            pattern: "numpy.core.multiarray failed to import (auto-generated because you didn't call",
-            sample: "ImportError: numpy.core.multiarray failed to import (auto-generated because you didn't call 'numpy.import_array()' after cimporting numpy; use '<void>numpy._import_array' to disable if you are certain you don't need it).",
-        },
-        Text {
-            pattern: "module was compiled against NumPy C-API version * but the running NumPy has",
-            sample: "RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running NumPy has C-API version 0x10. Check the section C-API incompatibility",
-        },
+        Text::new("A module that was compiled using NumPy 1.", "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.0.0 as it may crash."),
+        Text::new("downgrade to 'numpy<2' or try to upgrade the affected module", "If you are a user of the module, the easiest solution will be to\ndowngrade to 'numpy<2' or try to upgrade the affected module."),
+        Text::new("numpy.dtype size changed, may indicate binary incompatibility", "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject"),
+        Text::new("numpy.core.multiarray failed to import (auto-generated because you didn't call", "ImportError: numpy.core.multiarray failed to import (auto-generated because you didn't call 'numpy.import_array()' after cimporting numpy; use '<void>numpy._import_array' to disable if you are certain you don't need it)."),
+        Text::new("module was compiled against NumPy C-API version * but the running NumPy has", "RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running NumPy has C-API version 0x10. Check the section C-API incompatibility"),
         // pyarrow 26, imported beside numpy 1.26.4.
-        Text {
-            pattern: "requires NumPy * or newer, found",
-            sample: "ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4",
-        },
+        Text::new("requires NumPy * or newer, found", "ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4"),
     ],
     remedy: |seen| {
         let wanted = least(seen.text).map_or("numpy<2".to_owned(), |least| format!("numpy>={least}"));

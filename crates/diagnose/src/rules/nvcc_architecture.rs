@@ -24,14 +24,8 @@ architectures it shall compile for.",
         "https://github.com/mit-han-lab/Block-Sparse-Attention/issues/15",
     ],
     texts: &[
-        Text {
-            pattern: "nvcc fatal : Unsupported gpu architecture 'compute_{sm}",
-            sample: "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
-        },
-        Text {
-            pattern: "nvrtc: error: invalid value for --gpu-architecture",
-            sample: "nvrtc: error: invalid value for --gpu-architecture (-arch)",
-        },
+        Text::new("nvcc fatal : Unsupported gpu architecture 'compute_{sm}", "nvcc fatal   : Unsupported gpu architecture 'compute_120'"),
+        Text::new("nvrtc: error: invalid value for --gpu-architecture", "nvrtc: error: invalid value for --gpu-architecture (-arch)"),
     ],
     remedy: |seen| {
         let wanted = named(seen);

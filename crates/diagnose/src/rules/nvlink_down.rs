@@ -21,10 +21,7 @@ Look for Xid 74 and 144 to 150 in the kernel's log, reset all GPUs of the board 
 manager runs. A link that stays down is a bridge, a baseboard or a GPU to be replaced.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
     // https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1150
-    texts: &[Text {
-        pattern: "Unable to retrieve Nvlink information as all links are inActive",
-        sample: "NVML: Unable to retrieve Nvlink information as all links are inActive",
-    }],
+    texts: &[Text::new("Unable to retrieve Nvlink information as all links are inActive", "NVML: Unable to retrieve Nvlink information as all links are inActive")],
     remedy: |seen| commands(seen.machine()),
     check: Some(check),
     #[cfg(test)]

@@ -18,15 +18,9 @@ MemAvailable, and leave some of it to the system, since a GPU program can take a
         "https://docs.nvidia.com/dgx/dgx-spark/known-issues.html",
     ],
     texts: &[
-        Text {
-            pattern: "NVMLError_NotSupported: Not Supported",
-            sample: "pynvml.NVMLError_NotSupported: Not Supported",
-        },
-        Text {
-            pattern: "NVIDIA GB10*Not Supported",
-            sample: "|   0  NVIDIA GB10                    On  |   0000000F:01:00.0 Off |                  N/A |
-| N/A   41C    P8              4W /  N/A  | Not Supported          |      0%      Default |",
-        },
+        Text::new("NVMLError_NotSupported: Not Supported", "pynvml.NVMLError_NotSupported: Not Supported"),
+        Text::new("NVIDIA GB10*Not Supported", "|   0  NVIDIA GB10                    On  |   0000000F:01:00.0 Off |                  N/A |
+| N/A   41C    P8              4W /  N/A  | Not Supported          |      0%      Default |"),
     ],
     role: super::Role::Notice,
     remedy: |_| vec!["grep -E 'MemTotal|MemAvailable' /proc/meminfo".into()],

@@ -16,10 +16,7 @@ or quietly, as an older torch being installed.
 
 Make a new environment with Python 3.12 when the next upgrade is due; there is no need to change a working one.",
     links: &["https://devguide.python.org/versions/"],
-    texts: &[Text {
-        pattern: "Python {version} is below recommended",
-        sample: "Python 3.10 is below recommended 3.11+ (torch.compile unavailable)",
-    }],
+    texts: &[Text::new("Python {version} is below recommended", "Python 3.10 is below recommended 3.11+ (torch.compile unavailable)")],
     role: super::Role::Notice,
     remedy: |_| vec!["uv venv --python 3.12".into()],
     needs: &[Need::Environment],

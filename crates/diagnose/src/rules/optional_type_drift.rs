@@ -23,14 +23,8 @@ Build the extension here without isolation, or install its wheel for the install
         "https://github.com/state-spaces/mamba/issues/576",
     ],
     texts: &[
-        Text {
-            pattern: "undefined symbol: _ZN2at4_ops*N3c108optionalI*",
-            sample: "ImportError: /v/lib/python3.10/site-packages/selective_scan_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEENS6_INS5_6LayoutEEENS6_INS5_6DeviceEEENS6_IbEENS6_INS5_12MemoryFormatEEE",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN2at4_ops*St8optionalI*",
-            sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE",
-        },
+        Text::new("undefined symbol: _ZN2at4_ops*N3c108optionalI*", "ImportError: /v/lib/python3.10/site-packages/selective_scan_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEENS6_INS5_6LayoutEEENS6_INS5_6DeviceEEENS6_IbEENS6_INS5_12MemoryFormatEEE"),
+        Text::new("undefined symbol: _ZN2at4_ops*St8optionalI*", "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],

@@ -25,14 +25,8 @@ several releases is well as long as this one is among them.
 Install the wheel for this release of Python, or build the package here.",
     links: &["https://peps.python.org/pep-3149/"],
     texts: &[
-        Text {
-            pattern: "No module named 'flash_attn_2_cuda'",
-            sample: "ModuleNotFoundError: No module named 'flash_attn_2_cuda'",
-        },
-        Text {
-            pattern: "No module named 'selective_scan_cuda'",
-            sample: "ModuleNotFoundError: No module named 'selective_scan_cuda'",
-        },
+        Text::new("No module named 'flash_attn_2_cuda'", "ModuleNotFoundError: No module named 'flash_attn_2_cuda'"),
+        Text::new("No module named 'selective_scan_cuda'", "ModuleNotFoundError: No module named 'selective_scan_cuda'"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Environment],

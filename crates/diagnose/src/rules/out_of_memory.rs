@@ -21,47 +21,17 @@ those left behind by a killed parent. Then a smaller batch or shorter context, a
         "https://pytorch.org/docs/stable/notes/cuda.html#environment-variables",
     ],
     texts: &[
-        Text {
-            pattern: "OutOfMemoryError: CUDA out of memory",
-            sample: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.71 GiB. GPU 0 has a total capacity of 22.30 GiB of which 1.52 GiB is free. Process 29153 has 248.00 MiB memory in use.",
-        },
-        Text {
-            pattern: "RuntimeError: CUDA out of memory",
-            sample: "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity)",
-        },
-        Text {
-            pattern: "RuntimeError: CUDA error: out of memory",
-            sample: "RuntimeError: CUDA error: out of memory
-CUDA kernel errors might be asynchronously reported at some other API call",
-        },
-        Text {
-            pattern: "RuntimeError: MPS backend out of memory",
-            sample: "RuntimeError: MPS backend out of memory (MPS allocated: 18.11 GB, other allocations: 384.00 KB, max allowed: 18.13 GB).",
-        },
-        Text {
-            pattern: "RuntimeError: MPS*failed to allocate",
-            sample: "RuntimeError: MPS: failed to allocate 4294967296 bytes",
-        },
-        Text {
-            pattern: "DefaultCPUAllocator: can't allocate memory",
-            sample: "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)",
-        },
-        Text {
-            pattern: "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.",
-            sample: "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
-        },
-        Text {
-            pattern: "CUDA out of memory. Tried to allocate",
-            sample: "CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB already allocated)",
-        },
-        Text {
-            pattern: "CUBLAS_STATUS_NOT_INITIALIZED when calling",
-            sample: "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-        },
-        Text {
-            pattern: "DefaultCPUAllocator: not enough memory",
-            sample: "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 1048576000 bytes.",
-        },
+        Text::new("OutOfMemoryError: CUDA out of memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.71 GiB. GPU 0 has a total capacity of 22.30 GiB of which 1.52 GiB is free. Process 29153 has 248.00 MiB memory in use."),
+        Text::new("RuntimeError: CUDA out of memory", "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity)"),
+        Text::new("RuntimeError: CUDA error: out of memory", "RuntimeError: CUDA error: out of memory
+CUDA kernel errors might be asynchronously reported at some other API call"),
+        Text::new("RuntimeError: MPS backend out of memory", "RuntimeError: MPS backend out of memory (MPS allocated: 18.11 GB, other allocations: 384.00 KB, max allowed: 18.13 GB)."),
+        Text::new("RuntimeError: MPS*failed to allocate", "RuntimeError: MPS: failed to allocate 4294967296 bytes"),
+        Text::new("DefaultCPUAllocator: can't allocate memory", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)"),
+        Text::new("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.", "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input."),
+        Text::new("CUDA out of memory. Tried to allocate", "CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB already allocated)"),
+        Text::new("CUBLAS_STATUS_NOT_INITIALIZED when calling", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        Text::new("DefaultCPUAllocator: not enough memory", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 1048576000 bytes."),
     ],
     remedy: |seen| match oom::first_in(seen.text) {
         Some(OutOfMemory::Cpu) => vec!["free -h".into()],

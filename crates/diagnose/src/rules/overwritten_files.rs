@@ -28,10 +28,7 @@ Seen in the RECORDs: both list a file with different contents, and the file agre
 
 Remove both, and install the one that is wanted.",
     links: &["https://github.com/microsoft/onnxruntime/issues/7930"],
-    texts: &[Text {
-        pattern: "module 'cuda.bindings.* has no attribute",
-        sample: "AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'",
-    }],
+    texts: &[Text::new("module 'cuda.bindings.* has no attribute", "AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'")],
     remedy: |seen| {
         let installer = seen.installer();
         if seen.text.contains("cuda.bindings") {

@@ -24,14 +24,8 @@ Start NVIDIA's persistence daemon, which keeps the mode over reboots.",
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/202",
     ],
     texts: &[
-        Text {
-            pattern: "persistence mode is disabled on device",
-            sample: "Warning: persistence mode is disabled on device 00000000:01:00.0. See the Known Issues section of the nvidia-smi(1) man page for more information.",
-        },
-        Text {
-            pattern: "nvidia-container-cli: initialization error: driver rpc error: timed out",
-            sample: "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown.",
-        },
+        Text::new("persistence mode is disabled on device", "Warning: persistence mode is disabled on device 00000000:01:00.0. See the Known Issues section of the nvidia-smi(1) man page for more information."),
+        Text::new("nvidia-container-cli: initialization error: driver rpc error: timed out", "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown."),
     ],
     role: Role::Notice,
     remedy: |seen| commands(seen.machine()),

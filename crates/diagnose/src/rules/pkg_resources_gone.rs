@@ -17,14 +17,8 @@ Install a setuptools that has it, or a newer release of the package that asks. A
 setuptools whatever is installed: constrain it there.",
     links: &["https://setuptools.pypa.io/en/latest/pkg_resources.html"],
     texts: &[
-        Text {
-            pattern: "No module named 'pkg_resources'",
-            sample: "ModuleNotFoundError: No module named 'pkg_resources'",
-        },
-        Text {
-            pattern: "cannot import name 'packaging' from 'pkg_resources'",
-            sample: "ImportError: cannot import name 'packaging' from 'pkg_resources' (/home/user/.venv/lib/python3.10/site-packages/pkg_resources/__init__.py)",
-        },
+        Text::new("No module named 'pkg_resources'", "ModuleNotFoundError: No module named 'pkg_resources'"),
+        Text::new("cannot import name 'packaging' from 'pkg_resources'", "ImportError: cannot import name 'packaging' from 'pkg_resources' (/home/user/.venv/lib/python3.10/site-packages/pkg_resources/__init__.py)"),
     ],
     remedy: |seen| {
         let old = if seen.text.contains("'packaging'") { "setuptools<70" } else { "setuptools<81" };

@@ -28,10 +28,7 @@ Update the driver, or install a build that has machine code for this GPU, or bui
         "https://github.com/vllm-project/vllm/issues/31700",
     ],
     texts: &[
-        Text {
-            pattern: "the provided PTX was compiled with an unsupported toolchain",
-            sample: "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
-        },
+        Text::new("the provided PTX was compiled with an unsupported toolchain", "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain."),
     ],
     remedy: |seen| {
         let mut lines = host::update_driver(seen.machine(), 580);

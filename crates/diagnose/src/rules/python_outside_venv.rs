@@ -22,22 +22,10 @@ interpreter an environment names with its folder.
 Activate the environment again, or name its interpreter: /path/.venv/bin/python -m pip ...",
     links: &["https://docs.python.org/3/library/venv.html"],
     texts: &[
-        Text {
-            pattern: "This environment is externally managed",
-            sample: "error: externally-managed-environment\n\n× This environment is externally managed",
-        },
-        Text {
-            pattern: ".venv/bin/*: bad interpreter: No such file or directory",
-            sample: "bash: /home/user/.venv/bin/pip: /home/user/old/.venv/bin/python: bad interpreter: No such file or directory",
-        },
-        Text {
-            pattern: "/bin/pip*: bad interpreter: No such file or directory",
-            sample: "-bash: /home/user/env/bin/pip: /home/user/old/env/bin/python3: bad interpreter: No such file or directory",
-        },
-        Text {
-            pattern: "It is a distutils installed project and thus we cannot accurately determine",
-            sample: "ERROR: Cannot uninstall 'PyYAML'. It is a distutils installed project and thus we cannot accurately determine which files belong to it which would lead to only a partial uninstall.",
-        },
+        Text::new("This environment is externally managed", "error: externally-managed-environment\n\n× This environment is externally managed"),
+        Text::new(".venv/bin/*: bad interpreter: No such file or directory", "bash: /home/user/.venv/bin/pip: /home/user/old/.venv/bin/python: bad interpreter: No such file or directory"),
+        Text::new("/bin/pip*: bad interpreter: No such file or directory", "-bash: /home/user/env/bin/pip: /home/user/old/env/bin/python3: bad interpreter: No such file or directory"),
+        Text::new("It is a distutils installed project and thus we cannot accurately determine", "ERROR: Cannot uninstall 'PyYAML'. It is a distutils installed project and thus we cannot accurately determine which files belong to it which would lead to only a partial uninstall."),
     ],
     remedy: |seen| match seen.env() {
         Some(env) => vec![format!(". {}", quote(&format!("{}/bin/activate", env.root)))],

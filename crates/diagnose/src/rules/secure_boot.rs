@@ -24,26 +24,11 @@ the firmware.",
         "https://github.com/secureblue/secureblue/issues/1043",
     ],
     texts: &[
-        Text {
-            pattern: "could not insert 'nvidia': Key was rejected by service",
-            sample: "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
-        },
-        Text {
-            pattern: "could not insert 'nvidia_drm': Key was rejected by service",
-            sample: "modprobe: ERROR: could not insert 'nvidia_drm': Key was rejected by service",
-        },
-        Text {
-            pattern: "could not insert 'nvidia': Required key not available",
-            sample: "modprobe: ERROR: could not insert 'nvidia': Required key not available",
-        },
-        Text {
-            pattern: "nvidia.ko: Key was rejected by service",
-            sample: "insmod: ERROR: could not insert module ./kernel/nvidia.ko: Key was rejected by service",
-        },
-        Text {
-            pattern: "nvidia.ko: Required key not available",
-            sample: "insmod: ERROR: could not insert module /lib/modules/5.15.0-25-generic/kernel/drivers/video/nvidia.ko: Required key not available",
-        },
+        Text::new("could not insert 'nvidia': Key was rejected by service", "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"),
+        Text::new("could not insert 'nvidia_drm': Key was rejected by service", "modprobe: ERROR: could not insert 'nvidia_drm': Key was rejected by service"),
+        Text::new("could not insert 'nvidia': Required key not available", "modprobe: ERROR: could not insert 'nvidia': Required key not available"),
+        Text::new("nvidia.ko: Key was rejected by service", "insmod: ERROR: could not insert module ./kernel/nvidia.ko: Key was rejected by service"),
+        Text::new("nvidia.ko: Required key not available", "insmod: ERROR: could not insert module /lib/modules/5.15.0-25-generic/kernel/drivers/video/nvidia.ko: Required key not available"),
     ],
     remedy: |seen| host::sign_module(seen.machine()),
     needs: &[Need::GpuOnBus],

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Also, Context, Need, Rule, Text};
 use crate::{access, gpu, host};
 use facts::{Confidence, Finding, Severity};
 
@@ -23,29 +23,17 @@ Give the container more, or the host's own; on a host remove what nobody uses an
         "https://github.com/pytorch/pytorch/issues/5040",
     ],
     texts: &[
-        Text {
-            pattern: "NCCL WARN Error while creating shared memory segment",
-            sample: "misc/shmutils.cc:132 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No space left on device (28)",
-        },
-        Text {
-            pattern: "NCCL WARN Error: failed to extend /dev/shm/nccl-*",
-            sample: "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: No space left on device (28)",
-        },
-        Text {
-            pattern: "NCCL WARN Call to posix_fallocate failed : No space left on device",
-            sample: "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
-        },
-        Text {
-            pattern: "is killed by signal: Bus error",
-            sample: "RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
-        },
-        Text {
-            pattern: "bus error encountered in worker. This might be caused by insufficient shared memory",
-            sample: "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
-        },
-        Text {
-            pattern: "unable to write to file </torch_*No space left on device",
-            sample: "RuntimeError: unable to write to file </torch_1231_2342>: No space left on device (28)",
+        Text::new("NCCL WARN Error while creating shared memory segment", "misc/shmutils.cc:132 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No space left on device (28)"),
+        Text::new("NCCL WARN Error: failed to extend /dev/shm/nccl-*", "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: No space left on device (28)"),
+        Text::new("NCCL WARN Call to posix_fallocate failed : No space left on device", "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device"),
+        Text::new("is killed by signal: Bus error", "RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit."),
+        Text::new("bus error encountered in worker. This might be caused by insufficient shared memory", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."),
+        Text::new("unable to write to file </torch_*No space left on device", "RuntimeError: unable to write to file </torch_1231_2342>: No space left on device (28)"),
+    ],
+    also: &[
+        Also {
+            cause: "A mapped file was cut off or replaced while it was read: a full disk or a network file system.",
+            check: &["df -h; df -h /dev/shm; sudo dmesg | tail"],
         },
     ],
     remedy: |seen| host::enlarge_shared_memory(seen.machine()),

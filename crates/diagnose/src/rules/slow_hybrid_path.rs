@@ -22,18 +22,9 @@ Install the missing packages, built against the installed torch.",
         "https://github.com/huggingface/transformers/pull/40765",
     ],
     texts: &[
-        Text {
-            pattern: "The fast path is not available because one of",
-            sample: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, causal_conv1d_update)` is None. Falling back to the naive implementation. To install follow https://github.com/state-spaces/mamba/#installation and https://github.com/Dao-AILab/causal-conv1d",
-        },
-        Text {
-            pattern: "The fast path is not available because one of the required library is not installed",
-            sample: "The fast path is not available because one of the required library is not installed. Falling back to torch implementation. To install follow https://github.com/fla-org/flash-linear-attention#installation and https://github.com/Dao-AILab/causal-conv1d",
-        },
-        Text {
-            pattern: "is falling back to its reference PyTorch implementation because",
-            sample: "`causal_conv1d_fn` is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed",
-        },
+        Text::new("The fast path is not available because one of", "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, causal_conv1d_update)` is None. Falling back to the naive implementation. To install follow https://github.com/state-spaces/mamba/#installation and https://github.com/Dao-AILab/causal-conv1d"),
+        Text::new("The fast path is not available because one of the required library is not installed", "The fast path is not available because one of the required library is not installed. Falling back to torch implementation. To install follow https://github.com/fla-org/flash-linear-attention#installation and https://github.com/Dao-AILab/causal-conv1d"),
+        Text::new("is falling back to its reference PyTorch implementation because", "`causal_conv1d_fn` is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed"),
     ],
     role: super::Role::Notice,
     remedy: |seen| text(commands(seen)),

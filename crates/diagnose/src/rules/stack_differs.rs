@@ -1,5 +1,5 @@
 use super::Rule;
-use facts::{Confidence, Finding, FleetReport, Severity, StackDiffers, StackFile};
+use facts::{Confidence, Finding, FleetReport, Severity, StackDifference, StackFile};
 use std::collections::BTreeMap;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,14 +25,14 @@ Install the same driver and the same locked plan on all nodes.",
 const LISTED: usize = 8;
 
 fn check(fleet: &FleetReport) -> Vec<Finding> {
-    let mut by_odd: BTreeMap<&[u32], Vec<&StackDiffers>> = BTreeMap::new();
+    let mut by_odd: BTreeMap<&[u32], Vec<&StackDifference>> = BTreeMap::new();
     for differs in &fleet.stack {
         by_odd.entry(&differs.odd).or_default().push(differs);
     }
     by_odd.into_iter().map(|(odd, files)| finding(fleet, odd, &files)).collect()
 }
 
-fn finding(fleet: &FleetReport, odd: &[u32], files: &[&StackDiffers]) -> Finding {
+fn finding(fleet: &FleetReport, odd: &[u32], files: &[&StackDifference]) -> Finding {
     let compared = fleet.stack_compared;
     let first = files.first().map_or("", |differs| differs.what.as_str());
     let which = match files.len() {

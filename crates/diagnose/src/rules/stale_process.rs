@@ -24,14 +24,8 @@ with a reboot.",
         "https://github.com/vllm-project/vllm/issues/55510",
     ],
     texts: &[
-        Text {
-            pattern: "Free memory on device * on startup is less than desired GPU memory utilization",
-            sample: "ValueError: Free memory on device (1.52/22.3 GiB) on startup is less than desired GPU memory utilization (0.9, 20.07 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
-        },
-        Text {
-            pattern: "C VLLM::EngineCore",
-            sample: "|    0   N/A  N/A          396079      C   VLLM::EngineCore                       20284MiB |",
-        },
+        Text::new("Free memory on device * on startup is less than desired GPU memory utilization", "ValueError: Free memory on device (1.52/22.3 GiB) on startup is less than desired GPU memory utilization (0.9, 20.07 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."),
+        Text::new("C VLLM::EngineCore", "|    0   N/A  N/A          396079      C   VLLM::EngineCore                       20284MiB |"),
     ],
     remedy: |_| vec!["firstlight ps".into()],
     needs: &[Need::Driver],

@@ -25,18 +25,9 @@ Install the extension's wheel for the installed torch release (its name has torc
         "https://github.com/state-spaces/mamba/issues/788",
     ],
     texts: &[
-        Text {
-            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEi",
-            sample: "ImportError: /v/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEa",
-            sample: "ImportError: /v/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",
-        },
-        Text {
-            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEab",
-            sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEab",
-        },
+        Text::new("undefined symbol: _ZN3c104cuda9SetDeviceEi", "ImportError: /v/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"),
+        Text::new("undefined symbol: _ZN3c104cuda9SetDeviceEa", "ImportError: /v/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEa"),
+        Text::new("undefined symbol: _ZN3c104cuda9SetDeviceEab", "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Torch, Need::Compiled],

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Also, Context, Need, Rule, Text};
 use crate::data::newer_torch::{NEWER, Newer};
 use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
@@ -33,27 +33,18 @@ Install the fitting release from the index torch came from, naming torch's own v
         "https://github.com/pytorch/vision#installation",
     ],
     texts: &[
-        Text {
-            pattern: "operator torchvision::nms does not exist",
-            sample: "RuntimeError: operator torchvision::nms does not exist",
-        },
-        Text {
-            pattern: "Detected that PyTorch and * were compiled with different CUDA",
-            sample: "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. Please install the TorchAudio version that matches your PyTorch version.",
-        },
-        Text {
-            pattern: "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible",
-            sample: "\
+        Text::new("operator torchvision::nms does not exist", "RuntimeError: operator torchvision::nms does not exist"),
+        Text::new("Detected that PyTorch and * were compiled with different CUDA", "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. Please install the TorchAudio version that matches your PyTorch version."),
+        Text::new("Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible", "\
 RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are
-incompatible, or if you had errors while compiling torchvision from source.",
-        },
-        Text {
-            pattern: "cannot import name 'ScalingType' from 'torch.nn.functional'",
-            sample: "ImportError: cannot import name 'ScalingType' from 'torch.nn.functional' (/v/lib/python3.12/site-packages/torch/nn/functional.py)",
-        },
-        Text {
-            pattern: "No such operator torchvision::nms",
-            sample: "RuntimeError: No such operator torchvision::nms",
+incompatible, or if you had errors while compiling torchvision from source."),
+        Text::new("cannot import name 'ScalingType' from 'torch.nn.functional'", "ImportError: cannot import name 'ScalingType' from 'torch.nn.functional' (/v/lib/python3.12/site-packages/torch/nn/functional.py)"),
+        Text::new("No such operator torchvision::nms", "RuntimeError: No such operator torchvision::nms"),
+    ],
+    also: &[
+        Also {
+            cause: "torchvision's compiled file is absent or does not load: a CPU build beside a CUDA torch, a damaged or mixed installation.",
+            check: &["python -m pip show torch torchvision | grep -E '^(Name|Version)'; python -c 'import torchvision; print(torchvision.__file__)'"],
         },
     ],
     remedy: |seen| match seen.env().and_then(|env| Some((env, installed(env)?))) {

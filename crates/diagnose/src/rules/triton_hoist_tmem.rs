@@ -18,14 +18,8 @@ Take a newer Triton with the torch that pins it, or a release of the kernel's pa
         "https://github.com/triton-lang/triton/issues/8459",
     ],
     texts: &[
-        Text {
-            pattern: "Failed to hoist tmem_store",
-            sample: "Failed to hoist tmem_store\nUNREACHABLE executed at /project/lib/Dialect/TritonGPU/Transforms/HoistTMEMAlloc.cpp:418!",
-        },
-        Text {
-            pattern: "HoistTMEMAlloc.cpp",
-            sample: "UNREACHABLE executed at /project/lib/Dialect/TritonGPU/Transforms/HoistTMEMAlloc.cpp:418!",
-        },
+        Text::new("Failed to hoist tmem_store", "Failed to hoist tmem_store\nUNREACHABLE executed at /project/lib/Dialect/TritonGPU/Transforms/HoistTMEMAlloc.cpp:418!"),
+        Text::new("HoistTMEMAlloc.cpp", "UNREACHABLE executed at /project/lib/Dialect/TritonGPU/Transforms/HoistTMEMAlloc.cpp:418!"),
     ],
     remedy: |seen| {
         let installer = seen.installer();

@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::gpu::{self, Sm};
 use crate::remedy::quote;
 use crate::torch_build::live_dist;
-use facts::{Confidence, Fact, Finding, Machine, PyEnv, Severity};
+use facts::{Confidence, Finding, Machine, Ptxas, PyEnv, Severity};
 use knowledge::{Minor, Version, dotted, minor_of};
 
 pub(super) const RULE: Rule = Rule {
@@ -12,12 +12,13 @@ pub(super) const RULE: Rule = Rule {
 Triton compiles its kernels with a ptxas of its own, inside its wheel, whatever CUDA toolkit is installed. A GPU newer
 than that ptxas stops every Triton kernel, and torch.compile with it: sm_110 (Thor) is known from CUDA 13.0 on, sm_103
 (B300) and sm_121 (GB10, DGX Spark) from 12.9, sm_100 and sm_120 from 12.8. Triton 3.5 brings 12.8, 3.6 brings 12.9
-for Blackwell, 3.7 brings 13.1.
+for Blackwell, 3.7 brings 13.1. The ptxas of CUDA 13 no longer knows GPUs before Turing (7.5).
 
 It shows as
   ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
 
-Seen by comparing the GPU with the CUDA release that ptxas names in its own bytes, else by Triton's version.
+Seen by comparing the GPU with the architectures that ptxas lists in its own bytes, else with its CUDA release or
+Triton's.
 
 Point Triton at the ptxas of a toolkit that knows the GPU: TRITON_PTXAS_PATH, and TRITON_PTXAS_BLACKWELL_PATH where
 Triton has a second one for Blackwell; or upgrade torch and Triton together.",
@@ -27,19 +28,13 @@ Triton has a second one for Blackwell; or upgrade torch and Triton together.",
         "https://github.com/triton-inference-server/server/issues/8632",
     ],
     texts: &[
-        Text {
-            pattern: "fatal : Value 'sm_{sm}' is not defined for option 'gpu-name'",
-            sample: "`ptxas` stderr:
+        Text::new("fatal : Value 'sm_{sm}' is not defined for option 'gpu-name'", "`ptxas` stderr:
 ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
 
-Repro command: ptxas -lineinfo -v --gpu-name=sm_121a /tmp/tmpkw7ug6t8.ptx",
-        },
-        Text {
-            pattern: "PTXASError: PTXAS error: Internal Triton PTX codegen error",
-            sample: "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error
+Repro command: ptxas -lineinfo -v --gpu-name=sm_121a /tmp/tmpkw7ug6t8.ptx"),
+        Text::new("PTXASError: PTXAS error: Internal Triton PTX codegen error", "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error
 `ptxas` stderr:
-ptxas-blackwell fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
-        },
+ptxas-blackwell fatal   : Value 'sm_110a' is not defined for option 'gpu-name'"),
     ],
     remedy: |seen| commands(seen.machine()),
     needs: &[Need::Gpu, Need::Package("triton")],
@@ -72,28 +67,60 @@ fn first_release(sm: Sm) -> Option<Minor> {
     }
 }
 
+/// The first CUDA release whose ptxas does not compile for a GPU. Source: the release notes of CUDA 13.0, 2026-11-29.
+fn dropped_in(sm: Sm) -> Option<Minor> {
+    (sm < (7, 5)).then_some((13, 0))
+}
+
 /// The ptxas Triton would take for a GPU.
-struct Bundled {
+struct Bundled<'a> {
     release: Minor,
+    /// The architectures that it lists; empty where only its release is known.
+    targets: &'a [String],
     what: String,
     source: String,
     confidence: Confidence,
 }
 
+impl Bundled<'_> {
+    /// Whether it compiles for a GPU. Triton asks for the `a` suffix from Hopper on.
+    fn knows(&self, sm: Sm) -> bool {
+        if self.targets.is_empty() {
+            return first_release(sm).is_none_or(|first| first <= self.release)
+                && dropped_in(sm).is_none_or(|last| self.release < last);
+        }
+        let suffix = if sm.0 >= 9 { "a" } else { "" };
+        self.targets.contains(&format!("{}{}{suffix}", sm.0, sm.1))
+    }
+}
+
 /// By the program's own bytes; by Triton's version where it could not be read.
-fn bundled(env: &PyEnv, version: &str, sm: Sm) -> Option<Bundled> {
-    let is_blackwell = |fact: &&Fact<String>| fact.source.ends_with("-blackwell");
+fn bundled<'a>(env: &'a PyEnv, version: &str, sm: Sm) -> Option<Bundled<'a>> {
+    let is_blackwell = |ptxas: &&Ptxas| ptxas.source.ends_with("-blackwell");
     // Where Triton has a second ptxas, it takes that one from sm_100 on.
     let second = env.ptxas.iter().find(is_blackwell).filter(|_| sm.0 >= 10);
-    if let Some(fact) = second.or_else(|| env.ptxas.iter().find(|fact| !is_blackwell(fact))) {
-        let what = format!("it names itself the ptxas of CUDA {}", fact.value);
-        let (release, source) = (minor_of(&fact.value)?, fact.source.clone());
-        return Some(Bundled { release, what, source, confidence: Confidence::Certain });
+    if let Some(ptxas) = second.or_else(|| env.ptxas.iter().find(|ptxas| !is_blackwell(ptxas))) {
+        let what = match ptxas.targets.as_slice() {
+            [] => format!("it names itself the ptxas of CUDA {}", ptxas.release),
+            targets => format!(
+                "it names itself the ptxas of CUDA {}, and lists sm_{}",
+                ptxas.release,
+                targets.join(", sm_")
+            ),
+        };
+        return Some(Bundled {
+            release: minor_of(&ptxas.release)?,
+            targets: &ptxas.targets,
+            what,
+            source: ptxas.source.clone(),
+            confidence: Confidence::Certain,
+        });
     }
     let triton = Version::parse(version)?.minor();
     let (_, release) = BUNDLED.iter().find(|(series, _)| *series == triton)?;
     Some(Bundled {
         release: *release,
+        targets: &[],
         what: format!("triton {} brings the ptxas of CUDA {}", dotted(triton), dotted(*release)),
         source: "triton-lang/triton#10331, read 2026-11-21".into(),
         confidence: Confidence::Likely,
@@ -109,11 +136,21 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let capabilities = gpu::capabilities(machine);
     let (gpu, sm, bundled) = capabilities.iter().find_map(|(gpu, sm)| {
         let bundled = bundled(env, &dist.version, *sm)?;
-        first_release(*sm)
-            .is_some_and(|first| first > bundled.release)
-            .then_some((gpu, sm, bundled))
+        (!bundled.knows(*sm)).then_some((gpu, sm, bundled))
     })?;
-    let first = first_release(*sm)?;
+    let cause = match (first_release(*sm), dropped_in(*sm)) {
+        (Some(first), _) => {
+            format!("ptxas compiles for {} from CUDA {} on.", dotted(*sm), dotted(first))
+        }
+        (_, Some(last)) => {
+            format!(
+                "ptxas compiles for {} up to the releases before CUDA {}.",
+                dotted(*sm),
+                dotted(last)
+            )
+        }
+        _ => format!("This ptxas does not compile for {}.", dotted(*sm)),
+    };
     let finding = RULE
         .finding(
             Severity::Error,
@@ -130,7 +167,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("triton {}", dist.version), dist.path.clone())
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(bundled.what, bundled.source)
-        .cause(format!("ptxas compiles for {} from CUDA {} on.", dotted(*sm), dotted(first)))
+        .cause(cause)
         .fix(commands(machine))
         .done();
     Some(finding)
@@ -138,13 +175,19 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 
 /// The ptxas of the newest toolkit here that knows the GPUs, else of one to install.
 fn commands(machine: &Machine) -> Vec<String> {
-    let wanted = gpu::capabilities(machine).iter().filter_map(|(_, sm)| first_release(*sm)).max();
-    let wanted = wanted.unwrap_or((13, 0));
+    let capabilities = gpu::capabilities(machine);
+    let first = capabilities.iter().filter_map(|(_, sm)| first_release(*sm)).max();
+    let last = capabilities.iter().filter_map(|(_, sm)| dropped_in(*sm)).min();
+    // The last release of CUDA 12 knows every GPU that CUDA 13 dropped.
+    let wanted = first.unwrap_or(if last.is_some() { (12, 9) } else { (13, 0) });
     let version = |toolkit: &facts::CudaToolkit| minor_of(&toolkit.version.as_ref()?.value);
+    let knows = |release: Minor| {
+        first.is_none_or(|first| first <= release) && last.is_none_or(|last| release < last)
+    };
     let here = machine
         .toolkits
         .iter()
-        .filter(|toolkit| toolkit.has_nvcc && version(toolkit).is_some_and(|v| v >= wanted))
+        .filter(|toolkit| toolkit.has_nvcc && version(toolkit).is_some_and(knows))
         .max_by_key(|toolkit| version(toolkit));
     let (mut lines, root) = match here {
         Some(toolkit) => (Vec::new(), toolkit.root.clone()),
@@ -195,7 +238,7 @@ mod tests {
             Case::new(
                 "by its bytes, whatever the version says",
                 machines::gb10(),
-                vec![env("/v").dist("triton", "3.8.0").ptxas("ptxas", "12.8").build()],
+                vec![env("/v").dist("triton", "3.8.0").ptxas("ptxas", "12.8", &[]).build()],
             )
             .finds(
                 Error,
@@ -211,10 +254,47 @@ mod tests {
                 vec![
                     env("/v")
                         .dist("triton", "3.5.0")
-                        .ptxas("ptxas", "12.8")
-                        .ptxas("ptxas-blackwell", "12.9")
+                        .ptxas("ptxas", "12.8", &[])
+                        .ptxas("ptxas-blackwell", "12.9", &[])
                         .build(),
                 ],
+            ),
+            Case::new(
+                "by its own list, whatever its release",
+                machines::gb10(),
+                vec![
+                    env("/v")
+                        .dist("triton", "3.9.0")
+                        .ptxas("ptxas-blackwell", "13.9", &["100", "100a", "120", "120a"])
+                        .build(),
+                ],
+            )
+            .finds(
+                Error,
+                Certain,
+                &["lists sm_100, sm_100a, sm_120, sm_120a", "CUDA 13.9"],
+            ),
+            Case::new(
+                "its list has the GPU that its release lacks",
+                machines::gb10(),
+                vec![
+                    env("/v")
+                        .dist("triton", "3.5.0")
+                        .ptxas("ptxas", "12.8", &["121", "121a"])
+                        .build(),
+                ],
+            ),
+            Case::new(
+                "a V100 that CUDA 13 dropped",
+                machines::x86_with("Tesla V100-SXM2-16GB", (7, 0), "580.95.05", (13, 0)),
+                vec![
+                    env("/v").dist("triton", "3.9.0").ptxas("ptxas", "13.2", &["75", "80"]).build(),
+                ],
+            )
+            .finds(
+                Error,
+                Certain,
+                &["up to the releases before CUDA 13.0", "cuda-nvcc-12-9"],
             ),
             Case::new("GB10 with triton 3.6", machines::gb10(), triton("3.6.0")),
             Case::new("an unknown, newer Triton", machines::gb10(), triton("3.8.0")),

@@ -17,10 +17,7 @@ sizes or num_stages that the kernel is called with.",
         "https://github.com/vllm-project/vllm/issues/12498",
         "https://github.com/triton-lang/triton/issues/8182",
     ],
-    texts: &[Text {
-        pattern: "out of resource: shared memory",
-        sample: "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.",
-    }],
+    texts: &[Text::new("out of resource: shared memory", "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.")],
     remedy: |seen| {
         vec![
             "# which kernel it is stands in the traceback above; a newer release may have tiles for this GPU:".into(),

@@ -22,10 +22,7 @@ Symbols of torch and of CUDA's libraries have rules of their own; modules that n
 
 Install the package again in the version that is recorded; where that does not help, build it here.",
     links: &["https://docs.python.org/3/c-api/stable.html"],
-    texts: &[Text {
-        pattern: "undefined symbol: THP*",
-        sample: "ImportError: ./smtl_cuda.so: undefined symbol: THPVariableClass",
-    }],
+    texts: &[Text::new("undefined symbol: THP*", "ImportError: ./smtl_cuda.so: undefined symbol: THPVariableClass")],
     remedy: |seen| {
         let mut lines =
             vec!["# torch brings these functions: `import torch` first, then the extension; else:".to_owned()];

@@ -16,14 +16,8 @@ It shows as one of
 Load the module again once no program uses the GPU; in a container, pass its device file in. A reboot does the same.",
     links: &["https://github.com/pytorch/pytorch/issues/49081"],
     texts: &[
-        Text {
-            pattern: "CUDA unknown error - this may be due to an incorrectly set up environment",
-            sample: "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero.",
-        },
-        Text {
-            pattern: "failed call to cuInit: CUDA_ERROR_UNKNOWN",
-            sample: "E tensorflow/stream_executor/cuda/cuda_driver.cc:328] failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error",
-        },
+        Text::new("CUDA unknown error - this may be due to an incorrectly set up environment", "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero."),
+        Text::new("failed call to cuInit: CUDA_ERROR_UNKNOWN", "E tensorflow/stream_executor/cuda/cuda_driver.cc:328] failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error"),
     ],
     remedy: |_| {
         vec![

@@ -23,29 +23,14 @@ Unset it, or list numbers that nvidia-smi -L shows; then ask for GPU 0.",
         "https://github.com/vllm-project/vllm/issues/13815",
     ],
     texts: &[
-        Text {
-            pattern: "invalid device ordinal",
-            sample: "RuntimeError: CUDA error: invalid device ordinal",
-        },
-        Text {
-            pattern: "invalid literal for int() with base 10: 'GPU-*",
-            sample: "ValueError: invalid literal for int() with base 10: 'GPU-52a3a85d-3c55-ca3a-a955-82c69ed360fc'",
-        },
-        Text {
-            pattern: "Invalid CUDA '* requested",
-            sample: "ValueError: Invalid CUDA 'device=1' requested. Use 'device=cpu' or pass valid CUDA device(s) if available, i.e. 'device=0' or 'device=0,1,2,3' for Multi-GPU.",
-        },
-        Text {
-            pattern: "Attempting to deserialize object on CUDA device * but torch.cuda.device_count() is",
-            sample: "RuntimeError: Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use torch.load with map_location to map your storages to an existing device.",
-        },
-        Text { pattern: "No CUDA GPUs are available", sample: "" },
-        Text { pattern: "no CUDA-capable device is detected", sample: "" },
-        Text { pattern: "FAILED_PRECONDITION: No visible GPU devices", sample: "" },
-        Text {
-            pattern: "request, valid devices are 0 -",
-            sample: "Invalid `--device 0` request, valid devices are 0 - -1.",
-        },
+        Text::new("invalid device ordinal", "RuntimeError: CUDA error: invalid device ordinal"),
+        Text::new("invalid literal for int() with base 10: 'GPU-*", "ValueError: invalid literal for int() with base 10: 'GPU-52a3a85d-3c55-ca3a-a955-82c69ed360fc'"),
+        Text::new("Invalid CUDA '* requested", "ValueError: Invalid CUDA 'device=1' requested. Use 'device=cpu' or pass valid CUDA device(s) if available, i.e. 'device=0' or 'device=0,1,2,3' for Multi-GPU."),
+        Text::new("Attempting to deserialize object on CUDA device * but torch.cuda.device_count() is", "RuntimeError: Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use torch.load with map_location to map your storages to an existing device."),
+        Text::new("No CUDA GPUs are available", "RuntimeError: No CUDA GPUs are available"),
+        Text::new("no CUDA-capable device is detected", "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
+        Text::new("FAILED_PRECONDITION: No visible GPU devices", "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: No visible GPU devices."),
+        Text::new("request, valid devices are 0 -", "Invalid `--device 0` request, valid devices are 0 - -1."),
     ],
     remedy: |_| {
         vec![

@@ -25,26 +25,11 @@ Build the package here, or install its wheel for this architecture.",
         "https://github.com/state-spaces/mamba/issues/891",
     ],
     texts: &[
-        Text {
-            pattern: "wrong ELF class: ELFCLASS*",
-            sample: "OSError: /v/lib/libown.so: wrong ELF class: ELFCLASS32",
-        },
-        Text {
-            pattern: "cannot execute binary file: Exec format error",
-            sample: "bash: ./bin/ptxas: cannot execute binary file: Exec format error",
-        },
-        Text {
-            pattern: "Exec format error: *ptxas",
-            sample: "OSError: [Errno 8] Exec format error: '/v/lib/python3.12/site-packages/triton/backends/nvidia/bin/ptxas'",
-        },
-        Text {
-            pattern: "ELF file's phentsize not the expected size",
-            sample: "ImportError: /v/lib/x.so: ELF file's phentsize not the expected size",
-        },
-        Text {
-            pattern: "x86_64-linux-gnu.so: cannot open shared object file: No such file or directory",
-            sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: cannot open shared object file: No such file or directory",
-        },
+        Text::new("wrong ELF class: ELFCLASS*", "OSError: /v/lib/libown.so: wrong ELF class: ELFCLASS32"),
+        Text::new("cannot execute binary file: Exec format error", "bash: ./bin/ptxas: cannot execute binary file: Exec format error"),
+        Text::new("Exec format error: *ptxas", "OSError: [Errno 8] Exec format error: '/v/lib/python3.12/site-packages/triton/backends/nvidia/bin/ptxas'"),
+        Text::new("ELF file's phentsize not the expected size", "ImportError: /v/lib/x.so: ELF file's phentsize not the expected size"),
+        Text::new("x86_64-linux-gnu.so: cannot open shared object file: No such file or directory", "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: cannot open shared object file: No such file or directory"),
     ],
     remedy: |seen| text(seen.fitting_extension()),
     needs: &[Need::Environment],

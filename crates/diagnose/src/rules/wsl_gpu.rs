@@ -24,18 +24,9 @@ Update WSL and the Windows driver, take every NVIDIA driver package out of WSL, 
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/155",
     ],
     texts: &[
-        Text {
-            pattern: "WSL environment detected but no adapters were found",
-            sample: "nvidia-container-cli: initialization error: WSL environment detected but no adapters were found: unknown",
-        },
-        Text {
-            pattern: "GPU access blocked by the operating system",
-            sample: "Failed to initialize NVML: GPU access blocked by the operating system\nFailed to properly shut down NVML: GPU access blocked by the operating system",
-        },
-        Text {
-            pattern: "/usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file",
-            sample: "OSError: /usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file: No such file or directory",
-        },
+        Text::new("WSL environment detected but no adapters were found", "nvidia-container-cli: initialization error: WSL environment detected but no adapters were found: unknown"),
+        Text::new("GPU access blocked by the operating system", "Failed to initialize NVML: GPU access blocked by the operating system\nFailed to properly shut down NVML: GPU access blocked by the operating system"),
+        Text::new("/usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file", "OSError: /usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file: No such file or directory"),
     ],
     remedy: |_| host::mend_wsl(),
     needs: &[Need::Wsl],

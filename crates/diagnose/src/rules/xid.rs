@@ -22,11 +22,10 @@ Seen in the kernel's log by dmesg, where that may be read: since the last boot, 
 Run a program that caused 13 or 31 under compute-sanitizer; on another GPU as well, since one that fails on a single
 GPU alone points to the hardware. Memory errors: reset the GPU when it is idle. A lost GPU needs a reboot.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
-    texts: &[Text {
-        pattern: "NVRM: Xid (PCI:*): {number}",
+    texts: &[
         // https://github.com/vllm-project/vllm/issues/5901
-        sample: "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174",
-    }],
+        Text::new("NVRM: Xid (PCI:*): {number}", "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174"),
+    ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
         lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());

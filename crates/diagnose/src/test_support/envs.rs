@@ -2,7 +2,7 @@
 
 use facts::{
     Dist, Elf, EnvKind, EnvManager, Exported, Fact, FoundBy, GpuCode, GpuImage, GpuImageKind,
-    GpuReach, Interpreter, MissingSymbol, MissingVersion, NativeFile, Needed, PyEnv, Torch,
+    GpuReach, Interpreter, MissingSymbol, MissingVersion, NativeFile, Needed, Ptxas, PyEnv, Torch,
 };
 
 /// Builds one environment.
@@ -150,10 +150,11 @@ impl EnvBuilder {
         self
     }
 
-    /// A ptxas of Triton's that names this CUDA release.
-    pub(crate) fn ptxas(mut self, name: &str, release: &str) -> Self {
-        let path = format!("{}/triton/backends/nvidia/bin/{name}", self.0.site_packages[0]);
-        self.0.ptxas.push(Fact::new(release.into(), path));
+    /// A ptxas of Triton's that names this CUDA release, and lists these architectures.
+    pub(crate) fn ptxas(mut self, name: &str, release: &str, targets: &[&str]) -> Self {
+        let source = format!("{}/triton/backends/nvidia/bin/{name}", self.0.site_packages[0]);
+        let targets = targets.iter().map(|target| (*target).into()).collect();
+        self.0.ptxas.push(Ptxas { release: release.into(), targets, source });
         self
     }
 

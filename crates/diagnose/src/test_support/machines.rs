@@ -2,15 +2,15 @@
 
 use facts::{
     BackendKind, CudaToolkit, DeviceNode, Driver, Fact, Gpu, GpuVendor, Machine, MachineKind,
-    Memory, PciGpu, Platform, Virtualisation,
+    PciGpu, Platform, SystemMemory, Virtualisation,
 };
 
 const GIB: u64 = 1 << 30;
 
 fn machine(platform: Platform, kind: MachineKind, gib: u64) -> Machine {
-    let memory = Memory {
+    let memory = SystemMemory {
         total_bytes: Some(Fact::new(gib * GIB, "/proc/meminfo MemTotal")),
-        ..Memory::default()
+        ..SystemMemory::default()
     };
     Machine { platform, kind, memory, ..Machine::unknown() }
 }

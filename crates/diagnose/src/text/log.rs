@@ -53,7 +53,9 @@ fn process(text: &str) -> Option<&str> {
 fn bracket(text: &str) -> Option<&str> {
     let (inside, after) = text.strip_prefix('[')?.split_once(']')?;
     let number = inside.chars().any(|c| c.is_ascii_digit());
-    let plain = inside.len() <= 80 && !inside.starts_with("Errno");
+    // A notebook prints the file of a frame as a link.
+    let link = after.starts_with("(http");
+    let plain = inside.len() <= 80 && !inside.starts_with("Errno") && !link;
     ((number || LEVELS.contains(&inside)) && plain).then(|| after.trim_start_matches(':'))
 }
 

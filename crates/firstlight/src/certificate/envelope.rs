@@ -16,18 +16,18 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    // It fails for lengths close to the address space alone.
+    // It fails only for lengths close to the size of the address space.
     Base64::encode_to_string(bytes).unwrap_or_default()
 }
 
-/// How a bundle names the key: the SHA-256 of its DER encoding.
+/// The key's name in a bundle: the SHA-256 of its DER encoding.
 fn hint(key: &PublicKey) -> String {
     base64(&Sha256::digest(key.to_der()))
 }
 
 /// The bundle of a payload.
 pub(super) fn sign(payload: &[u8], key: &KeyPair) -> Value {
-    // Without noise the same statement has the same signature, as RFC 8032 says.
+    // Without noise, equal statements have equal signatures, as RFC 8032 specifies.
     let signature = key.sk.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload), None);
     json!({
         "mediaType": MEDIA_TYPE,
@@ -45,7 +45,7 @@ pub(super) fn open(bundle: &Value, key: &PublicKey) -> Result<Value, String> {
     let envelope = &bundle["dsseEnvelope"];
     if envelope["payloadType"] != PAYLOAD_TYPE {
         return Err(format!(
-            "it holds no in-toto statement: its payloadType is {}",
+            "it has no in-toto statement: its payloadType is {}",
             envelope["payloadType"]
         ));
     }
@@ -65,7 +65,7 @@ pub(super) fn open(bundle: &Value, key: &PublicKey) -> Result<Value, String> {
                 .map_err(|problem| format!("its statement is not JSON: {problem}"));
         }
     }
-    Err(format!("no signature of it is by the key {}", hint(key)))
+    Err(format!("none of its signatures is by the key {}", hint(key)))
 }
 
 #[cfg(test)]
@@ -111,10 +111,10 @@ mod tests {
         let bundle = sign(br#"{"a":1}"#, &pair(1));
         assert_eq!(open(&bundle, &pair(1).pk), Ok(json!({"a": 1})));
         let error = open(&bundle, &pair(2).pk).unwrap_err();
-        assert!(error.starts_with("no signature of it is by the key "), "{error}");
+        assert!(error.starts_with("none of its signatures is by the key "), "{error}");
         let mut changed = bundle.clone();
         changed["dsseEnvelope"]["payload"] = json!(base64(br#"{"a":2}"#));
-        assert!(open(&changed, &pair(1).pk).unwrap_err().starts_with("no signature of it"));
+        assert!(open(&changed, &pair(1).pk).unwrap_err().starts_with("none of its signatures"));
         let mut changed = bundle.clone();
         changed["dsseEnvelope"]["signatures"] = json!([]);
         assert!(open(&changed, &pair(1).pk).is_err());

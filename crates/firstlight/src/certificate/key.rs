@@ -1,4 +1,4 @@
-//! The local key: PKCS #8 in PEM, readable by its owner alone; next to it the public key, for those who verify.
+//! The local signing key: PKCS #8 in PEM, readable only by its owner, and the public key next to it for verifiers.
 
 use crate::failure::Failure;
 use anyhow::Context;
@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The key that is used if none is named: below XDG_CONFIG_HOME, else below ~/.config.
+/// The default key file: below XDG_CONFIG_HOME, or else below ~/.config.
 pub(crate) fn signing_key_file(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(named) = named {
         return Ok(named.to_owned());
@@ -31,7 +31,7 @@ pub(crate) fn public_key_file(signing_key: &Path) -> PathBuf {
     signing_key.with_extension("pub.pem")
 }
 
-/// The key in a file; a new one, with its public half, if there is no such file.
+/// The key in a file. If the file does not exist, a new key is generated and written with its public half.
 pub(super) fn load_or_create(path: &Path) -> anyhow::Result<KeyPair> {
     let name = || path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -73,10 +73,10 @@ pub(super) fn load_public(path: &Path) -> anyhow::Result<PublicKey> {
 }
 
 fn no_key(path: &Path, which: &str) -> anyhow::Error {
-    let what = format!("{} holds no Ed25519 {which} key in PEM", path.display());
+    let what = format!("{} is not an Ed25519 {which} key in PEM format", path.display());
     let hint = match which {
         "public" => "name the file NAME.pub.pem of the signing key",
-        _ => "name another file, or one that does not exist yet: a key is then made",
+        _ => "name another file; if it does not exist, a key is generated",
     };
     Failure::hinted(what, hint)
 }
@@ -101,7 +101,7 @@ mod tests {
         }
         std::fs::write(&path, "no key").unwrap();
         let error = load_or_create(&path).unwrap_err();
-        assert!(error.to_string().contains("holds no Ed25519 private key"), "{error}");
+        assert!(error.to_string().contains("is not an Ed25519 private key"), "{error}");
         let absent = load_public(&folder.path().join("absent.pem")).unwrap_err();
         assert!(absent.to_string().contains("there is no public key"), "{absent}");
     }

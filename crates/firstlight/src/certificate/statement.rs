@@ -11,10 +11,10 @@ use time::format_description::well_known::Rfc3339;
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "https://in-toto.io/attestation/test-result/v0.1";
 
-/// Most that the clocks of the node that signed and of the one that verifies may differ.
+/// Largest accepted difference between the clocks of the signing and the verifying node.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// A check that has ended.
+/// A finished check.
 pub(crate) struct Checked<'a> {
     pub(crate) node: Node,
     pub(crate) parity: &'a ParityReport,
@@ -22,18 +22,18 @@ pub(crate) struct Checked<'a> {
     pub(crate) files: &'a [StackFile],
     /// `quick`, `standard` or `full`.
     pub(crate) extent: &'static str,
-    /// The ops that were named; none for all.
+    /// The selected ops; empty for all.
     pub(crate) ops: &'a [String],
-    /// Whether nothing was wrong: what exit status 0 says.
+    /// Whether there were no findings: the exit status is 0.
     pub(crate) passed: bool,
-    /// Whether everything was reached in time.
+    /// Whether everything ran in time.
     pub(crate) complete: bool,
 }
 
-/// What a node is made of, as far as a statement names it.
+/// The parts of a node that a statement names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// The driver's release; none without a driver.
+    /// The driver's version; none without a driver.
     pub(crate) driver: Option<String>,
     /// UUID and name of each GPU, in any order.
     pub(crate) gpus: BTreeSet<(String, String)>,
@@ -98,7 +98,8 @@ pub(super) fn of(checked: &Checked<'_>) -> Value {
 /// Why a node is refused.
 pub(crate) type Refusals = Vec<String>;
 
-/// Compares a node with a statement whose signature is valid. `hash`: the SHA-256 of the file with this path, or why there is none.
+/// Compares a node with a statement whose signature is valid. `hash` returns the SHA-256 of the file with this path, or
+/// why it cannot.
 pub(crate) fn refusals(
     statement: &Value,
     node: &Node,
@@ -108,18 +109,18 @@ pub(crate) fn refusals(
 ) -> Refusals {
     let (predicate, mut reasons) = (&statement["predicate"], Vec::new());
     if statement["_type"] != STATEMENT || statement["predicateType"] != PREDICATE {
-        return vec![format!("it states something else: {}", statement["predicateType"])];
+        return vec![format!("it has another statement type: {}", statement["predicateType"])];
     }
     let own = &predicate["firstlight"];
     if predicate["result"] != "PASSED" {
-        reasons.push("its check found something wrong".to_owned());
+        reasons.push("its check has findings".to_owned());
     }
     if own["complete"] != true {
-        reasons.push("its check did not get to everything".to_owned());
+        reasons.push("its check was incomplete".to_owned());
     }
     if let Some(ops) = own["ops"].as_array().filter(|ops| !ops.is_empty()) {
         let names: Vec<&str> = ops.iter().filter_map(Value::as_str).collect();
-        reasons.push(format!("its check was of {} alone", names.join(", ")));
+        reasons.push(format!("its check covered only {}", names.join(", ")));
     }
     reasons.extend(too_old(own["finished"].as_str(), now, max_age));
     let driver = own["driver"].as_str();
@@ -136,7 +137,7 @@ pub(crate) fn refusals(
         reasons.push(format!("{name} {uuid} was not checked"));
     }
     for (uuid, name) in gpus.difference(&node.gpus) {
-        reasons.push(format!("{name} {uuid} was checked and is not here"));
+        reasons.push(format!("{name} {uuid} was checked and is not in this machine"));
     }
     let subjects = statement["subject"].as_array().map_or(&[][..], Vec::as_slice);
     if subjects.is_empty() || own["files"] != subjects.len() {
@@ -146,7 +147,7 @@ pub(crate) fn refusals(
         let (path, sum) = (text(&subject["name"]), text(&subject["digest"]["sha256"]));
         match hash(&path) {
             Ok(here) if here == sum => {}
-            Ok(_) => reasons.push(format!("{path} has other bytes")),
+            Ok(_) => reasons.push(format!("{path} has changed")),
             Err(problem) => reasons.push(format!("{path} cannot be read: {problem}")),
         }
     }
@@ -156,10 +157,10 @@ pub(crate) fn refusals(
 fn too_old(finished: Option<&str>, now: OffsetDateTime, max_age: Duration) -> Option<String> {
     let Some(finished) = finished.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok())
     else {
-        return Some("it does not say when its check ended".to_owned());
+        return Some("it has no end time of its check".to_owned());
     };
     if finished > now + CLOCK_SKEW {
-        return Some(format!("it is from the future: {finished}"));
+        return Some(format!("its end time is in the future: {finished}"));
     }
     let age = now - finished;
     (age > max_age).then(|| {

@@ -1,23 +1,24 @@
 //! Arguments of `bench model`.
 
 use super::{
-    BackendArg, BenchFabric, NarrowWeights, PythonPeers, Split, States, WeightType, number,
+    BackendArg, BenchFabric, Gpus, NarrowWeights, PythonPeers, Split, States, WeightType, number,
     one_or_more,
 };
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
 
-/// What `bench` times beside kernels.
+/// Benchmarks of `bench` other than kernels.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Time a whole model: tokens per second for prompts and for decoding.
     ///
     /// The engine is verified against float32 on the processor first; a model that disagrees is not timed.
     Model(BenchModel),
-    /// Measure what the GPUs of this machine carry between each other: copies of each pair, and NCCL's collectives.
+    /// Measure transfers between the GPUs of this machine: copies of each pair, and NCCL's collectives.
     ///
-    /// Every result is compared with what had to arrive; what differs has no rate. `check` does the same beside everything else.
+    /// Every result is compared with the expected data; a wrong result gets no rate. `check` measures the same as part
+    /// of its run.
     Fabric(BenchFabric),
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct BenchModel {
     /// Use random weights; nothing is written to disk.
     #[arg(long)]
     pub(crate) random: bool,
-    /// Where to run.
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Storage type of weights and caches.
@@ -38,8 +39,11 @@ pub(crate) struct BenchModel {
     #[command(flatten)]
     pub(crate) states: States,
     #[command(flatten)]
+    pub(crate) gpus: Gpus,
+    #[command(flatten)]
     pub(crate) split: Split,
-    /// What to time: pp512 reads a prompt of 512 tokens, tg128 decodes 128, tg128@8192 decodes after 8192 others.
+    /// Tests to time: pp512 computes a prompt of 512 tokens, tg128 decodes 128 tokens, tg128@8192 decodes them after
+    /// 8192 others.
     #[arg(
         long,
         value_name = "TEST,..",
@@ -50,16 +54,16 @@ pub(crate) struct BenchModel {
     /// Sequences at once.
     #[arg(long = "max-num-seqs", short = 'b', aliases = ["sequences", "batch", "parallel"], value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) sequences: u32,
-    /// Draw tokens at this temperature while decoding; 0 takes the most likely one.
+    /// Sample tokens at this temperature while decoding; 0 takes the most likely one.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0)]
     pub(crate) temperature: f64,
-    /// Draw among the most likely tokens whose probabilities add up to P.
+    /// Sample among the most likely tokens whose probabilities add up to P.
     #[arg(long, value_name = "P", value_parser = number, default_value_t = 1.0)]
     pub(crate) top_p: f64,
     /// Only the first N layers.
     #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, requires = "random")]
     pub(crate) layers: Option<usize>,
-    /// Store the random weights of projections so.
+    /// Store the random weights of projections in this format.
     #[arg(long, value_enum, requires = "random")]
     pub(crate) weights: Option<NarrowWeights>,
     /// Samples of each test, after one cold run.

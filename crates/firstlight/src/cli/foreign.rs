@@ -1,9 +1,9 @@
-//! Options and commands of other programs (vLLM, llama.cpp, ollama, pip): what does the same here. Where the meaning is the same,
-//! the option is an alias of the argument's definition; the rest is answered with a hint.
+//! Options and commands of other programs (vLLM, llama.cpp, ollama, pip) and their equivalents here. An option with the
+//! same meaning is an alias of the argument's definition; the others are answered with a hint.
 
 use std::ffi::OsString;
 
-/// Options with one dash and several letters, which clap would read as a letter and its value: `-tp 2`.
+/// Options with one dash and several letters, which clap would parse as a letter and its value: `-tp 2`.
 const SHORT: &[(&str, &str)] = &[
     ("-tp", "--tp"),
     ("-np", "--max-num-seqs"),
@@ -11,7 +11,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-sys", "--system"),
 ];
 
-/// Options that this program does not have, by the names of their meaning elsewhere, and what to do here.
+/// Options that this program lacks, by their names elsewhere, and what to use instead.
 const OPTIONS: &[(&[&str], &str)] = &[
     (
         &["-ngl", "--n-gpu-layers", "--gpu-layers", "--num-gpu", "--cpu-offload-gb", "--n-cpu-moe"],
@@ -40,7 +40,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
             "--tensor-split",
             "--split-mode",
         ],
-        "--backend cuda or --backend cpu; the variable CUDA_VISIBLE_DEVICES=0,1 chooses GPUs",
+        "--backend cuda or --backend cpu; --gpu 0,1 names GPUs by the numbers of nvidia-smi, where a command runs kernels",
     ),
     (
         &["--kv-cache-dtype", "-ctk", "-ctv", "--cache-type-k", "--cache-type-v"],
@@ -73,7 +73,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["--pipeline-parallel-size", "--pp"], "`firstlight run --pp N` splits layers over processes"),
     (
         &["--data-parallel-size", "-dp"],
-        "start one `firstlight serve` for each GPU, behind a load balancer",
+        "start one `firstlight serve` per GPU and a load balancer in front of them",
     ),
     (
         &["--batch-size", "--max-batch-size", "--max-concurrency"],
@@ -81,7 +81,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["--verbose", "--debug", "--log-level"],
-        "the command has one level of detail; --json prints all it knows",
+        "the command has one level of detail; --json prints everything",
     ),
     (&["--quiet", "--silent"], "send standard output to /dev/null: the exit status has the result"),
     (&["--machine"], "`firstlight plan` and `firstlight fit` take --machine"),
@@ -124,26 +124,26 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["upgrade", "update", "self-update"], "update firstlight by the way it was installed"),
 ];
 
-/// What to do instead of an option; `command` has that option where it is of another meaning.
+/// The replacement of an option; `command` has that option if it has another meaning there.
 pub(super) fn option(typed: &str) -> Option<&'static str> {
     let name = typed.split('=').next().unwrap_or(typed);
     OPTIONS.iter().find(|(names, _)| names.contains(&name)).map(|(_, hint)| *hint)
 }
 
-/// What to do instead of a command.
+/// The replacement of a command.
 pub(super) fn command(typed: &str) -> Option<&'static str> {
     COMMANDS.iter().find(|(names, _)| names.contains(&typed)).map(|(_, hint)| *hint)
 }
 
-/// The commands that take other programs' options with one dash.
+/// The commands that accept other programs' options with one dash.
 const TAKES_SHORT: &[&str] = &["run", "chat", "serve", "fit", "bench", "model", "logits"];
 /// Options whose value is free text, which may look like another option.
 const TEXTS: &[&str] = &["-p", "--prompt", "--chat", "--system", "--system-prompt", "--stop"];
 
-/// The command line with other programs' options of one dash under their names here.
+/// The command line with other programs' single-dash options replaced by their names here.
 ///
 /// # Errors
-/// One that there is not, as it was typed.
+/// An unknown option, as it was typed.
 pub(super) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, String> {
     let command = words.iter().skip(1).find(|word| !word.to_string_lossy().starts_with('-'));
     let takes = command.is_some_and(|word| TAKES_SHORT.iter().any(|name| word == name));
@@ -180,7 +180,7 @@ pub(super) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, String> {
     Ok(translated)
 }
 
-/// An option as it was typed, by any of its names: what is said of it names it so.
+/// The name of an option that the user typed, so that messages use the same name.
 pub(crate) fn as_typed(name: &'static str, others: &[&'static str]) -> &'static str {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

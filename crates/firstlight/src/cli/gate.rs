@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gate {
-    /// The former name of `compare BASE RUN --fail`: the run to judge.
+    /// The former name of `compare BASE RUN --fail`: the run to check.
     #[arg(
         value_name = "RUN",
         hide = true,
@@ -41,9 +41,9 @@ pub(crate) struct Gate {
     pub(crate) waiting: Waiting,
 }
 
-/// A length of time with its unit: minutes, hours or days.
+/// A duration with its unit: minutes, hours or days.
 fn time_span(text: &str) -> Result<Duration, String> {
-    let wrong = || "wanted a number with m, h or d, such as 90m, 24h or 7d".to_owned();
+    let wrong = || "expected a number with m, h or d, such as 90m, 24h or 7d".to_owned();
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let seconds = match unit {
         "m" => 60,

@@ -1,28 +1,28 @@
-//! How the commands are listed, and the examples at the end of each command's help.
+//! The list of commands, and the examples at the end of each command's help.
 
 use clap::Command;
 use clap::builder::styling::Style;
 use std::fmt::Write as _;
 
-/// The commands by what people want of them. Every command that is shown stands here once.
+/// The commands by purpose. Every visible command is listed once.
 const GROUPS: &[(&str, &[&str])] = &[
     ("First contact", &["check", "doctor", "gate"]),
-    ("Diagnose", &["explain", "matrix", "ps", "mcp"]),
+    ("Diagnose", &["explain", "ps", "mcp"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench"]),
     ("Models", &["run", "chat", "serve", "fit", "model"]),
-    ("Share and compare", &["report", "compare", "remote"]),
+    ("Share and compare", &["compare", "remote"]),
     ("Shell", &["completions"]),
 ];
 
-/// Command lines that work as they stand once the names in capitals are filled in.
+/// Command lines that work once the names in capitals are replaced.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "check",
         &[
             "firstlight check",
             "firstlight check --venv .venv --gpu 0,1",
-            "firstlight check --fleet fleet-run --budget 600",
+            "firstlight check --report firstlight-runs/RUN --redact -o to-share",
         ],
     ),
     (
@@ -42,14 +42,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "matrix",
-        &[
-            "firstlight matrix",
-            "firstlight matrix --machine v100",
-            "firstlight matrix --compute-capability 8.0",
-        ],
-    ),
-    (
         "gate",
         &[
             "firstlight gate --certificate node.json",
@@ -62,8 +54,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "plan",
         &[
             "firstlight plan flash-attn transformers",
-            "firstlight plan flash-attn --compute-capability 8.0 --driver 550.54.14",
             "firstlight plan flash-attn transformers --lock --emit plan.toml -o plan.toml",
+            "firstlight plan --matrix --compute-capability 8.0",
         ],
     ),
     (
@@ -160,7 +152,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("model logits", &["firstlight model logits MODEL --ids 1,2,3 -o logits.safetensors"]),
-    ("report", &["firstlight report firstlight-runs/RUN"]),
     (
         "compare",
         &[
@@ -183,7 +174,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("man", &["firstlight man -o man1"]),
 ];
 
-/// The widest that help gets: what a terminal has, if nobody made it wider.
+/// Maximum width of the help: the usual width of a terminal.
 const WIDTH: usize = 80;
 
 /// The command with its groups and examples.
@@ -207,7 +198,7 @@ pub(super) fn dressed(command: Command) -> Command {
     command.mut_subcommands(|command| with_examples(numbers(command), "", heading))
 }
 
-/// A command and those below it with their examples.
+/// A command and its subcommands with their examples.
 fn with_examples(command: Command, parent: &str, heading: Style) -> Command {
     let path = format!("{parent}{}", command.get_name());
     let examples = EXAMPLES.iter().find(|(name, _)| *name == path);
@@ -226,7 +217,7 @@ fn with_examples(command: Command, parent: &str, heading: Style) -> Command {
     }
 }
 
-/// `-5` behind an option is its value, so that the option can say what it takes.
+/// Accepts `-5` after an option as its value, so that the option can report what it takes.
 fn numbers(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let takes = arg.get_action().takes_values() && !arg.is_allow_hyphen_values_set();
@@ -250,21 +241,21 @@ mod tests {
         let grouped: Vec<&str> =
             GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let once: BTreeSet<&str> = grouped.iter().copied().collect();
-        assert_eq!(once.len(), grouped.len(), "a command stands in two groups of GROUPS");
+        assert_eq!(once.len(), grouped.len(), "a command is in two groups of GROUPS");
         assert_eq!(once, shown, "GROUPS in cli/help.rs lists every command");
         let with_examples: BTreeSet<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
         assert!(with_examples.is_superset(&shown), "EXAMPLES in cli/help.rs has every command");
         for path in &with_examples {
             let at = path.split(' ').try_fold(&command, |at, name| at.find_subcommand(name));
-            assert!(at.is_some(), "{path} is no command");
+            assert!(at.is_some(), "{path} is not a command");
         }
         for (name, lines) in EXAMPLES {
             assert!((1..=3).contains(&lines.len()), "{name}");
         }
     }
 
-    /// The words of the command line that a line of a shell begins firstlight with: by its name, by uvx or pipx, or by
-    /// cargo in a clone. None for other lines.
+    /// The arguments of a shell line that starts firstlight: by its name, by uvx or pipx, or by cargo in a clone. None
+    /// for other lines.
     fn words(line: &str) -> Option<Vec<String>> {
         let line = line.trim().trim_start_matches("$ ");
         let start = match line.find("cargo run --release -- ") {
@@ -280,7 +271,7 @@ mod tests {
                 (Some(open), c) if c == open => quote = None,
                 (Some(_), c) => word.push(c),
                 (None, '\'' | '"') => quote = Some(c),
-                // What follows is the shell's, or a remark.
+                // The rest belongs to the shell, or is a comment.
                 (None, '|' | '<' | '>' | '#' | ';' | '&') if word.is_empty() => break,
                 (None, ' ') if !word.is_empty() => words.push(std::mem::take(&mut word)),
                 (None, ' ') => {}
@@ -331,7 +322,7 @@ mod tests {
                         }
                     }
                 }
-                // In a transcript only the text after the prompt was typed.
+                // In a transcript, only the text after the prompt was typed.
                 let typed = language == "sh" || (language == "console" && line.starts_with("$ "));
                 let Some(words) = words(line).filter(|_| typed) else { continue };
                 checked += 1;
@@ -345,7 +336,7 @@ mod tests {
         for line in EXAMPLES.iter().flat_map(|(_, lines)| *lines) {
             assert_eq!(parses(&words(line).expect(line)), Ok(()), "{line}");
         }
-        // What cannot be typed is seen.
+        // Commands that cannot be parsed are detected.
         for line in ["firstlight chek", "$ firstlight run m --nonsense", "uvx firstlight op -n"] {
             assert!(parses(&words(line).unwrap()).is_err(), "{line}");
         }
@@ -358,7 +349,7 @@ mod tests {
         let top = command.render_long_help().to_string();
         let each = command.get_subcommands_mut().map(|sub| sub.render_long_help().to_string());
         for help in std::iter::once(top).chain(each) {
-            // A command line to be copied is not broken.
+            // A command line to be copied is not wrapped.
             let example = |line: &str| line.trim_start().starts_with("firstlight ");
             let wide = |line: &&str| line.chars().count() > WIDTH && !example(line);
             let wide: Vec<&str> = help.lines().filter(wide).collect();

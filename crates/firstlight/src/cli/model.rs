@@ -1,10 +1,10 @@
-//! Arguments of the commands that make and run models.
+//! Arguments of the commands that create and run models.
 
 use super::{BackendArg, States, Waiting, byte_size, number, one_or_more, token, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Which model.
+/// The model.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Named {
     /// A model's folder, a GGUF file, or org/name in the Hugging Face cache.
@@ -12,31 +12,40 @@ pub(crate) struct Named {
     /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// Download what the cache lacks of org/name from the Hugging Face hub first.
+    /// First download the files of org/name that the cache lacks from the Hugging Face hub.
     ///
     /// HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE are honoured.
     #[arg(long)]
     pub(crate) download: bool,
 }
 
-/// How many processes have a part of the model.
+/// The GPUs that a command runs on.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Gpus {
+    /// GPUs by the indices of nvidia-smi, such as 0,1. Default: those in CUDA_VISIBLE_DEVICES.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32))]
+    pub(crate) gpu: Vec<u32>,
+}
+
+/// Tensor parallelism.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Split {
-    /// Split the model over N processes of this host, each with its heads, channels and experts; a GPU each on GPUs.
+    /// Split the model over N processes of this host (tensor parallel): each computes its share of heads, channels and
+    /// experts; on GPUs, one GPU per process
     #[arg(long, alias = "tensor-parallel-size", value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1)]
     pub(crate) tp: usize,
 }
 
-/// How many processes have some of the layers.
+/// Pipeline parallelism.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Stages {
-    /// Share the layers out over N processes, on processors: those of srun, mpirun or torchrun, one on each of N hosts, or else N of
-    /// this host.
+    /// Split the layers over N processes on CPUs (pipeline parallel): those of srun, mpirun or torchrun, one on each of
+    /// N hosts, or else N of this host.
     #[arg(long, alias = "pipeline-parallel-size", value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1, conflicts_with = "tp")]
     pub(crate) pp: usize,
 }
 
-/// What is done with a model's files.
+/// Commands for a model's files.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFiles {
     #[command(subcommand)]
@@ -45,10 +54,10 @@ pub(crate) struct ModelFiles {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Round a model's weights to fewer bits, and show what that costs.
+    /// Quantize a model's weights, and show the error.
     ///
-    /// Projections are rounded to nearest, float8 with a scale a row and integers with one for each 128 columns, and written as
-    /// compressed-tensors has them. The head, the embedding and routers stay as they are.
+    /// Projections are rounded to nearest: float8 with one scale per row, integers with one scale per 128 columns, in
+    /// the compressed-tensors format. The head, the embedding and routers keep their type.
     Quantize(Quantize),
     /// Rename a checkpoint's tensors to another layout, reversibly.
     Convert(Convert),
@@ -67,7 +76,7 @@ pub(crate) struct Fit {
     /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Download what the cache lacks of org/name from the Hugging Face hub first.
+    /// First download the files of org/name that the cache lacks from the Hugging Face hub.
     #[arg(long)]
     download: bool,
     /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
@@ -76,10 +85,10 @@ pub(crate) struct Fit {
     /// Sequences at once.
     #[arg(long = "max-num-seqs", short = 'b', aliases = ["batch", "sequences", "parallel"], value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
     pub(crate) batch: u64,
-    /// A machine that is not this one, by name: rtx4090, l4, a100, h200 and others that `plan` knows.
+    /// Another machine by name: rtx4090, l4, a100, h200 and others that `plan` knows.
     #[arg(long, value_name = "NAME")]
     pub(crate) machine: Option<String>,
-    /// A GPU with so much memory: 24GiB.
+    /// A GPU with this much memory: 24GiB.
     #[arg(long, value_name = "SIZE", value_parser = byte_size)]
     pub(crate) gpu_memory: Option<u64>,
     /// Count the weights as `model quantize` would store them.
@@ -94,7 +103,7 @@ pub(crate) struct Fit {
 }
 
 impl Fit {
-    /// Which model.
+    /// The model.
     pub(crate) fn named(&self) -> Named {
         Named { model: self.model.clone(), download: self.download }
     }
@@ -114,23 +123,23 @@ pub(crate) struct Synth {
     /// Seed of the random weights.
     #[arg(long, value_parser = whole, default_value_t = 0, requires = "name")]
     pub(crate) seed: u64,
-    /// Store the weights of projections so.
+    /// Store the weights of projections in this format.
     #[arg(long, value_enum, requires = "name")]
     pub(crate) weights: Option<NarrowWeights>,
 }
 
-/// How weights of projections are stored that are narrower than the rest.
+/// Storage formats of quantized projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NarrowWeights {
-    /// float8 E4M3 with a scale a row, as compressed-tensors has it.
+    /// float8 E4M3 with one scale per row, as in compressed-tensors.
     Fp8,
-    /// Integers of 8 bits with a scale for each 128 columns, as compressed-tensors packs them.
+    /// 8-bit integers with one scale per 128 columns, packed as in compressed-tensors.
     Int8,
-    /// Integers of 4 bits, likewise.
+    /// 4-bit integers with one scale per 128 columns, packed as in compressed-tensors.
     Int4,
 }
 
-impl From<NarrowWeights> for models::Narrow {
+impl From<NarrowWeights> for models::QuantizedFormat {
     fn from(weights: NarrowWeights) -> Self {
         match weights {
             NarrowWeights::Fp8 => Self::Fp8,
@@ -143,15 +152,15 @@ impl From<NarrowWeights> for models::Narrow {
 impl NarrowWeights {
     /// The config of a model with such weights.
     pub(crate) fn of(self, config: models::Config) -> Result<models::Config, models::ModelError> {
-        models::Narrow::from(self).of(config)
+        models::QuantizedFormat::from(self).of(config)
     }
 
-    /// What they are, in words.
+    /// The format in prose.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Self::Fp8 => "float8",
-            Self::Int8 => "integers of 8 bits",
-            Self::Int4 => "integers of 4 bits",
+            Self::Int8 => "8-bit integers",
+            Self::Int4 => "4-bit integers",
         }
     }
 }
@@ -163,7 +172,7 @@ pub(crate) struct Quantize {
     /// Folder to write, empty or new.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// What weights are rounded to.
+    /// Target format.
     #[arg(long, value_enum)]
     pub(crate) to: NarrowWeights,
 }
@@ -193,7 +202,7 @@ pub(crate) enum Layout {
     FlaKda,
 }
 
-impl From<Layout> for models::Layout {
+impl From<Layout> for models::CheckpointLayout {
     fn from(layout: Layout) -> Self {
         match layout {
             Layout::Hf => Self::Hf,
@@ -212,7 +221,7 @@ pub(crate) struct Logits {
     /// File for the tensor `logits` [tokens, vocabulary], in float32.
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub(crate) output: PathBuf,
-    /// Where to run.
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Tokens per step. Default: all in one.
@@ -223,6 +232,8 @@ pub(crate) struct Logits {
     pub(crate) dtype: WeightType,
     #[command(flatten)]
     pub(crate) states: States,
+    #[command(flatten)]
+    pub(crate) gpus: Gpus,
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
@@ -251,30 +262,33 @@ impl From<WeightType> for models::Storage {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// A message to answer by the model's chat template, or text to continue if the model has none.
+    /// A message to answer with the model's chat template, or text to continue if the model has none.
     ///
-    /// Without it and without -p, --chat or --ids: read from standard input; on a terminal a chat begins.
+    /// Without it and without -p, --chat or --ids, it is read from standard input; on a terminal, a chat starts.
     #[arg(value_name = "TEXT", conflicts_with_all = ["prompt", "chat", "ids"])]
     pub(crate) text: Vec<String>,
     /// Text to continue; - reads it from standard input. Repeat -p to run several at once.
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) prompt: Vec<String>,
-    /// A question to answer, using the model's chat template.
+    /// A question to answer with the model's chat template.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) chat: Option<String>,
-    /// How the model is to answer: the system message. Needs a chat template.
+    /// System message. Needs a chat template.
     #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) system: Option<String>,
-    /// Functions that the model may call: a JSON list of their schemas, as OpenAI's API has it. Needs a chat template.
+    /// Functions that the model may call: a JSON list of their schemas in OpenAI's format. Needs a chat template.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "ids"])]
     pub(crate) tools: Option<PathBuf>,
     /// Token ids to continue, for a model without a tokenizer: 1,2,3.
     #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', conflicts_with = "prompt")]
     pub(crate) ids: Vec<u32>,
-    /// Largest number of tokens to generate. Default: 128, or what the context has left in a chat.
+    /// Largest number of tokens to generate. Default: 128, or the rest of the context in a chat.
     #[arg(short = 'n', long = "max-tokens", aliases = TOKENS_ALIASES, value_name = "N", value_parser = one_or_more::<usize>)]
     pub(crate) tokens: Option<usize>,
-    /// Where to run.
+    /// Maximum tokens of a prompt and its answer. Default: the model's limit.
+    #[arg(long = "max-model-len", short = 'c', aliases = ["context", "ctx-size"], value_name = "TOKENS", value_parser = one_or_more::<usize>)]
+    pub(crate) context: Option<usize>,
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Storage type of weights and caches.
@@ -283,16 +297,19 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) states: States,
     #[command(flatten)]
+    pub(crate) gpus: Gpus,
+    #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) stages: Stages,
-    /// Show what the time to the first token went into.
+    /// Show the parts of the time to the first token.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print the text alone: no device, no statistics.
+    /// Print only the text: no device, no statistics.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Read prompt and answer once more in one step, and compare the logits with those of decoding. Exit 1 if they differ.
+    /// Recompute prompt and answer in one prefill step, and compare its logits with those of decoding. Exit 1 if they
+    /// differ.
     #[arg(long)]
     pub(crate) verify: bool,
     /// Prompt tokens per step, of all prompts. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
@@ -303,7 +320,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The chat that `run` begins on a terminal where nothing is asked.
+    /// The chat that `run` starts on a terminal without a prompt.
     ///
     /// # Errors
     /// The name of an option that a chat does not have.
@@ -323,10 +340,11 @@ impl Run {
             system: self.system.clone(),
             quiet: self.quiet,
             tokens: self.tokens,
-            context: None,
+            context: self.context,
             backend: self.backend,
             dtype: self.dtype,
             states: self.states,
+            gpus: self.gpus.clone(),
             split: self.split,
             choice: self.choice.clone(),
         })
@@ -337,19 +355,19 @@ impl Run {
 pub(crate) struct Chat {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// How the model is to answer: the system message.
+    /// System message.
     #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
-    /// Print answers alone: no device, no statistics.
+    /// Print only the answers: no device, no statistics.
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Largest number of tokens of an answer. Default: what the context has left.
+    /// Largest number of tokens of an answer. Default: the rest of the context.
     #[arg(short = 'n', long = "max-tokens", aliases = TOKENS_ALIASES, value_name = "N", value_parser = one_or_more::<usize>)]
     pub(crate) tokens: Option<usize>,
-    /// Tokens that the conversation may have. Default: 16384, or the model's limit if that is lower.
+    /// Context length of the conversation. Default: 16384, or the model's limit if that is lower.
     #[arg(long = "max-model-len", short = 'c', aliases = ["context", "ctx-size"], value_name = "TOKENS", value_parser = one_or_more::<usize>)]
     pub(crate) context: Option<usize>,
-    /// Where to run.
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Storage type of weights and caches.
@@ -358,41 +376,43 @@ pub(crate) struct Chat {
     #[command(flatten)]
     pub(crate) states: States,
     #[command(flatten)]
+    pub(crate) gpus: Gpus,
+    #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) choice: Choice,
 }
 
-/// Other programs' names for the length of an answer, and firstlight's own former one.
+/// Other programs' names for the length of an answer, and firstlight's former name.
 const TOKENS_ALIASES: [&str; 6] =
     ["tokens", "n-predict", "predict", "num-predict", "max-new-tokens", "max-completion-tokens"];
 
-/// How the next token is chosen.
+/// Sampling of the next token.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Choosing tokens")]
+#[command(next_help_heading = "Sampling")]
 pub(crate) struct Choice {
     /// 0 always takes the most likely token.
     #[arg(long, alias = "temp", value_name = "X", value_parser = number, default_value_t = 0.0)]
     pub(crate) temperature: f64,
-    /// Choose among the K most likely tokens.
+    /// Sample among the K most likely tokens.
     #[arg(long, value_name = "K", value_parser = one_or_more::<usize>)]
     pub(crate) top_k: Option<usize>,
-    /// Choose among the most likely tokens whose probabilities add up to P.
+    /// Sample among the most likely tokens whose probabilities add up to P.
     #[arg(long, value_name = "P", value_parser = number, default_value_t = 1.0)]
     pub(crate) top_p: f64,
-    /// Choose among tokens at least P times as likely as the most likely one.
+    /// Sample among tokens at least P times as likely as the most likely one.
     #[arg(long, value_name = "P", value_parser = number, default_value_t = 0.0)]
     pub(crate) min_p: f64,
     /// Make tokens that occurred before less likely; 1 changes nothing.
     #[arg(long, alias = "repeat-penalty", value_name = "X", value_parser = number, default_value_t = 1.0)]
     pub(crate) repetition_penalty: f64,
-    /// Make tokens less likely that are in the answer already, the more the more often; 0 changes nothing.
+    /// Make tokens less likely by how often they are in the answer; 0 changes nothing.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
     pub(crate) frequency_penalty: f64,
-    /// Make tokens less likely that are in the answer already, however often; 0 changes nothing.
+    /// Make tokens less likely that are in the answer, however often; 0 changes nothing.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
     pub(crate) presence_penalty: f64,
-    /// Seed of the random choice.
+    /// Seed of sampling.
     #[arg(long, short = 's', value_parser = whole, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Text that ends the answer and is not shown.

@@ -5,33 +5,33 @@ use std::str::FromStr;
 
 /// Any whole number.
 pub(crate) fn whole(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| "wanted a whole number, 0 or more".to_owned())
+    text.trim().parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }
 
 /// A token's id.
 pub(crate) fn token(text: &str) -> Result<u32, String> {
-    text.trim().parse().map_err(|_| "wanted token ids, such as 1,2,3".to_owned())
+    text.trim().parse().map_err(|_| "expected token ids, such as 1,2,3".to_owned())
 }
 
-/// A number with or without a fraction; what it may be, its own check says.
+/// A number with or without a fraction; the caller checks its range.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
-    text.trim().parse().map_err(|_| "wanted a number, such as 0.7".to_owned())
+    text.trim().parse().map_err(|_| "expected a number, such as 0.7".to_owned())
 }
 
 /// An amount of memory.
 pub(crate) fn gibibytes(text: &str) -> Result<f64, String> {
     let amount =
         text.trim().parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0);
-    amount.ok_or_else(|| "wanted a number of GiB, 0 or more, such as 4".to_owned())
+    amount.ok_or_else(|| "expected a number of GiB, 0 or more, such as 4".to_owned())
 }
 
-/// A share of all.
+/// A fraction of 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "wanted a number from 0 to 1, such as 0.01".to_owned())
+    share.ok_or_else(|| "expected a number from 0 to 1, such as 0.01".to_owned())
 }
 
-/// A whole number from 1 on.
+/// A whole number of at least 1.
 pub(crate) fn one_or_more<T>(text: &str) -> Result<T, String>
 where
     T: FromStr<Err = std::num::ParseIntError> + PartialOrd + From<u8>,
@@ -39,15 +39,15 @@ where
     match text.trim().parse::<T>() {
         Ok(number) if number >= T::from(1) => Ok(number),
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
-            Err("wanted a smaller number".to_owned())
+            Err("expected a smaller number".to_owned())
         }
-        _ => Err("wanted a whole number, 1 or more".to_owned()),
+        _ => Err("expected a whole number, 1 or more".to_owned()),
     }
 }
 
-/// An amount of memory with its unit: GiB where there is none.
+/// An amount of memory with its unit; GiB without one.
 pub(crate) fn byte_size(text: &str) -> Result<u64, String> {
-    let wrong = || "wanted an amount of memory such as 24GiB".to_owned();
+    let wrong = || "expected an amount of memory such as 24GiB".to_owned();
     let text = text.trim();
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -1,12 +1,12 @@
 //! Arguments of the commands that verify, run and time ops.
 
-use super::{BackendArg, BenchCommand, Extent, PythonPeers, one_or_more};
+use super::{BackendArg, BenchCommand, Extent, Gpus, PythonPeers, one_or_more};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// The names of all ops, and what else may be named.
+/// The names of all ops, followed by `rest`.
 fn ops(rest: &str) -> String {
-    let names: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
+    let names: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).collect();
     format!("{}{rest}", names.join(", "))
 }
 
@@ -14,19 +14,21 @@ fn ops(rest: &str) -> String {
 pub(crate) struct Verify {
     #[arg(value_name = "OP", help = ops(", or model for those of an installed package. Default: all"))]
     pub(crate) ops: Vec<String>,
-    /// Where to run. auto: on every device that works.
+    /// The device to run on. auto: every working device.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
+    #[command(flatten)]
+    pub(crate) gpus: Gpus,
     /// One or two shapes and the edge cases of each op.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// The large shapes too.
+    /// Also the large shapes.
     #[arg(long)]
     pub(crate) full: bool,
     /// The former name of --quick and --full.
     #[arg(long, value_enum, hide = true, conflicts_with_all = ["quick", "full"])]
     extent: Option<Extent>,
-    /// Run every variant that works here, not only the one that would be chosen.
+    /// Run every variant that works here, not only the selected one.
     #[arg(long)]
     pub(crate) all_variants: bool,
     #[command(flatten)]
@@ -58,21 +60,21 @@ pub(crate) struct Op {
     /// A setting, such as causal=true. Repeat it for several.
     #[arg(long = "set", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) settings: Vec<String>,
-    /// Where to run.
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// Run this variant, or fail.
+    /// Run this variant; fail if it cannot run.
     #[arg(long, conflicts_with = "reference")]
     pub(crate) variant: Option<String>,
     /// Run the float64 reference instead; outputs are float64.
     #[arg(long)]
     pub(crate) reference: bool,
-    /// Print the tables that variants and tile sizes are chosen by.
+    /// Print the tables by which variants and tile sizes are selected.
     #[arg(long, conflicts_with = "input")]
     pub(crate) explain_choice: bool,
 }
 
-/// Shapes of a sweep, in place of the listed cases.
+/// Shapes of a sweep, instead of the listed cases.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sweep, instead of the listed cases")]
 pub(crate) struct Sweep {
@@ -85,7 +87,7 @@ pub(crate) struct Sweep {
     /// Tokens per sequence: 2048,8192. Default: 8192.
     #[arg(long = "N", value_name = "N,..", value_parser = one_or_more::<usize>, value_delimiter = ',')]
     pub(crate) tokens: Vec<usize>,
-    /// Channels per head of attention: 320,384,448. Default: 128.
+    /// Head dimensions of attention: 320,384,448. Default: 128.
     #[arg(long = "D", value_name = "N,..", value_parser = one_or_more::<usize>, value_delimiter = ',')]
     pub(crate) dims: Vec<usize>,
     /// Use a causal mask.
@@ -114,29 +116,32 @@ pub(crate) struct Bench {
     pub(crate) command: Option<BenchCommand>,
     #[arg(value_name = "WHAT", help = ops(", or decode for one-token steps. Default: all"))]
     pub(crate) names: Vec<String>,
-    /// Where to run.
+    /// The device to run on.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
+    #[command(flatten)]
+    pub(crate) gpus: Gpus,
     /// Fewer shapes and shorter measurements.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// Also time what `check --full` does: on the processor the float64 reference of recurrent prefills.
+    /// Also time everything that `check --full` times: on the processor, the float64 reference of recurrent prefills.
     #[arg(long)]
     pub(crate) full: bool,
     /// Also time the float64 reference of recurrent prefills, once each.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) reference: bool,
-    /// Show attention beside the figures of a published report: gh200-ffpa. Runs the report's sizes unless you give others.
+    /// Show attention next to the figures of a published report: gh200-ffpa. Uses the report's sizes unless others are
+    /// given.
     #[arg(long, value_name = "NAME", value_parser = baseline)]
     pub(crate) baseline: Option<String>,
-    /// Instead, time one decoding step of NSA branch by branch, beside the table of a published report.
-    #[arg(long, conflicts_with_all = [
+    /// Instead, time one decoding step of NSA by branch, next to the table of a published report.
+    #[arg(long, hide = true, conflicts_with_all = [
         "names", "reference", "tune", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv", "python",
         "peer_path", "only", "peer",
     ])]
     pub(crate) branches: bool,
     /// Instead, time every CUDA variant of attention, and write the resulting choice table to this file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = [
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = [
         "names", "json", "quick", "full", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv",
         "python", "peer_path", "only", "peer",
     ])]
@@ -150,11 +155,11 @@ pub(crate) struct Bench {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// The name of a baseline that is there.
+/// The name of an existing baseline.
 fn baseline(text: &str) -> Result<String, String> {
     let known = report::baselines();
     match known.contains_key(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("wanted {}", known.into_keys().collect::<Vec<_>>().join(" or "))),
+        false => Err(format!("expected {}", known.into_keys().collect::<Vec<_>>().join(" or "))),
     }
 }

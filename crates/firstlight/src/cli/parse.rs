@@ -1,4 +1,4 @@
-//! From the words of a command line to arguments, and the errors of a wrong one, in the style of all errors: a sentence and a hint.
+//! Parses a command line, and reports errors in the common style: a sentence and a hint.
 
 use super::{Cli, foreign, help};
 use crate::failure;
@@ -9,15 +9,15 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The whole command as people see it.
+/// The whole command as users see it.
 pub(crate) fn command() -> Command {
     help::dressed(Cli::command())
 }
 
-/// Reads the command line.
+/// Parses the command line.
 ///
 /// # Errors
-/// The exit status, when help was asked for or the line is wrong; both are printed by then.
+/// The exit status, if help was requested or the command line is wrong; both are printed before.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let typed = words.clone();
@@ -35,7 +35,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     }
 }
 
-/// Prints an error of usage.
+/// Prints a usage error.
 fn refuse(sentence: &str, hint: &str) -> ExitCode {
     let json = std::env::args_os().any(|word| word == "--json");
     failure::print_sentence(sentence, Some(hint), &Output::new(json));
@@ -53,7 +53,7 @@ fn show(error: &Error, typed: &[OsString]) -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        // Not an error of anybody: help, because nothing else was asked for.
+        // Not a user error: help, because no command was given.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             ExitCode::from(2)
@@ -75,7 +75,7 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-/// What to do about it: the name here of what another program calls so, the nearest name, or where help is.
+/// A hint for the user: the equivalent of another program's option, the nearest name, or how to get help.
 fn hint(error: &Error, typed: &[OsString]) -> String {
     let path = command_path(typed);
     let text = |kind| match error.get(kind) {
@@ -110,7 +110,7 @@ fn hint(error: &Error, typed: &[OsString]) -> String {
     }
 }
 
-/// `firstlight run`: the command that was typed, as far as it is one.
+/// `firstlight run`: the typed command, as far as it is valid.
 fn command_path(typed: &[OsString]) -> String {
     let mut path = "firstlight".to_owned();
     let mut at = command();
@@ -129,7 +129,7 @@ fn usage(error: &Error) -> Option<String> {
     Some(usage.trim().to_owned())
 }
 
-/// The suggested name that the typed one may have been meant for: clap's own measure takes `bogus` for `logits`.
+/// The suggested name that the user may have meant: clap's similarity matches `bogus` with `logits`.
 fn near(error: &Error, suggested: ContextKind, typed: &str) -> Option<String> {
     let names = match error.get(suggested) {
         Some(ContextValue::String(name)) => vec![name.clone()],

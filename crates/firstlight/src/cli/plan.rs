@@ -3,7 +3,7 @@ use clap::Args;
 use setup::Arch;
 use std::path::PathBuf;
 
-/// Which machine something is said about.
+/// The machine that a command is about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Which {
     /// Another machine by name: a100, l4, t4, rtx3090, gh200, thor, cpu-x86_64.
@@ -21,44 +21,48 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    /// Whether it is this machine.
+    /// Whether it is the local machine.
     pub(crate) fn is_this(&self) -> bool {
         self.machine == "this" && self.gpu.is_none()
     }
 }
 
-/// Two numbers, as NVIDIA's table of GPUs has them.
+/// Major and minor compute capability, as in NVIDIA's table of GPUs.
 fn capability(text: &str) -> Result<(u32, u32), String> {
-    two_numbers(text).ok_or_else(|| "wanted a compute capability such as 8.0".to_owned())
+    two_numbers(text).ok_or_else(|| "expected a compute capability such as 8.0".to_owned())
 }
 
 fn processor(text: &str) -> Result<Arch, String> {
-    Arch::parse(text).ok_or_else(|| "wanted x86_64 or aarch64".to_owned())
+    Arch::parse(text).ok_or_else(|| "expected x86_64 or aarch64".to_owned())
 }
 
-/// A driver's version, as nvidia-smi shows it.
+/// A driver version, as in nvidia-smi.
 fn driver(text: &str) -> Result<String, String> {
     let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     match text.split('.').all(number) {
         true => Ok(text.to_owned()),
-        false => Err("wanted a driver version such as 550.54.14".to_owned()),
+        false => Err("expected a driver version such as 550.54.14".to_owned()),
     }
 }
 
-/// What to plan for, and how to show it.
+/// The requirements of a plan, and its output.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// What to install, as pip writes it: flash-attn 'mamba-ssm>=2.3'. Default: torch.
+    /// Requirements in pip's syntax: flash-attn 'mamba-ssm>=2.3'. Default: torch.
     #[arg(value_name = "WANT")]
     pub(crate) wants: Vec<String>,
-    /// Plan what a model's layers need (its folder or config.json), or a profile (a profile.yaml, or a stored one's name).
+    /// Plan for the layers of a model (its folder or config.json), or for a profile (a profile.yaml, or the name of a
+    /// stored one).
     #[arg(long = "for", value_name = "DIR|config.json|profile.yaml|PROFILE")]
     pub(crate) purpose: Option<String>,
-    /// Read a written plan: compare it with what would be chosen today, lock it, or write it in another format.
+    /// Read a written plan: compare it with a current one, lock it, or write it in another format.
     #[arg(long, value_name = "plan.toml", conflicts_with_all = ["wants", "purpose", "machine", "gpu", "driver", "python", "cuda", "allow_source", "community"])]
     pub(crate) from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) machine: Which,
+    /// Show what works on which platform, with reasons, instead of a plan; --explain adds source and date.
+    #[arg(long, conflicts_with_all = ["wants", "purpose", "from", "python", "cuda", "allow_source", "community", "lock", "emit"])]
+    pub(crate) matrix: bool,
     /// Python release, such as 3.12.
     #[arg(long, value_name = "VERSION", value_parser = release)]
     pub(crate) python: Option<(u32, u32)>,
@@ -74,7 +78,7 @@ pub(crate) struct Plan {
     /// Show every rejected candidate with its reason and source.
     #[arg(long)]
     pub(crate) explain: bool,
-    /// Ask the package indexes, through uv, for every file and its hash. `apply` needs this.
+    /// Query the package indexes, through uv, for every file and its hash. `apply` needs this.
     #[arg(long)]
     pub(crate) lock: bool,
     /// Write the plan as plan.toml, pyproject.toml, requirements.txt, and others.
@@ -89,12 +93,12 @@ pub(crate) struct Plan {
 
 /// A Python release.
 fn release(text: &str) -> Result<(u32, u32), String> {
-    two_numbers(text).ok_or_else(|| "wanted a Python release such as 3.12".to_owned())
+    two_numbers(text).ok_or_else(|| "expected a Python release such as 3.12".to_owned())
 }
 
 /// A CUDA release.
 fn cuda(text: &str) -> Result<(u32, u32), String> {
-    two_numbers(text).ok_or_else(|| "wanted a CUDA release such as 12.8".to_owned())
+    two_numbers(text).ok_or_else(|| "expected a CUDA release such as 12.8".to_owned())
 }
 
 fn two_numbers(text: &str) -> Option<(u32, u32)> {

@@ -9,10 +9,10 @@ pub(crate) struct Remote {
     /// The machine: a name from ~/.ssh/config, or user@host:port.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// A firstlight command to run there. Without one: shows which runs exist only there.
+    /// A firstlight command to run there. Without one: lists the runs that only that machine has.
     #[arg(value_name = "COMMAND", last = true)]
     pub(crate) command: Vec<String>,
-    /// Folder to work in there; relative to the home folder.
+    /// Working folder there; relative to the home folder.
     #[arg(long, value_name = "DIR", default_value = "firstlight-remote")]
     pub(crate) at: String,
     /// A firstlight binary for that machine, if its system or processor differs from this one.
@@ -21,10 +21,10 @@ pub(crate) struct Remote {
     /// A file that the command needs, such as a plan. Repeat it for several.
     #[arg(long, value_name = "FILE", requires = "command")]
     pub(crate) send: Vec<PathBuf>,
-    /// Without a command: fetch the runs that are not here yet.
+    /// Without a command: fetch the runs that are missing here.
     #[arg(long, conflicts_with = "command")]
     pub(crate) fetch: bool,
-    /// Folder here for fetched runs.
+    /// Local folder for fetched runs.
     #[arg(short, long, value_name = "DIR", default_value = "firstlight-runs")]
     pub(crate) output: PathBuf,
     /// Show what would be copied, run and fetched, and do nothing.
@@ -36,7 +36,7 @@ pub(crate) struct Remote {
     /// Time limit of the command; it is stopped after this.
     #[arg(long = "timeout", alias = "limit", value_name = "SECONDS", default_value_t = 3600.0, value_parser = seconds)]
     pub(crate) limit: f64,
-    /// Time limit for an answer of the connection.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    /// Time limit for a reply of the connection.
+    #[arg(long = "connect-timeout", alias = "wait", value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) wait: f64,
 }

@@ -1,15 +1,15 @@
-//! What recurrent states are held in, by vLLM's name.
+//! Storage type of recurrent states, with vLLM's name.
 
 use clap::{Args, ValueEnum};
 use models::StateType;
 
-/// What the states of Mamba-2's scan are held in.
+/// Storage type of the states of Mamba-2's scan.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct States {
     /// Storage type of the states of Mamba-2's scan; auto is float32. bfloat16 is for GPUs.
     ///
-    /// It halves the memory of states and the time that decoding many sequences takes to read and write them. A number of a state
-    /// keeps 8 bits: what a token adds is lost where it is less than 2^-9 of it.
+    /// It halves the memory of states and the time to read and write them when many sequences decode. A bfloat16 value
+    /// has 8 significant bits: an addition of less than 2^-9 of the value is lost.
     #[arg(long = "mamba-ssm-cache-dtype", value_name = "TYPE", value_enum, default_value_t = Held::Auto)]
     held: Held,
 }
@@ -17,7 +17,9 @@ pub(crate) struct States {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Held {
     Auto,
+    #[value(aliases = ["f32", "fp32", "float"])]
     Float32,
+    #[value(alias = "bf16")]
     Bfloat16,
 }
 
@@ -29,7 +31,7 @@ impl States {
         }
     }
 
-    /// The choice, where it is not what holds without one.
+    /// The chosen type, if it is not the default.
     pub(crate) fn told(self) -> Option<&'static str> {
         let held = self.held();
         (held != StateType::default()).then(|| held.as_str())

@@ -1,4 +1,4 @@
-//! `firstlight apply`: a plan made so in a Python environment, whole or not at all.
+//! `firstlight apply`: installs a plan into a Python environment, completely or not at all.
 
 mod inspect;
 mod progress;
@@ -11,9 +11,9 @@ use crate::confirm;
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::Context;
-use facts::{Plan, SCHEMA};
+use facts::{InstallPlan, SCHEMA};
 use inspect::Binaries;
-use probe::Options;
+use probe::ProbeOptions;
 use progress::Bar;
 use report::terminal;
 use setup::apply::ApplyOptions;
@@ -32,15 +32,15 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
             return Err(Failure::hinted("there is no folder for downloads: HOME is not set", hint));
         }
     };
-    // uv works in folders of its own, where a relative path would mean another place.
+    // uv runs in other folders, where a relative path would be resolved differently.
     let cache = std::path::absolute(&cache).with_context(|| cache.display().to_string())?;
     let source = live(&arguments.waiting);
-    // Both wait for programs: uv's version, and the driver's answers.
+    // Both wait for programs: uv's version and the driver's answers.
     let (uv, machine) = thread::scope(|scope| {
         let tools = cache.with_file_name("tools");
         let uv = scope.spawn(move || Uv::find(std::env::var_os("PATH").as_deref(), &tools));
         let machine =
-            probe::machine(&Options { source: source.clone(), site_packages: Vec::new() });
+            probe::machine(&ProbeOptions { source: source.clone(), site_packages: Vec::new() });
         (uv.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), machine)
     });
     let uv = uv?;
@@ -58,17 +58,17 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
         output.either(&document, |_| format!("all preconditions hold: {would}\n"))?;
         return Ok(Outcome::Good);
     }
-    // A plan that is satisfied replaces nothing, so that nobody has to be asked.
+    // A plan that is already installed replaces nothing, so no confirmation is needed.
     let replaces = arguments.venv.join("pyvenv.cfg").exists();
     if replaces && !setup::apply::is_applied(&plan, &arguments.venv) {
         let venv = arguments.venv.display();
         let (question, hint) = match arguments.repair {
             true => (
-                format!("write the damaged files of {venv} again?"),
+                format!("reinstall the damaged files of {venv}?"),
                 "add --yes to repair the environment",
             ),
             false => (
-                format!("replace {venv} once the new one is proven?"),
+                format!("replace {venv} once the new environment is tested?"),
                 "add --yes to replace the environment",
             ),
         };
@@ -82,8 +82,8 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
     Ok(Outcome::Good)
 }
 
-/// Reads a plan that was written down.
-pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
+/// Reads a plan file.
+pub(super) fn read(path: &Path) -> anyhow::Result<InstallPlan> {
     let name = || path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
         let hint = "make one: firstlight plan --lock --emit plan.toml -o plan.toml";

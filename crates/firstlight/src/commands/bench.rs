@@ -4,20 +4,19 @@ mod fabric;
 mod model;
 
 use super::ask_nvml::live;
-use crate::Outcome;
-use crate::backend::{self, Told};
+use crate::backend::{self, DeviceNotice};
 use crate::cli::{Bench, BenchCommand, Storage, Waiting};
-use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::python::{self, Environment, Seen};
+use crate::python::{self, Environment, PeerResult};
 use crate::run_folder::write_atomically;
-use ::bench::{Plan, Size, Step, Sweep};
+use crate::{Outcome, destination};
 use anyhow::Context;
+use bench::{BenchPlan, Size, Step, Sweep};
 use facts::{BackendKind, BaselineReport, BenchReport, ConditionsReport, SCHEMA, Status};
-use kernels::DType;
-use probe::{Options, Source};
+use ops::DType;
+use probe::{ProbeOptions, Source};
 use report::{
     BENCH_FILE, CONDITIONS_FILE, SAMPLES_FILE, baseline, baselines, bench_csv, bench_pictures,
     branches_csv, samples_csv, terminal,
@@ -25,7 +24,7 @@ use report::{
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
-use verify::{Peers, Standing};
+use verify::{MatrixResults, Peers};
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     match &arguments.command {
@@ -44,7 +43,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
     let device = backend::choose(arguments.backend)?.told;
     let backend = device.backend();
-    let mut plan = Plan {
+    let mut plan = BenchPlan {
         names: arguments.names.iter().map(name).collect(),
         backend,
         size: size(arguments),
@@ -69,11 +68,11 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     }
     say(&device, output)?;
     let peers = python.as_mut().map(python::Environment::peers_to_time);
-    // Asking for the name opens the device: only where something is named after it.
+    // Getting the name opens the device, so it is done only for output files that are named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());
-    let mut report = measure(&plan, &Standing::without_matrix(), peers, |report, _| {
-        // After each workload: a long run that is stopped leaves what it measured.
+    let mut report = measure(&plan, &MatrixResults::without_matrix(), peers, |report, _| {
+        // Saved after each workload, so that an interrupted run leaves its measurements.
         if let (Some((folder, device)), Ok(())) = (&folder, &saved) {
             saved = save(folder, report, device);
         }
@@ -95,27 +94,27 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
                 + &shown.map_or_else(String::new, |text| format!("\n{text}"))
         },
     )?;
-    // A kernel that may not be timed failed its check.
+    // A kernel that may not be timed has failed its check.
     Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Says on which device.
-fn say(device: &Told, output: &Output) -> anyhow::Result<()> {
+/// Prints the device.
+fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
     if output.json { Ok(()) } else { output.text(&device.text(output)) }
 }
 
 /// What `bench --json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
-    device: &'a Told,
+    device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a BenchReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<&'a BaselineReport>,
 }
 
-/// The sweep of a baseline, where the arguments name neither ops nor sizes.
-fn of_baseline(plan: &mut Plan, name: &str) {
+/// The sweep of a baseline, if the arguments name neither ops nor sizes.
+fn of_baseline(plan: &mut BenchPlan, name: &str) {
     let Some(shape) = baselines().remove(name) else { return };
     if plan.names.is_empty() {
         plan.names = vec![shape.op];
@@ -130,7 +129,7 @@ fn of_baseline(plan: &mut Plan, name: &str) {
     });
 }
 
-/// Writes a run's tables and pictures into a folder.
+/// Writes a run's tables and plots into a folder.
 fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write_atomically(&folder.join(BENCH_FILE), bench_csv(report).as_bytes())?;
@@ -147,13 +146,13 @@ fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What [`CONDITIONS_FILE`] holds.
+/// The content of [`CONDITIONS_FILE`].
 pub(super) fn conditions_json(report: &BenchReport) -> anyhow::Result<String> {
     let conditions = ConditionsReport { schema: SCHEMA, backends: report.conditions.clone() };
     Ok(serde_json::to_string_pretty(&conditions)? + "\n")
 }
 
-/// Times NSA's decoding branch by branch.
+/// Times NSA's decoding by branch.
 fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     let device = backend::choose(arguments.backend)?.told;
     say(&device, output)?;
@@ -174,7 +173,7 @@ fn size(arguments: &Bench) -> Size {
     if arguments.quick { Size::Quick } else { Size::Standard }
 }
 
-/// Writes the choice table that measurements here give.
+/// Measures and writes the choice table.
 fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
     let progress = Progress::start("tune");
     let tuned = ::bench::tune(|row| {
@@ -193,21 +192,22 @@ fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if tuned.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// The ops of the workloads that are named.
+/// The ops of the named workloads.
 fn timed_ops(names: &[String]) -> Vec<&str> {
     match names.is_empty() || names.iter().any(|name| name == "decode") {
-        true => kernels::OPS.iter().map(|op| op.spec().name).collect(),
+        true => ops::OPS.iter().map(|op| op.spec().name).collect(),
         false => names.iter().map(String::as_str).collect(),
     }
 }
 
-/// A sentence for each name on the command line of which no kernel ran.
+/// A sentence for each name on the command line without a kernel that ran.
 fn unmet(python: &Environment, report: &BenchReport) -> Vec<String> {
     let timed = report.rows.iter().filter(|row| row.peer.is_some());
-    let timed = timed.map(|row| Seen { peer: &row.variant, status: Status::Pass, reason: "" });
+    let timed =
+        timed.map(|row| PeerResult { peer: &row.variant, status: Status::Pass, reason: "" });
     let late = report.not_run.iter();
     let late =
-        late.map(|left| Seen { peer: &left.peer, status: Status::NotRun, reason: &left.why });
+        late.map(|left| PeerResult { peer: &left.peer, status: Status::NotRun, reason: &left.why });
     let refused = |lines: &'_ [String], status| {
         let seen = lines.iter().filter_map(move |line| {
             // `CASE: PEER: STATUS, REASON`
@@ -221,28 +221,28 @@ fn unmet(python: &Environment, report: &BenchReport) -> Vec<String> {
     let failed = refused(&report.not_timed, Status::Fail);
     let absent = refused(&report.not_applicable, Status::NotApplicable);
     let others = failed.iter().chain(&absent);
-    let others = others.map(|(peer, status, reason)| Seen { peer, status: *status, reason });
+    let others = others.map(|(peer, status, reason)| PeerResult { peer, status: *status, reason });
     python.unmet(timed.chain(late).chain(others)).into_iter().map(|(_, why)| why).collect()
 }
 
-/// Refuses what is no op and no group of workloads.
+/// Refuses a name that is neither an op nor a group of workloads.
 fn known(names: &[String]) -> anyhow::Result<()> {
-    let known: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).chain(["decode"]).collect();
+    let known: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).chain(["decode"]).collect();
     match names.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
         Some(name) => Err(Failure::hinted(
-            format!("there is nothing to bench called `{name}`"),
+            format!("there is no benchmark `{name}`"),
             format!("name some of {}", known.join(", ")),
         )),
     }
 }
 
-/// Refuses a sweep whose tensors cannot be in memory, before sizes are multiplied that no machine can hold.
-fn fits(plan: &Plan) -> anyhow::Result<()> {
+/// Refuses a sweep whose tensors do not fit in memory, before sizes are multiplied that could overflow.
+fn fits(plan: &BenchPlan) -> anyhow::Result<()> {
     let Some(sweep) = &plan.sweep else { return Ok(()) };
     let largest = |sizes: &[usize]| sizes.iter().copied().max().unwrap_or(1) as u128;
     let (tokens, dims) = (largest(&sweep.tokens), largest(&sweep.dims));
-    // Queries, keys, values and the output, in float32 at the most.
+    // Queries, keys, values and the output, at most float32.
     let sides = [sweep.batch as u128, sweep.heads as u128, tokens, dims, 4 * 4];
     let bytes = sides.iter().fold(1_u128, |bytes, side| bytes.saturating_mul(*side));
     let memory = probe::memory(&Source::live());
@@ -260,17 +260,17 @@ fn fits(plan: &Plan) -> anyhow::Result<()> {
 
 /// The GPU, or the processor's model.
 fn device_name(backend: BackendKind) -> String {
-    let gpu = match device::open(backend) {
-        Ok(device) => device.capabilities().cuda.as_ref().map(|cuda| cuda.name.clone()),
+    let gpu = match backends::open(backend) {
+        Ok(device) => device.capabilities().name.clone(),
         Err(_) => None,
     };
     gpu.unwrap_or_else(|| {
-        let options = Options { source: Source::live(), site_packages: Vec::new() };
+        let options = ProbeOptions { source: Source::live(), site_packages: Vec::new() };
         probe::machine(&options).cpu.model.map_or_else(|| backend.to_string(), |model| model.value)
     })
 }
 
-/// The sweep that the arguments name, with defaults for what they leave out; `None` for the listed cases.
+/// The sweep of the arguments, with defaults; `None` for the listed cases.
 fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
     let crate::cli::Sweep { batch, heads, tokens, dims, causal, dtype } = arguments;
     let listed = batch.is_none()
@@ -300,10 +300,10 @@ fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
     })
 }
 
-/// Runs a bench with progress; `each` sees what there is after each workload, and what it was.
+/// Runs a bench with progress; `each` gets the results so far after each workload, and its name.
 pub(super) fn measure(
-    plan: &Plan,
-    standing: &Standing,
+    plan: &BenchPlan,
+    standing: &MatrixResults,
     peers: Option<Peers<'_>>,
     mut each: impl FnMut(&BenchReport, &str),
 ) -> anyhow::Result<BenchReport> {
@@ -311,7 +311,7 @@ pub(super) fn measure(
     progress.say("ceilings".to_owned());
     let mut at = String::new();
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
-    // Each asks anew: the time that one source gives a driver is over long before the last kernel is timed.
+    // A new source each time: the time limit of one source for a driver would be over before the last kernel is timed.
     let moment = || probe::moment(&live(&Waiting { wait: None }), on_gpu);
     let (before, ticks) = moment();
     let mut report = ::bench::run(plan, standing, peers, |step| match step {
@@ -321,11 +321,11 @@ pub(super) fn measure(
         }
         Step::Begins { case, peer: Some(peer), left } => {
             let left = left.map_or_else(String::new, |left| {
-                format!(", {:.0} s left for installed kernels of this op", left.as_secs_f64())
+                format!(", {:.0} s remain for installed kernels of this op", left.as_secs_f64())
             });
             progress.say(format!("{case}: {peer}{left}"));
         }
-        Step::Ceilings => progress.say("the ceilings once more".to_owned()),
+        Step::Ceilings => progress.say("the ceilings, measured again".to_owned()),
         Step::Done(report) => each(report, &at),
     })?;
     let seconds = began.elapsed().as_secs_f64();

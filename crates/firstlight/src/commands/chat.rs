@@ -8,11 +8,11 @@ mod words;
 use crate::backend::{self, Chosen};
 use crate::cli::{self, Chat};
 use crate::commands::render_templates;
-use crate::crew::{Crew, first_of};
 use crate::failure::{self, Failure};
 use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
+use crate::rank_processes::{RankProcesses, first_of};
 use crate::stopping;
 use crate::tokenizer;
 use crate::{Outcome, output};
@@ -29,22 +29,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use words::Word;
 
-/// Tokens that a conversation may have, unless the model's limit is lower or another number is asked for.
+/// Default context length of a conversation.
 const CONTEXT: usize = 16_384;
 
 const HELP: &str = "\
-/reset         begins the conversation anew
-/system TEXT   says how the model is to answer; without TEXT shows it
-/help          shows this
-/exit, /bye    ends, as do exit, Ctrl-D and pressing Ctrl-C twice
+/reset         starts a new conversation
+/system TEXT   sets the system message; without TEXT shows it
+/help          shows this list
+/exit, /bye    quits, as do exit, Ctrl-D and pressing Ctrl-C twice
 
-A line that ends with \\ goes on in the next one, and \"\"\" stands before and
-behind a text of several lines. Ctrl-C stops an answer.
+A line that ends with \\ continues on the next one; \"\"\" starts and ends a
+message of several lines. Ctrl-C stops an answer.
 ";
 
 pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> {
     let output = &output.quiet(arguments.quiet);
-    // What cannot be used is reported before seconds are spent on loading.
+    // Invalid settings are reported before the model is loaded.
     Sampling::from(&arguments.choice).check()?;
     let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
@@ -53,7 +53,8 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     let family = model.architecture.family;
     let tokenizer = read_tokenizer(&folder, model.architecture.vocabulary)?;
     let template = read_template(&folder)?;
-    let context = context(arguments, model.architecture.context)?;
+    let longest = model.architecture.context;
+    let context = asked_context(arguments.context, longest)?.unwrap_or(CONTEXT.min(longest));
     let capacity = Capacity { sequences: 1, tokens: context };
     let step_of = |device: &Device| -> anyhow::Result<LargestStep> {
         Ok(LargestStep { tokens: models::engine_kind(device)?.chunk.min(context), logits: 1 })
@@ -66,7 +67,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     let Chosen { device, told, .. } = choice.end(fit)?;
     told.notice(output);
     let step = step_of(&device)?;
-    let crew = Crew::start(place.ranks, told.backend())?;
+    let crew = RankProcesses::start(place.ranks, told.backend())?;
     let split = (crew.as_ref(), &*folder);
     let Loaded { mut engine, .. } =
         loading::open_on(split, model, device, dtype, (capacity, step))?;
@@ -75,7 +76,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     let mut input = Input::open(output.json)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     if input.is_terminal() {
-        // Through a pipe Ctrl-C ends the command, as everywhere.
+        // In a pipe, Ctrl-C ends the command as usual.
         stopping::on_interrupt(&interrupted)?;
     }
     if output.json {
@@ -102,7 +103,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     converse(&mut session, &mut input, output, &interrupted)
 }
 
-/// Reads and answers until nothing more comes; bad where something could not be answered and nobody was there to see it.
+/// Reads and answers messages until the input ends; bad if a message of a pipe could not be answered.
 fn converse(
     session: &mut Session<'_, '_>,
     input: &mut Input,
@@ -119,7 +120,7 @@ fn converse(
                 was_interrupted = true;
                 say(
                     output,
-                    "Ctrl-C again, Ctrl-D or /exit ends, /reset begins the conversation anew",
+                    "Ctrl-C again, Ctrl-D or /exit quits, /reset starts a new conversation",
                 );
                 continue;
             }
@@ -135,7 +136,7 @@ fn converse(
             }
             Word::Reset => {
                 session.reset();
-                say(output, "the conversation begins anew");
+                say(output, "started a new conversation");
                 Ok(())
             }
             Word::System(text) => {
@@ -151,7 +152,7 @@ fn converse(
                 let what = format!("there is no command {word}");
                 Err(Failure::hinted(
                     what,
-                    "/help lists the commands; a space before it makes it a message",
+                    "/help lists the commands; start the line with a space to send it as a message",
                 ))
             }
             Word::Say(text) => {
@@ -163,7 +164,7 @@ fn converse(
             Err(error) if error.downcast_ref::<output::OutputError>().is_some() => {
                 return Err(error);
             }
-            // An engine that failed has lost more than this answer.
+            // A failed engine has lost more than this answer.
             Err(error) if session.is_broken() => return Err(error),
             Err(error) => {
                 failure::print(&error, output);
@@ -176,7 +177,7 @@ fn converse(
     }
 }
 
-/// Answers a command of the chat, --quiet or not; with `--json` only answers of the model are printed.
+/// Prints a chat command's reply, with or without --quiet; with `--json` only answers of the model are printed.
 fn say(output: &Output, text: &str) {
     if !output.json {
         eprintln!("{}", text.trim_end());
@@ -185,10 +186,7 @@ fn say(output: &Output, text: &str) {
 
 fn read_tokenizer(folder: &Path, vocabulary: usize) -> anyhow::Result<Tokenizer> {
     let read = Tokenizer::read(folder).map_err(|error| {
-        Failure::hinted(
-            error.to_string(),
-            "download the tokenizer that was published with the weights",
-        )
+        Failure::hinted(error.to_string(), "download the tokenizer published with the weights")
     });
     let tokenizer = read?;
     tokenizer::check(&tokenizer, vocabulary)?;
@@ -203,15 +201,14 @@ fn read_template(folder: &Path) -> anyhow::Result<ChatTemplate> {
     })
 }
 
-/// Tokens that the conversation may have.
-fn context(arguments: &Chat, most: usize) -> anyhow::Result<usize> {
-    match arguments.context {
+/// Context length that `--max-model-len` requests, if it is given; `most` is the model's limit.
+pub(super) fn asked_context(asked: Option<usize>, most: usize) -> anyhow::Result<Option<usize>> {
+    match asked {
         Some(asked) if asked > most => {
             let option = cli::as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
             let what = format!("{option} {asked} is more than the model's longest context, {most}");
             Err(Failure::hinted(what, format!("ask for at most {most} tokens")))
         }
-        Some(asked) => Ok(asked),
-        None => Ok(CONTEXT.min(most)),
+        asked => Ok(asked),
     }
 }

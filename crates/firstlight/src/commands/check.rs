@@ -1,4 +1,4 @@
-//! `firstlight check`: the main job, from probe to report.
+//! `firstlight check`: probes, diagnoses, verifies, times and reports.
 
 mod certify;
 mod cut_short;
@@ -14,10 +14,10 @@ mod side_by_side;
 mod stack;
 
 use super::check_gpu::{bench_plan, test_memory, tier, to_time, until};
-use super::together::chosen;
-use super::{bench, doctor, verify};
+use super::gpu_group::chosen;
+use super::{bench, doctor, report as run_reports, verify};
 use crate::Outcome;
-use crate::backend::{self, Told};
+use crate::backend::{self, DeviceNotice};
 use crate::cli::{BackendArg, Check, Environment, FleetChoice, Waiting};
 use crate::cores;
 use crate::destination;
@@ -28,7 +28,7 @@ use crate::redact::Redaction;
 use crate::run_folder;
 use crate::sarif;
 use crate::stopping;
-use ::bench::Ahead;
+use ::bench::PrecompiledPeers;
 use ::verify::{Peers, Session};
 use anyhow::Context;
 use certify::Signer;
@@ -55,7 +55,7 @@ struct Summary<'a> {
     schema: u32,
     run: String,
     verdict: &'static str,
-    devices: &'a [Told],
+    devices: &'a [DeviceNotice],
     manifest: &'a RunManifest,
     findings: &'a [facts::Finding],
     parity: &'a ParityReport,
@@ -65,6 +65,9 @@ struct Summary<'a> {
 }
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    if let Some(run) = &arguments.report {
+        return run_reports::of_run(run, arguments.redact, arguments.output.as_deref(), output);
+    }
     verify::known(&arguments.op)?;
     let FleetChoice { fleet, emit, until, .. } = &arguments.fleet;
     match (emit, fleet, until, arguments.budget) {
@@ -81,7 +84,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     }
 }
 
-/// The check of this machine, from its first look to its report.
+/// The whole check of this machine.
 fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     chosen::only_named(&arguments.gpu, &patient(&arguments.environment, None).waiting)?;
     let since = Instant::now();
@@ -90,7 +93,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     run_folder::look(wanted_folder.unwrap_or(Path::new(run_folder::DEFAULT)))?;
     arguments.sarif.as_deref().map(destination::file).transpose()?;
     let signer = Signer::of(arguments)?;
-    // A model that cannot be read is said at once, before minutes of work.
+    // A model that cannot be read is reported at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
     let reading = Progress::start("reading the machine and its environments");
     let mut python = Installed::start(arguments)?;
@@ -101,14 +104,14 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
     }
     doctor.matrix = Some(diagnose::matrix(&doctor.machine));
-    // A driver that the doctor has had no answer of may give none at all, which must not keep its findings back.
+    // A driver that did not answer the doctor may never answer, which must not hold back the findings.
     let silent = doctor.machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some());
     let found = (!output.json).then(|| terminal::doctor(&doctor, output.style()));
     if let Some(found) = found.as_ref().filter(|_| silent) {
         output.text(found)?;
     }
     let devices = backend::every_of(choice)?;
-    let backends: Vec<BackendKind> = devices.iter().map(Told::backend).collect();
+    let backends: Vec<BackendKind> = devices.iter().map(DeviceNotice::backend).collect();
     if let Some(found) = &found {
         let estimate = estimate::words(arguments, &backends, python.peers().is_some());
         output.text(&format!("{}: {estimate}", report::headline(&doctor.machine)))?;
@@ -117,7 +120,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             output.text(found)?;
         }
     }
-    // Each GPU beside the first is checked by a process of its own, which has as many cores as this one.
+    // Each further GPU is checked by a separate process, with as many cores as this one.
     let on_gpu = backends.contains(&BackendKind::Cuda);
     let gpus = if on_gpu { chosen::working(&doctor.machine) } else { Vec::new() };
     let all_cores = cores::allowed();
@@ -129,13 +132,13 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         let begun = Arc::clone(&begun);
         stopping::tell_on_signals(move || match begun.get() {
             Some(path) => format!(
-                "interrupted: {path} is incomplete; `firstlight report {path}` writes a report of what was done"
+                "interrupted: {path} is incomplete; `firstlight check --report {path}` writes a report of the finished part"
             ),
             None => "interrupted: nothing was written yet".to_owned(),
         })?;
     }
     let mut folder = doctor::begin(wanted_folder, &doctor, since, redaction)?;
-    // Whoever interrupts it from here on is told of the folder.
+    // An interrupt after this point names the folder.
     let _ = begun.set(folder.path().display().to_string());
     if arguments.fleet.part.is_some() {
         stack::write(&doctor, until, &mut folder)?;
@@ -149,29 +152,33 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         }
         shares.first().into_iter().for_each(|own| cores::only(own));
     }
-    let plan_of_bench = |backend| ::bench::Plan {
+    let plan_of_bench = |backend| ::bench::BenchPlan {
         names: to_time(&arguments.op),
         until,
         ..bench_plan(backend, arguments.quick, arguments.full)
     };
-    let later = python.peers().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
+    let later =
+        python.peers().map(|peers| PrecompiledPeers::of(plan_of_bench(peers.backend), &peers));
     let ahead = later.transpose()?;
-    let plan = ::verify::Plan {
+    let plan = ::verify::MatrixPlan {
         ops: arguments.op.clone(),
         backends: backends.clone(),
         tier: tier(arguments.quick, arguments.full),
         all_variants: arguments.full,
         until,
     };
-    // When the last row of each op and backend came, and of each installed kernel: what the others waited for.
+    // Time of the last row of each op and backend, and of each installed kernel: it shows what the others waited for.
     let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
-    let (parity, timing) = std::thread::scope(|scope| {
+    let mut kernels_end = Duration::ZERO;
+    let (parity, timing, of_models) = std::thread::scope(|scope| {
         let ahead = ahead.map(|ahead| scope.spawn(|| ahead.run()));
+        let models = models::start(scope, &backends, arguments, until);
         let parity = verify::measure(&plan, python.peers(), |row| {
             let by = row.peer.as_ref().map_or("firstlight", |_| &row.variant);
             ends.insert(format!("{} on {} by {by}", row.op, row.backend), Instant::now());
         });
-        (parity, ahead.map(ScopedJoinHandle::join))
+        kernels_end = since.elapsed();
+        (parity, ahead.map(ScopedJoinHandle::join), models.join())
     });
     let (mut parity, standing) = parity?;
     match timing {
@@ -179,12 +186,12 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         None => {}
     }
-    folder.note("the kernels are verified; the models follow");
+    folder.note(&format!("kernels verified within {:.1} s", kernels_end.as_secs_f64()));
     for (what, end) in ends {
         let seconds = end.duration_since(since).as_secs_f64();
         folder.note(&format!("verified {what} within {seconds:.1} s"));
     }
-    for (backend, rows, took) in models::of(&backends, arguments, until) {
+    for (backend, rows, took) in of_models {
         folder.note(&format!("models verified on {backend} within {:.1} s", took.as_secs_f64()));
         parity.rows.extend(rows);
     }
@@ -192,7 +199,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     siblings.iter_mut().for_each(|sibling| sibling.verified(since.elapsed()));
     folder.artefact(
         PARITY_FILE,
-        "every kernel against the float64 reference, and reduced models against float32",
+        "every kernel compared with the float64 reference, and reduced models with float32",
         &parity_csv(&parity),
     )?;
     for row in parity.rows.iter().filter(|row| row.status != Status::Pass) {
@@ -225,7 +232,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             siblings.iter_mut().for_each(|sibling| sibling.timed(since.elapsed()));
             cores::only(&all_cores);
             together = group::of(&gpus, &siblings, arguments, (&doctor.machine, &report, until));
-            // What follows is the processor's, which has the machine for itself again.
+            // The rest runs on the processor, which is idle otherwise.
             siblings.iter_mut().for_each(Sibling::end);
             group::notes(&together, since.elapsed()).iter().for_each(|line| folder.note(line));
         }
@@ -234,12 +241,12 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             None => report,
         });
     }
-    let bench = bench.context("there is no backend to time anything on")?;
+    let bench = bench.context("no backend for timing")?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
     folder.artefact(SAMPLES_FILE, "every timed sample", &samples_csv(&bench))?;
     folder.artefact(
         CONDITIONS_FILE,
-        "what else went on while kernels were timed",
+        "other load on the machine during timing",
         &bench::conditions_json(&bench)?,
     )?;
     bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
@@ -288,7 +295,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
     }
     let cut = left_out::cut(&parity, &bench);
-    // Where time ran out before anything passed, nothing was found either.
+    // If time ran out before anything passed, nothing is known either.
     let verified = match cut && parity.failures() == 0 {
         true => Outcome::Good,
         false => verify::outcome(&parity),
@@ -306,7 +313,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// What is left out of the run folder. The machine's own words tell which home folders there are.
+/// The redaction of the run folder. The machine facts list the home folders.
 fn redaction(arguments: &Check, doctor: &DoctorReport) -> anyhow::Result<Redaction> {
     let redaction = Redaction::from_environment();
     if !arguments.redact {
@@ -319,29 +326,29 @@ fn redaction(arguments: &Check, doctor: &DoctorReport) -> anyhow::Result<Redacti
     Ok(redaction.for_sharing(doctor::host(doctor), texts))
 }
 
-/// Time for all calls of one peer while it is verified; all of them together have twice that while they are timed.
+/// Time limit for all calls of one peer during verification; all peers together have twice that for timing.
 const PEER_BUDGET: Duration = Duration::from_secs(60);
 
-/// The kernels of the environment that was named.
+/// The kernels of the selected environment.
 enum Installed {
-    /// None was named.
+    /// No environment was selected.
     NotNamed,
-    /// They are run beside firstlight's own.
+    /// They run next to firstlight's own.
     Started(Box<python::Environment>),
-    /// Its files can be read, and its interpreter cannot be started, for this reason.
+    /// Its files can be read, but its interpreter cannot be started, for this reason.
     Silent(String),
 }
 
 impl Installed {
-    /// An interpreter that was named has to start, at once and not after minutes of work; an environment whose files are
-    /// all that is there is still worth reading.
+    /// Starts the interpreter at once, so that an error is not reported minutes later. An environment without a working
+    /// interpreter still has files to read.
     fn start(arguments: &Check) -> anyhow::Result<Self> {
         let venv = arguments.environment.venv.as_deref();
         let ops = verify::with_models(&arguments.op);
         match python::start(venv, &arguments.peers, &ops, None) {
             Ok(None) => Ok(Self::NotNamed),
             Ok(Some(environment)) => {
-                // Verified and then timed for twice as long, of which firstlight's own kernels take a part.
+                // Verified, and then timed for twice as long; firstlight's own kernels use part of that time.
                 let given = arguments.budget.map(|all| Duration::from_secs(all) / 6);
                 let budget = given.map_or(PEER_BUDGET, |given| given.min(PEER_BUDGET));
                 Ok(Self::Started(Box::new(environment.within(budget))))
@@ -360,8 +367,8 @@ impl Installed {
         }
     }
 
-    /// Failed rows for what was named and did not run. An environment in which firstlight knows no package was read, and has
-    /// nothing that could run.
+    /// Failed rows for selected kernels that did not run. An environment without packages that firstlight knows has
+    /// nothing to run.
     fn unmet(
         &self,
         ops: &[String],
@@ -406,7 +413,7 @@ impl Installed {
     }
 }
 
-/// A driver that is slow to wake is worth waiting for where everything else takes minutes; a third of the time where that is limited.
+/// Waits longer for a driver that is slow to start, because a check takes minutes; at most a third of a limited time.
 fn patient(environment: &Environment, until: Option<Instant>) -> Environment {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let most = left.map_or(30.0, |left| (left.as_secs_f64() / 3.0).clamp(2.0, 30.0));
@@ -440,11 +447,11 @@ fn counted(parity: &ParityReport) -> String {
     )
 }
 
-/// What became of the timings of peers, where there were any, with the commonest reasons; the report has all of them.
+/// The result of timing peers, if there were any, with the most common reasons; the report has all of them.
 fn timed_peers(bench: &BenchReport) -> Option<String> {
     let timed = bench.rows.iter().filter(|row| row.peer.is_some()).count();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    // Workloads of firstlight's own kernels that were not reached are listed there, too.
+    // Skipped workloads of firstlight's own kernels are listed there, too.
     for left in bench.not_run.iter().filter(|left| left.peer != "firstlight") {
         *reasons.entry(&left.why).or_default() += 1;
     }

@@ -1,36 +1,36 @@
-//! `firstlight check-gpu`, hidden: one GPU's part of a check, in a process that sees that GPU alone.
+//! `firstlight check-gpu`, hidden: one GPU's part of a check, in a process that sees only that GPU.
 
 use super::{bench, verify};
 use crate::Outcome;
 use crate::cli::CheckGpu;
 use crate::cores;
-use crate::telling::tell;
+use crate::message_reader::tell;
 use ::bench::Size;
-use ::verify::{MODEL, OUT_OF_TIME, Tier};
-use facts::{BackendKind, BenchReport, MemoryTest, ParityReport, ParityRow, Status};
+use ::verify::{MODEL, Tier};
+use facts::{BackendKind, BenchReport, MemoryTest, OUT_OF_TIME, ParityReport, ParityRow, Status};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What it tells as it comes, a line of JSON each.
+/// A message about progress, one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Told {
+pub(crate) enum GpuMessage {
     Verified(ParityReport),
     Timed(Box<BenchReport>),
     Memory(MemoryTest),
 }
 
-/// The word on standard input that begins the timing, once every GPU is verified.
+/// The message on standard input that starts the timing, once every GPU is verified.
 pub(crate) const TIME: &str = "time";
 
 pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
     cores::only(&arguments.cores);
     let until = arguments.until.map(until);
     let named = &arguments.op;
-    // Said at once, in the driver's words, and not a thousand times.
-    device::open(BackendKind::Cuda)?;
-    let plan = ::verify::Plan {
+    // A broken driver is reported once, with its own message, instead of for every case.
+    backends::open(BackendKind::Cuda)?;
+    let plan = ::verify::MatrixPlan {
         ops: named.clone(),
         backends: vec![BackendKind::Cuda],
         tier: tier(arguments.quick, arguments.full),
@@ -39,38 +39,38 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
     };
     let (mut parity, standing) = verify::measure(&plan, None, |_| ())?;
     parity.rows.extend(families(BackendKind::Cuda, named, until, |_, _, _| ()));
-    tell(&Told::Verified(parity))?;
+    tell(&GpuMessage::Verified(parity))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     if line.trim() != TIME {
-        // Whoever asked is gone.
+        // The parent has exited.
         return Ok(Outcome::Good);
     }
-    let plan = ::bench::Plan {
+    let plan = ::bench::BenchPlan {
         names: to_time(named),
         until,
         ..bench_plan(BackendKind::Cuda, arguments.quick, arguments.full)
     };
     let mut report = bench::measure(&plan, &standing, None, |_, _| ())?;
     for conditions in &mut report.conditions {
-        // The others are those of the processes beside this one.
+        // The others belong to the sibling processes.
         for moment in [&mut conditions.before, &mut conditions.after] {
             moment.gpus.retain(|gpu| gpu.gpu == arguments.index);
         }
     }
     let memory = test_memory(arguments.memory_budget, until, &report, arguments.index)?;
-    tell(&Told::Timed(Box::new(report)))?;
+    tell(&GpuMessage::Timed(Box::new(report)))?;
     if let Some(test) = memory {
-        tell(&Told::Memory(test))?;
+        tell(&GpuMessage::Memory(test))?;
     }
     Ok(Outcome::Good)
 }
 
-/// Seconds of a memory test that nobody asked for.
+/// Default seconds of a memory test.
 const MEMORY_BUDGET: u64 = 10;
 
-/// Tests what is free of the memory of the GPU with this number, for so many seconds at the most; `None` where that is not wanted:
-/// unasked, what other programs may want next is left to them.
+/// Tests the free memory of the GPU with this index for at most this many seconds; `None` if it is disabled. By
+/// default, memory that other programs may need is not tested.
 pub(super) fn test_memory(
     seconds: Option<u64>,
     until: Option<Instant>,
@@ -86,23 +86,23 @@ pub(super) fn test_memory(
     if time.is_zero() {
         return Ok(None);
     }
-    // Opened anew: nothing that was verified or timed before holds memory of it.
-    let device = device::open(BackendKind::Cuda)?;
-    Ok(Some(kernels::cuda::test_memory(&device, time)))
+    // A new context, so that earlier verification and timing occupy no memory.
+    let device = backends::open(BackendKind::Cuda)?;
+    Ok(Some(ops_cuda::test_memory(&device, time)))
 }
 
-/// The moment of so many milliseconds since 1970.
+/// The time point at this many milliseconds since 1970.
 pub(super) fn until(millis: u64) -> Instant {
     let then = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
     Instant::now() + then.duration_since(SystemTime::now()).unwrap_or_default()
 }
 
-/// What is timed of the ops that were named; `model` is none that is timed here.
+/// The selected ops that are timed; `model` is not timed here.
 pub(super) fn to_time(named: &[String]) -> Vec<String> {
     named.iter().filter(|op| *op != MODEL).cloned().collect()
 }
 
-/// Reduced models of each family, where no ops were named or models were; a row that says so where no time was left.
+/// Reduced models of each family, if no ops or `model` were selected; a row with the reason if no time was left.
 pub(super) fn families(
     backend: BackendKind,
     named: &[String],
@@ -142,9 +142,9 @@ pub(super) fn tier(quick: bool, full: bool) -> Tier {
     }
 }
 
-/// What a check times on a backend.
-pub(super) fn bench_plan(backend: BackendKind, quick: bool, full: bool) -> ::bench::Plan {
-    ::bench::Plan {
+/// The benchmarks of a check on a backend.
+pub(super) fn bench_plan(backend: BackendKind, quick: bool, full: bool) -> ::bench::BenchPlan {
+    ::bench::BenchPlan {
         names: Vec::new(),
         backend,
         size: if quick { Size::Quick } else { Size::Standard },

@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &Compare, output: &Output) -> anyhow::Result<Outcom
     let comparison = report::compare(&base.recorded(), &run.recorded(), *tolerance);
     output.either(&comparison, |style| terminal::comparison(&comparison, style))?;
     save(folder.as_deref(), "compare", || comparison_report(&comparison), output)?;
-    // Without --fail a comparison shows, and judges nothing.
+    // Without --fail a comparison has no verdict.
     Ok(Outcome::Good)
 }
 

@@ -1,9 +1,10 @@
-//! `firstlight compile-kernel`, hidden: the process that compiles one kernel for the others, as NVRTC compiles one at a time.
+//! `firstlight compile-kernel`, hidden: compiles one kernel in a separate process, because NVRTC compiles one at a time
+//! per process.
 
 use crate::Outcome;
 use crate::cli::CompileKernel;
 use crate::own_program::own_program;
-use device::cuda::{compile_by, compile_for_another};
+use ops_cuda::{compile_by, compile_for_another};
 
 pub(super) fn run(arguments: &CompileKernel) -> anyhow::Result<Outcome> {
     let (input, output, log) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
@@ -12,7 +13,7 @@ pub(super) fn run(arguments: &CompileKernel) -> anyhow::Result<Outcome> {
     Ok(if compiled { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Has kernels that are not built in compiled by processes of this program.
+/// Makes processes of this program compile the kernels that are not in the bundle.
 pub(super) fn by_this_program() {
     if let Some(own) = own_program() {
         compile_by(own, &["compile-kernel"]);

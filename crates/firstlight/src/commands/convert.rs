@@ -1,4 +1,4 @@
-//! `firstlight convert`: a checkpoint by another layout's names.
+//! `firstlight convert`: renames a checkpoint's tensors to another layout.
 
 use crate::Outcome;
 use crate::cli::Convert;
@@ -7,7 +7,7 @@ use crate::hub;
 use crate::output::Output;
 use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
-use models::{Conversion, Converted, Key, KeyMap};
+use models::{Conversion, ConversionResult, KeyMap, TensorKey};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcom
         done.fetch_add(bytes, Ordering::Relaxed);
     })?;
     drop(showing);
-    let Converted { files, taken_up, bytes, as_published } = converted;
+    let ConversionResult { files, taken_up, bytes, as_published } = converted;
     let shown = folder.display().to_string();
     let mut ran = document(map);
     ran["folder"] = json!(shown);
@@ -42,11 +42,11 @@ pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcom
     output.either(&ran, |_| {
         let mut out = format!("{files} files in {shown}, {}", byte_count(bytes));
         if taken_up > 0 {
-            let _ = write!(out, "; {taken_up} of them were there, proven by their hashes");
+            let _ = write!(out, "; {taken_up} of them already existed, verified by their hashes");
         }
         out.push_str(match as_published {
-            Some(true) => "\nby their hashes the files are those that the model was once converted from\n",
-            Some(false) => "\nby their hashes some files differ from those that the model was once converted from\n",
+            Some(true) => "\nby their hashes, the files equal those that the model was converted from\n",
+            Some(false) => "\nby their hashes, some files differ from those that the model was converted from\n",
             None => "\n",
         });
         out
@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcom
 }
 
 fn document(map: &KeyMap) -> serde_json::Value {
-    let key = |key: &Key| json!({ "name": key.name, "shape": key.shape });
-    let pair = |pair: &models::Pair| json!({ "from": key(&pair.from), "to": key(&pair.to) });
+    let key = |key: &TensorKey| json!({ "name": key.name, "shape": key.shape });
+    let pair = |pair: &models::TensorPair| json!({ "from": key(&pair.from), "to": key(&pair.to) });
     json!({
         "schema": SCHEMA,
         "to": map.to().name(),
@@ -83,7 +83,7 @@ fn every_pair(map: &KeyMap) -> String {
     out
 }
 
-/// What changes, layers that change alike on one line.
+/// The changes; layers with the same change share a line.
 fn changed(map: &KeyMap) -> String {
     let mut lines: Vec<(String, usize)> = Vec::new();
     let mut add = |line: String| match lines.iter_mut().find(|(held, _)| *held == line) {
@@ -100,7 +100,7 @@ fn changed(map: &KeyMap) -> String {
         add(format!("{name} {shape:?} {}", on_zeros(map)));
     }
     let alike = map.pairs().len() - map.changed().count();
-    let mut out = format!("{alike} tensors keep name and shape; the others:\n");
+    let mut out = format!("{alike} tensors keep their name and shape; the others:\n");
     for (line, layers) in lines {
         let _ = writeln!(out, "  {line} in {layers} layers");
     }
@@ -109,12 +109,12 @@ fn changed(map: &KeyMap) -> String {
 
 fn on_zeros(map: &KeyMap) -> &'static str {
     match map.to() {
-        models::Layout::FlaKda => "is added, all zeros",
-        models::Layout::Hf => "is left out, all zeros",
+        models::CheckpointLayout::FlaKda => "is added, all zeros",
+        models::CheckpointLayout::Hf => "is left out, all zeros",
     }
 }
 
-/// A name with N in place of its layer's number, the first in it.
+/// A name with N instead of the layer's number, the first number in it.
 fn in_any_layer(name: &str) -> String {
     let mut words: Vec<&str> = name.split('.').collect();
     if let Some(layer) = words.iter_mut().find(|word| word.parse::<usize>().is_ok()) {

@@ -16,13 +16,13 @@ use facts::{DoctorReport, Severity};
 use probe::EnvOptions;
 use report::terminal::IndexCheck;
 use report::{FACTS_FILE, terminal};
-use setup::mend::Availability;
+use setup::fix::Availability;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
     arguments.sarif.as_deref().map(destination::file).transpose()?;
-    // A model that cannot be read is said at once, before a machine with GPUs is probed.
+    // A model that cannot be read is reported at once, before a machine with GPUs is probed.
     let wanted = arguments.wanted.model.as_deref().map(model::read).transpose()?;
     let mut report = examine_with(&arguments.environment, arguments.verify_files)?;
     if let Some(wanted) = wanted {
@@ -51,12 +51,12 @@ fn index_check(checked: &Availability) -> IndexCheck<'_> {
     }
 }
 
-/// The machine, its environments and what is wrong with them.
+/// The machine, its environments and their findings.
 pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport> {
     examine_with(environment, false)
 }
 
-/// The same; `verify_files` reads every installed file and compares it with the hash in its RECORD.
+/// As [`examine`]; `verify_files` reads every installed file and compares it with the hash in its RECORD.
 fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result<DoctorReport> {
     let options = EnvOptions {
         source: live(&environment.waiting),
@@ -73,12 +73,12 @@ fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result
     Ok(DoctorReport::new(machine, envs, findings))
 }
 
-/// The name under which a machine's runs are kept.
+/// The name of a machine in its run folders.
 pub(super) fn host(doctor: &DoctorReport) -> &str {
     doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str())
 }
 
-/// Looks for imports of what is required and not installed: whether they run decides how bad it is.
+/// Finds imports of requirements that are not installed: whether they run determines the severity.
 fn trace_imports(options: &EnvOptions, machine: &facts::Machine, envs: &mut [facts::PyEnv]) {
     for unmet in diagnose::unmet(machine, envs) {
         let env = &mut envs[unmet.env];
@@ -89,7 +89,7 @@ fn trace_imports(options: &EnvOptions, machine: &facts::Machine, envs: &mut [fac
     }
 }
 
-/// Begins a run folder with what was found.
+/// Starts a run folder with the findings.
 pub(super) fn begin(
     wanted: Option<&Path>,
     doctor: &DoctorReport,
@@ -119,12 +119,12 @@ fn examined(doctor: &DoctorReport) -> String {
     )
 }
 
-/// The file that keeps what was read of compiled files.
+/// The cache of facts about compiled files.
 pub(super) fn native_cache() -> Option<PathBuf> {
     Some(cache_folder()?.join("native"))
 }
 
-/// Where firstlight keeps what it can make again: below XDG's variable, else where the system's own programs do.
+/// Folder of caches: below XDG's variable, or else the system's cache folder.
 pub(super) fn cache_folder() -> Option<PathBuf> {
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -133,7 +133,7 @@ pub(super) fn cache_folder() -> Option<PathBuf> {
     folder.map(|folder| folder.join("firstlight"))
 }
 
-/// Advice is no fault: only errors and warnings make an exit status of 1.
+/// Advice is not a fault: only errors and warnings give exit status 1.
 pub(super) fn outcome(report: &DoctorReport) -> Outcome {
     let fault = report.findings.iter().any(|finding| finding.severity != Severity::Info);
     if fault { Outcome::Bad } else { Outcome::Good }

@@ -1,6 +1,7 @@
-//! `firstlight explain [TEXT|FILE|-|RULE]`: which rules a pasted error shows, what the things that it names are here, and
-//! whether this machine's files agree.
+//! `firstlight explain [TEXT|FILE|-|RULE]`: finds the rules that match a pasted error, the state of the modules and
+//! symbols in it on this machine, and whether this machine's files confirm it.
 
+mod managed;
 mod pasted;
 mod text;
 
@@ -9,7 +10,7 @@ use crate::Outcome;
 use crate::cli::Explain;
 use crate::failure::Failure;
 use crate::output::Output;
-use diagnose::{Entity, Match, RULES};
+use diagnose::{Cause, Entity, Leader, Match, RULES};
 use facts::{DoctorReport, Evidence, Finding, SCHEMA};
 use pasted::Asked;
 use report::terminal;
@@ -18,17 +19,29 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Explanation<'a> {
     schema: u32,
-    /// Empty for a text that no rule knows.
+    /// Empty if no rule matches the text.
     matches: Vec<Matched<'a>>,
-    /// What the text names and no rule above explains; those with a meaning come first.
+    /// Entities in the text that no rule above explains; those with a meaning first.
     entities: Vec<Named<'a>>,
+    /// The answer to read first: `{"rule": ID}` or `{"entity": NAME}`, with its certainty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<First<'a>>,
     /// The doctor's errors and warnings about packages that the text names.
     findings: &'a [Finding],
-    /// The most similar rules, where nothing else is known.
+    /// The most similar rules, if there is no other result.
     similar: Vec<Listed>,
-    /// Which memory ran out, where the text says so (row R1-05).
+    /// Which memory ran out, if the text reports it (row R1-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct First<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entity: Option<&'a str>,
+    certainty: &'static str,
 }
 
 #[derive(Serialize)]
@@ -37,13 +50,28 @@ struct Matched<'a> {
     title: &'a str,
     cause: &'a str,
     fix: Vec<&'a str>,
-    /// The usual commands for the machine that the text is from, where this machine's files refute it.
+    /// The usual commands for the machine of the text, if this machine's files refute it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fix_elsewhere: Vec<&'a str>,
-    /// `null` where no file can tell, or where what the rule looks at is not here.
+    /// `null` if no file shows it, or if the rule does not apply here.
     confirmed_here: Option<bool>,
+    /// `confirmed` by the files here, `likely` where one cause is known, or `possible`.
+    certainty: &'static str,
+    /// Other causes that print the same words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Possible<'a>>,
     evidence: Vec<&'a Evidence>,
     links: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct Possible<'a> {
+    cause: &'a str,
+    /// Commands that tell it from the other causes.
+    check: &'a [String],
+    fix: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirmed_here: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -51,6 +79,10 @@ struct Named<'a> {
     kind: &'a str,
     name: &'a str,
     meaning: &'a str,
+    /// `confirmed` by the files here, `likely` where one cause is known, or `possible`.
+    certainty: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Possible<'a>>,
     fix: &'a [String],
     confirmed_here: Option<bool>,
     evidence: &'a [Evidence],
@@ -74,11 +106,13 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
     match pasted::read(asked)? {
         Asked::Rule(rule) => {
             let report = examine(&arguments.environment)?;
-            let found = diagnose::explain_rule(rule, &report.machine, &report.envs);
+            let mut found = diagnose::explain_rule(rule, &report.machine, &report.envs);
+            managed::into_venv(&mut found.fix, &managed::interpreters(&report.envs));
             let document = Explanation {
                 schema: SCHEMA,
                 matches: vec![matched(&found)],
                 entities: Vec::new(),
+                first: None,
                 findings: &[],
                 similar: Vec::new(),
                 out_of_memory: None,
@@ -94,9 +128,14 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
     Ok(Outcome::Good)
 }
 
-/// A text that nothing explains is a bad outcome: a script that asks has to see that it was not answered.
+/// A text without an explanation is a bad outcome, so that a script notices.
 fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<Outcome> {
-    let found = diagnose::explain_text(pasted, &report.machine, &report.envs, &report.findings);
+    let mut found = diagnose::explain_text(pasted, &report.machine, &report.envs, &report.findings);
+    let interpreters = managed::interpreters(&report.envs);
+    let fixes = found.matches.iter_mut().map(|found| &mut found.fix);
+    let fixes = fixes.chain(found.entities.iter_mut().map(|entity| &mut entity.fix));
+    let fixes = fixes.chain(found.findings.iter_mut().map(|finding| &mut finding.fix));
+    fixes.for_each(|fix| managed::into_venv(fix, &interpreters));
     let memory = diagnose::out_of_memory_in(pasted);
     output.either(&document(&found, memory), |style| text::by_text(&found, memory, style))?;
     let known = found.answers() || memory.is_some();
@@ -111,6 +150,13 @@ fn document(
         schema: SCHEMA,
         matches: found.matches.iter().map(matched).collect(),
         entities: found.entities.iter().map(named).collect(),
+        first: found.leader().map(|leader| {
+            let (rule, entity) = match leader {
+                Leader::Rule(found) => (Some(found.rule.id), None),
+                Leader::Entity(entity) => (None, Some(entity.name.as_str())),
+            };
+            First { rule, entity, certainty: leader.certainty().as_str() }
+        }),
         findings: &found.findings,
         similar: found.similar.iter().copied().map(listed).collect(),
         out_of_memory: memory.map(diagnose::OutOfMemory::as_str),
@@ -122,11 +168,21 @@ fn named(entity: &Entity) -> Named<'_> {
         kind: entity.kind,
         name: &entity.name,
         meaning: &entity.meaning,
+        certainty: entity.certainty().as_str(),
+        causes: possible(&entity.causes),
         fix: &entity.fix,
         confirmed_here: entity.confirmed_here,
         evidence: &entity.evidence,
         packages: &entity.packages,
     }
+}
+
+fn possible(causes: &[Cause]) -> Vec<Possible<'_>> {
+    let mut all = Vec::with_capacity(causes.len());
+    for Cause { cause, check, fix, confirmed_here } in causes {
+        all.push(Possible { cause, check, fix, confirmed_here: *confirmed_here });
+    }
+    all
 }
 
 fn matched(found: &Match) -> Matched<'_> {
@@ -137,12 +193,14 @@ fn matched(found: &Match) -> Matched<'_> {
         fix: found.fix.iter().map(String::as_str).collect(),
         fix_elsewhere: found.fix_elsewhere.iter().map(String::as_str).collect(),
         confirmed_here: found.confirmed_here,
+        certainty: found.certainty().as_str(),
+        causes: possible(&found.causes),
         evidence: found.evidence.iter().collect(),
         links: found.rule.links,
     }
 }
 
-/// A word that is no rule, no file and no error any rule knows was most likely meant as a rule.
+/// A word that is neither a rule nor a file nor a known error was most likely meant as a rule.
 fn unknown(id: &str) -> anyhow::Error {
     let hint = match diagnose::nearest(id) {
         Some(near) => format!("did you mean `{}`? `firstlight explain` lists the rules", near.id),

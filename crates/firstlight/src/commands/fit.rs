@@ -1,5 +1,5 @@
-//! `firstlight fit`: whether a model fits, in bytes: by what firstlight's own engine takes where it runs the model, else by what
-//! Python's engines take. One device is asked about, and there is one verdict.
+//! `firstlight fit`: whether a model fits, in bytes: by the footprint of firstlight's engine if it runs the model, and
+//! otherwise of Python's engines. There is one verdict for one device.
 
 use super::ask_nvml::live;
 use super::doctor::model::{self, DEFAULT_CONTEXT, Model};
@@ -12,7 +12,7 @@ use crate::output::Output;
 use architectures::ConfigError;
 use facts::{BackendKind, DoctorReport, Fact, GpuVendor, Machine, ModelMemory, SCHEMA, byte_count};
 use models::{
-    Architecture, Capacity, EngineKind, Footprint, LargestStep, ModelError, Place, Storage,
+    Architecture, Capacity, EngineKind, Footprint, LargestStep, ModelError, ShardRank, Storage,
 };
 use report::terminal;
 use serde_json::json;
@@ -28,15 +28,15 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     };
     let asked = asked_gpu(arguments)?;
     let source = live(&arguments.waiting);
-    let machine = probe::machine(&probe::Options { source, site_packages: Vec::new() });
+    let machine = probe::machine(&probe::ProbeOptions { source, site_packages: Vec::new() });
     let mut report = DoctorReport::new(machine, Vec::new(), Vec::new());
     let wanted = Wanted { model: None, context: arguments.context, sequences: arguments.batch };
     model::judge(&read, &wanted, &mut report)?;
-    // A config.json alone may be asked about before its weights are downloaded; a folder is asked about with its weights.
+    // A config.json alone may be checked before the weights are downloaded; a folder is checked with its weights.
     if named.is_dir() || models::is_gguf(&named) {
         read.whole(&report)?;
     }
-    // Without environments nothing is known of their kernels.
+    // Without environments, their kernels are not known.
     report.findings.clear();
     let own = own(&read, arguments, (&report.machine, asked.as_ref()))?;
     let refused = own.as_ref().err().map(ToString::to_string);
@@ -50,10 +50,11 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
             None => by_python(&mut model.memory, arguments.split.tp, asked.as_ref())?,
         }
     }
-    // Processes of this machine have none of another one's memory.
+    // Processes of this machine use no memory of another one.
     let processes = asked.is_none() && report.machine.driver.is_some();
     let model = report.model.as_ref();
-    let finding = model.and_then(|model| diagnose::memory_finding(model, processes));
+    let held = chosen.map(|need| need.footprint.weights);
+    let finding = model.and_then(|model| diagnose::memory_finding(model, held, processes));
     report.findings.extend(finding);
     let of = |backend| needs.iter().find(|need| need.backend == backend).map(Need::json);
     let document = json!({
@@ -78,7 +79,7 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if fits == Some(false) { Outcome::Bad } else { Outcome::Good })
 }
 
-/// The memory of the GPU that the arguments describe; none for this machine.
+/// The GPU memory of the arguments; none for this machine.
 fn asked_gpu(arguments: &Fit) -> anyhow::Result<Option<Fact<u64>>> {
     let Some(name) = &arguments.machine else {
         return Ok(arguments.gpu_memory.map(|bytes| Fact::new(bytes, "--gpu-memory")));
@@ -102,7 +103,7 @@ fn asked_gpu(arguments: &Fit) -> anyhow::Result<Option<Fact<u64>>> {
     }
 }
 
-/// What has no number: more than 2^64 bytes.
+/// The error for a size above 2^64 bytes.
 fn uncountable(memory: &ModelMemory) -> anyhow::Error {
     Failure::hinted(
         format!(
@@ -113,7 +114,7 @@ fn uncountable(memory: &ModelMemory) -> anyhow::Error {
     )
 }
 
-/// The estimate for Python's engines, on the memory that was asked about.
+/// The estimate for Python's engines on the given memory.
 fn by_python(
     memory: &mut ModelMemory,
     ranks: usize,
@@ -133,7 +134,7 @@ fn by_python(
     Ok(())
 }
 
-/// Whether so many bytes fit in what is available.
+/// Sets whether this many bytes fit.
 fn set_verdict(memory: &mut ModelMemory, needed: u64) {
     memory.needed_bytes = Some(needed);
     let left = memory.available.as_ref().map(|free| i128::from(free.value) - i128::from(needed));
@@ -142,7 +143,7 @@ fn set_verdict(memory: &mut ModelMemory, needed: u64) {
         left.map(|left| i64::try_from(left).unwrap_or(if left < 0 { i64::MIN } else { i64::MAX }));
 }
 
-/// The values that are shown: what is counted, for which device, and the verdict.
+/// The rows of the output: sizes, the device, and the verdict.
 fn rows(
     memory: &ModelMemory,
     chosen: Option<&Need<'_>>,
@@ -167,7 +168,7 @@ fn rows(
             if need.ranks > 1 { " in each process" } else { "" }
         }
         None => {
-            let why = refused.unwrap_or("it has no engine for it");
+            let why = refused.unwrap_or("no engine runs it");
             rows.push(row("counted", "for Python's engines, an estimate".to_owned()));
             rows.push(row("note", format!("firstlight run does not run it: {why}")));
             let weights = memory
@@ -191,10 +192,9 @@ fn rows(
         rows.push(row("free", format!("{} ({})", byte_count(free.value), free.source)));
     }
     let verdict = match (memory.fits, memory.left_bytes.map(i64::unsigned_abs).map(byte_count)) {
-        (Some(true), Some(left)) => format!("fits, {left} are left"),
-        (Some(false), Some(lacking)) => format!("does not fit, {lacking} are missing"),
-        _ => "not known: nothing tells how much memory is free; --gpu-memory 24GiB gives it"
-            .to_owned(),
+        (Some(true), Some(left)) => format!("fits, {left} remain"),
+        (Some(false), Some(lacking)) => format!("does not fit, {lacking} missing"),
+        _ => "not known: the free memory is not known; give it with --gpu-memory 24GiB".to_owned(),
     };
     rows.push(row("verdict", verdict));
     if let Some(tokens) = memory.longest_context_tokens.filter(|tokens| *tokens > 0) {
@@ -203,21 +203,21 @@ fn rows(
     rows
 }
 
-/// What `run` takes of a backend's memory, each of its ranks.
+/// Memory that `run` needs on a backend, per rank.
 struct Need<'a> {
     backend: BackendKind,
     ranks: usize,
     footprint: Footprint,
-    /// What is free there for one rank.
+    /// Free memory for one rank.
     free: Option<Fact<u64>>,
-    /// The footprint with so many tokens a sequence.
+    /// The footprint with this many tokens per sequence.
     with_tokens: Box<dyn Fn(usize) -> Footprint + 'a>,
-    /// The model's own limit.
+    /// The model's context length.
     context: usize,
 }
 
 impl Need<'_> {
-    /// Puts its numbers and its verdict into a model's report.
+    /// Writes its sizes and its verdict into a model's report.
     fn judge(&self, memory: &mut ModelMemory) -> anyhow::Result<()> {
         let needed = self.footprint.peak();
         if needed == u64::MAX {
@@ -257,7 +257,7 @@ impl Need<'_> {
     }
 }
 
-/// The largest number up to `most` for which `good` holds, where it holds for all below one that it holds for; 0 for none.
+/// The largest number up to `most` for which the monotone predicate `good` holds; 0 for none.
 fn largest(most: usize, good: impl Fn(usize) -> bool) -> usize {
     let (mut least, mut most) = (0, most);
     while least < most {
@@ -271,7 +271,7 @@ fn largest(most: usize, good: impl Fn(usize) -> bool) -> usize {
     least
 }
 
-/// What `run` takes on the processor and on GPUs, and what is free there; or why it does not run the model.
+/// Memory that `run` needs on the processor and on GPUs, and the free memory; or why it does not run the model.
 fn own(
     read: &Model,
     arguments: &Fit,
@@ -284,9 +284,10 @@ fn own(
     let ranks = arguments.split.tp;
     let architecture = architecture.with_scan_states(arguments.states.held());
     let architecture = architecture.map_err(ModelError::from)?;
-    let architecture = architecture.shard(Place { rank: 0, ranks }).map_err(ModelError::from)?;
+    let architecture =
+        architecture.shard(ShardRank { rank: 0, ranks }).map_err(ModelError::from)?;
     let architecture = Rc::new(architecture);
-    let device = device::open(BackendKind::Cpu)?;
+    let device = backends::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);
     let tokens = count(arguments.context.unwrap_or(DEFAULT_CONTEXT)).min(architecture.context);
@@ -316,12 +317,12 @@ fn own(
             with_tokens: Box::new(with_tokens),
         }
     };
-    // The processor has no states in bfloat16.
+    // The processor does not support bfloat16 states.
     let able = |kind: &&EngineKind| kind.check(Storage::Bf16, &architecture).is_ok();
     Ok(Ok(models::ENGINES.iter().filter(able).map(need).collect()))
 }
 
-/// The least that is free on one of the GPUs that so many ranks take; none where there are fewer.
+/// The smallest free memory of the GPUs that this many ranks use; none if there are fewer GPUs.
 fn free_on_gpus(machine: &Machine, ranks: usize) -> Option<Fact<u64>> {
     let nvidia = machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia).take(ranks);
     let free = nvidia.map(|gpu| {

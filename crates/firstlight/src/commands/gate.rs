@@ -1,4 +1,4 @@
-//! `firstlight gate --certificate FILE`: whether this machine is still the one that was checked.
+//! `firstlight gate --certificate FILE`: checks that this machine is unchanged since its check.
 
 use super::{compare, doctor};
 use crate::Outcome;

@@ -1,21 +1,16 @@
-//! `firstlight logits`: a model's logits for given tokens, to be compared with another implementation's.
+//! `firstlight logits`: writes a model's logits for given tokens, to compare them with another implementation.
 
-use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Logits;
-use crate::destination;
 use crate::failure::Failure;
-use crate::hub;
-use crate::loading;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use crate::stages::Team;
-use crate::tensors;
+use crate::{Outcome, destination, hub, loading, tensors};
 use device::Device;
-use facts::CompactCollect;
-use facts::SCHEMA;
-use kernels::{Tensor, TensorMap};
-use models::{Batch, Capacity, LargestStep, Model, Wanted};
+use facts::{CompactCollect, SCHEMA};
+use models::{Batch, Capacity, LargestStep, LogitsSelection, Model};
+use ops::{Tensor, TensorMap};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,7 +29,7 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
     let chunk = arguments.chunk.map_or(tokens, |chunk| chunk as usize).min(tokens);
-    // A step's logits, then those of all tokens, as they are and as the file has them.
+    // Logits of a step, and those of all tokens, in memory and as in the file.
     let step = LargestStep { tokens: chunk, logits: chunk + tokens };
     let dtype = arguments.dtype.into();
     let fit = |device: &Device| {
@@ -47,12 +42,15 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {
-        logits.extend(engine.step(&Batch::new().with(0, ids), Wanted::Every)?);
+        logits.extend(engine.step(&Batch::new().with(0, ids), LogitsSelection::Every)?);
     }
     if let Some(at) = logits.iter().position(|logit| !logit.is_finite()) {
         let what =
             format!("logit {} of token {} is {}", at % vocabulary, at / vocabulary, logits[at]);
-        return Err(Failure::hinted(what, "weights this large overflow; look at the checkpoint"));
+        return Err(Failure::hinted(
+            what,
+            "the weights may be too large for the storage type; check the checkpoint",
+        ));
     }
     let logits =
         TensorMap::from([("logits".to_owned(), Tensor::new(&[tokens, vocabulary], logits))]);
@@ -83,7 +81,7 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     Ok(Outcome::Good)
 }
 
-/// The model's own files, which results must not replace. A folder that cannot be listed is refused where it is read.
+/// The model's files, which results must not overwrite. A folder that cannot be listed fails when it is read.
 fn files_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
     Ok(Outcome::Good)
 }
 
-/// The commands below one that have a page: those that help lists, and two that it leaves out to stay short.
+/// The subcommands with a man page: those in the help, and two that the help omits for brevity.
 fn with_pages<'a>(command: &'a Command, pages: &mut Vec<&'a Command>) {
     for sub in command.get_subcommands() {
         let is_documented = !sub.is_hide_set() || matches!(sub.get_name(), "op" | "man");

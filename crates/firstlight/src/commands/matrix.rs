@@ -1,34 +1,49 @@
-//! `firstlight matrix`: what works on which platform, each cell with its reason and source; or on one machine.
+//! `firstlight plan --matrix`: what works on which platform, each cell with its reason and source; or on one machine.
 
 use super::ask_nvml::live;
 use super::plan::named;
 use crate::Outcome;
-use crate::cli::Matrix;
+use crate::cli::{Matrix, Plan, Waiting, Which};
 use crate::output::Output;
-use facts::{Plan, PlanTarget, Support, SupportCell, SupportMatrix};
-use probe::Options;
+use facts::{InstallPlan, PlanTarget, Support, SupportCell, SupportMatrix};
+use probe::ProbeOptions;
 use report::terminal;
-use setup::{Request, Wanted};
+use setup::{PlanRequest, RequestedPackage};
 
+/// The command by its former name.
 pub(super) fn run(arguments: &Matrix, output: &Output) -> anyhow::Result<Outcome> {
-    let matrix = match named(&arguments.machine)? {
+    show(&arguments.machine, &arguments.waiting, arguments.verbose, output)
+}
+
+pub(super) fn of_plan(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
+    show(&arguments.machine, &arguments.waiting, arguments.explain, output)
+}
+
+fn show(
+    machine: &Which,
+    waiting: &Waiting,
+    sources: bool,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
+    let matrix = match named(machine)? {
         Some(target) => of(&target)?,
         None => {
-            let source = live(&arguments.waiting);
-            diagnose::matrix(&probe::machine(&Options { source, site_packages: Vec::new() }))
+            let source = live(waiting);
+            diagnose::matrix(&probe::machine(&ProbeOptions { source, site_packages: Vec::new() }))
         }
     };
-    output.either(&matrix, |style| terminal::matrix(&matrix, arguments.verbose, style))?;
+    output.either(&matrix, |style| terminal::matrix(&matrix, sources, style))?;
     Ok(Outcome::Good)
 }
 
-/// What works on one machine: what a plan chooses for it, or why there is none; for what is no package, its platform's cell.
+/// The matrix of one machine: the plan for it, or why there is none; for rows that are not packages, the cell of its
+/// platform.
 fn of(target: &PlanTarget) -> anyhow::Result<SupportMatrix> {
     let mut matrix = diagnose::matrix_of(target);
     for row in &mut matrix.rows {
         let Some(package) = diagnose::package_of(&row.component) else { continue };
-        let mut request = Request::default();
-        request.wants.push(Wanted::parse(package, "matrix")?);
+        let mut request = PlanRequest::default();
+        request.wants.push(RequestedPackage::parse(package, "matrix")?);
         let cell = &mut row.cells[0];
         match setup::plan(&request, target) {
             Ok(plan) => chosen(cell, &plan, package),
@@ -51,7 +66,7 @@ fn of(target: &PlanTarget) -> anyhow::Result<SupportMatrix> {
     Ok(matrix)
 }
 
-fn chosen(cell: &mut SupportCell, plan: &Plan, package: &str) {
+fn chosen(cell: &mut SupportCell, plan: &InstallPlan, package: &str) {
     let planned = |name: &str| plan.packages.iter().find(|it| it.name == name);
     let Some(one) = planned(package) else { return };
     let torch = planned("torch").filter(|_| package != "torch");

@@ -1,7 +1,7 @@
-//! `firstlight mcp`: a server of the Model Context Protocol over standard input and output, for agents that bring a machine up.
+//! `firstlight mcp`: a Model Context Protocol server over standard input and output, for agents that set up a machine.
 //!
-//! Each tool is one command with `--json`, run by this program in a separate process, so that nothing but the protocol reaches
-//! standard output and a driver in trouble takes no server with it.
+//! Each tool is one command with `--json`, run by this program in a separate process, so that only the protocol reaches
+//! standard output and a broken driver does not stop the server.
 
 mod protocol;
 mod tools;
@@ -17,10 +17,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Longest message: a log that is given to `explain` may be long.
+/// Maximum size of a message: `explain` may get a long log.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The processes of calls in flight, by the ids of their requests.
+/// The processes of calls in flight, by request id.
 #[derive(Default)]
 struct Calls(Mutex<Vec<(Value, Child)>>);
 
@@ -29,10 +29,10 @@ impl Calls {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts a command. From here on its call can be cancelled.
+    /// Starts a command, whose call can be cancelled from then on.
     fn start(&self, id: &Value, call: &tools::Call) -> io::Result<Pipes> {
-        let program =
-            own_program().ok_or_else(|| io::Error::other("the program's file is not known"))?;
+        let program = own_program()
+            .ok_or_else(|| io::Error::other("the path of this program is not known"))?;
         let mut child = Command::new(program)
             .args(&call.arguments)
             .stdin(Stdio::piped())
@@ -44,7 +44,7 @@ impl Calls {
         Ok(pipes)
     }
 
-    /// Waits for a command that was started; `None` if its call was cancelled.
+    /// Waits for a started command; `None` if its call was cancelled.
     fn finish(&self, id: &Value, pipes: Pipes, input: &str) -> io::Result<Option<Output>> {
         let (stdout, stderr) = exchange(pipes, input.as_bytes());
         let Some(mut child) = self.take(id) else { return Ok(None) };
@@ -58,7 +58,7 @@ impl Calls {
         })
     }
 
-    /// Kills the process of a call, whose answer is then dropped.
+    /// Kills the process of a call, and drops its answer.
     fn cancel(&self, id: &Value) {
         if let Some(mut child) = self.take(id) {
             // It may have ended already.
@@ -74,7 +74,7 @@ type Pipes = (
     Option<std::process::ChildStderr>,
 );
 
-/// Writes a process's input while both of its outputs are read to their ends.
+/// Writes a process's input while reading both of its outputs to the end.
 fn exchange(
     (stdin, stdout, stderr): Pipes,
     input: &[u8],
@@ -112,7 +112,8 @@ fn answer(output: &Output) -> Value {
     json!({ "content": content(&words), "isError": true })
 }
 
-/// One message on a line. A client that is gone reads no answer, and its end of standard input ends the server.
+/// Writes one message on a line. A write error is ignored: the client is gone, and the end of standard input ends the
+/// server.
 fn send(message: &Value) {
     let mut output = io::stdout().lock();
     let _ = output.write_all(format!("{message}\n").as_bytes()).and_then(|()| output.flush());
@@ -121,7 +122,7 @@ fn send(message: &Value) {
 pub(super) fn run_server(arguments: &Mcp) -> anyhow::Result<Outcome> {
     let calls = Calls::default();
     let mut input = io::stdin().lock();
-    // Calls that have begun are answered after the end of the input, too.
+    // Calls in flight are answered after the end of the input.
     thread::scope(|scope| {
         let mut line = Vec::new();
         loop {

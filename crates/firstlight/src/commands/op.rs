@@ -1,16 +1,14 @@
 //! `firstlight op`: one op on tensors from a file.
 
-use crate::Outcome;
-use crate::backend::{self, Chosen, Told};
+use crate::backend::{self, Chosen, DeviceNotice};
 use crate::cli::Op;
-use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
-use crate::tensors;
+use crate::{Outcome, destination, tensors};
 use device::Device;
 use facts::{BackendKind, SCHEMA};
-use kernels::{OpSpec, SettingKind, Settings, TensorMap, op};
+use ops::{OpSpec, SettingKind, Settings, TensorMap, op};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +21,7 @@ struct Ran {
     op: &'static str,
     backend: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<Told>,
+    device: Option<DeviceNotice>,
     variant: String,
     refused: Vec<Refused>,
     launches: u64,
@@ -114,7 +112,7 @@ fn settings(given: &[String]) -> anyhow::Result<Settings> {
 }
 
 fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> {
-    // A kernel that left an element unwritten must not leave a file that looks like a result.
+    // A kernel that left an element unwritten must not produce a file that looks like a result.
     if let Some((name, at)) =
         outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
     {
@@ -144,7 +142,7 @@ fn text(ran: &Ran, output: &Output) -> String {
     out
 }
 
-/// What `--explain-choice` prints.
+/// Output of `--explain-choice`.
 #[derive(Serialize)]
 struct Choices {
     schema: u32,
@@ -161,18 +159,18 @@ struct Rules {
 }
 
 impl Choices {
-    fn of(op: &dyn kernels::Op) -> Self {
-        let rules = |table: kernels::ChoiceTable| Rules {
+    fn of(op: &dyn ops::Op) -> Self {
+        let rules = |table: ops::ChoiceTable| Rules {
             title: table.title,
             columns: table.columns.to_vec(),
             rows: table.rows,
         };
-        let variants = op.variants().into_iter();
+        let variants = backends::variants(op.spec().name).into_iter();
         Self {
             schema: SCHEMA,
             op: op.spec().name,
             variants: variants.map(|(name, backend)| (name, backend.as_str())).collect(),
-            tables: op.choice_tables().into_iter().map(rules).collect(),
+            tables: backends::choice_tables(op.spec().name).into_iter().map(rules).collect(),
         }
     }
 
@@ -228,8 +226,8 @@ struct TableSetting {
 
 impl Table {
     fn of(spec: &OpSpec) -> Self {
-        let tensors = |list: &[kernels::TensorSpec]| {
-            let row = |tensor: &kernels::TensorSpec| TableTensor {
+        let tensors = |list: &[ops::TensorSpec]| {
+            let row = |tensor: &ops::TensorSpec| TableTensor {
                 name: tensor.name,
                 shape: tensor.shape,
                 required: tensor.required,
@@ -237,7 +235,7 @@ impl Table {
             };
             list.iter().map(row).collect()
         };
-        let setting = |setting: &kernels::SettingSpec| TableSetting {
+        let setting = |setting: &ops::SettingSpec| TableSetting {
             name: setting.name,
             values: values(setting.kind),
             default: setting.default,

@@ -1,32 +1,34 @@
-//! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none; and a plan that was written
-//! down, looked at again.
+//! `firstlight plan [WANT..]`: a compatible stack for a machine, or why there is none; and a check of a written plan.
 
 pub(super) mod libraries;
 
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
+use super::matrix;
 use crate::Outcome;
 use crate::cli::{Plan, Which};
 use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::Context;
-use facts::{Fact, Machine, PlanTarget, Refusal};
+use facts::{Fact, Machine, PlanRefusal, PlanTarget};
 use probe::EnvOptions;
 use report::terminal;
-use setup::index::Index;
+use setup::index::IndexClient;
 use setup::lock::LockError;
-use setup::profile_yaml::{Profile, Purpose};
-use setup::python::{self, Supply};
+use setup::profile_yaml::{ProfileFile, Purpose};
+use setup::python::{self, InterpreterSource};
 use setup::uv::Uv;
-use setup::{Request, Wanted, emit};
+use setup::{PlanRequest, RequestedPackage, emit};
 use std::path::{Path, PathBuf};
 
-const OTHER_MACHINE: &str =
-    "--machine NAME or --gpu 8.0 plans for another machine: firstlight plan vllm --machine a100";
+const OTHER_MACHINE: &str = "--machine NAME or --compute-capability 8.0 plans for another machine: firstlight plan vllm --machine a100";
 
 pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
-    // A format that is not there is said before a machine is probed.
+    if arguments.matrix {
+        return matrix::of_plan(arguments, output);
+    }
+    // An unknown format is reported before a machine is probed.
     if let Some(format) = &arguments.emit {
         known_format(format)?;
     }
@@ -55,9 +57,9 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
             Ok(Outcome::Good)
         }
         Err(refusal) => {
-            // A file that was to be written is not, and what stands on standard output must not look like it.
+            // The requested file is not written, and standard output must not look like it.
             if arguments.emit.is_some() {
-                let hint = "without --emit, `firstlight plan` says what would work";
+                let hint = "without --emit, `firstlight plan` shows the alternatives";
                 let what: Vec<&str> =
                     refusal.conflict.iter().map(|fact| fact.value.as_str()).collect();
                 let what = format!("there is no plan: {}", what.join("; "));
@@ -68,16 +70,16 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     }
 }
 
-/// The plan by the tables, and by the index where a Python is here that can ask it.
+/// The plan from the tables, and from the index if a Python on this machine can query it.
 fn chosen(
-    request: &Request,
+    request: &PlanRequest,
     target: &PlanTarget,
-) -> anyhow::Result<Result<facts::Plan, Box<Refusal>>> {
+) -> anyhow::Result<Result<facts::InstallPlan, Box<PlanRefusal>>> {
     let python = setup::index::interpreter(std::env::var_os("PATH").as_deref());
     let (Some(python), Some(cache)) = (python, cache_folder()) else {
         return Ok(setup::plan(request, target));
     };
-    let mut index = Index {
+    let mut index = IndexClient {
         url: setup::index::PYPI.to_owned(),
         cache: cache.join("index"),
         python,
@@ -88,8 +90,8 @@ fn chosen(
         .map_err(|error| Failure::hinted(error.to_string(), error.hint()))
 }
 
-/// The plan, locked where that was asked for, in the words that were.
-fn show(plan: &facts::Plan, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
+/// Prints the plan, locked and in the requested format.
+fn show(plan: &facts::InstallPlan, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
     let locked = arguments.lock.then(|| locked(plan)).transpose()?;
     let plan = locked.as_ref().unwrap_or(plan);
     match &arguments.emit {
@@ -102,8 +104,8 @@ fn show(plan: &facts::Plan, arguments: &Plan, output: &Output) -> anyhow::Result
     }
 }
 
-/// A plan that was written down. What is chosen otherwise today is a finding, but for a file in other words, which says
-/// what the plan says.
+/// A written plan. A different choice today is a finding, unless the file is requested in another format, which repeats
+/// the plan.
 fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     let mut plan = super::apply::read(path)?;
     if arguments.emit.is_some() {
@@ -121,7 +123,7 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
     }
 }
 
-fn refused(refusal: &Refusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
+fn refused(refusal: &PlanRefusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     let this = refusal.target.name == "this" && refusal.target.gpus.is_empty();
     let words = || std::env::args().skip(1).map(|word| facts::quote(&word)).collect::<Vec<_>>();
     let next = this.then(|| format!("firstlight {} --machine a100", words().join(" ")));
@@ -130,17 +132,17 @@ fn refused(refusal: &Refusal, arguments: &Plan, output: &Output) -> anyhow::Resu
     Ok(Outcome::Bad)
 }
 
-/// What was asked for: a profile or what a model's layers need, then the requirements of the command line.
-fn request(arguments: &Plan) -> anyhow::Result<Request> {
+/// The requirements: a profile or the needs of a model's layers, then those of the command line.
+fn request(arguments: &Plan) -> anyhow::Result<PlanRequest> {
     let mut request = match &arguments.purpose {
         Some(purpose) if is_yaml(purpose) => of_yaml(purpose)?,
         Some(purpose) if Path::new(purpose).exists() => of_model(Path::new(purpose))?,
         Some(purpose) => of_profile(purpose)?,
-        None => Request::default(),
+        None => PlanRequest::default(),
     };
     for line in &arguments.wants {
-        let wanted = Wanted::parse(line, "requirement").map_err(|wrong| {
-            Failure::hinted(wrong.to_string(), "write it as pip has it: 'flash-attn>=2.8'")
+        let wanted = RequestedPackage::parse(line, "requirement").map_err(|wrong| {
+            Failure::hinted(wrong.to_string(), "write it in pip's syntax: 'flash-attn>=2.8'")
         })?;
         request.wants.push(wanted);
     }
@@ -151,16 +153,16 @@ fn request(arguments: &Plan) -> anyhow::Result<Request> {
     Ok(request)
 }
 
-fn of_model(path: &Path) -> anyhow::Result<Request> {
+fn of_model(path: &Path) -> anyhow::Result<PlanRequest> {
     let model = model::read(path)?;
     let kinds = model::layer_kinds(&model)?;
-    Ok(Request::of_layers(&kinds))
+    Ok(PlanRequest::of_layers(&kinds))
 }
 
-/// What only this machine, uv and the index can say of a plan: whether it has the plan's Python, and whether there is a package
-/// that no table knows.
+/// Checks that need this machine, uv and the index: whether the plan's Python is installed, and whether packages that
+/// no table has exist.
 fn before_locking(
-    plan: &facts::Plan,
+    plan: &facts::InstallPlan,
     pythons: &[(u32, u32)],
     arguments: &Plan,
 ) -> anyhow::Result<Vec<Fact<String>>> {
@@ -177,7 +179,7 @@ fn before_locking(
         said.extend(of_python(&plan.python, supply, pythons)?);
     }
     let unlisted = setup::unlisted(plan);
-    // Locking asks for every package.
+    // Locking queries the index for every package.
     if !unlisted.is_empty() && !arguments.lock {
         let names: Vec<&str> = unlisted.iter().map(|package| package.name.as_str()).collect();
         let names = names.join(", ");
@@ -190,17 +192,17 @@ fn before_locking(
             Err(reason) => reason,
         };
         let text = format!(
-            "no table knows {names}, and whether there is such a package could not be asked: {reason}"
+            "the tables have no package {names}, and the package index could not be queried: {reason}"
         );
         said.push(Fact::new(text, "uv"));
     }
     Ok(said)
 }
 
-/// What is to be said of a plan's Python that was not found here.
+/// The message about a plan's Python that was not found on this machine.
 fn of_python(
     python: &str,
-    supply: Option<Supply>,
+    supply: Option<InterpreterSource>,
     pythons: &[(u32, u32)],
 ) -> anyhow::Result<Option<Fact<String>>> {
     let install = python::install(python);
@@ -209,19 +211,19 @@ fn of_python(
         pythons => format!("here are {}", python::words(pythons)),
     };
     match supply {
-        Some(Supply::Here(_)) => Ok(None),
-        Some(Supply::ByUv(name)) => Ok(Some(Fact::new(
+        Some(InterpreterSource::Here(_)) => Ok(None),
+        Some(InterpreterSource::ByUv(name)) => Ok(Some(Fact::new(
             format!(
                 "Python {python} is not on this machine: `{install}` gets {name}, and then the plan can be applied"
             ),
             "uv python list",
         ))),
-        Some(Supply::Nowhere(found)) => {
+        Some(InterpreterSource::Nowhere(found)) => {
             let found =
                 if found.is_empty() { here } else { format!("here are {}", found.join(", ")) };
             Err(Failure::hinted(
                 format!("Python {python} is not on this machine, and uv cannot get it: {found}"),
-                "ask for one that is here: --python 3.11; or install this one and see that it is on PATH",
+                "use an installed one: --python 3.11; or install this one and add it to PATH",
             ))
         }
         None => Ok(Some(Fact::new(
@@ -237,24 +239,24 @@ fn is_yaml(purpose: &str) -> bool {
     Path::new(purpose).extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
 
-/// What a team keeps of its stack: the versions are pinned, and so is CUDA.
-fn of_yaml(path: &str) -> anyhow::Result<Request> {
+/// A team's stack: versions and CUDA are pinned.
+fn of_yaml(path: &str) -> anyhow::Result<PlanRequest> {
     let text = std::fs::read_to_string(path).with_context(|| path.to_owned())?;
-    let profile = Profile::read(&text, Purpose::Use)?;
-    Ok(Request::of_versions(&profile, path)?)
+    let profile = ProfileFile::read(&text, Purpose::Use)?;
+    Ok(PlanRequest::of_versions(&profile, path)?)
 }
 
-fn of_profile(name: &str) -> anyhow::Result<Request> {
+fn of_profile(name: &str) -> anyhow::Result<PlanRequest> {
     let profiles = setup::profiles();
     let Some(profile) = profiles.iter().find(|profile| profile.name == name) else {
         let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
-        let what = format!("`{name}` is no folder, no config.json and no profile");
+        let what = format!("`{name}` is not a folder, a config.json or a profile");
         return Err(Failure::hinted(what, did_you_mean(name, &names, "profiles")));
     };
-    Ok(Request::of_profile(profile)?)
+    Ok(PlanRequest::of_profile(profile)?)
 }
 
-/// The machine that was named; `None` for this one.
+/// The selected machine; `None` for this one.
 pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
     if which.is_this() {
         return match which.driver {
@@ -278,14 +280,15 @@ pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
         let near = did_you_mean(&which.machine, &names, "machines");
         Failure::hinted(
             what,
-            format!("{near}; --compute-capability 8.0 is any machine with such a GPU"),
+            format!("{near}; --compute-capability 8.0 selects any machine with such a GPU"),
         )
     })
 }
 
-/// This machine, and the Pythons that it has.
+/// This machine and its Pythons.
 fn this(arguments: &Plan) -> anyhow::Result<(PlanTarget, Vec<(u32, u32)>)> {
-    let options = probe::Options { source: live(&arguments.waiting), site_packages: Vec::new() };
+    let options =
+        probe::ProbeOptions { source: live(&arguments.waiting), site_packages: Vec::new() };
     let machine: Machine = probe::machine(&options);
     let target = setup::target_of(&machine).ok_or_else(|| {
         let hint =
@@ -298,8 +301,8 @@ fn this(arguments: &Plan) -> anyhow::Result<(PlanTarget, Vec<(u32, u32)>)> {
     Ok((target, pythons))
 }
 
-/// What the plan has to say about a conda environment that is activated here. Without one no environment is read, so that
-/// a plan stays a matter of milliseconds.
+/// The warning about an active conda environment. Without one no environment is read, so that a plan takes
+/// milliseconds.
 fn around_conda(arguments: &Plan) -> anyhow::Result<Option<Fact<String>>> {
     if !arguments.machine.is_this() || std::env::var_os("CONDA_PREFIX").is_none() {
         return Ok(None);
@@ -331,23 +334,23 @@ fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
     let Some(path) = &arguments.output else { return output.text(text) };
     std::fs::write(path, text).map_err(|reason| {
         let what = format!("{} cannot be written: {reason}", path.display());
-        Failure::hinted(what, "name a file in a folder that is there, or leave out -o")
+        Failure::hinted(what, "name a file in an existing folder, or leave out -o")
     })
 }
 
 /// `plan.toml: 61 packages, locked`.
-fn wrote(path: &Path, plan: &facts::Plan) -> String {
+fn wrote(path: &Path, plan: &facts::InstallPlan) -> String {
     let count = plan.packages.len();
     let locked = if plan.locked { "locked" } else { "not locked" };
     format!("wrote {}: {count} packages, {locked}\n", path.display())
 }
 
 /// The plan with every file and its hash, by uv.
-fn locked(plan: &facts::Plan) -> anyhow::Result<facts::Plan> {
+fn locked(plan: &facts::InstallPlan) -> anyhow::Result<facts::InstallPlan> {
     Ok(setup::lock::lock(plan, &locker()?)?)
 }
 
-/// uv, installed where it is not here.
+/// uv, installed if it is missing.
 fn locker() -> anyhow::Result<Uv> {
     let Some(cache) = cache_folder() else {
         let hint = "set XDG_CACHE_HOME";
@@ -356,7 +359,7 @@ fn locker() -> anyhow::Result<Uv> {
     Ok(Uv::find(std::env::var_os("PATH").as_deref(), &cache.join("tools"))?)
 }
 
-/// The same plan as a locked file, and what makes it so here.
+/// The commands that lock this plan and apply it.
 fn next(arguments: &Plan) -> Vec<String> {
     let words: Vec<String> = std::env::args().skip(1).map(|word| facts::quote(&word)).collect();
     let lock = if arguments.lock { "" } else { " --lock" };

@@ -1,4 +1,5 @@
-//! `firstlight ps`: who has the GPUs' memory, copies of one program and what was left behind; `--stop` ends one of them.
+//! `firstlight ps`: lists the processes that use GPU memory, copies of one program and orphans; `--stop` stops one of
+//! them.
 
 #[cfg(target_os = "linux")]
 mod signal;
@@ -13,7 +14,7 @@ use facts::{Finding, GpuVendor, Machine, ProcessReport, Severity};
 use probe::Source;
 use report::terminal;
 
-/// The rules that are about processes.
+/// The rules about processes.
 const RULES: [&str; 2] = ["stale-process", "duplicate-processes"];
 
 pub(super) fn run(arguments: &Ps, output: &Output) -> anyhow::Result<Outcome> {
@@ -35,29 +36,29 @@ pub(super) fn run(arguments: &Ps, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if wrong { Outcome::Bad } else { Outcome::Good })
 }
 
-/// The machine; an error where no NVIDIA driver can list processes.
+/// The machine; an error if no NVIDIA driver can list processes.
 fn read(source: &Source) -> anyhow::Result<Machine> {
     let machine =
-        probe::machine(&probe::Options { source: source.clone(), site_packages: Vec::new() });
+        probe::machine(&probe::ProbeOptions { source: source.clone(), site_packages: Vec::new() });
     let driver = machine.driver.as_ref();
     if let Some(words) = driver.and_then(|driver| driver.no_answer.as_ref()) {
-        // GPUs that answered before are worth showing; without any, nothing was learnt.
+        // GPUs that answered before are shown; without any, there is nothing to show.
         if machine.gpu_processes.is_empty() {
             return Err(Failure::hinted(
                 format!("the NVIDIA driver lists no processes: {}", words.value),
-                "`firstlight doctor` tells what can be done; `--wait 30` waits longer",
+                "`firstlight doctor` suggests what to do; `--wait 30` waits longer",
             ));
         }
     }
     if let Some(words) = driver.and_then(|driver| driver.nvml_error.as_ref()) {
         return Err(Failure::hinted(
             format!("the NVIDIA driver lists no processes: {}", words.value),
-            "`firstlight doctor` tells why it does not answer",
+            "`firstlight doctor` explains why it does not answer",
         ));
     }
     if !machine.gpus.iter().any(|gpu| gpu.vendor == GpuVendor::Nvidia) {
         let hint = match machine.gpus.is_empty() {
-            true => "`firstlight doctor` tells which GPU and driver it sees",
+            true => "`firstlight doctor` shows the GPU and driver",
             false => "only NVIDIA's driver lists processes by GPU; Apple's does not",
         };
         return Err(Failure::hinted(

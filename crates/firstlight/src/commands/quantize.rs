@@ -1,4 +1,4 @@
-//! `firstlight quantize`: a model's weights in fewer bits.
+//! `firstlight quantize`: quantizes a model's weights.
 
 use crate::Outcome;
 use crate::cli::Quantize;
@@ -8,14 +8,14 @@ use crate::output::Output;
 use crate::stopping;
 use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
-use models::{Checkpoint, QuantizedTensor, Watched};
+use models::{Checkpoint, FileProgress, QuantizedTensor};
 use serde_json::json;
 use std::fmt::Write as _;
 
 pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outcome> {
     destination::folder(&arguments.output)?;
     let model = hub::locate(&arguments.named)?;
-    let watched = Watched::default();
+    let watched = FileProgress::default();
     stopping::on_signals(&watched.stop())?;
     let total = Checkpoint::open(&model)?.bytes();
     let showing = Transfer::watch("writing", total, watched.done());
@@ -27,9 +27,9 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
     document["folder"] = json!(folder);
     output.either(&document, |_| {
         let mut out = String::new();
-        for QuantizedTensor { name, relative_error } in &quantized.tensors {
+        for (name, count, worst) in by_layer(&quantized.tensors) {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "{name:<64} relative error {relative_error:.2e}");
+            let _ = writeln!(out, "{name:<56} {count:>5}   relative error {worst:.2e}");
         }
         let [before, after] = quantized.bytes.map(byte_count);
         let count = quantized.tensors.len();
@@ -38,4 +38,52 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
         out
     })?;
     Ok(Outcome::Good)
+}
+
+/// The tensors of all layers under one name, `model.layers.*.mlp.down_proj.weight`, with their number and the largest
+/// error. JSON has each.
+fn by_layer(tensors: &[QuantizedTensor]) -> Vec<(String, usize, f64)> {
+    let mut rows: Vec<(String, usize, f64)> = Vec::new();
+    for QuantizedTensor { name, relative_error } in tensors {
+        let part = |part: &str| match part.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => "*".to_owned(),
+            false => part.to_owned(),
+        };
+        let name = name.split('.').map(part).collect::<Vec<_>>().join(".");
+        match rows.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, count, worst)) => {
+                *count += 1;
+                *worst = worst.max(*relative_error);
+            }
+            None => rows.push((name, 1, *relative_error)),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_and_experts_are_one_row_with_the_largest_error() {
+        let tensor =
+            |name: &str, relative_error| QuantizedTensor { name: name.into(), relative_error };
+        let tensors = [
+            tensor("model.layers.0.mlp.w1.weight", 0.1),
+            tensor("lm_head.weight", 0.4),
+            tensor("model.layers.12.mlp.w1.weight", 0.3),
+            tensor("model.layers.2.mlp.w1.weight", 0.2),
+            tensor("model.layers.2.mlp.experts.7.w1.weight", 0.2),
+        ];
+        let expect = [
+            ("model.layers.*.mlp.w1.weight", 3, 0.3),
+            ("lm_head.weight", 1, 0.4),
+            ("model.layers.*.mlp.experts.*.w1.weight", 1, 0.2),
+        ];
+        assert_eq!(
+            by_layer(&tensors),
+            expect.map(|(name, count, worst)| (name.into(), count, worst))
+        );
+    }
 }

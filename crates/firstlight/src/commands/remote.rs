@@ -1,7 +1,7 @@
-//! `firstlight remote HOST`: firstlight on another machine, by the user's own ssh.
+//! `firstlight remote HOST`: runs firstlight on another machine, through the user's ssh.
 //!
-//! Invariant: nothing is overwritten, there or here; and before something is copied or run, what that will be was shown.
-//! The first call asks what the machine is and what lies there, and changes nothing.
+//! Invariant: no file is overwritten on either machine, and every copy and command is shown before it is done. The
+//! first call only reads the machine's facts and files.
 
 mod account;
 mod binary;

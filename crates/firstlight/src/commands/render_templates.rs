@@ -1,4 +1,5 @@
-//! `firstlight render-templates`, hidden: the process in which a model's chat templates run, with limits of time and memory.
+//! `firstlight render-templates`, hidden: renders a model's chat templates in a separate process, with limits of time
+//! and memory.
 
 use crate::Outcome;
 use crate::cli::RenderTemplates;
@@ -8,13 +9,13 @@ use models::{ChatTemplate, ModelError, TemplateProcess, render_templates};
 use std::path::Path;
 
 pub(super) fn run(arguments: &RenderTemplates) -> anyhow::Result<Outcome> {
-    // Ctrl-C goes to all processes of a terminal; this one ends when its input does.
+    // Ctrl-C reaches all processes of a terminal; this one exits when its input ends.
     stopping::not_by_signals()?;
     render_templates(&arguments.model, std::io::stdin().lock(), std::io::stdout())?;
     Ok(Outcome::Good)
 }
 
-/// A model's chat templates, which run in processes of this program.
+/// A model's chat templates, rendered by processes of this program.
 pub(super) fn by_this_program(folder: &Path) -> Result<ChatTemplate, ModelError> {
     match own_program() {
         Some(program) => {

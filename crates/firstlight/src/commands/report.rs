@@ -1,4 +1,4 @@
-//! `firstlight report RUN`: the documents again, from the files of a run.
+//! `firstlight check --report RUN`: regenerates the documents of a run from its files.
 
 mod redacted;
 
@@ -24,27 +24,41 @@ struct Summary<'a> {
     documents: [String; 2],
 }
 
+/// The command by its former name.
 pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
-    // What is no folder is told of below.
-    if arguments.run.is_dir()
-        && let Some(fleet) = read_json(&arguments.run, FLEET_FILE)?
-    {
-        return of_fleet(&fleet, arguments, output);
+    of_run(&arguments.run, arguments.redact, arguments.output.as_deref(), output)
+}
+
+/// Writes the report of the folder `run` again, or of a redacted copy of it in `into`.
+pub(super) fn of_run(
+    run: &Path,
+    redact: bool,
+    into: Option<&Path>,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
+    if redact != into.is_some() {
+        let what =
+            "--redact and -o DIR are given together: the copy that can be shared needs a folder";
+        let hint = format!("firstlight check --report {} --redact -o to-share", run.display());
+        return Err(Failure::hinted(what, hint));
     }
-    let redacted = match &arguments.output {
-        Some(into) => Some(redacted::copy(&arguments.run, into)?),
-        None => None,
-    };
-    let folder = redacted.as_ref().unwrap_or(&arguments.run);
+    // A path that is not a folder is reported below.
+    if run.is_dir()
+        && let Some(fleet) = read_json(run, FLEET_FILE)?
+    {
+        return of_fleet(&fleet, run, into, output);
+    }
+    let redacted = into.map(|into| redacted::copy(run, into)).transpose()?;
+    let folder = redacted.as_deref().unwrap_or(run);
     let verdict = rewrite(folder, output)?;
     Ok(if verdict.is_good() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Writes the documents of a run from its files, and names them with the run's verdict.
+/// Writes the documents of a run from its files, and prints their names with the run's verdict.
 pub(super) fn rewrite(folder: &Path, output: &Output) -> anyhow::Result<Verdict> {
     let files = RunFiles::read(folder)?;
     let Some(manifest) = &files.manifest else {
-        let what = format!("{} is no run folder: it has no {MANIFEST_FILE}", folder.display());
+        let what = format!("{} is not a run folder: it has no {MANIFEST_FILE}", folder.display());
         return Err(Failure::hinted(what, "name a folder that `firstlight check` wrote"));
     };
     // Recorded runs are published without it.
@@ -78,15 +92,20 @@ pub(super) fn rewrite(folder: &Path, output: &Output) -> anyhow::Result<Verdict>
 }
 
 /// The documents of a fleet's check.
-fn of_fleet(fleet: &FleetReport, arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
-    if arguments.output.is_some() {
-        let what = "a fleet's folder is not redacted as a whole";
+fn of_fleet(
+    fleet: &FleetReport,
+    run: &Path,
+    into: Option<&Path>,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
+    if into.is_some() {
+        let what = "the folder of a fleet cannot be redacted as a whole";
         return Err(Failure::hinted(what, "check with --redact, or redact the folder of one rank"));
     }
-    let Some(manifest) = RunFiles::read(&arguments.run)?.manifest else {
-        anyhow::bail!("{} has no {MANIFEST_FILE}", arguments.run.display());
+    let Some(manifest) = RunFiles::read(run)?.manifest else {
+        anyhow::bail!("{} has no {MANIFEST_FILE}", run.display());
     };
-    let documents = write_documents(&arguments.run, "report", &fleet_report(fleet, &manifest))?;
+    let documents = write_documents(run, "report", &fleet_report(fleet, &manifest))?;
     if output.json {
         output.document(fleet)?;
     } else {
@@ -98,7 +117,7 @@ fn of_fleet(fleet: &FleetReport, arguments: &Report, output: &Output) -> anyhow:
     Ok(if fault || failed { Outcome::Bad } else { Outcome::Good })
 }
 
-/// A machine of which nothing was kept.
+/// A machine without recorded facts.
 fn unknown() -> DoctorReport {
     let note = format!(
         "{FACTS_FILE} is not in this folder: the machine, its environments and findings are unknown"

@@ -1,4 +1,4 @@
-//! `firstlight run`: text from a model, as it comes, and what it took.
+//! `firstlight run`: generates text with a model, streams it, and reports the timings.
 
 mod listener;
 mod measured;
@@ -6,7 +6,7 @@ mod prompts;
 
 use crate::Outcome;
 use crate::backend::{self, Chosen};
-use crate::cli::Run;
+use crate::cli::{Run, as_typed};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading::{self, Loaded};
@@ -14,18 +14,17 @@ use crate::output::Output;
 use crate::phases::{self, Phases};
 use crate::stages::Team;
 use device::Device;
-use device::cuda::Cuda;
-use listener::{Heard, Listener};
+use listener::{GenerationRecord, Listener};
 use measured::{Again, Measured, Started};
 use models::{
-    Batch, Capacity, Ended, Engine, LargestStep, LogitsOf, Model, Request, Sampling, StepBudget,
-    Wanted,
+    Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
+    Sampling, StepBudget,
 };
 use std::time::{Duration, Instant};
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut phases = Phases::new();
-    // What cannot be used is reported before seconds are spent on loading.
+    // Invalid settings are reported before the model is loaded.
     Sampling::from(&arguments.choice).check()?;
     if prompts::is_for_chat(arguments, output) {
         let chat = arguments.to_chat().map_err(|option| {
@@ -35,7 +34,6 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         return super::chat::run(&chat, output);
     }
     let output = &output.quiet(arguments.quiet);
-    let most = arguments.tokens.unwrap_or(TOKENS);
     let asked = prompts::read(arguments)?;
     let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
     let Some(team) = team else { return Ok(Outcome::Good) };
@@ -46,14 +44,9 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref())?;
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0).saturating_add(most);
-    if longest > model.architecture.context {
-        let context = model.architecture.context;
-        let what = format!(
-            "prompt and continuation have {longest} tokens, the model's context is {context}"
-        );
-        return Err(Failure::hinted(what, "shorten the prompt, or ask for fewer tokens with -n"));
-    }
+    let longest_prompt = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let most = answer_tokens(arguments, longest_prompt, model.architecture.context)?;
+    let longest = longest_prompt.saturating_add(most);
     let stop_ids = match &arguments.choice.stop_ids {
         Some(ids) => ids.clone(),
         None => models::stop_ids(&folder, tokenizer.as_ref())?,
@@ -66,7 +59,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: if arguments.verify { LogitsOf::Ends } else { LogitsOf::None },
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
@@ -80,7 +73,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     };
     let step_of = |chunk: usize| {
         let prompts: usize = requests.iter().map(|request| request.prompt.len()).sum();
-        // To be verified, the answer is read again in one step.
+        // For verification, the answer is computed again in one step.
         let again = if arguments.verify { most } else { 0 };
         let tokens = again.max(prompts.min(chunk)).max(requests.len());
         LargestStep { tokens, logits: requests.len() }
@@ -103,13 +96,14 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut listener =
         Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);
     let best = engine.budget();
-    let budget = StepBudget { tokens: chunk, beside: best.beside.min(chunk), ..best };
-    let gpu = engine.device().cuda().cloned();
+    let budget =
+        StepBudget { tokens: chunk, max_mixed_tokens: best.max_mixed_tokens.min(chunk), ..best };
+    let loaded_kernels = ops_cuda::loaded_kernels(engine.device());
     let (mut heard_first, mut kernels) = (false, None);
     let generated = models::generate(&mut *engine, &requests, budget, |chosen| {
         if chosen.request == 0 && !std::mem::replace(&mut heard_first, true) {
             phases.done("first step, to the first token");
-            kernels = gpu.as_ref().map(Cuda::modules_loaded);
+            kernels = loaded_kernels.as_ref().map(|count| count());
         }
         listener.hear(chosen)
     })?;
@@ -130,12 +124,12 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     };
     let texts = std::mem::take(&mut heard.texts);
     let ended = generated.iter().map(|generated| match generated.ended {
-        Ended::StopId => "stop id",
-        Ended::Limit => "limit",
-        Ended::Listener => "stop string",
-        Ended::NoToken => "no token could be chosen",
+        FinishReason::StopId => "stop id",
+        FinishReason::Limit => "limit",
+        FinishReason::Listener => "stop string",
+        FinishReason::NoToken => "no token could be sampled",
     });
-    // Before bandwidth is measured, in memory of its own.
+    // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
     let measured = Measured::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
@@ -144,26 +138,54 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Tokens of an answer, unless another number is asked for.
+/// Default number of tokens of an answer, if the context has as many left.
 const TOKENS: usize = 128;
 
-/// Reads the first prompt and its answer once more. The logits that decoding gave token by token, a prefill has to give in one
-/// step: otherwise one of them is wrong, and neither speed means anything. A sequence of one token has decoded nothing.
+/// Maximum tokens of each answer, for a longest prompt of `prompt` tokens and a model's limit of `limit` tokens.
+fn answer_tokens(arguments: &Run, prompt: usize, limit: usize) -> anyhow::Result<usize> {
+    let asked = super::chat::asked_context(arguments.context, limit)?;
+    let (context, name) = match asked {
+        Some(asked) => (asked, as_typed("--max-model-len", &["--context", "--ctx-size", "-c"])),
+        None => (limit, "the model's context"),
+    };
+    let left = context.saturating_sub(prompt);
+    match arguments.tokens {
+        Some(tokens) if tokens <= left => Ok(tokens),
+        None if left > 0 => Ok(TOKENS.min(left)),
+        tokens => {
+            let answer = tokens.unwrap_or(1);
+            let what = format!(
+                "a prompt of {prompt} tokens and {answer} to add are {}; {name} is {context}",
+                prompt.saturating_add(answer)
+            );
+            let more = if asked.is_some() { ", or raise --max-model-len" } else { "" };
+            let hint = match left {
+                0 => format!("shorten the prompt{more}"),
+                left => format!("ask for at most -n {left}, or shorten the prompt{more}"),
+            };
+            Err(Failure::hinted(what, hint))
+        }
+    }
+}
+
+/// Computes the first prompt and its answer again. A prefill in one step has to give the same logits as token-by-token
+/// decoding: otherwise one of them is wrong, and neither speed is meaningful. A sequence of one token has decoded
+/// nothing.
 fn read_again(
     engine: &mut dyn Engine,
     prompt: &[u32],
-    heard: &Heard,
+    heard: &GenerationRecord,
     chunk: usize,
 ) -> anyhow::Result<Again> {
     let start = Instant::now();
     for ids in prompt.chunks(chunk) {
-        engine.step(&Batch::new().with(0, ids), Wanted::Last)?;
+        engine.step(&Batch::new().with(0, ids), LogitsSelection::Last)?;
     }
     let prompt_seconds = start.elapsed().as_secs_f64();
     let added = &heard.tokens[0][..heard.with_logits];
     let difference = match added.split_last() {
         Some((_, before)) if !before.is_empty() => {
-            let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;
+            let logits = engine.step(&Batch::new().with(0, before), LogitsSelection::Last)?;
             Some(models::relative_error(&heard.last_logits, &logits))
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! `firstlight serve`: a model behind HTTP, until somebody ends it.
+//! `firstlight serve`: serves a model over HTTP until it is stopped.
 
 mod defaults;
 mod lines;
@@ -9,19 +9,19 @@ use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Serve;
 use crate::commands::render_templates;
-use crate::crew::{Crew, first_of};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
 use crate::phases;
+use crate::rank_processes::{RankProcesses, first_of};
 use crate::source_tree;
 use crate::stopping;
 use crate::tokenizer;
-use api::{Ended, Texts};
+use api::{ServerExit, Texts};
 use lines::{Lines, Listening};
 use models::{Model, Pooler, Tokenizer};
-use serving::{Build, BuildError, Limits, Named, Service};
+use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
 use sizes::Room;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -30,14 +30,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Most of the likeliest tokens that come with a token: OpenAI's.
+/// Maximum number of top log-probabilities per token: OpenAI's limit.
 const LOGPROBS: usize = 20;
-/// Most answers of one request: OpenAI's.
+/// Maximum number of choices of a request: OpenAI's limit.
 const CHOICES: usize = 128;
-/// Largest body of a request: more than the text or the token ids of any context.
+/// Maximum body size of a request: more than the text or the token ids of any context.
 const BODY_BYTES: usize = 16 << 20;
 
 pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome> {
+    // Requests of megabytes must not stay in the arenas of the threads that read them.
+    device::return_large_blocks();
     let process_start = process_start();
     let stop = Arc::new(AtomicBool::new(false));
     stopping::on_signals(&stop)?;
@@ -53,7 +55,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         arguments.embeddings.pooler_config.as_deref(),
     )?;
     let defaults = defaults::read(&folder)?;
-    // A port that is taken is said before seconds are spent on loading.
+    // A port in use is reported before the model is loaded.
     let socket = listen(&arguments.host, arguments.port)?;
     let storage = arguments.dtype.into();
     let room =
@@ -61,7 +63,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let Chosen { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
     let room = room(&device)?;
     let names = names(arguments);
-    let limits = Limits {
+    let limits = ServiceLimits {
         sequences: room.sequences,
         queued: usize::try_from(arguments.sizes.max_num_queued_reqs).unwrap_or(usize::MAX),
         tokens: room.tokens,
@@ -72,26 +74,26 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let lines = Lines::new(output);
     let (keys, states) = (&arguments.api_key, arguments.states.told());
     lines.first(&told, &Listening::new(address, &names, &room, limits.queued, keys, states))?;
-    let settings = serving::Settings {
+    let settings = serving::ServiceSettings {
         limits,
         snapshots: room.snapshots,
         swap_space: room.swap_space,
         verify_cache: arguments.sizes.verify_cache,
         step_tokens: arguments.sizes.max_num_batched_tokens.map(|tokens| tokens as usize),
-        named: Named { model: names[0].clone(), engine: "0".to_owned() },
+        labels: MetricLabels { model: names[0].clone(), engine: "0".to_owned() },
         process_start,
     };
     let Room { capacity, step, .. } = room;
-    // The other ranks end when this command does, whatever the engine's thread does.
-    let crew = Crew::start(place.ranks, told.backend())?.map(Arc::new);
+    // The other ranks exit with this command, whatever the engine's thread does.
+    let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
     let own = crew.clone();
-    let build: Build = Box::new(move || {
+    let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));
-        Ok(loaded.map_err(|error| BuildError::from(Unbuilt(error)))?.engine)
+        Ok(loaded.map_err(|error| EngineError::from(Unbuilt(error)))?.engine)
     });
     let (service, engine) = Service::start(settings, build)?;
-    let settings = api::Settings {
+    let settings = api::ApiSettings {
         root: arguments.named.model.display().to_string(),
         names,
         version: source_tree::VERSION.to_owned(),
@@ -106,7 +108,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         log: lines.log(),
     };
     let ended = api::serve(socket, service, (texts, settings), &stop)?;
-    if ended == Ended::WhileLoading {
+    if ended == ServerExit::WhileLoading {
         lines.end("stopped while the model was loading");
         return Ok(Outcome::Good);
     }
@@ -126,7 +128,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     }
 }
 
-/// Why the engine could not be built, with the command's own hints.
+/// Why the engine could not be built, with the command's hints.
 #[derive(Debug)]
 struct Unbuilt(anyhow::Error);
 
@@ -144,18 +146,18 @@ fn process_start() -> Instant {
     now.checked_sub(age).unwrap_or(now)
 }
 
-/// An empty key would let everybody in who sends one.
+/// An empty key would accept every client that sends an empty one.
 fn check_keys(keys: &[String]) -> anyhow::Result<()> {
     match keys.iter().any(|key| key.trim().is_empty() || !key.is_ascii()) {
         true => Err(Failure::hinted(
-            "an API key is empty, or has other than ASCII characters",
-            "make one with `openssl rand -hex 32`; without --api-key and FIRSTLIGHT_API_KEY everybody is answered",
+            "an API key is empty or has non-ASCII characters",
+            "make one with `openssl rand -hex 32`; without --api-key and FIRSTLIGHT_API_KEY, every client is served",
         )),
         false => Ok(()),
     }
 }
 
-/// What clients call the model by.
+/// Names of the model for clients.
 fn names(arguments: &Serve) -> Vec<String> {
     if !arguments.served_model_name.is_empty() {
         return arguments.served_model_name.clone();
@@ -163,7 +165,7 @@ fn names(arguments: &Serve) -> Vec<String> {
     vec![arguments.named.model.display().to_string().trim_end_matches('/').to_owned()]
 }
 
-/// How embeddings are made: as the model's files say, and then vLLM's settings.
+/// Settings of embeddings: those of the model's files, overridden by vLLM's settings.
 fn pooler(folder: &Path, settings: Option<&str>) -> anyhow::Result<Result<Pooler, String>> {
     let own = Pooler::read(folder).map_err(|error| error.to_string());
     let Some(settings) = settings else { return Ok(own) };
@@ -176,7 +178,7 @@ fn pooler(folder: &Path, settings: Option<&str>) -> anyhow::Result<Result<Pooler
 
 fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyhow::Result<Texts> {
     let tokenizer = Tokenizer::read(folder).map_err(|error| {
-        let hint = "a server answers texts: put the tokenizer beside the weights, as it is published with them";
+        let hint = "put the tokenizer published with the weights into the same folder";
         Failure::hinted(error.to_string(), hint)
     })?;
     tokenizer::check(&tokenizer, vocabulary)?;
@@ -190,12 +192,12 @@ fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     TcpListener::bind((host, port)).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
-                "another program has the port: name another one, or --port 0 for any that is free"
+                "the port is in use: choose another one, or --port 0 for any free port"
             }
             ErrorKind::PermissionDenied => {
-                "ports below 1024 are the administrator's: name a higher one"
+                "ports below 1024 need administrator rights: choose a higher one"
             }
-            _ => "--host is an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them",
+            _ => "--host must be an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them",
         };
         Failure::hinted(format!("cannot listen on {host}:{port}: {error}"), hint)
     })

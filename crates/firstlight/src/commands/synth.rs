@@ -1,4 +1,4 @@
-//! `firstlight synth`: a random model of a real or reduced shape.
+//! `firstlight synth`: writes a random model of a real or reduced shape.
 
 use crate::Outcome;
 use crate::cli::Synth;
@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::stopping;
 use crate::transfer::Transfer;
 use facts::SCHEMA;
-use models::{SHAPES, SynthOptions, Watched, shape, synth_watched};
+use models::{FileProgress, SHAPES, SynthOptions, shape, synth_watched};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
         Some(weights) => weights.of(config)?,
         None => config,
     };
-    let watched = Watched::default();
+    let watched = FileProgress::default();
     stopping::on_signals(&watched.stop())?;
     let total = models::synth_bytes(&config, &options)?;
     let showing = Transfer::watch("writing", total, watched.done());
@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
     Ok(Outcome::Good)
 }
 
-/// Removes the only file of a folder if it is what a killed `synth` leaves. Another one that runs writes to it all the time.
+/// Removes the only file of a folder if it is the partial file of a killed `synth`. A running `synth` writes to it all
+/// the time.
 fn remove_leftover(folder: &Path, output: &Output) -> anyhow::Result<()> {
     let leftover = folder.join(PARTIAL);
     let Ok(entries) = folder.read_dir() else { return Ok(()) };
@@ -56,8 +57,13 @@ fn remove_leftover(folder: &Path, output: &Output) -> anyhow::Result<()> {
     let modified = leftover.metadata().and_then(|file| file.modified());
     let idle = modified.ok().and_then(|modified| modified.elapsed().ok());
     if idle.is_some_and(|idle| idle < IDLE) {
-        let what = format!("{} is being written by another synth", leftover.display());
-        return Err(Failure::hinted(what, "wait for it to end, or name another folder"));
+        let seconds = IDLE.as_secs();
+        let what = format!(
+            "{} was written to within {seconds} seconds: another synth may be at work",
+            leftover.display()
+        );
+        let hint = format!("run the command again after {seconds} seconds, or name another folder");
+        return Err(Failure::hinted(what, hint));
     }
     std::fs::remove_file(&leftover)?;
     let removed = leftover.display();
@@ -68,7 +74,7 @@ fn remove_leftover(folder: &Path, output: &Output) -> anyhow::Result<()> {
 /// The weights while they are written.
 const PARTIAL: &str = "model.part";
 
-/// A file that is written to is not left alone for so long.
+/// A file that is being written changes within this time.
 const IDLE: Duration = Duration::from_secs(2);
 
 fn list() -> String {

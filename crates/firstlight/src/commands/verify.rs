@@ -3,7 +3,7 @@
 mod models;
 
 use crate::Outcome;
-use crate::backend::{self, Told};
+use crate::backend::{self, DeviceNotice};
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -13,14 +13,14 @@ use facts::{ParityReport, ParityRow, Status};
 use report::terminal;
 use serde::Serialize;
 use std::collections::HashSet;
-use verify::{MODEL, Peers, Plan, Standing, Tier, matrix};
+use verify::{MODEL, MatrixPlan, MatrixResults, Peers, Tier, matrix};
 
 pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
     let ops = known(&arguments.ops)?;
     let devices = backend::every(arguments.backend)?;
-    let plan = Plan {
+    let plan = MatrixPlan {
         ops,
-        backends: devices.iter().map(Told::backend).collect(),
+        backends: devices.iter().map(DeviceNotice::backend).collect(),
         tier: arguments.extent().into(),
         all_variants: arguments.all_variants,
         until: None,
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
     }
     if python.is_none() && plan.ops.iter().any(|op| op == MODEL) {
         let hint = "name the environment with --venv DIR, or its interpreter with --python EXE";
-        return Err(Failure::hinted("models are run here by installed packages alone", hint));
+        return Err(Failure::hinted("only installed packages run models here", hint));
     }
     if !output.json {
         output.text(&backend::lines(&devices, output))?;
@@ -54,15 +54,15 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
     Ok(outcome(&report))
 }
 
-/// The ops that a matrix of these names has, whole models included; all of them for none.
+/// The ops of a matrix with these names, including whole models; all of them for none.
 pub(super) fn with_models(names: &[String]) -> Vec<&str> {
     match names {
-        [] => kernels::OPS.iter().map(|op| op.spec().name).chain([MODEL]).collect(),
+        [] => ops::OPS.iter().map(|op| op.spec().name).chain([MODEL]).collect(),
         names => names.iter().map(String::as_str).collect(),
     }
 }
 
-/// Failed rows for what the command line names of an environment and no kernel ran of.
+/// Failed rows for kernels on the command line that did not run.
 pub(super) fn unmet(
     python: &python::Environment,
     ops: &[String],
@@ -74,7 +74,7 @@ pub(super) fn unmet(
     unmet.into_iter().map(row).collect()
 }
 
-/// An environment is named for ops of which no installed kernel is known.
+/// The error if an environment is given for ops without a known installed kernel.
 pub(super) fn no_kernels(ops: &[String]) -> anyhow::Error {
     Failure::hinted(
         format!("no installed kernel of {} is known to firstlight", ops.join(", ")),
@@ -87,21 +87,21 @@ pub(super) fn no_kernels(ops: &[String]) -> anyhow::Error {
 struct Shown<'a> {
     #[serde(flatten)]
     report: &'a ParityReport,
-    devices: &'a [Told],
+    devices: &'a [DeviceNotice],
 }
 
-/// Runs a matrix with progress, and beside it the models of installed packages; `each` sees the rows of kernels as they come.
+/// Runs a matrix with progress, and the models of installed packages; `each` gets each row when it is finished.
 pub(super) fn measure(
-    plan: &Plan,
+    plan: &MatrixPlan,
     peers: Option<Peers<'_>>,
     mut each: impl FnMut(&ParityRow),
-) -> anyhow::Result<(ParityReport, Standing)> {
+) -> anyhow::Result<(ParityReport, MatrixResults)> {
     let progress = Progress::counted("verify", ::verify::count(plan));
     // A case has a row for each backend and variant, and is one step.
     let mut seen: HashSet<(String, String, String)> = HashSet::new();
     let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);
     let mut session = match &peers {
-        Some(peers) if wanted => Some(peers.session.beside()?),
+        Some(peers) if wanted => Some(peers.session.concurrent()?),
         _ => None,
     };
     let mut of_models = peers.as_ref().zip(session.as_mut()).map(|(peers, session)| Peers {
@@ -133,16 +133,16 @@ pub(super) fn measure(
     })
 }
 
-/// A matrix in which nothing passed is no good matrix, even when nothing failed.
+/// A matrix without a pass is bad, even without a failure.
 pub(super) fn outcome(report: &ParityReport) -> Outcome {
     let good = report.failures() == 0 && report.count(Status::Pass) > 0;
     if good { Outcome::Good } else { Outcome::Bad }
 }
 
-/// The ops of these names, or a hint at those that there are.
+/// The ops of these names, or an error with the existing ones.
 pub(super) fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
     for op in ops.iter().filter(|op| *op != MODEL) {
-        if let Err(error) = kernels::op(op) {
+        if let Err(error) = ops::op(op) {
             let hint = error.hint().unwrap_or_default();
             return Err(Failure::hinted(error.to_string(), hint));
         }

@@ -1,4 +1,4 @@
-//! Kernels of an environment that the command line names: a command that ran none of them has not done what it was asked.
+//! Kernels of an environment that the command line selects: a command that ran none of them has failed.
 
 use crate::cli::PeerChoice;
 use crate::failure::Failure;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use verify::Peer;
 
-/// One name on the command line and the peers that it means.
+/// One name on the command line and its peers.
 #[derive(Debug)]
 struct Demand {
     /// `--only fla`.
@@ -15,26 +15,26 @@ struct Demand {
     peers: Vec<String>,
 }
 
-/// Everything that the command line names of an environment.
+/// Everything that the command line selects of an environment.
 #[derive(Debug)]
 pub(crate) struct Demands {
     /// `--venv DIR`.
     environment: String,
-    /// One for each name; the whole environment where no kernel is named.
+    /// One for each name; the whole environment if no kernel is named.
     all: Vec<Demand>,
 }
 
 /// The result of one peer in one check or timing.
-pub(crate) struct Seen<'a> {
+pub(crate) struct PeerResult<'a> {
     pub(crate) peer: &'a str,
     pub(crate) status: Status,
     pub(crate) reason: &'a str,
 }
 
-/// The peers that the arguments choose, and what must run of them.
+/// The peers that the arguments select, and those that must run.
 ///
 /// # Errors
-/// A name without a peer, and a peer of an op that the command is not about.
+/// A name without a peer, and a peer of an op that the command does not use.
 pub(super) fn read(
     venv: Option<&Path>,
     arguments: &PeerChoice,
@@ -47,7 +47,10 @@ pub(super) fn read(
             Failure::hinted(what, "for example attention=my_module:my_attention")
         })?;
         if !ops.contains(&peer.op.as_str()) {
-            let what = format!("--peer {text} is a kernel of {}, which is not run here", peer.op);
+            let what = format!(
+                "--peer {text} is a kernel of {}, which this command does not run",
+                peer.op
+            );
             return Err(Failure::hinted(
                 what,
                 format!("the ops of this command are {}", ops.join(", ")),
@@ -112,14 +115,14 @@ fn distinct(names: &[&str]) -> String {
 }
 
 impl Demands {
-    /// For each name of which no kernel ran: the option, and the commonest reason. One that already failed, and one for which
-    /// no time was left, has a result of its own and is not listed. Nothing runs where torch is broken.
+    /// For each name without a kernel that ran: the option, and the most common reason. Names with a failed or
+    /// timed-out kernel have a row of their result and are not listed. No kernel runs if torch is broken.
     pub(super) fn unmet<'a>(
         &self,
-        seen: impl Iterator<Item = Seen<'a>>,
+        seen: impl Iterator<Item = PeerResult<'a>>,
         broken_torch: Option<&str>,
     ) -> Vec<(&str, String)> {
-        let seen: Vec<Seen<'_>> = seen.collect();
+        let seen: Vec<PeerResult<'_>> = seen.collect();
         if let Some(why) = broken_torch {
             let told = seen.iter().any(|seen| seen.reason == why);
             let unmet = (!told).then(|| (self.environment.as_str(), why.to_owned()));
@@ -128,15 +131,18 @@ impl Demands {
         let unmet = self.all.iter().filter_map(|demand| {
             let of = seen.iter().filter(|seen| demand.peers.iter().any(|peer| peer == seen.peer));
             let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-            for Seen { status, reason, .. } in of {
+            for PeerResult { status, reason, .. } in of {
                 if !matches!(status, Status::NotApplicable | Status::Skip) {
                     return None;
                 }
                 *reasons.entry(reason).or_default() += 1;
             }
             let commonest = reasons.into_iter().max_by_key(|(_, count)| *count);
-            let why = commonest.map_or("no check asked for it", |(why, _)| why);
-            Some((demand.option.as_str(), format!("{}: no kernel of it ran: {why}", demand.option)))
+            let why = commonest.map_or("no check selected it", |(why, _)| why);
+            Some((
+                demand.option.as_str(),
+                format!("{}: none of its kernels ran: {why}", demand.option),
+            ))
         });
         unmet.collect()
     }
@@ -147,12 +153,12 @@ impl Demands {
 }
 
 /// The results of installed kernels in a matrix.
-pub(crate) fn seen(rows: &[ParityRow]) -> impl Iterator<Item = Seen<'_>> {
+pub(crate) fn seen(rows: &[ParityRow]) -> impl Iterator<Item = PeerResult<'_>> {
     let of_peers = rows.iter().filter(|row| row.peer.is_some());
-    of_peers.map(|row| Seen { peer: &row.variant, status: row.status, reason: &row.reason })
+    of_peers.map(|row| PeerResult { peer: &row.variant, status: row.status, reason: &row.reason })
 }
 
-/// The row of an option that named kernels of which none ran.
+/// The row of an option that selected kernels of which none ran.
 pub(crate) fn failed_row(
     op: &str,
     backend: BackendKind,
@@ -169,7 +175,7 @@ pub(crate) fn failed_row(
         reason,
         rel_err: None,
         max_err: None,
-        tolerance: verify::tolerance(kernels::DType::F32).relative,
+        tolerance: verify::tolerance(ops::DType::F32).relative,
         launches: 0,
         millis: 0.0,
         peer: Some(option.to_owned()),
@@ -195,8 +201,11 @@ mod tests {
     fn a_name_is_unmet_if_nothing_of_it_ran() {
         let all = demands(&[("--only fla", &["fla.a", "fla.b"]), ("--peer kda=m:f", &["m:f"])]);
         let check = |seen: &[(&str, Status, &str)], expect: &[&str]| {
-            let seen =
-                seen.iter().map(|(peer, status, reason)| Seen { peer, status: *status, reason });
+            let seen = seen.iter().map(|(peer, status, reason)| PeerResult {
+                peer,
+                status: *status,
+                reason,
+            });
             let unmet: Vec<String> =
                 all.unmet(seen, None).into_iter().map(|(_, why)| why).collect();
             assert_eq!(unmet, expect);
@@ -206,17 +215,17 @@ mod tests {
         check(
             &[absent("fla.a"), ("fla.b", Status::NotApplicable, "other"), absent("fla.a"), skipped],
             &[
-                "--only fla: no kernel of it ran: needs a GPU",
-                "--peer kda=m:f: no kernel of it ran: needs Hopper",
+                "--only fla: none of its kernels ran: needs a GPU",
+                "--peer kda=m:f: none of its kernels ran: needs Hopper",
             ],
         );
         for ran in [Status::Pass, Status::Fail, Status::Fallback, Status::NotRun] {
             check(&[absent("fla.a"), ("fla.b", ran, ""), ("m:f", ran, "")], &[]);
         }
-        let none = "no check asked for it";
+        let none = "no check selected it";
         check(
             &[("fla.a", Status::Pass, "")],
-            &[&format!("--peer kda=m:f: no kernel of it ran: {none}")],
+            &[&format!("--peer kda=m:f: none of its kernels ran: {none}")],
         );
     }
 }

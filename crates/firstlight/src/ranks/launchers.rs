@@ -1,41 +1,42 @@
-//! The launchers, a row each. Read in their documentation on 2026-11-25; Slurm 22.05 and Open MPI 4.1.4 were run.
+//! The launchers, one per row. From their documentation of 2026-11-25; Slurm 22.05 and Open MPI 4.1.4 were tested.
 
-/// How a launcher tells a process its place.
+/// The variables of a launcher.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    /// What people call it.
+    /// Its usual name.
     pub(crate) name: &'static str,
-    /// The variable without which the others say nothing: a batch script of Slurm has a rank before srun has started any.
+    /// The variable that must be set for the others to count: a Slurm batch script has a rank before srun has started
+    /// any.
     pub(super) mark: Option<&'static str>,
     pub(super) rank: &'static str,
     pub(super) size: &'static str,
-    /// `None` where every host has one rank.
+    /// `None` if every host has one rank.
     pub(super) local_rank: Option<&'static str>,
     /// Ranks of this host: a number, or Slurm's counts of all nodes.
     pub(super) local_size: Option<&'static str>,
-    /// Whether its variables are usually there, and not all of them, where another launcher starts the processes.
+    /// Whether some of its variables are usually set when another launcher starts the processes.
     pub(super) around_others: bool,
-    /// Another variable that has the rank, where it is set.
+    /// Another variable with the rank.
     pub(super) also: Option<&'static str>,
     pub(super) leader: Leader,
-    /// The port of the launcher's own store; ours is the next one.
+    /// The port of the launcher's own store; firstlight uses the next one.
     pub(super) port: Option<&'static str>,
-    /// Variables with the same value on all ranks, which tell this job from others.
+    /// Variables with the same value on all ranks, which identify this job.
     pub(super) job: &'static [&'static str],
-    /// What to do where something is missing.
+    /// The hint for a missing variable.
     pub(super) hint: &'static str,
 }
 
-/// How it tells where rank 0 is.
+/// How it gives the address of rank 0.
 #[derive(Debug)]
 pub(super) enum Leader {
     /// In this variable.
     Named(&'static str),
-    /// First of the addresses in this one.
+    /// The first of the addresses in this variable.
     FirstOf(&'static str),
-    /// First of Slurm's nodes in this one: `gpu[01-04,07]`.
+    /// The first of Slurm's nodes in this variable: `gpu[01-04,07]`.
     FirstOfNodes(&'static str),
-    /// Not at all.
+    /// It does not.
     NotTold,
 }
 
@@ -75,9 +76,9 @@ pub(crate) const LAUNCHERS: &[Launcher] = &[
         local_rank: Some("OMPI_COMM_WORLD_LOCAL_RANK"),
         local_size: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
         also: Some("PMIX_RANK"),
-        // The first is 128 random bits that mpirun draws for each job.
+        // The first is 128 random bits that mpirun generates for each job.
         job: &["OMPI_MCA_orte_precondition_transports", "OMPI_MCA_ess_base_jobid", "MASTER_ADDR"],
-        hint: "with several hosts mpirun has to pass on where rank 0 is: `mpirun -x MASTER_ADDR=HOST ...`",
+        hint: "with several hosts, mpirun has to pass the address of rank 0: `mpirun -x MASTER_ADDR=HOST ...`",
         ..BLANK
     },
     Launcher {
@@ -101,7 +102,7 @@ pub(crate) const LAUNCHERS: &[Launcher] = &[
         hint: "LeaderWorkerSet sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in each of its pods",
         ..BLANK
     },
-    // Kubernetes gives the index alone; what else there is to know, `check --emit kubernetes-job` writes into the Job.
+    // Kubernetes sets only the index; `check --emit kubernetes-job` writes the other values into the Job.
     Launcher {
         name: "Kubernetes (Indexed Job, JobSet)",
         rank: "JOB_COMPLETION_INDEX",

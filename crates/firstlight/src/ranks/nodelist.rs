@@ -1,9 +1,9 @@
-//! Slurm's short forms: names of nodes, and counts of tasks a node.
+//! Slurm's short forms: names of nodes, and task counts per node.
 
-/// The variable with this node's place in Slurm's lists.
+/// The variable with this node's index in Slurm's lists.
 pub(super) const NODE: &str = "SLURM_NODEID";
 
-/// The first name of a list such as `gpu[01-04,07],login`; `None` where it is none.
+/// The first name of a list such as `gpu[01-04,07],login`; `None` for other texts.
 pub(super) fn first(list: &str) -> Option<String> {
     let list = list.trim();
     // A comma within brackets separates numbers, not names.
@@ -31,7 +31,7 @@ pub(super) fn first(list: &str) -> Option<String> {
     (!name.is_empty() && !name.contains(odd)).then_some(name)
 }
 
-/// Tasks of the node at this place, from counts such as `2(x3),1`; `None` where it is a plain number, or the place is not told.
+/// Tasks of the node with this index, from counts such as `2(x3),1`; `None` for a plain number, or without an index.
 pub(super) fn tasks_here(counts: &str, node: Option<&str>) -> Option<u32> {
     let place: u32 = node?.trim().parse().ok()?;
     let mut before = 0_u32;

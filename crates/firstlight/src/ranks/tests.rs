@@ -6,7 +6,7 @@ fn ask(set: &[(&str, &str)]) -> Result<Rank, String> {
     of(&|name| map.get(name).map(|value| (*value).to_owned())).map_err(|error| error.to_string())
 }
 
-/// What srun sets for a task: its rank, the tasks, its local rank, and the tasks of each node.
+/// srun's variables of a task: its rank, the tasks, its local rank, and the tasks of each node.
 fn slurm<'a>(
     rank: &'a str,
     size: &'a str,
@@ -78,7 +78,7 @@ fn each_launcher_tells_rank_size_local_rank_and_leader() {
         seen.push(launcher);
     }
     assert!(LAUNCHERS.iter().all(|launcher| seen.contains(&launcher.name)));
-    // torchrun's own store has the port that it names.
+    // torchrun's own store uses the port that it names.
     assert_eq!(ask(TORCHRUN).unwrap().port, 29501);
 }
 
@@ -107,16 +107,16 @@ fn a_launcher_within_another_is_fine() {
     ];
     let got = ask(&[&mpi("2", "4", "2", "4")[..], &batch].concat()).unwrap();
     assert_eq!((got.launcher, got.rank), ("Open MPI", 2));
-    // mpirun's own daemons are a step of one task a node.
+    // mpirun's daemons are a step of one task per node.
     let got = ask(&[mpi("7", "8", "3", "4"), slurm("1", "2", "0", "1(x2)")].concat()).unwrap();
     assert_eq!((got.launcher, got.rank, got.leader.as_str()), ("Open MPI", 7, "gpu03"));
-    // srun starts one torchrun a node.
+    // srun starts one torchrun per node.
     let got = ask(&[TORCHRUN, &slurm("0", "2", "0", "1(x2)")].concat()).unwrap();
     assert_eq!((got.launcher, got.rank), ("torchrun", 5));
-    // Every pod of an Indexed Job has its index, whoever starts the ranks in it.
+    // Every pod of an Indexed Job has its index, whichever launcher starts the ranks in it.
     let got = ask(&[TORCHRUN, &[("JOB_COMPLETION_INDEX", "0")]].concat()).unwrap();
     assert_eq!((got.launcher, got.rank), ("torchrun", 5));
-    // Both tell the same.
+    // Both have the same numbers.
     let got = ask(&[mpi("1", "2", "1", "2"), slurm("1", "2", "1", "2")].concat()).unwrap();
     assert_eq!(got.rank, 1);
 }
@@ -131,7 +131,7 @@ fn what_contradicts_is_refused_with_names_and_values() {
     check(&[("SLURM_JOB_ID", "1"), ("SLURM_PROCID", "0")], &["no launcher's variables are set"]);
     check(
         &[("RANK", "1"), ("WORLD_SIZE", "4")],
-        &["half of", "torchrun", "RANK=1 WORLD_SIZE=4", "without LOCAL_RANK"],
+        &["only some of the variables of", "torchrun", "RANK=1 WORLD_SIZE=4", "without LOCAL_RANK"],
     );
     check(&[("LOCAL_RANK", "")], &["no launcher's variables"]);
     check(
@@ -146,12 +146,12 @@ fn what_contradicts_is_refused_with_names_and_values() {
         &slurm("4", "8", "4", "4(x2)"),
         &["out of range", "SLURM_LOCALID=4", "SLURM_STEP_TASKS_PER_NODE=4(x2)"],
     );
-    check(&mpi("1", "x", "1", "2"), &["OMPI_COMM_WORLD_SIZE=x is no number"]);
-    check(&mpi("1", "4", "1", "2"), &["Open MPI does not say on which host rank 0 is"]);
+    check(&mpi("1", "x", "1", "2"), &["OMPI_COMM_WORLD_SIZE=x is not a number"]);
+    check(&mpi("1", "4", "1", "2"), &["Open MPI does not define the host of rank 0"]);
     let mut pmix = mpi("1", "2", "1", "2");
     pmix[4].1 = "0";
     check(&pmix, &["PMIX_RANK=0 contradicts OMPI_COMM_WORLD_RANK=1"]);
-    // Two that were meant for the same processes.
+    // Two launchers for the same processes.
     check(
         &[mpi("1", "4", "1", "4"), slurm("2", "4", "2", "4")].concat(),
         &["two launchers disagree", "OMPI_COMM_WORLD_RANK=1", "SLURM_PROCID=2"],

@@ -126,8 +126,8 @@ fn what_is_shown_is_an_answer_and_a_line_behind_it() {
     for words in [
         "granite-hybrid, 4096 tokens of context; /help lists commands, Ctrl-D ends\n",
         "; context 31 of 4096; ended by -n]\n",
-        "/reset         begins the conversation anew\n",
-        "there is no system message\nthe system message is set\nbe brief\nthe conversation begins anew\n",
+        "/reset         starts a new conversation\n",
+        "there is no system message\nthe system message is set\nbe brief\nstarted a new conversation\n",
         "; context 50 of 4096; ended by -n]\n",
     ] {
         assert!(text.contains(words), "no `{words}` in {text}");
@@ -157,7 +157,7 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
         "there is no command /sytem\nhint: /help lists",
         "the template fails: ",
         "not this",
-        "hint: /reset begins",
+        "hint: /reset starts",
     ] {
         assert!(said(&output).contains(words), "no `{words}` in {}", said(&output));
     }
@@ -173,11 +173,12 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
     assert_eq!(
-        text.matches("context 64 of 64]\n[the context is full: /reset begins").count(),
+        text.matches("context 64 of 64]\n[the context is full: /reset starts").count(),
         2,
         "{text}"
     );
-    let words = "with this message, and the context holds 64\nhint: /reset begins anew; --context";
+    let words =
+        "with this message, the context has 64\nhint: /reset starts a new conversation; --context";
     assert!(said(&output).contains(words), "{}", said(&output));
     refuses(
         here,
@@ -233,9 +234,9 @@ fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
             (">>>>", "\\x03"),
             ("; stopped]", ""),
             ("> ", "\\x03"),
-            ("/exit ends", ""),
+            ("/exit quits", ""),
             ("> ", "/reset\\r"),
-            ("begins anew", ""),
+            ("a new conversation", ""),
             ("> ", "\\x1b[A\\x1b[A\\r"),
             (">>>>", "\\x03"),
             ("; stopped]", ""),
@@ -256,7 +257,7 @@ fn in_a_terminal_two_ctrl_c_end() {
     let folder = drawn("granite-rope-mini");
     let steps = [("Ctrl-D ends", ""), ("> ", "\\x03"), ("Ctrl-C again", ""), ("> ", "\\x03")];
     let shown = typed(folder.path(), &[], &steps);
-    assert!(shown.contains("Ctrl-C again, Ctrl-D or /exit ends"), "{shown}");
+    assert!(shown.contains("Ctrl-C again, Ctrl-D or /exit quits"), "{shown}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod support;
 mod healthy;
 mod judge;
 mod live;
+mod remedies;
 mod rows;
 mod world;
 

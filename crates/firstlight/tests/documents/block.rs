@@ -147,17 +147,25 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, Vec<Mistake>> {
                 Err(mistake) => mistakes.push(mistake),
             }
         } else if let Some(language) = line.strip_prefix("```") {
-            let inside = lines.by_ref().map(|(_, line)| line.to_owned());
+            let mut inside = Vec::new();
+            let mut ended = false;
+            for (_, line) in lines.by_ref() {
+                ended = line == "```";
+                if ended {
+                    break;
+                }
+                inside.push(line.to_owned());
+            }
             let block = Block {
                 line: number,
                 language: language.to_owned(),
-                lines: inside.take_while(|line| line != "```").collect(),
+                lines: inside,
                 options: options.take().map(|(_, options)| options).unwrap_or_default(),
             };
-            mistakes.extend(mistake(&block).map(|text| Mistake(number, text)));
+            mistakes.extend(mistake(&block, ended).map(|text| Mistake(number, text)));
             blocks.push(block);
-        } else if line.trim_start().starts_with("```") {
-            mistakes.push(Mistake(number, "an indented block is not tested".to_owned()));
+        } else if let Some(text) = unseen(line) {
+            mistakes.push(Mistake(number, text.to_owned()));
         } else if !line.is_empty()
             && let Some((line, _)) = options.take()
         {
@@ -167,17 +175,39 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(blocks) } else { Err(mistakes) }
 }
 
-fn mistake(block: &Block) -> Option<String> {
+/// Why a line outside of blocks has code that no test sees.
+fn unseen(line: &str) -> Option<&'static str> {
+    let lower = line.to_ascii_lowercase();
+    if line.contains("```") {
+        Some("an indented block, or one in a quotation, is not tested")
+    } else if line.trim_start_matches(['>', ' ']).starts_with("~~~") {
+        Some("a block between ~~~ is not tested: use ```")
+    } else if ["<pre", "<code", "<script"].iter().any(|tag| lower.contains(tag)) {
+        Some("code in HTML is not tested: use ```")
+    } else if (line.starts_with("    ") || line.starts_with('\t')) && is_typed(line.trim_start()) {
+        Some("an indented command is not tested: use ```")
+    } else {
+        None
+    }
+}
+
+/// Whether a line looks like a command line.
+fn is_typed(line: &str) -> bool {
+    line.split(' ').next().is_some_and(|word| PROGRAMS.contains(&word))
+}
+
+fn mistake(block: &Block, ended: bool) -> Option<String> {
     let language = block.language.as_str();
+    if !ended || block.lines.iter().any(|line| line.trim_start().starts_with("```")) {
+        return Some("the block does not end with a line of three backticks alone".to_owned());
+    }
     if FILES.contains(&language) {
-        let typed =
-            |line: &&String| line.split(' ').next().is_some_and(|word| PROGRAMS.contains(&word));
-        let line = block.lines.iter().find(typed)?;
+        let line = block.lines.iter().find(|line| is_typed(line))?;
         return Some(format!("`{line}` in a block of {language} is not run: use sh or console"));
     }
     if !block.is_run() {
         return Some(format!(
-            "`{language}` is not a tested language: wanted one of {}, or of {}",
+            "`{language}` is not a tested language: expected one of {}, or of {}",
             COMMANDS.join(", "),
             FILES.join(", ")
         ));
@@ -185,7 +215,16 @@ fn mistake(block: &Block) -> Option<String> {
     if language == "console" && !block.lines.first().is_some_and(|line| line.starts_with("$ ")) {
         return Some("a console block starts with `$ ` and a command".to_owned());
     }
-    None
+    let commands = block.commands();
+    if commands.is_empty() {
+        return Some("no command is in this block".to_owned());
+    }
+    let elided = |command: &&Command| {
+        let mut shown = command.output.iter().filter(|line| !line.trim().is_empty()).peekable();
+        shown.peek().is_some() && shown.all(|line| line == "...")
+    };
+    let elided = commands.iter().find(elided)?;
+    Some(format!("`{}` shows `...` alone, which equals any output", elided.text))
 }
 
 #[cfg(test)]
@@ -219,6 +258,16 @@ mod tests {
             ("```text\n$ ls\n```\n", "is not run: use sh or console"),
             ("```console\nfirstlight doctor\n```\n", "starts with `$ `"),
             ("- item\n\n  ```sh\n  ls\n  ```\n", "indented"),
+            ("> ```sh\n> ls\n> ```\n", "in a quotation"),
+            ("````sh\nls\n````\n", "does not end"),
+            ("```sh ignore\nls\n```\n", "not a tested language"),
+            ("~~~sh\nls\n~~~\n", "use ```"),
+            ("<pre>firstlight doctor</pre>\n", "in HTML"),
+            ("text\n\n    firstlight doctor\n", "an indented command"),
+            ("```sh\nls\n", "does not end"),
+            ("```sh\nls\n``` \n\n```sh\nls\n```\n", "does not end"),
+            ("```sh\n# a remark alone\n```\n", "no command"),
+            ("```console\n$ ls\n...\n```\n", "equals any output"),
             ("<!-- test needs: gpu -->\n\ntext\n", "directly above"),
             ("<!-- test nedes: gpu -->\n```sh\nls\n```\n", "not a test option"),
             ("<!-- test exit: one -->\n```sh\nls\n```\n", "not a status"),

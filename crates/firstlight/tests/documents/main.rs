@@ -69,14 +69,31 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// The README and every page of the book, at any depth.
+fn pages() -> Vec<PathBuf> {
+    let mut found = vec![root().join("README.md")];
+    let mut folders = vec![root().join("docs/book/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
 /// A page that is not listed above, after a page was added, is checked here.
 #[test]
 fn unlisted_pages_of_the_book() {
-    for entry in std::fs::read_dir(root().join("docs/book/src")).unwrap() {
-        let path = entry.unwrap().path();
-        let page = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-        if page.ends_with(".md") && !PAGES.contains(&page.as_str()) {
-            check(&page);
+    let root = root();
+    for path in pages() {
+        let page = path.strip_prefix(&root).unwrap().to_str().unwrap();
+        if !PAGES.contains(&page) {
+            check(page);
         }
     }
 }
@@ -103,12 +120,17 @@ fn check(page: &str) {
     let mut outcome = Outcome::default();
     let mut run = Run { shell: Shell::new().unwrap(), serving: None };
     for block in blocks.iter().filter(|block| block.is_run()) {
-        match reason_not_to_run(block) {
+        match reason_not_to_run(page, block) {
             Ok(None) => {
                 outcome.ran += 1;
                 run.block(block, &mut outcome);
             }
-            Ok(Some(reason)) => outcome.not_run.push((block.line, reason)),
+            Ok(Some(reason)) => {
+                outcome.not_run.push((block.line, reason));
+                if let Err(mistake) = run.shell.syntax(block).unwrap() {
+                    outcome.wrong.push((block.line, mistake));
+                }
+            }
             Err(mistake) => outcome.wrong.push((block.line, mistake)),
         }
     }
@@ -137,11 +159,13 @@ fn check(page: &str) {
 }
 
 /// Why a block is not run here, or a mistake in its options.
-fn reason_not_to_run(block: &Block) -> Result<Option<String>, String> {
+fn reason_not_to_run(page: &str, block: &Block) -> Result<Option<String>, String> {
     let options = &block.options;
     if let Some(file) = &options.elsewhere {
-        let exists = root().join(file).exists();
-        return if exists { Ok(Some(format!("run by {file}"))) } else { Err(format!("no {file}")) };
+        return match runs_page(file, page) && block.language == "python" {
+            true => Ok(Some(format!("run by {file}"))),
+            false => Err(format!("{file} does not run the blocks of {} of {page}", block.language)),
+        };
     }
     if let Some(reason) = &options.by_hand {
         return Ok(Some(format!("by hand: {reason}")));
@@ -149,6 +173,43 @@ fn reason_not_to_run(block: &Block) -> Result<Option<String>, String> {
     let reasons: Result<Vec<_>, _> = options.needs.iter().map(|it| needs::missing(it)).collect();
     let reasons: Vec<String> = reasons?.into_iter().flatten().collect();
     Ok((!reasons.is_empty() && options.recorded.is_none()).then(|| reasons.join("; ")))
+}
+
+/// Whether a test gives the page to the program `file`: one in the same folder names both.
+fn runs_page(file: &str, page: &str) -> bool {
+    let path = root().join(file);
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let names_both = |entry: std::io::Result<std::fs::DirEntry>| {
+        let text = entry.and_then(|entry| std::fs::read_to_string(entry.path()));
+        text.is_ok_and(|text| text.contains(&*name.to_string_lossy()) && text.contains(page))
+    };
+    path.is_file() && folder.read_dir().is_ok_and(|mut entries| entries.any(names_both))
+}
+
+/// How many blocks no test runs; each has its reason in the option `by-hand`. A new one is a decision.
+const BY_HAND: usize = 15;
+
+#[test]
+fn blocks_run_by_hand_are_counted() {
+    let by_hand = |page: PathBuf| {
+        let text = std::fs::read_to_string(page).unwrap();
+        let blocks = blocks(&text).unwrap_or_default();
+        blocks.iter().filter(|block| block.options.by_hand.is_some()).count()
+    };
+    let count: usize = pages().into_iter().map(by_hand).sum();
+    assert_eq!(count, BY_HAND, "run the new block in a test, or change BY_HAND");
+}
+
+#[test]
+fn block_run_elsewhere_is_given_to_that_test() {
+    assert!(runs_page("crates/python/tests/page.py", "docs/book/src/python.md"));
+    for (file, page) in [
+        ("crates/python/tests/page.py", "docs/book/src/serving.md"),
+        ("crates/python/tests/arrays.py", "docs/book/src/python.md"),
+        ("crates/python/tests/absent.py", "docs/book/src/python.md"),
+    ] {
+        assert!(!runs_page(file, page), "{file} {page}");
+    }
 }
 
 struct Run {

@@ -1,5 +1,6 @@
 //! A folder and a shell for the commands of one page.
 
+use super::block::Block;
 use super::needs;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 const SHOWN_HOME: &str = "/home/you";
 /// The port that the pages show; the real one is free.
 const SHOWN_PORT: &str = ":8000";
+/// Parses the program that is its argument.
+const PARSE: &str = "import ast, sys; ast.parse(sys.argv[1])";
 /// Variables that reach the commands: how this machine gets to the network.
 const NETWORK: [&str; 7] =
     ["http_proxy", "https_proxy", "no_proxy", "pip_", "uv_", "ssl_cert_", "hf_endpoint"];
@@ -95,6 +98,22 @@ impl Shell {
         let path = self.home.join("program.py");
         fs::write(&path, self.real(&lines.join("\n")))?;
         self.run(&format!("{interpreter} {}", path.display()), Duration::from_secs(60))
+    }
+
+    /// Whether bash or Python parses a block that is not run. The tests of `cli/help.rs` parse its calls of firstlight.
+    pub fn syntax(&self, block: &Block) -> std::io::Result<Result<(), String>> {
+        let mut command;
+        if block.language == "python" {
+            command = Command::new("python3");
+            command.args(["-c", PARSE]).arg(block.lines.join("\n"));
+        } else {
+            let commands = block.commands().into_iter().map(|command| command.text);
+            command = Command::new("bash");
+            command.arg("-nc").arg(commands.collect::<Vec<_>>().join("\n"));
+        }
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Ok(if output.status.success() { Ok(()) } else { Err(said) })
     }
 
     /// Starts a server and waits until it is healthy; what it printed, if it is not.

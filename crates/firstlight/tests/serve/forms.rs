@@ -134,6 +134,14 @@ fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
     let body = json!({ "prompt": "x", "max_tokens": 5, "temperature": 1.0, "seed": 5, "response_format": { "type": "json_object" } });
     let cut = &server.ask("/v1/completions", &body)["choices"][0];
     assert!(cut["text"].as_str().unwrap().starts_with('{'), "{cut}");
+    // Schemas as llama.cpp's clients send them.
+    let schema = json!({ "enum": [{ "a": 1 }] });
+    for kind in ["json_schema", "json_object"] {
+        let format = json!({ "type": kind, "schema": schema });
+        for said in ask("response_format", format, false) {
+            assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), json!({ "a": 1 }));
+        }
+    }
     server.wait_until_free();
 }
 
@@ -145,7 +153,7 @@ fn forms_that_cannot_be_are_refused() {
         (
             "response_format",
             json!({ "type": "yaml" }),
-            "wanted `text`, `json_object` or `json_schema`",
+            "expected `text`, `json_object` or `json_schema`",
         ),
         (
             "response_format",
@@ -160,12 +168,17 @@ fn forms_that_cannot_be_are_refused() {
         (
             "response_format",
             json!({ "type": "json_schema", "json_schema": { "schema": { "type": "nothing" } } }),
-            "cannot be kept to",
+            "cannot be enforced",
         ),
-        ("structured_outputs", json!({}), "wants one of"),
-        ("structured_outputs", json!({ "regex": "a", "choice": ["b"] }), "wants one of"),
-        ("structured_outputs", json!({ "regex": "(" }), "cannot be kept to"),
-        ("structured_outputs", json!({ "grammar": "start: (" }), "cannot be kept to"),
+        (
+            "response_format",
+            json!({ "type": "json_schema", "schema": {}, "json_schema": { "schema": {} } }),
+            "expected one schema, in `json_schema`",
+        ),
+        ("structured_outputs", json!({}), "needs one of"),
+        ("structured_outputs", json!({ "regex": "a", "choice": ["b"] }), "needs one of"),
+        ("structured_outputs", json!({ "regex": "(" }), "cannot be enforced"),
+        ("structured_outputs", json!({ "grammar": "start: (" }), "cannot be enforced"),
         (
             "structured_outputs",
             json!({ "structural_tag": "x" }),
@@ -182,6 +195,6 @@ fn forms_that_cannot_be_are_refused() {
     let server = Server::start(folder.path(), &[]);
     let body = json!({ "prompt": "x", "structured_outputs": { "regex": "a" } });
     let answer = server.post("/v1/completions", &body);
-    let refused = answer.error().contains("no token that ends an answer");
+    let refused = answer.error().contains("no end-of-sequence token");
     assert!(answer.status == 400 && refused, "{}", answer.body);
 }

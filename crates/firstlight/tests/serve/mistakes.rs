@@ -27,42 +27,42 @@ fn what_cannot_be_is_refused_by_name() {
             TEXT,
             with("logit_bias", json!({ "5": 101 })),
             "logit_bias.5",
-            "is 101, wanted a number from",
+            "is 101, expected a number from",
         ),
-        (TEXT, with("logit_bias", json!({ "5": "a" })), "logit_bias.5", "wanted a number"),
+        (TEXT, with("logit_bias", json!({ "5": "a" })), "logit_bias.5", "expected a number"),
         (
             TEXT,
             with("logit_bias", json!({ "5": 1, "512": 1 })),
             "logit_bias.512",
-            "wanted a token id below 512",
+            "expected a token id below 512",
         ),
-        (TEXT, with("logit_bias", json!({ "x": 100 })), "logit_bias.x", "wanted a token id"),
-        (TEXT, with("suffix", json!("end")), "suffix", "fills no gaps"),
+        (TEXT, with("logit_bias", json!({ "x": 100 })), "logit_bias.x", "expected a token id"),
+        (TEXT, with("suffix", json!("end")), "suffix", "fill-in-the-middle"),
         (
             TEXT,
             with("temperature", json!("hot")),
             "temperature",
-            "`temperature` is \"hot\", wanted a number",
+            "`temperature` is \"hot\", expected a number",
         ),
         (
             TEXT,
             with("temperature", json!(-1)),
             "temperature",
-            "`temperature` is -1, wanted 0 or more",
+            "`temperature` is -1, expected 0 or more",
         ),
-        (TEXT, with("top_p", json!(0)), "top_p", "`top_p` is 0, wanted a number above 0"),
-        (TEXT, with("n", json!(0)), "n", "wanted a whole number from 1 to 128"),
-        (TEXT, with("n", json!(129)), "n", "wanted a whole number from 1 to 128"),
-        (TEXT, with("max_tokens", json!(0)), "max_tokens", "wanted a whole number, 1 or more"),
+        (TEXT, with("top_p", json!(0)), "top_p", "`top_p` is 0, expected a number above 0"),
+        (TEXT, with("n", json!(0)), "n", "expected a whole number from 1 to 128"),
+        (TEXT, with("n", json!(129)), "n", "expected a whole number from 1 to 128"),
+        (TEXT, with("max_tokens", json!(0)), "max_tokens", "expected a whole number, 1 or more"),
         (
             TEXT,
             with("max_tokens", json!(256)),
             "prompt",
-            "a prompt of 1 tokens and 256 to add are 257, the server takes 256",
+            "1 prompt tokens and 256 tokens to generate exceed the limit of 256",
         ),
         (TEXT, with("logprobs", json!(21)), "logprobs", "from 0 to 20"),
-        (TEXT, with("stop", json!(7)), "stop", "wanted a string or a list of strings"),
-        (TEXT, with("stop", json!(vec!["x"; 17])), "stop", "17 texts, wanted at most 16"),
+        (TEXT, with("stop", json!(7)), "stop", "expected a string or a list of strings"),
+        (TEXT, with("stop", json!(vec!["x"; 17])), "stop", "17 texts, expected at most 16"),
         (TEXT, with("prompt", json!("")), "prompt", "the prompt has no tokens"),
         (TEXT, with("prompt", json!([])), "prompt", "the prompt has no tokens"),
         (TEXT, with("prompt", json!(["x", 1])), "prompt", "a list of token ids"),
@@ -72,18 +72,18 @@ fn what_cannot_be_is_refused_by_name() {
             "prompt",
             "token 512 is beyond the model's vocabulary of 512",
         ),
-        (TEXT, with("prompt", json!({})), "prompt", "wanted a text"),
+        (TEXT, with("prompt", json!({})), "prompt", "expected a text"),
         (TEXT, json!({ "max_tokens": 1 }), "prompt", "`prompt` is missing"),
         (
             TEXT,
             with("stream_options", json!({})),
             "stream_options",
-            "for answers with `stream` alone",
+            "`stream_options` requires `stream`",
         ),
         (TEXT, with("max_completion_tokens", json!(2)), "max_completion_tokens", "does not know"),
         (CHAT, json!({}), "messages", "`messages` is missing"),
-        (CHAT, json!({ "messages": [] }), "messages", "wanted a list of messages"),
-        (CHAT, json!({ "messages": ["hi"] }), "messages[0]", "wanted an object"),
+        (CHAT, json!({ "messages": [] }), "messages", "expected a list of messages"),
+        (CHAT, json!({ "messages": ["hi"] }), "messages[0]", "expected an object"),
         (CHAT, json!({ "messages": [{ "content": "hi" }] }), "messages[0].role", "is missing"),
         (
             CHAT,
@@ -97,19 +97,24 @@ fn what_cannot_be_is_refused_by_name() {
             "messages[0].content",
             "the model reads text",
         ),
-        (CHAT, json!({ "messages": user, "top_logprobs": 2 }), "top_logprobs", "`logprobs` alone"),
+        (
+            CHAT,
+            json!({ "messages": user, "top_logprobs": 2 }),
+            "top_logprobs",
+            "requires `logprobs`",
+        ),
         (
             CHAT,
             json!({ "messages": user, "add_generation_prompt": false }),
             "add_generation_prompt",
-            "an answer is a message of its own",
+            "an answer is a separate message",
         ),
         ("/tokenize", json!({}), "messages", "is missing"),
         (
             "/detokenize",
             json!({ "tokens": [1, 100_000] }),
             "tokens",
-            "token 100000 is none of the tokenizer's",
+            "token 100000 is not in the vocabulary",
         ),
     ] {
         let answer = server.post(path, &body);
@@ -161,13 +166,13 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
     let server = Server::start(folder.path(), &[]);
     let deep = "[".repeat(100_000);
     for (body, status, words) in [
-        ("", 400, "the body is no JSON"),
-        ("{\"prompt\": \"x\"", 400, "the body is no JSON: EOF"),
-        ("\u{0}\u{1}", 400, "the body is no JSON"),
-        ("[1]", 400, "the body is no JSON object"),
-        ("\"x\"", 400, "the body is no JSON object"),
+        ("", 400, "the body is not JSON"),
+        ("{\"prompt\": \"x\"", 400, "the body is not JSON: EOF"),
+        ("\u{0}\u{1}", 400, "the body is not JSON"),
+        ("[1]", 400, "the body is not a JSON object"),
+        ("\"x\"", 400, "the body is not a JSON object"),
         (deep.as_str(), 400, "recursion limit"),
-        ("{\"prompt\": \"\\ud800\"}", 400, "the body is no JSON"),
+        ("{\"prompt\": \"\\ud800\"}", 400, "the body is not JSON"),
     ] {
         let answer = server.send(&posted(TEXT, body));
         assert_eq!(answer.status, status, "{body:.40}");
@@ -189,7 +194,10 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
     for prompt in [vec![json!([1]); 1_000_000], vec![json!(1); 1_000_000]] {
         let answer = server.post(TEXT, &json!({ "prompt": prompt, "n": 128, "max_tokens": 1 }));
         assert_eq!(answer.status, 400, "{}", answer.body);
-        let words = ["128000000 sequences were asked for at once", "a prompt has 1000000 tokens"];
+        let words = [
+            "128000000 sequences in one request exceed the limit",
+            "the prompt has 1000000 tokens",
+        ];
         assert!(words.iter().any(|words| answer.error().contains(words)), "{}", answer.body);
     }
     #[cfg(target_os = "linux")]
@@ -304,14 +312,14 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
     let many = ["serve", "m", "--port", "0", "--max-num-seqs", "400000000"];
     hints(
         &many,
-        "asked for were 400000000 requests at once",
+        "400000000 requests at once leave too little memory",
         "the largest that fit: --max-num-seqs ",
     );
     // As many as fit, but none of them as long as the model's context: nothing is shortened without a word.
     let line = ["serve", "m", "--port", "0", "--backend", "cpu", "--max-num-seqs", "1000000"];
     hints(
         &line,
-        "which leaves no room for one of 4096 tokens, the model's context",
+        "leave too little memory for one of 4096 tokens, the model's context",
         "--max-num-seqs ",
     );
     // One of 4096 tokens would fit, and a hundred thousand short ones; all at once do not.
@@ -327,7 +335,11 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
         "at most --swap-space ",
     );
     std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
-    hints(&["serve", "m", "--port", "0"], "tokenizer.json", "put the tokenizer beside the weights");
+    hints(
+        &["serve", "m", "--port", "0"],
+        "tokenizer.json",
+        "put the tokenizer published with the weights",
+    );
     let empty = tempdir().unwrap();
     refuses(empty.path(), &["serve", "m"], &["m/config.json"]);
 }

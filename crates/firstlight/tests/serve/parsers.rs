@@ -232,7 +232,7 @@ fn a_history_with_broken_calls_stays_usable() {
     {
         let refused = server.post("/v1/chat/completions", &history(&arguments));
         assert_eq!(refused.status, 400, "{arguments}");
-        assert!(refused.error().contains("wanted the text of a JSON object"), "{}", refused.body);
+        assert!(refused.error().contains("expected the text of a JSON object"), "{}", refused.body);
     }
     // An answer that was all reasoning, and had no content.
     let mut body = asking();
@@ -242,6 +242,32 @@ fn a_history_with_broken_calls_stays_usable() {
         .unwrap()
         .extend([thought, json!({ "role": "user", "content": "and?" })]);
     assert_eq!(answer(&server, &body).0["content"], "Yes.");
+}
+
+/// gpt-oss's templates refuse a message with calls that has text and reasoning; its models write such messages.
+#[test]
+fn text_and_reasoning_before_a_call_are_one_analysis_for_templates_that_take_one() {
+    let template = "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}\
+        {% if m.content and m.thinking %}{{ raise_exception('Cannot pass both content and thinking in an assistant message with tool calls!') }}{% endif %}\
+        {{ m.content or m.thinking }}{% else %}{{ m.content }}{% endif %}{% endfor %}[assistant]";
+    let folder = saying("Yes.", &["<end>"], template);
+    let server = Server::start(folder.path(), &[]);
+    let function = json!({ "name": "f", "arguments": "{}" });
+    let calls = json!([{ "id": "1", "type": "function", "function": function }]);
+    for (content, reasoning, shown) in [
+        (json!("I ask."), json!("Hm."), "[assistant]Hm.\n\nI ask.[tool]"),
+        (json!("I ask."), json!(null), "[assistant]I ask.[tool]"),
+        (json!(null), json!("Hm."), "[assistant]Hm.[tool]"),
+        (json!(""), json!("Hm."), "[assistant]Hm.[tool]"),
+    ] {
+        let called = json!({ "role": "assistant", "content": content, "reasoning_content": reasoning, "tool_calls": calls });
+        let result = json!({ "role": "tool", "tool_call_id": "1", "content": "rain" });
+        let mut body = asking();
+        body["messages"].as_array_mut().unwrap().extend([called, result]);
+        assert_eq!(answer(&server, &body).0["content"], "Yes.");
+        let prompt = prompt(&server, &body);
+        assert!(prompt.contains(shown), "{prompt}");
+    }
 }
 
 /// With `parallel_tool_calls` off, one call is made of several.

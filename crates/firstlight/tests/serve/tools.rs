@@ -60,25 +60,30 @@ fn tools_are_shown_as_the_models_template_shows_them() {
     assert_eq!(text(&kwargs), shown);
 
     for (name, value, words) in [
-        ("tool_choice", json!("any"), "wanted `auto`, `none`, `required` or"),
-        ("tool_choice", json!({ "type": "function" }), "wanted `auto`, `none`, `required` or"),
+        ("tool_choice", json!("any"), "expected `auto`, `none`, `required` or"),
+        ("tool_choice", json!({ "type": "function" }), "expected `auto`, `none`, `required` or"),
         (
             "tool_choice",
             json!({ "type": "function", "function": { "name": "rain" } }),
             "names none of the functions",
         ),
-        ("tools", json!("weather"), "wanted a list of functions"),
+        ("tools", json!("weather"), "expected a list of functions"),
         ("tools", json!([{ "type": "function" }]), "`tools[0]` is"),
-        ("chat_template_kwargs", json!([1]), "wanted an object"),
+        ("chat_template_kwargs", json!([1]), "expected an object"),
         (
             "chat_template_kwargs",
             json!({ "messages": [] }),
             "`messages` is no argument of a chat template's own",
         ),
         (
+            "chat_template_kwargs",
+            json!({ "enable_thinking": "False" }),
+            "`chat_template_kwargs.enable_thinking` is \"False\", expected true or false without quotes",
+        ),
+        (
             "messages",
             json!([user, { "role": "assistant", "tool_calls": [{ "function": { "name": "x", "arguments": "5" } }] }]),
-            "wanted the text of a JSON object",
+            "expected the text of a JSON object",
         ),
         (
             "messages",
@@ -173,5 +178,5 @@ fn a_call_that_is_required_is_read_from_the_answer() {
     // One form or the other.
     body["response_format"] = json!({ "type": "json_object" });
     let refused = server.post("/v1/chat/completions", &body);
-    assert!(refused.error().contains("a form of its own"), "{}", refused.body);
+    assert!(refused.error().contains("its own grammar"), "{}", refused.body);
 }

@@ -56,7 +56,7 @@ fn r2_07_a_conda_environment_in_use_is_planned_around_and_its_mix_is_named() {
     for words in [
         conda.to_str().unwrap(),
         "mixes its own torch 2.12.0 with pip's flash_attn 2.8.3",
-        "leaves it alone and is for a virtual environment beside it",
+        "does not change it and is for a separate virtual environment",
         "--venv .venv",
     ] {
         assert!(warning.contains(words), "no `{words}` in {warning}");
@@ -72,7 +72,7 @@ fn r2_07_apply_does_not_install_over_a_conda_environment() {
     std::fs::rename(conda, world.venv()).unwrap();
     let before = contents(&world.venv());
     let (_, err) = world.apply(&world.plan(&[marker("2.0").build()]), &[], 2);
-    for words in ["is a conda environment", "name a folder beside it, such as .venv"] {
+    for words in ["is a conda environment", "name another folder, such as .venv"] {
         assert!(err.contains(words), "no `{words}` in {err}");
     }
     assert_eq!(contents(&world.venv()), before);

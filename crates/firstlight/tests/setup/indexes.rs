@@ -6,7 +6,7 @@ use crate::server::Server;
 use crate::stack::{NEW_ABI, flash_attn, kernels, tag, torch};
 use crate::tools::{python, uv, uv_command};
 use crate::wheel::Wheel;
-use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
+use facts::{InstallPlan, PackageOrigin, PlanIndex, PlannedFile, PlannedPackage};
 use std::path::Path;
 use std::process::Output;
 
@@ -61,7 +61,7 @@ fn r1_06_an_extra_index_hides_the_current_requests_and_unsafe_best_match_opens_i
 }
 
 /// A plan for this machine whose indexes are PyPI's part, torch's and a release page of the server.
-fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> Plan {
+fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> InstallPlan {
     let index = |name: &str, path: &str, explicit: bool, flat: bool| PlanIndex {
         name: name.to_owned(),
         url: server.url(path),
@@ -78,7 +78,7 @@ fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> Plan {
         files: Vec::new(),
         source: "this test".to_owned(),
     };
-    Plan {
+    InstallPlan {
         indexes: vec![
             index("pypi", "simple", false, false),
             index("pytorch-cu128", "cu128", true, false),
@@ -90,7 +90,7 @@ fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> Plan {
 }
 
 /// The files of each package of a locked plan.
-fn files(plan: &Plan) -> Vec<(&str, &[PlannedFile])> {
+fn files(plan: &InstallPlan) -> Vec<(&str, &[PlannedFile])> {
     plan.packages.iter().map(|package| (package.name.as_str(), package.files.as_slice())).collect()
 }
 

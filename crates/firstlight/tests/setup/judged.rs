@@ -109,7 +109,7 @@ fn wheels_that_are_not_what_they_say_are_not_opened() {
     let whole = wheel().build();
     let refused = [
         ("cut off", cut, "cannot be unpacked"),
-        ("no wheel", File::new("a_package-1.0.zip", whole.bytes.clone()), "is no wheel's name"),
+        ("no wheel", File::new("a_package-1.0.zip", whole.bytes.clone()), "is not a wheel's name"),
         (
             "another hash",
             wheel().listed_as("a/__init__.py", "sha256=AAAA,6").build(),
@@ -118,7 +118,7 @@ fn wheels_that_are_not_what_they_say_are_not_opened() {
         (
             "another size",
             wheel().listed_as("a/__init__.py", "sha256=AAAA,7").build(),
-            "6 bytes, but 7 are listed",
+            "6 bytes instead of 7",
         ),
         (
             "a weak hash",
@@ -128,16 +128,20 @@ fn wheels_that_are_not_what_they_say_are_not_opened() {
         (
             "a file that is not there",
             wheel().listed_as("a/more.py", "sha256=AAAA,6").build(),
-            "a/more.py is listed in RECORD and is not there",
+            "a/more.py is listed in RECORD and missing",
         ),
-        ("a way out", wheel().file("../outside.py", "").build(), "leads outside"),
-        ("an absolute path", wheel().file("/etc/outside.py", "").build(), "leads outside"),
+        ("a way out", wheel().file("../outside.py", "").build(), "is outside of the environment"),
+        (
+            "an absolute path",
+            wheel().file("/etc/outside.py", "").build(),
+            "is outside of the environment",
+        ),
         (
             "another project",
             wheel().called("other-1.0+cu128-py3-none-any.whl"),
-            "its name says other",
+            "its name has other",
         ),
-        ("another version", wheel().called("a_package-1.1-py3-none-any.whl"), "its name says 1.1"),
+        ("another version", wheel().called("a_package-1.1-py3-none-any.whl"), "its name has 1.1"),
     ];
     for (what, file, words) in refused {
         let error = open(file).expect_err(what);

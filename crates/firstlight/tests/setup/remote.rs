@@ -26,7 +26,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     std::fs::write(world.path("here/plan.toml"), "a = 1\n").unwrap();
     let (out, _) = world.remote(&["--dry-run", "--send", "plan.toml", "--", "check", "--quick"], 0);
     for words in
-        ["plan.toml (1 KiB): copied", "run: firstlight check --quick", "nothing is overwritten"]
+        ["plan.toml (1 KiB): copied", "run: firstlight check --quick", "no file is overwritten"]
     {
         assert!(out.contains(words), "{out}");
     }
@@ -34,10 +34,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     assert_eq!(world.calls(), 1);
     // Without a terminal nobody can agree, and nothing is done.
     let (_, err) = world.remote(&["--", "check"], 2);
-    assert!(
-        err.contains("--yes, or only look with --dry-run") && !world.there("").exists(),
-        "{err}"
-    );
+    assert!(err.contains("--yes, or use --dry-run") && !world.there("").exists(), "{err}");
 
     let (out, err) = world.stand_in(&["--send", "plan.toml"], 0);
     assert!(out.contains("checked\n") && err.contains("plan.toml (1 KiB): copied"), "{out}{err}");
@@ -51,18 +48,15 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     // The program is there by its hash and does not go again; the plan neither, and another one under its name is refused.
     world.act("exit 1");
     let (_, err) = world.stand_in(&["--send", "plan.toml"], 1);
-    assert_eq!(err.matches("there already, by its hash").count(), 2, "{err}");
+    assert_eq!(err.matches("already there, by its hash").count(), 2, "{err}");
     std::fs::write(world.path("here/plan.toml"), "a = 2\n").unwrap();
     let (_, err) = world.stand_in(&["--send", "plan.toml"], 2);
-    assert!(
-        err.contains("plan.toml is another file than the one here, and nothing is overwritten"),
-        "{err}"
-    );
+    assert!(err.contains("plan.toml differs from the local file and is not overwritten"), "{err}");
     assert_eq!(std::fs::read_to_string(world.there("plan.toml")).unwrap(), "a = 1\n");
     // Neither is a run here that is not the one there.
     std::fs::write(world.path("here/firstlight-runs").join(run).join("run.json"), "mine").unwrap();
     let (_, err) = world.remote(&["--fetch"], 2);
-    assert!(err.contains("is another run than the one on"), "{err}");
+    assert!(err.contains("differs from the run on"), "{err}");
     assert_eq!(
         std::fs::read_to_string(world.path("here/firstlight-runs").join(run).join("run.json"))
             .unwrap(),
@@ -77,27 +71,30 @@ fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
     std::fs::create_dir(world.there(".venv")).unwrap();
     let (out, _) = world.remote(&[], 1);
     for words in [
-        "only there: firstlight-runs/20261121T200000Z-pod\n",
-        "only there: .venv\n",
-        "before you stop or terminate it: this lies on",
+        "only on the machine: firstlight-runs/20261121T200000Z-pod\n",
+        "only on the machine: .venv\n",
+        "before you stop or terminate it: this is stored on",
     ] {
         assert!(out.contains(words), "{out}");
     }
     let (out, _) = world.remote(&["--fetch", "--dry-run"], 1);
     assert!(
-        out.contains("only there: firstlight-runs/")
+        out.contains("only on the machine: firstlight-runs/")
             && !world.path("here/firstlight-runs").exists()
     );
     let account = world.json(&["--fetch"], 0);
     assert_eq!(account["fetched"], serde_json::json!(["firstlight-runs/20261121T200000Z-pod"]));
     assert_eq!(account["only_there"], serde_json::json!([".venv"]));
     let (out, _) = world.remote(&[], 0);
-    assert!(!out.contains("firstlight-runs") && out.contains("only there: .venv"), "{out}");
+    assert!(
+        !out.contains("firstlight-runs") && out.contains("only on the machine: .venv"),
+        "{out}"
+    );
     // Before a command makes anything there, it is said that a stop would lose it.
     world.program("there/cat", "#!/bin/sh\n[ \"$1\" != /proc/self/mounts ] || exec echo overlay / overlay rw 0 0\nexec /bin/cat \"$@\"\n");
     let (out, _) = world.remote(&["--dry-run", "--", "doctor"], 0);
     assert!(
-        out.contains("warning: what the command makes there lies on the container's own layer"),
+        out.contains("warning: output of the command is stored on the container's own layer"),
         "{out}"
     );
     assert!(world.json(&["--dry-run", "--", "doctor"], 0)["lost_by_a_stop"].as_bool().unwrap());
@@ -113,7 +110,7 @@ fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
     let began = Instant::now();
     let (_, err) = world.remote(&[&["--yes", "--limit", "3", "--"], check.as_slice()].concat(), 2);
     assert!(
-        err.contains("took longer than 3 s on") && err.contains("what it had not written is lost"),
+        err.contains("took longer than 3 s on") && err.contains("unwritten results are lost"),
         "{err}"
     );
     assert!(began.elapsed() < Duration::from_secs(30));

@@ -6,7 +6,7 @@ use crate::server::Server;
 use crate::tools::{done, python, uv_command, venv};
 use crate::wheel::File;
 use facts::BuildRecipe;
-use setup::build::{Build, BuildError, Built, Sameness, Source, build};
+use setup::build::{BuildError, BuildSource, BuiltWheel, Sameness, WheelBuild, build};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -82,9 +82,13 @@ impl World {
     }
 
     /// Builds with these switches, always in the same folder.
-    fn build(&self, source: Source, switches: &[(&str, &str)]) -> Result<Built, BuildError> {
+    fn build(
+        &self,
+        source: BuildSource,
+        switches: &[(&str, &str)],
+    ) -> Result<BuiltWheel, BuildError> {
         let recipe = recipe(&self.server.url("releases/v1.0"), switches);
-        let task = Build {
+        let task = WheelBuild {
             package: "fastop",
             recipe: &recipe,
             source,
@@ -123,7 +127,7 @@ fn answer(world: &World) -> String {
 fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_is_refused() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
-    let built = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    let built = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     assert_eq!(answer(&world), "42");
     let [linked] = built.linked.as_slice() else { panic!("{:?}", built.linked) };
     assert!(linked.file.contains("fastop.cpython-"), "{linked:?}");
@@ -138,13 +142,13 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
 
     // The same wheel, byte for byte, as the project would publish it: what matters is who compiled it.
     world.publish(&built.wheel);
-    let error = world.build(Source::Archive(&archive), &[]).unwrap_err();
+    let error = world.build(BuildSource::Archive(&archive), &[]).unwrap_err();
     assert_eq!(world.server.asked(".whl").len(), 1);
     let BuildError::Prebuilt { .. } = error else { panic!("{error}") };
     let text = format!("{error}\nhint: {}", error.hint());
     for words in [
         "fastop was not compiled here: lib/python",
-        "none of the 0 files that the build's 0 compiler runs linked",
+        "is not one of the 0 files that the build's 0 compiler runs linked",
         "the log says `Guessing wheel URL: ",
         "hint: ",
         "_FORCE_BUILD=TRUE (none was set)",
@@ -153,7 +157,7 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
     }
 
     // With the switch the page is not asked, whatever it has.
-    world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     assert_eq!(world.server.asked(".whl").len(), 1);
 }
 
@@ -162,7 +166,7 @@ fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     // Stripped after it was linked, it is no longer the same bytes.
-    let built = world.build(Source::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
+    let built = world.build(BuildSource::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
     assert_eq!((world.server.asked(".whl").len(), built.linked.len()), (1, 1));
     assert_eq!(built.linked[0].by, Sameness::BuildId);
     assert_eq!(answer(&world), "42");
@@ -185,11 +189,15 @@ fn r2_06_a_tag_of_a_repository_is_built() {
     world.source(|text| format!("{text}\nno C++"));
     git(&["commit", "--quiet", "-a", "-m", "later"]);
     let requirement = format!("git+file://{}@v1.0", source.display());
-    world.build(Source::git(&requirement).unwrap(), &[FORCED]).unwrap();
+    world.build(BuildSource::git(&requirement).unwrap(), &[FORCED]).unwrap();
     assert_eq!(answer(&world), "42");
-    let error = world.build(Source::git(&requirement.replace("v1.0", "v9")).unwrap(), &[FORCED]);
+    let error =
+        world.build(BuildSource::git(&requirement.replace("v1.0", "v9")).unwrap(), &[FORCED]);
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("the source of fastop cannot be had") && text.contains("v9"), "{text}");
+    assert!(
+        text.contains("the source of fastop is not available") && text.contains("v9"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -197,14 +205,14 @@ fn r3_05_a_build_is_clean_and_repeatable() {
     let world = World::new();
     let source = world.source(str::to_owned);
     let archive = packed(&source);
-    let first = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    let first = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     let (wheel, runs) = (std::fs::read(&first.wheel).unwrap(), first.runs.len());
     // Of what the first build left, nothing is taken: it is made to give another answer, and to look newer.
     let left = world.folder.path().join("build/source/fastop-1.0");
     let text = FASTOP_CPP.replace("2 *", "3 *");
     std::fs::write(left.join("fastop.cpp"), text).unwrap();
     assert!(left.join("build").is_dir(), "the build left nothing that could be taken");
-    let second = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    let second = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     assert_eq!(answer(&world), "42");
     assert_eq!(second.runs.len(), runs);
     assert_eq!(std::fs::read(&second.wheel).unwrap(), wheel, "two builds of one source differ");
@@ -213,11 +221,11 @@ fn r3_05_a_build_is_clean_and_repeatable() {
     let kept = world.folder.path().join("build/source/fastop-1.0/build");
     std::fs::rename(kept, source.join("build")).unwrap();
     let stale = packed(&source);
-    let error = world.build(Source::Archive(&stale), &[FORCED]).unwrap_err();
+    let error = world.build(BuildSource::Archive(&stale), &[FORCED]).unwrap_err();
     let BuildError::Prebuilt { .. } = error else { panic!("{error}") };
-    assert!(error.to_string().contains("is none of the 0 files"), "{error}");
+    assert!(error.to_string().contains("is not one of the 0 files"), "{error}");
     let hint = error.hint();
-    assert!(hint.contains("FASTOP_FORCE_BUILD=TRUE was set and did not help"), "{hint}");
+    assert!(hint.contains("FASTOP_FORCE_BUILD=TRUE was set without effect"), "{hint}");
 }
 
 #[test]
@@ -226,7 +234,7 @@ fn a_build_that_fails_says_why_in_the_compiler_s_words() {
     let source =
         world.source(|text| text.replace("#include <pybind11/pybind11.h>", "#include <no_such.h>"));
     let archive = packed(&source);
-    let error = world.build(Source::Archive(&archive), &[FORCED]).unwrap_err();
+    let error = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap_err();
     assert!(error.hint().contains("build.log"), "{}", error.hint());
     let error = error.to_string();
     assert!(error.contains("building fastop failed"), "{error}");
@@ -238,6 +246,6 @@ fn a_build_without_an_extension_is_no_build() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     let switches = [FORCED, ("FASTOP_SKIP_BUILD", "TRUE")];
-    let error = world.build(Source::Archive(&archive), &switches).unwrap_err();
+    let error = world.build(BuildSource::Archive(&archive), &switches).unwrap_err();
     assert!(matches!(error, BuildError::NothingCompiled { .. }), "{error}");
 }

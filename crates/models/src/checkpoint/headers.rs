@@ -1,4 +1,4 @@
-//! Which files a model's weights are in, and what the header of each says.
+//! Finds the weight files of a model and reads their headers.
 
 use super::SINGLE;
 use crate::{ModelError, read_json};
@@ -7,8 +7,8 @@ use safetensors::tensor::{Metadata, SafeTensorError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The one file of a model without an index, or whatever has its ending in a folder that has none of that name.
-pub(super) fn named_otherwise(folder: &Path) -> Vec<PathBuf> {
+/// Weight files of a folder without an index: `model.safetensors`, or otherwise every file with that extension.
+pub(super) fn unindexed_weight_files(folder: &Path) -> Vec<PathBuf> {
     let single = folder.join(SINGLE);
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -17,7 +17,7 @@ pub(super) fn named_otherwise(folder: &Path) -> Vec<PathBuf> {
     if found.is_empty() || found.contains(&single) { vec![single] } else { found }
 }
 
-/// Where the tensors of a file begin, and what its header says of them.
+/// Offset of a file's tensor data and the tensors that its header lists.
 pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
     const LENGTH: usize = size_of::<u64>();
     let truncated =
@@ -32,7 +32,7 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
         (SafeTensorError::HeaderTooSmall, _) | (_, None) => Err(truncated(LENGTH as u64)),
         (SafeTensorError::InvalidHeaderLength, Some(end)) => Err(truncated(end)),
         (SafeTensorError::MetadataIncompleteBuffer, Some(end)) => {
-            // The header is whole, it was read.
+            // The header was checked to be complete.
             let header = serde_json::from_slice::<Metadata>(&file[LENGTH..end as usize]);
             let wanted = header.map_or(0, |header| header.data_len()) as u64 + end;
             match file.len() as u64 {
@@ -47,7 +47,7 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
     }
 }
 
-/// Which file holds each tensor, by the index, and the bytes of all where it tells.
+/// Reads the index: the file of each tensor, and the total bytes if the index has them.
 pub(super) fn read_index(
     path: &Path,
 ) -> Result<(BTreeMap<String, String>, Option<u64>), ModelError> {
@@ -55,7 +55,7 @@ pub(super) fn read_index(
     let map = index.get("weight_map").and_then(|map| map.as_object());
     let entries = map.into_iter().flatten().map(|(name, file)| {
         let file = file.as_str()?;
-        // A name that leads out of the folder is no shard.
+        // A shard name that leaves the folder is refused.
         (!file.contains(['/', '\\'])).then(|| (name.clone(), file.to_owned()))
     });
     match (map, entries.collect::<Option<BTreeMap<_, _>>>()) {

@@ -1,9 +1,9 @@
-//! Folders and files that are no model which runs: one sentence names the format, and a hint says what to do.
+//! Recognizes folders and files in formats that do not run. The error names the format, the hint says what to do.
 
 use crate::{ModelError, read_json};
 use std::path::{Path, PathBuf};
 
-/// Files that mark a format, the most telling first: an ending or a whole name, what it is, and what to do.
+/// Files that identify a format, most specific first: extension or file name, the format, and what to do.
 const FORMATS: &[(Mark, &str, &str)] = &[
     (Mark::Name("model_index.json"), "is a diffusers pipeline, not a language model", NO_MODEL),
     (Mark::Name(".metadata"), "is a distributed torch checkpoint", SAVE),
@@ -55,13 +55,13 @@ impl Mark {
     }
 }
 
-/// Endings of files that a download has not finished.
+/// Extensions of incomplete downloads.
 const UNFINISHED: &[&str] =
     &[".incomplete", ".part", ".partial", ".crdownload", ".aria2", ".tmp", ".download", ".!qB"];
 
 const ADAPTER: &str = "adapter_config.json";
 
-/// Says what a folder without config.json or without safetensors files is, where something in it tells.
+/// Explains what a folder without config.json or without safetensors files is, if some file identifies it.
 pub(crate) fn explain(folder: &Path) -> Option<ModelError> {
     if folder.is_file() {
         return explain_file(folder);
@@ -73,10 +73,11 @@ pub(crate) fn explain(folder: &Path) -> Option<ModelError> {
     if let Some(name) = names.iter().find(|name| UNFINISHED.iter().any(|end| name.ends_with(end))) {
         return Some(unfinished(&folder.join(name)));
     }
-    // The hub's tools keep what is under way in folders inside.
+    // The hub's tools keep incomplete downloads in a folder inside.
     let cache = folder.join(".cache/huggingface/download");
-    let under_way = self::names(&cache).into_iter().find(|name| name.ends_with(".incomplete"));
-    if let Some(name) = under_way {
+    let in_flight_steps =
+        self::names(&cache).into_iter().find(|name| name.ends_with(".incomplete"));
+    if let Some(name) = in_flight_steps {
         return Some(unfinished(&cache.join(name)));
     }
     for (mark, what, hint) in FORMATS {
@@ -98,7 +99,7 @@ pub(crate) fn explain(folder: &Path) -> Option<ModelError> {
     inner(folder)
 }
 
-/// The one folder inside that is a model: a trainer's last checkpoint, or sentence-transformers' `0_Transformer`.
+/// The one subfolder that is a model: a trainer's last checkpoint, or sentence-transformers' `0_Transformer`.
 fn inner(folder: &Path) -> Option<ModelError> {
     let mut models: Vec<PathBuf> = names(folder).iter().map(|name| folder.join(name)).collect();
     models.retain(|path| path.join("config.json").is_file() || path.join(ADAPTER).is_file());
@@ -110,7 +111,7 @@ fn inner(folder: &Path) -> Option<ModelError> {
     )
 }
 
-/// Says what a file is that is named as a model.
+/// Explains what a file given as a model is.
 fn explain_file(path: &Path) -> Option<ModelError> {
     let name = path.file_name()?.to_str()?;
     if name.ends_with(".safetensors") {
@@ -123,7 +124,7 @@ fn explain_file(path: &Path) -> Option<ModelError> {
     Some(ModelError::file(path, *what).hinted(*hint))
 }
 
-/// Refuses an adapter: without its base model, or next to one that would run without it.
+/// Refuses an adapter, either without its base model or next to a base model that would run without it.
 ///
 /// # Errors
 /// [`ModelError::File`] naming the base model.
@@ -160,7 +161,7 @@ fn unfinished(path: &Path) -> ModelError {
     ModelError::file(path, "is an unfinished download").hinted("finish or repeat the download")
 }
 
-/// Names in a folder, in their order; none of what cannot be read.
+/// Sorted file names of a folder; empty if it cannot be read.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -169,7 +170,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Beginnings of files that are something else than their names say.
+/// First bytes of files whose content is not what their name says.
 const POINTERS: &[(&[u8], &str, &str)] = &[
     (
         b"version https://git-lfs.github.com/spec/",
@@ -190,10 +191,10 @@ const POINTERS: &[(&[u8], &str, &str)] = &[
 ];
 const LOGIN: &str = "download the file again; a gated model needs a token";
 
-/// Refuses a file of a model that stands for another one.
+/// Refuses a placeholder file, such as a Git LFS pointer.
 ///
 /// # Errors
-/// [`ModelError::File`] saying what it is.
+/// [`ModelError::File`] naming the kind of placeholder.
 pub(crate) fn refuse_pointer(path: &Path, beginning: &[u8]) -> Result<(), ModelError> {
     match POINTERS.iter().find(|(mark, ..)| beginning.starts_with(mark)) {
         Some((_, what, hint)) => Err(ModelError::file(path, *what).hinted(*hint)),

@@ -1,14 +1,14 @@
-//! Parameters of a model: of the whole of a weight, or of what a rank has of it.
+//! Reads parameters: whole weights, or the part of one rank.
 
 use super::{Checkpoint, Source};
 use crate::ModelError;
 use crate::float8::ScalesOf;
-use crate::integers::IntegerValues;
-use crate::params::{Lie, Param};
+use crate::group_quant::IntegerValues;
+use crate::params::{MatrixLayout, Param};
 use crate::values::{Of, Values};
 
 impl Checkpoint {
-    /// The values of a parameter: of a rank's, those that are its own.
+    /// The values of a parameter, or of this rank's part of it.
     ///
     /// # Errors
     /// As [`Checkpoint::values`].
@@ -23,12 +23,13 @@ impl Checkpoint {
         }
     }
 
-    /// Whether the files lay a parameter as checkpoints do, where that is otherwise than row by row: GGUF files do not.
+    /// Whether the files store a parameter in another order than row by row, as some checkpoints do. GGUF files never
+    /// do.
     fn is_laid(&self, param: &Param) -> bool {
-        param.lie != Lie::default() && !matches!(self.source, Source::Gguf(_))
+        param.lie != MatrixLayout::default() && !matches!(self.source, Source::Gguf(_))
     }
 
-    /// The scales of a parameter in float8; none of one in another type.
+    /// The scales of a float8 parameter; `None` for other types.
     pub(crate) fn scales<'a>(&'a self, param: &'a Param) -> Option<ScalesOf<'a>> {
         let all = match &self.source {
             Source::Files(files) => files.scales.get(&param.name)?,
@@ -38,19 +39,26 @@ impl Checkpoint {
         Some(ScalesOf { all, cut: param.cut.as_ref() })
     }
 
-    /// A parameter in integers: of a rank's, those that are its own; none of one in another type.
+    /// An integer parameter, or this rank's part of it; `None` for other types.
     pub(crate) fn integers_of<'a>(&'a self, param: &'a Param) -> Option<IntegerValues<'a>> {
-        let lie = if self.is_laid(param) { param.lie } else { Lie::default() };
+        let lie = if self.is_laid(param) { param.lie } else { MatrixLayout::default() };
         Some(IntegerValues { cut: param.cut.as_ref(), lie, ..self.integers(&param.name)? })
     }
 
-    /// A weight in integers as it lies; none of one in another type.
+    /// An integer weight as stored; `None` for other types.
     pub(crate) fn integers<'a>(&'a self, name: &'a str) -> Option<IntegerValues<'a>> {
         let (of, shards) = match &self.source {
             Source::Files(files) => (files.integers.get(name)?, &files.shards[..]),
             Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
             Source::Gguf(weights) => (weights.integers(name)?, &weights.shards[..]),
         };
-        Some(IntegerValues { name, of, shards, cut: None, lie: Lie::default(), read: &self.read })
+        Some(IntegerValues {
+            name,
+            of,
+            shards,
+            cut: None,
+            lie: MatrixLayout::default(),
+            read: &self.read,
+        })
     }
 }

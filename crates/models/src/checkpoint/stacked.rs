@@ -1,16 +1,16 @@
-//! Tensors that some checkpoints stack into one: each part gets the name it was published under.
+//! Splits tensors that some checkpoints stack; each part gets its published name.
 
 use super::Located;
 use std::collections::BTreeMap;
 
-/// Ends of names, and those of the parts, one below the other.
+/// Name suffix of a stacked tensor and the suffixes of its parts, in order.
 const STACKED: &[(&str, &[&str])] = &[(
-    // Kimi Linear, as transformers 5 saves it with save_original_format=False.
+    // Kimi Linear as transformers 5 saves it with save_original_format=False.
     ".self_attn.conv1d.weight",
     &[".self_attn.q_conv1d.weight", ".self_attn.k_conv1d.weight", ".self_attn.v_conv1d.weight"],
 )];
 
-/// Splits stacked tensors along their first dimension, in whose order the file has their values.
+/// Splits stacked tensors along their first dimension, which is the slowest in the file.
 pub(super) fn split(tensors: &mut BTreeMap<String, Located>) {
     for (end, parts) in STACKED {
         let names: Vec<String> =

@@ -1,4 +1,4 @@
-//! A head that a config ties to the embedding, in a checkpoint that has both.
+//! Checks a head that the config ties to the embedding in a checkpoint that has both.
 
 use super::{Files, Located};
 use crate::values::{Of, Values};
@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicU64;
 
 const HEAD: &str = "lm_head.weight";
 
-/// Values at the beginning and at the end that are compared.
+/// Number of values compared at the beginning and at the end.
 const COMPARED: usize = 4096;
 
 impl Files {
-    /// Refuses a head that is not the embedding where the config says that it is: one of them is wrong, and models that tie nothing save
-    /// both.
+    /// Refuses a head that differs from the embedding although the config ties them: either the config or the weights
+    /// are wrong.
     ///
     /// # Errors
     /// [`ModelError::Weights`] naming the key.

@@ -1,6 +1,7 @@
-//! What was converted, on the disk after each file: the evidence of a conversion, and what another run goes on from.
+//! The record of a conversion, written to disk after each file: evidence of the conversion, and the state from which
+//! another run resumes.
 
-use super::keys::{KeyMap, Layout};
+use super::keys::{CheckpointLayout, KeyMap};
 use super::shard::{Written, sha256};
 use crate::ModelError;
 use crate::files::write_text;
@@ -9,24 +10,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// The record's file, in the folder that is written.
+/// The record's file name in the target folder.
 pub(super) const RECORD: &str = "firstlight-convert.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Whether every file is written.
     pub(super) complete: bool,
-    /// The layout.
+    /// The target layout.
     to: String,
-    /// Names that changed, by those that were read.
+    /// New names by source name.
     renamed: BTreeMap<String, String>,
-    /// Tensors of fla's layout alone, all zeros.
+    /// Tensors of zeros.
     zeros: Vec<String>,
-    /// Files that are whole, by name.
+    /// Complete files by name.
     pub(super) files: BTreeMap<String, Entry>,
 }
 
-/// A whole file.
+/// A complete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) bytes: u64,
@@ -34,19 +35,19 @@ pub(super) struct Entry {
     pub(super) source: Source,
 }
 
-/// What it was made from.
+/// The source of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
     pub(super) sha256: String,
     bytes: u64,
-    /// Since 1970. A source that was written since is another one.
+    /// Nanoseconds since 1970. A source modified later counts as another file.
     modified_nanos: u64,
-    /// Its header's text, where safetensors' own writers lay it out otherwise.
+    /// The text of its header, if safetensors' own writers would format it differently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) header: Option<String>,
 }
 
-/// Length and time of a file.
+/// Size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) bytes: u64,
@@ -56,7 +57,7 @@ pub(super) struct Stamp {
 impl Stamp {
     pub(super) fn of(path: &Path) -> Result<Self, ModelError> {
         let metadata = path.metadata().map_err(|error| ModelError::file(path, error))?;
-        // A file system without times tells the length alone.
+        // Without modification times only the length is compared.
         let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let nanos = modified.map_or(0, |since| since.as_nanos());
         Ok(Self { bytes: metadata.len(), modified_nanos: u64::try_from(nanos).unwrap_or(u64::MAX) })
@@ -77,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Whether the file is there as it was written, by its hash, and made from what the source is now.
+    /// Whether the file exists, has the recorded hash, and was made from the current source.
     pub(super) fn is_proven(&self, path: &Path, source: Stamp) -> bool {
         (self.source.bytes, self.source.modified_nanos) == (source.bytes, source.modified_nanos)
             && path.metadata().is_ok_and(|metadata| metadata.len() == self.bytes)
@@ -86,7 +87,7 @@ impl Entry {
 }
 
 impl Record {
-    /// The record of a conversion that begins.
+    /// The record of a new conversion.
     pub(super) fn new(map: &KeyMap) -> Self {
         Self {
             complete: false,
@@ -97,24 +98,24 @@ impl Record {
         }
     }
 
-    /// The record of a folder; none where it has none.
+    /// The record in a folder; `None` if there is none.
     pub(super) fn read(folder: &Path) -> Option<Self> {
         serde_json::from_str(&std::fs::read_to_string(folder.join(RECORD)).ok()?).ok()
     }
 
-    /// Whether this is of a conversion into a layout.
-    pub(super) fn is_to(&self, layout: Layout) -> bool {
+    /// Whether this records a conversion to a layout.
+    pub(super) fn is_to(&self, layout: CheckpointLayout) -> bool {
         self.to == layout.name()
     }
 
-    /// Whether this is of the same conversion, however far it came.
+    /// Whether this records the same conversion, finished or not.
     pub(super) fn is_of(&self, map: &KeyMap) -> bool {
         let begun = Self::new(map);
         (&self.to, &self.renamed, &self.zeros) == (&begun.to, &begun.renamed, &begun.zeros)
     }
 
     pub(super) fn save(&self, folder: &Path) -> Result<(), ModelError> {
-        // Maps of strings and numbers always serialise.
+        // Maps of strings and numbers always serialize.
         let text = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
         write_text(&folder.join(RECORD), &text)
     }

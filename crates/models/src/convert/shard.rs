@@ -1,4 +1,4 @@
-//! One file into another: its header made anew, its bytes copied in pieces, whatever its size.
+//! Converts one file: writes a new header and copies the tensor bytes in pieces, independent of the file's size.
 
 use super::keys::KeyMap;
 use crate::ModelError;
@@ -9,27 +9,27 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Bytes that are in memory at once.
+/// Bytes in memory at a time.
 const PIECE: usize = 4 << 20;
 
-/// What is done with the next bytes of a file, from its first to its last.
+/// The operation on the next bytes of a file, in file order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Copy(u64),
     LeaveOut(u64),
-    /// Zeros that the file has not.
+    /// Inserts zeros that the source does not have.
     Add(u64),
 }
 
-/// How a file becomes another.
+/// The steps that convert one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// What the new file begins with.
+    /// The first bytes of the new file.
     head: Vec<u8>,
     steps: Vec<Step>,
 }
 
-/// What was written, and what it was made from.
+/// A written file and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) bytes: u64,
@@ -43,11 +43,11 @@ impl Plan {
         Self { head: Vec::new(), steps: vec![Step::Copy(bytes)] }
     }
 
-    /// A file of weights by another layout's names. `published` is the header of the file that this one was once made
-    /// from, where it was laid out otherwise than headers are written here; it is taken where it says the same.
+    /// Plans a weight file with another layout's names. `published` is the original header of the published file, used
+    /// if it describes the same tensors.
     ///
     /// # Errors
-    /// [`ModelError`] when the file is no safetensors file, or what is to be left out is not zero.
+    /// [`ModelError`] when the file is not a safetensors file, or a tensor to drop is not zero.
     pub(super) fn of(
         path: &Path,
         map: &KeyMap,
@@ -57,7 +57,7 @@ impl Plan {
         let (start, metadata) = header(path, &file)?;
         let mut tensors = Vec::new();
         let mut steps = vec![Step::LeaveOut(start as u64)];
-        // What a tensor takes in the new file.
+        // Bytes of a tensor in the new file.
         let mut end = 0;
         let mut push = |name: String, info: &TensorInfo, shape: Vec<usize>, bytes: usize| {
             let data_offsets = (end, end + bytes);
@@ -92,7 +92,9 @@ impl Plan {
         }
         let made = written_header(path, metadata.metadata().clone(), tensors)?;
         let head = match published {
-            Some(published) if says_the_same(published, &made) => framed(published.as_bytes()),
+            Some(published) if describes_the_same_tensors(published, &made) => {
+                framed(published.as_bytes())
+            }
             _ => made,
         };
         Ok(Self { head, steps: joined(steps) })
@@ -112,7 +114,7 @@ impl Plan {
         self.bytes() - self.head.len() as u64
     }
 
-    /// Writes the new file, and has it on the disk when it returns.
+    /// Writes the new file and syncs it to disk.
     pub(super) fn write(
         &self,
         from: &mut impl Read,
@@ -149,7 +151,7 @@ impl Plan {
     }
 }
 
-/// Neighbouring steps of a kind as one, and none of nothing.
+/// Merges adjacent steps of the same kind and drops empty ones.
 fn joined(steps: Vec<Step>) -> Vec<Step> {
     let mut joined: Vec<Step> = Vec::new();
     for step in steps {
@@ -164,7 +166,7 @@ fn joined(steps: Vec<Step>) -> Vec<Step> {
     joined
 }
 
-/// The first bytes of a file: the header's length, and the header as safetensors' own writers lay it out.
+/// The first bytes of a file: the header's length, and the header as safetensors' own writers format it.
 pub(crate) fn written_header(
     path: &Path,
     notes: Option<std::collections::HashMap<String, String>>,
@@ -181,14 +183,14 @@ fn framed(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text].concat()
 }
 
-/// Whether a header's text has the tensors and notes of another's bytes.
-fn says_the_same(text: &str, bytes: &[u8]) -> bool {
+/// Whether a header text describes the same tensors and metadata as the bytes.
+fn describes_the_same_tensors(text: &str, bytes: &[u8]) -> bool {
     let parse = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).ok();
     bytes.get(size_of::<u64>()..).is_some_and(|other| parse(text.as_bytes()) == parse(other))
 }
 
-/// The header of a file, where safetensors' own writers would have laid it out otherwise: an empty map gives it back
-/// only by this text.
+/// The header of a file if safetensors' own writers would format it differently: then it can only be reproduced from
+/// its text.
 pub(super) fn unusual_header(path: &Path) -> Result<Option<String>, ModelError> {
     let file = crate::read::mapped(path)?;
     let (start, metadata) = header(path, &file)?;

@@ -1,4 +1,4 @@
-//! Keys and values of all sequences in blocks, and attention over them.
+//! The paged KV cache of all sequences and attention over it.
 
 use super::rows::{scale, sigmoid};
 use super::step::{Step, in_f32};
@@ -6,20 +6,20 @@ use crate::pages::{BLOCK, Pages};
 use crate::program::{Append, Attend, Rotation, Values};
 use device::HostBuffer;
 use half::bf16;
-use kernels::attention::{self, AttentionCall};
-use kernels::{DType, Element, OpError, Tensor, TensorMap};
+use ops::attention::{self, AttentionCall};
+use ops::{DType, Element, OpError, Tensor, TensorMap};
 
-/// A layer's cache.
+/// The KV cache of one layer.
 pub(super) struct Cache {
     /// `[blocks, BLOCK, kv_heads, dim]`.
     pub(super) keys: Tensor,
-    /// `[blocks, BLOCK, kv_heads, dim]`; none where they are the first `value_dim` channels of the keys.
+    /// `[blocks, BLOCK, kv_heads, dim]`; `None` if values are the first `value_dim` channels of the keys.
     pub(super) values: Option<Tensor>,
     value_dim: usize,
 }
 
 impl Cache {
-    /// Pools of zeros for keys `[kv_heads, dim]` a token and for values.
+    /// Zero-initialized pools for keys `[kv_heads, dim]` per token and for values.
     pub(super) fn new(pages: &Pages, dtype: DType, keys: [usize; 2], values: Values) -> Self {
         let pool = |[heads, dim]: [usize; 2]| {
             let shape = [pages.pooled(), BLOCK, heads, dim];
@@ -36,10 +36,10 @@ impl Cache {
         Self { keys: pool(keys), values, value_dim }
     }
 
-    /// Lays a step's keys and values into the pools.
+    /// Writes a step's keys and values into the pools.
     ///
     /// # Errors
-    /// [`OpError::Value`] when one is NaN: the op is not asked to search the whole cache for it.
+    /// [`OpError::Value`] when one is NaN; checking here avoids that the op searches the whole cache.
     pub(super) fn append(&mut self, step: &Step, new: Append<'_>) -> Result<(), OpError> {
         if let Some((queries, rotation)) = new.rotated {
             rotate(queries, rotation, &step.positions);
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// Attends; gives `[tokens, heads, value dim]`.
+    /// Computes attention; returns `[tokens, heads, value dim]`.
     pub(super) fn attend(&self, step: &Step, call: Attend<'_>) -> Result<Tensor, OpError> {
         let (mask, sinks) = (call.mask(), call.sinks);
         let narrowed = (self.keys.dtype() == DType::Bf16).then(|| {
@@ -90,7 +90,8 @@ impl Cache {
     }
 }
 
-/// What is left of rows `[tokens, heads, dim]` beside sinks: `o * sigmoid(lse - sink)`, lse `[heads, tokens]`.
+/// Rescales attention outputs `[tokens, heads, dim]` for attention sinks: `o * sigmoid(lse - sink)`, lse `[heads,
+/// tokens]`.
 fn sink(o: &mut Tensor, lse: &Tensor, sinks: &Tensor) {
     let [lse, sinks] = [lse, sinks].map(|of| of.view::<f32>().unwrap_or_default());
     let (heads, tokens) = (sinks.len(), lse.len() / sinks.len());
@@ -102,7 +103,7 @@ fn sink(o: &mut Tensor, lse: &Tensor, sinks: &Tensor) {
     }
 }
 
-/// Writes a step's rows into the rows of a pool, from channel `first` of each on.
+/// Writes a step's rows into the rows of a pool, starting at channel `first` of each.
 fn write(
     pool: &mut Tensor,
     (name, rows): (&str, &Tensor),
@@ -129,7 +130,7 @@ fn write(
     Ok(())
 }
 
-/// Rotates pairs of each head of `[tokens, heads, dim]`.
+/// Applies rotary embedding to each head of `[tokens, heads, dim]`.
 fn rotate(x: &mut Tensor, rotation: &Rotation, positions: &[usize]) {
     let [_, heads, dim] = *x.shape() else { return };
     let both = rotation.frequencies.view::<f32>().unwrap_or_default();
@@ -139,7 +140,7 @@ fn rotate(x: &mut Tensor, rotation: &Rotation, positions: &[usize]) {
     let frequencies: Vec<f64> = high.iter().zip(rest).map(sum).collect();
     let rows = x.view_mut::<f32>().unwrap_or_default();
     for (row, position) in rows.chunks_exact_mut(heads * dim).zip(positions) {
-        // In float64: at a position of many thousands a float32 angle has lost its last digits.
+        // In float64: at positions of many thousands a float32 angle loses its last digits.
         let turns: Vec<(f32, f32)> = frequencies
             .iter()
             .map(|frequency| (*position as f64 * frequency).sin_cos())

@@ -2,24 +2,24 @@ use super::Cpu;
 use super::rows::{add_scaled, sigmoid};
 use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Clamped, Experts, GatedMlp, Score};
+use crate::layers::{ClampedExperts, Experts, GatedMlp, RouterScore};
 use crate::program::Loader;
 use device::{Device, HostBuffer};
-use kernels::Tensor;
+use ops::Tensor;
 use rayon::prelude::*;
 
-/// Routed experts. Each reads its weights once for all tokens that chose it.
+/// Routed experts. Each reads its weights once for all tokens routed to it.
 pub(crate) struct CpuExperts {
-    score: Score,
+    score: RouterScore,
     correction: Option<Tensor>,
     per_token: usize,
-    /// The first of those that this rank has.
+    /// Index of this rank's first expert.
     first: usize,
-    /// Whether an expert has gates beside its ups.
+    /// Whether an expert has a gate projection in addition to its up projection.
     gated: bool,
-    /// Biases of gates and ups and of results, `[experts, outputs]`, with limit and alpha.
+    /// Biases of gate and up and of the outputs, `[experts, outputs]`, with limit and alpha.
     clamped: Option<([Vec<f32>; 2], [f32; 2])>,
-    /// Gates and ups, and the way down, of each.
+    /// Gate and up, and the down projection, of each expert.
     experts: Vec<[CpuProjection; 2]>,
 }
 
@@ -27,7 +27,7 @@ impl CpuExperts {
     pub(super) fn new(of: &Experts, weights: &Weights<'_>) -> Result<Self, ModelError> {
         let clamped = match of.clamped {
             None => None,
-            Some(Clamped { gate_up_bias, down_bias, limit, alpha }) => {
+            Some(ClampedExperts { gate_up_bias, down_bias, limit, alpha }) => {
                 let read = |id| Loader::<Cpu>::read(weights, id);
                 let biases = [read(gate_up_bias)?, read(down_bias)?];
                 Some((biases, [limit as f32, alpha as f32]))
@@ -43,8 +43,8 @@ impl CpuExperts {
         Ok(Self {
             score: of.score,
             correction: match of.score {
-                Score::SoftmaxOfChosen | Score::SoftmaxOfAll => None,
-                Score::Sigmoid { correction, .. } => {
+                RouterScore::SoftmaxOfChosen | RouterScore::SoftmaxOfAll => None,
+                RouterScore::Sigmoid { correction, .. } => {
                     Some(Loader::<Cpu>::vector(weights, correction)?)
                 }
             },
@@ -56,8 +56,8 @@ impl CpuExperts {
         })
     }
 
-    /// The sum of what the experts of each token make of its row of x `[tokens, hidden]`, by its logits `[tokens, experts]`: of
-    /// those that this rank has.
+    /// The weighted sum of this rank's expert outputs for rows x `[tokens, hidden]`, given router logits `[tokens,
+    /// experts]`.
     pub(super) fn apply(
         &self,
         device: &Device,
@@ -105,7 +105,7 @@ impl CpuExperts {
         y
     }
 
-    /// What an expert makes of rows of gates, then ups, so many in all. NaN stays NaN.
+    /// The clamped activation of an expert for rows of `both` values, gates first, with `ups` up values. NaN stays NaN.
     fn clamp(&self, expert: usize, both: &[f32], ups: usize) -> HostBuffer<f32> {
         let mut made = HostBuffer::filled(0f32, both.len() / 2);
         let Some(([bias, _], [limit, alpha])) = &self.clamped else { return made };
@@ -124,11 +124,11 @@ impl CpuExperts {
         made
     }
 
-    /// The experts of one token with their weights. Of equal scores the lower index is taken.
+    /// The experts of one token with their weights. On equal scores the lower index is taken.
     fn route(&self, logits: &[f32]) -> Vec<(usize, f32)> {
         let scores: Vec<f32> = match self.score {
-            Score::SoftmaxOfChosen | Score::SoftmaxOfAll => logits.to_vec(),
-            Score::Sigmoid { .. } => logits.iter().map(|logit| sigmoid(*logit)).collect(),
+            RouterScore::SoftmaxOfChosen | RouterScore::SoftmaxOfAll => logits.to_vec(),
+            RouterScore::Sigmoid { .. } => logits.iter().map(|logit| sigmoid(*logit)).collect(),
         };
         let correction = self.correction.as_ref().and_then(|correction| correction.view::<f32>());
         let ranked = |expert: &usize| scores[*expert] + correction.map_or(0.0, |all| all[*expert]);
@@ -137,19 +137,19 @@ impl CpuExperts {
         order.truncate(self.per_token);
         let mut weights: Vec<f32> = order.iter().map(|expert| scores[*expert]).collect();
         match self.score {
-            Score::SoftmaxOfChosen => {
-                // The choice is sorted: the first logit is the largest.
+            RouterScore::SoftmaxOfChosen => {
+                // The choice is sorted, so the first logit is the largest.
                 let largest = weights.first().copied().unwrap_or(0.0);
                 weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp());
                 let sum: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|weight| *weight /= sum);
             }
-            Score::SoftmaxOfAll => {
+            RouterScore::SoftmaxOfAll => {
                 let largest = weights.first().copied().unwrap_or(0.0);
                 let sum: f32 = logits.iter().map(|logit| (logit - largest).exp()).sum();
                 weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp() / sum);
             }
-            Score::Sigmoid { renormalise, sum_eps, scale, .. } => {
+            RouterScore::Sigmoid { renormalise, sum_eps, scale, .. } => {
                 let eps = sum_eps as f32;
                 let sum = if renormalise { weights.iter().sum::<f32>() + eps } else { 1.0 };
                 weights.iter_mut().for_each(|weight| *weight = *weight / sum * scale as f32);

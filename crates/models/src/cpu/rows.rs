@@ -1,15 +1,15 @@
-//! Row-wise arithmetic on activations, rows of float32 without padding.
+//! Row-wise arithmetic on activations: rows of float32 without padding.
 
 use crate::program::RmsNorm;
 use device::Device;
-use kernels::cpu::gate::{Gate, gate};
-use kernels::rmsnorm::Activation;
+use ops::rmsnorm::Activation;
+use ops_cpu::gate::{Gate, gate};
 use rayon::prelude::*;
 
-/// Independent sums that the compiler turns into vectors.
+/// Independent partial sums, which the compiler vectorizes.
 const LANES: usize = 16;
 
-/// Values that are worth a thread's turn.
+/// Minimum number of values per thread.
 const PIECE: usize = 1 << 14;
 
 pub(super) fn sum_of_squares(row: &[f32]) -> f64 {
@@ -24,14 +24,14 @@ pub(super) fn sum_of_squares(row: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest.iter().map(|x| square(*x)).sum::<f64>()
 }
 
-/// `x / sqrt(mean(x^2) + eps) * weight`, in place and rounded once; the weight is as wide as the row.
+/// `x / sqrt(mean(x^2) + eps) * weight`, in place, rounded once. The weight has the row's width.
 fn normalise(row: &mut [f32], weight: &[f32], eps: f64) {
     let factor = 1.0 / (sum_of_squares(row) / row.len() as f64 + eps).sqrt();
     let scaled = |x: f32, weight: f32| (f64::from(x) * factor * f64::from(weight)) as f32;
     row.iter_mut().zip(weight).for_each(|(x, weight)| *x = scaled(*x, *weight));
 }
 
-/// Rows as a call takes them: each is normalised and gated where it is used.
+/// Input rows of a call; they are normalized and gated on the fly.
 pub(super) struct Rows<'a> {
     pub(super) device: &'a Device,
     pub(super) values: &'a [f32],
@@ -42,18 +42,18 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Makes one row; one that ranks have parts of is not divided by its size yet.
+    /// Computes one row. A norm over ranks' parts is not divided by its root mean square yet.
     pub(super) fn make(&self, row: usize, to: &mut [f32]) {
         let range = row * self.width..(row + 1) * self.width;
         to.copy_from_slice(&self.values[range.clone()]);
         if let Some(RmsNorm { weight, norm, ranks }) = self.norm {
             let (weight, group) = (weight.view().unwrap_or_default(), to.len() / norm.groups);
             if *ranks > 1 {
-                // The rest of the norm is a factor of what is made of the row.
+                // The root mean square is applied later, to the result.
                 to.iter_mut().zip(weight).for_each(|(x, weight)| *x *= weight);
                 return;
             }
-            // One that is as wide as a group serves each of them.
+            // A weight of a group's width is used for every group.
             for (part, weight) in to.chunks_exact_mut(group).zip(weight.chunks(group).cycle()) {
                 normalise(part, weight, norm.eps);
             }

@@ -1,37 +1,37 @@
-//! Calls of a program on the processor: each is made at once.
+//! Calls of a program on the CPU. Each runs immediately.
 
 use super::rows::{Rows, add_scaled, scale, sigmoid};
 use super::share::Share;
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
-use crate::engine::Wanted;
+use crate::engine::LogitsSelection;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, Unmixed, convolve,
     exactly,
 };
 use crate::{ModelError, Ranks};
 use device::HostBuffer;
-use kernels::cpu::linear::Linear;
-use kernels::{Element, OpError, Tensor, Typed};
+use ops::{Element, OpError, Tensor, Typed};
+use ops_cpu::packed_linear::Linear;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// A step over the engine's memory. Activations are float32, packed: `[tokens, ..]`.
+/// A step over the engine's memory. Activations are packed float32 `[tokens, ..]`.
 pub(crate) struct Run<'a> {
     pub(super) step: Step<'a>,
     pub(super) memory: &'a mut Memory,
     /// The residual stream `[tokens, hidden]`.
     pub(super) x: Vec<f32>,
-    /// Factor on what layers add to it.
+    /// Multiplier of what layers add to the residual stream.
     pub(super) residual: f32,
-    /// What this rank adds to it, of a split model.
+    /// This rank's partial sum, for a split model.
     pub(super) share: Option<Share<'a>>,
-    /// Those that have the other layers, and the width of logits.
+    /// The ranks of a pipeline-parallel model and the width of its logits.
     pub(super) stages: Option<(&'a Ranks, usize)>,
 }
 
-/// The values of a tensor that a call on the processor gave.
+/// The values of a tensor in host memory.
 fn values(tensor: &Tensor) -> &[f32] {
     tensor.view().unwrap_or_default()
 }
@@ -40,7 +40,7 @@ fn width(part: &[usize]) -> usize {
     part.iter().product()
 }
 
-/// Some columns of every row, as a tensor of this shape.
+/// A column range of every row, as a tensor of this shape.
 fn columns(shape: &[usize], x: &[f32], width: usize, range: Range<usize>) -> Tensor {
     let rows = x.chunks_exact(width).map(|row| &row[range.clone()]);
     f32::tensor(shape, HostBuffer::concatenated(x.len() / width * range.len(), rows))
@@ -55,7 +55,7 @@ impl Run<'_> {
         Rows { device, values: of, width, norm: x.norm, gate, factor }
     }
 
-    /// Parts of a projection's columns, each of these dimensions a token.
+    /// A projection's output, split by columns into parts with these dimensions per token.
     fn parts(&self, of: &CpuProjection, x: Input<'_>, parts: &[&[usize]]) -> Vec<Tensor> {
         let rows = self.rows(x);
         let widths: Vec<usize> = parts.iter().map(|part| width(part)).collect();
@@ -244,21 +244,21 @@ impl Executor<Cpu> for Run<'_> {
         &mut self,
         of: &CpuProjection,
         norm: &RmsNorm,
-        wanted: Wanted,
+        wanted: LogitsSelection,
     ) -> Result<Tensor, ModelError> {
-        if wanted == Wanted::Hidden {
+        if wanted == LogitsSelection::Hidden {
             let failed = |error: OpError| ModelError::Device(error.to_string());
             return self.norm(Input::stream(norm)).map_err(failed);
         }
         let stream = self.rows(Input::stream(norm));
         let offsets = self.step.offsets.view::<i32>().unwrap_or_default();
         let rows = match wanted {
-            Wanted::Every | Wanted::Hidden => self.step.tokens(),
-            Wanted::Last => offsets.len() - 1,
+            LogitsSelection::Every | LogitsSelection::Hidden => self.step.tokens(),
+            LogitsSelection::Last => offsets.len() - 1,
         };
         let make = |row: usize, to: &mut [f32]| match wanted {
-            Wanted::Every | Wanted::Hidden => stream.make(row, to),
-            Wanted::Last => stream.make(offsets[row + 1] as usize - 1, to),
+            LogitsSelection::Every | LogitsSelection::Hidden => stream.make(row, to),
+            LogitsSelection::Last => stream.make(offsets[row + 1] as usize - 1, to),
         };
         let logits = of.apply_whole(self.step.device, rows, make);
         let (logits, width) = match &self.share {
@@ -273,20 +273,20 @@ impl Executor<Cpu> for Run<'_> {
         self.share.as_mut().map_or(Ok(()), |share| share.sum(x, residual))
     }
 
-    fn take_up(&mut self) -> Result<(), ModelError> {
+    fn recv_hidden(&mut self) -> Result<(), ModelError> {
         let Some((ranks, _)) = self.stages else { return Ok(()) };
-        ranks.take_up(&mut self.x)
+        ranks.recv_hidden(&mut self.x)
     }
 
-    fn hand_on(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
+    fn send_hidden(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
         let Some((ranks, width)) = self.stages else {
             return logits.ok_or_else(|| ModelError::fault("the last layers are not here"));
         };
-        let logits = ranks.hand_on(logits.as_ref().map_or(&self.x, values))?;
+        let logits = ranks.send_hidden(logits.as_ref().map_or(&self.x, values))?;
         Ok(Tensor::new(&[logits.len() / width, width], logits))
     }
 
-    /// No op looks for NaN in what layers give one another.
+    /// Activations are not checked for NaN by ops, so they are checked here.
     fn end_layer(&mut self) -> Result<(), OpError> {
         let Some(at) = self.x.iter().position(|x| x.is_nan()) else { return Ok(()) };
         let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));

@@ -1,14 +1,14 @@
-//! A sequence's rows of the pools, taken out and put back.
+//! Saves and restores a sequence's rows of the pools.
 
 use super::Memory;
 use crate::pages::By;
 use device::HostBuffer;
 use half::bf16;
-use kernels::{DType, Element, Tensor};
+use ops::{DType, Element, Tensor};
 use std::ops::Range;
 
 impl Memory {
-    /// Every pool, by whose its rows are.
+    /// Every pool and whether its rows belong to slots or to blocks.
     pub(super) fn pools(&self) -> impl Iterator<Item = (By, &Tensor)> {
         let states = self.states.iter().map(|states| (By::Slot, &states.pool));
         let caches =
@@ -16,7 +16,7 @@ impl Memory {
         states.chain(caches.map(|pool| (By::Block, pool)))
     }
 
-    /// The same, to write.
+    /// [`Memory::pools`], mutable.
     pub(super) fn pools_mut(&mut self) -> impl Iterator<Item = (By, &mut Tensor)> {
         let states = self.states.iter_mut().map(|states| (By::Slot, &mut states.pool));
         let caches = self.caches.iter_mut();
@@ -31,7 +31,7 @@ pub(super) fn row_bytes(pool: &Tensor) -> usize {
     pool.shape()[1..].iter().product::<usize>() * pool.dtype().bytes()
 }
 
-/// Some rows of a pool, one behind the other.
+/// Copies rows of a pool into one tensor.
 pub(super) fn take(pool: &Tensor, rows: &[Range<usize>]) -> Tensor {
     fn of<E: Element>(pool: &Tensor, rows: &[Range<usize>]) -> Tensor {
         let (shape, all) = (pool.shape(), pool.view::<E>().unwrap_or_default());
@@ -46,7 +46,7 @@ pub(super) fn take(pool: &Tensor, rows: &[Range<usize>]) -> Tensor {
     }
 }
 
-/// Lays what was taken into as many rows.
+/// Copies saved rows back into a pool.
 pub(super) fn put(pool: &mut Tensor, rows: &[Range<usize>], taken: &Tensor) {
     fn of<E: Element>(pool: &mut Tensor, rows: &[Range<usize>], taken: &Tensor) {
         let width: usize = pool.shape()[1..].iter().product();
@@ -64,7 +64,7 @@ pub(super) fn put(pool: &mut Tensor, rows: &[Range<usize>], taken: &Tensor) {
     }
 }
 
-/// Lays a row of a pool into another one too.
+/// Copies a row of a pool to another row.
 pub(super) fn copy_row(pool: &mut Tensor, from: usize, to: usize) {
     fn of<E: Element>(pool: &mut Tensor, from: usize, to: usize) {
         let width: usize = pool.shape()[1..].iter().product();

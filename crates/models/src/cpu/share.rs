@@ -1,4 +1,4 @@
-//! What one rank of a split model adds to the residual stream, until the ranks' sum of it is there.
+//! The partial sum that one rank of a split model adds to the residual stream.
 
 use super::rows::{add_scaled, sum_of_squares};
 use crate::program::RmsNorm;
@@ -8,13 +8,13 @@ use std::slice::ChunksExact;
 
 pub(super) struct Share<'a> {
     ranks: &'a Ranks,
-    /// The first of the tokens that this rank has logits of, and all of them.
+    /// This rank's first row of the logits, and the number of all rows.
     head: [usize; 2],
     hidden: usize,
-    /// What was added since the last sum `[tokens, hidden]`, and where a norm is to be finished the squares of each token's row
-    /// behind it `[tokens]`.
+    /// Partial sums since the last all-reduce `[tokens, hidden]`; if a norm is pending, the sum of squares of each
+    /// token's row follows `[tokens]`.
     added: Vec<f32>,
-    /// Of the whole row: its width, and what is added to the mean of its squares.
+    /// The pending norm: the full row's width, and the epsilon.
     norm: Option<(usize, f64)>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Share<'a> {
         Self { ranks, head, hidden: of.hidden, added: Vec::new(), norm: None }
     }
 
-    /// Adds `[tokens, hidden]`; where it was made of rows whose norm is to be finished, with these rows.
+    /// Adds `[tokens, hidden]`; if it was computed from rows with a pending norm, also their squares.
     pub(super) fn add(&mut self, made: &[f32], spread: Option<(&RmsNorm, ChunksExact<'_, f32>)>) {
         match self.added.is_empty() {
             true => self.added.extend_from_slice(made),
@@ -37,7 +37,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Adds all ranks' sum, times a factor, to the stream `[tokens, hidden]`.
+    /// All-reduces and adds the sum, times a factor, to the residual stream `[tokens, hidden]`.
     pub(super) fn sum(&mut self, x: &mut [f32], factor: f32) -> Result<(), ModelError> {
         let (mut sums, norm) = (std::mem::take(&mut self.added), self.norm.take());
         if sums.is_empty() {
@@ -57,7 +57,7 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
-    /// All ranks' sum of values that each has some of, in their place.
+    /// All-reduces values of which each rank has some in place.
     pub(super) fn sum_all<'v>(
         &self,
         values: impl Iterator<Item = &'v mut [f32]>,
@@ -74,7 +74,7 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
-    /// Logits of all tokens, of those that each rank has; with their number.
+    /// Logits of all tokens, gathered from the ranks' columns, with their count.
     pub(super) fn whole_rows(
         &self,
         own: &[f32],
@@ -86,7 +86,7 @@ impl<'a> Share<'a> {
         for (all, own) in all.chunks_exact_mut(vocabulary).zip(own.chunks_exact(width)) {
             all[first..first + width].copy_from_slice(own);
         }
-        // The others have zeros there.
+        // The other ranks have zeros there.
         self.ranks.sum(&mut all)?;
         Ok((all, vocabulary))
     }

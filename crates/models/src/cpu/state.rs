@@ -1,13 +1,13 @@
-//! Pools of recurrent states, one row for each slot of the engine.
+//! Pools of recurrent states, one row per slot of the engine.
 
 use super::step::{Step, in_f32};
-use kernels::{OpError, Over, States, Tensor, TensorMap, Typed};
+use ops::{OpError, Over, States, Tensor, TensorMap, Typed};
 
 /// The states of an op in one layer.
 pub(super) struct StatePool {
-    /// The states of all slots `[slots, ..]` in float32: zero before a sequence's first token.
+    /// States of all slots `[slots, ..]` in float32; zero before a sequence's first token.
     pub(super) pool: Tensor,
-    /// What the last step left, whose memory the next one writes.
+    /// Output tensors of the last step, reused by the next one.
     outputs: TensorMap,
 }
 
@@ -19,19 +19,19 @@ impl StatePool {
         Self { pool: zeros, outputs: TensorMap::new() }
     }
 
-    /// Runs an op over the pool, advances the states and gives `o` in float32.
+    /// Runs an op over the pool, advances the states and returns `o` in float32.
     pub(super) fn advance<C: Typed>(&mut self, step: &Step, call: &C) -> Result<Tensor, OpError> {
         let states = States { before: Some(&self.pool), slots: Some(&step.slots), after: None };
         let over = Over { call, offsets: Some(&step.offsets), states, o: None };
         step.run(&over, &mut self.outputs)?;
-        // Two pools alternate: the one that was read is written by the next step.
+        // Two pools alternate: the next step writes the one that this step read.
         if let Some(written) = self.outputs.get_mut("final_state") {
             std::mem::swap(&mut self.pool, written);
         }
         Ok(in_f32(&mut self.outputs, "o"))
     }
 
-    /// The state of one slot for another one too.
+    /// Copies the state of one slot to another.
     pub(super) fn fork(&mut self, from: usize, to: usize) {
         let width: usize = self.pool.shape()[1..].iter().product();
         if let Some(values) = self.pool.view_mut::<f32>() {
@@ -39,7 +39,7 @@ impl StatePool {
         }
     }
 
-    /// A zero state for one slot.
+    /// Zeroes the state of a slot.
     pub(super) fn reset(&mut self, slot: usize) {
         let width: usize = self.pool.shape()[1..].iter().product();
         if let Some(values) = self.pool.view_mut::<f32>() {

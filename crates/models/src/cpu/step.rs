@@ -1,20 +1,20 @@
-//! What every layer of one step shares.
+//! Data shared by every layer of one step.
 
 use crate::engine::Batch;
 use crate::pages::Pages;
 use device::{Device, HostBuffer};
 use half::bf16;
-use kernels::attention::Keys;
-use kernels::{Element, OpError, Tensor, TensorMap, Typed};
+use ops::attention::Keys;
+use ops::{Element, OpError, Tensor, TensorMap, Typed};
 
-/// One step: which tokens belong to which sequence, and where their states and caches lie.
+/// One step: which tokens belong to which sequence, and the location of their states and caches.
 pub(super) struct Step<'a> {
     pub(super) device: &'a Device,
-    /// For each token its position in its sequence.
+    /// The position of each token in its sequence.
     pub(super) positions: Vec<usize>,
-    /// For each token its row of the key/value pools.
+    /// The cache row of each token.
     pub(super) cache_rows: Vec<usize>,
-    /// Where each sequence begins `[sequences + 1]`.
+    /// First token of each sequence `[sequences + 1]`.
     pub(super) offsets: Tensor,
     /// The slot of each sequence `[sequences]`.
     pub(super) slots: Tensor,
@@ -23,7 +23,7 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// The step of a batch for which the pages have grown already.
+    /// The step of a batch, after the pages have grown.
     pub(super) fn new(device: &'a Device, batch: &Batch, pages: &Pages) -> Self {
         let (mut positions, mut cache_rows) = (Vec::new(), Vec::new());
         for (sequence, tokens) in batch.lengths() {
@@ -52,23 +52,23 @@ impl<'a> Step<'a> {
         self.positions.len()
     }
 
-    /// The shape of a tensor over the step's tokens, of which each has these dimensions.
+    /// The shape of a tensor with these dimensions per token.
     pub(super) fn shape(&self, part: &[usize]) -> Vec<usize> {
         [&[self.tokens()], part].concat()
     }
 
-    /// Where the cached keys of each sequence lie.
+    /// The location of each sequence's cached keys.
     pub(super) fn cache(&self) -> Keys<'_> {
         Keys::Paged { table: &self.table, lengths: &self.lengths }
     }
 
-    /// Runs an op once by the variant that its selection takes, into tensors that are kept for the next step.
+    /// Runs the selected variant of an op into tensors that are reused by the next step.
     pub(super) fn run<C: Typed>(&self, call: &C, outputs: &mut TensorMap) -> Result<(), OpError> {
         call.run(self.device, outputs)
     }
 }
 
-/// Takes a tensor from among an op's outputs, in float32; an op always gives what its table says.
+/// Takes a tensor from an op's outputs, as float32. The op's contract guarantees that it is there.
 pub(super) fn in_f32(outputs: &mut TensorMap, name: &str) -> Tensor {
     let tensor = outputs.remove(name).unwrap_or_else(|| Tensor::new(&[0], Vec::<f32>::new()));
     let Some(narrow) = tensor.view::<bf16>() else { return tensor };

@@ -1,33 +1,34 @@
-//! Weights as the processor's kernels want them.
+//! Weights in the layout of the CPU kernels.
 
 use super::cache::Cache;
 use super::experts::CpuExperts;
 use super::rows::add_scaled;
 use super::state::StatePool;
 use super::{Cpu, Memory};
-use crate::integers::IntegerValues;
+use crate::group_quant::IntegerValues;
 use crate::layers::{Experts, GatedMlp};
 use crate::pages::Pages;
-use crate::params::{ParamId, Projection, Rows};
+use crate::params::{ParamId, Projection, RowRange};
 use crate::program::{self, CacheId, Loader, StateId};
 use crate::values::{Value, Values};
 use crate::{Architecture, Checkpoint, ModelError, Storage};
-use architectures::Keeps;
+use architectures::UnexpandedWeights;
 use device::{Device, HostBuffer, Isa};
 use half::bf16;
-use kernels::cpu::gemm::{IntegerRows, Integers, Mat};
-use kernels::cpu::linear::{GATES, Linear};
-use kernels::{DType, Tensor};
+use ops::{DType, Tensor};
+use ops_cpu::gemm::Mat;
+use ops_cpu::gemm::{IntegerRows, Integers};
+use ops_cpu::packed_linear::{GATES, Linear};
 use std::ops::Range;
 
-/// The weights of a model, read from its checkpoint, and the memory that goes with them.
+/// Loads a model's weights from its checkpoint and allocates the memory of its layers.
 pub(super) struct Weights<'a> {
     architecture: &'a Architecture,
     checkpoint: &'a Checkpoint,
     pages: &'a Pages,
     isa: Isa,
     storage: Storage,
-    /// What layers asked for so far.
+    /// Memory that layers have requested so far.
     pub(super) memory: Memory,
 }
 
@@ -43,16 +44,16 @@ impl<'a> Weights<'a> {
         Self { architecture, checkpoint, pages, isa, storage, memory: Memory::default() }
     }
 
-    /// The values of parameters, one behind the other.
+    /// Concatenated values of parameters.
     fn concatenated(&self, ids: &[ParamId]) -> Result<Vec<f32>, ModelError> {
         let all = ids.iter().map(|id| Loader::<Cpu>::read(self, *id));
         Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// Rows of parameters under each other, as values `[rows, width]`.
-    fn rows(&self, rows: &[Rows], width: usize) -> Result<Stacked<'a>, ModelError> {
+    /// Concatenated rows of parameters `[rows, width]`.
+    fn rows(&self, rows: &[RowRange], width: usize) -> Result<Stacked<'a>, ModelError> {
         let mut end = 0;
-        let part = |rows: &Rows| {
+        let part = |rows: &RowRange| {
             let start = end;
             end += rows.count;
             let values = self.checkpoint.param(self.architecture.params.get(rows.param))?;
@@ -61,11 +62,14 @@ impl<'a> Weights<'a> {
         Ok(Stacked { width, parts: rows.iter().map(part).collect::<Result<_, ModelError>>()? })
     }
 
-    /// Rows `[count, width]` in integers, which stay so beside storage in bfloat16; none where some are otherwise than the first.
-    fn integers(&self, rows: &[Rows], width: usize) -> Result<Option<Linear>, ModelError> {
-        let values = |rows: &Rows| {
+    /// Integer rows `[count, width]`, which stay integers if the storage is bfloat16; `None` if some rows have another
+    /// format than the first.
+    fn integers(&self, rows: &[RowRange], width: usize) -> Result<Option<Linear>, ModelError> {
+        let values = |rows: &RowRange| {
             let param = self.architecture.params.get(rows.param);
-            self.checkpoint.integers_of(param).filter(|_| param.is_kept(Keeps::Integers))
+            self.checkpoint
+                .integers_of(param)
+                .filter(|_| param.is_kept(UnexpandedWeights::Integers))
         };
         if self.storage == Storage::F32 {
             return Ok(None);
@@ -75,13 +79,13 @@ impl<'a> Weights<'a> {
         };
         let all = || values.iter().map(|values| values.of);
         let Some(first) = all().next() else { return Ok(None) };
-        // Where rows differ, as some of GGUF's do, the most bits and the smallest groups hold all of them.
+        // Formats of GGUF rows may differ: the most bits and the smallest groups represent all of them.
         let float = all().all(|of| of.float);
-        // Twice what E2M1 has, which is no integer of 4 bits, is one of 8.
-        let bits = |of: &crate::integers::Integers| if of.float && !float { 8 } else { of.bits };
+        // E2M1 values times two do not fit 4-bit integers but fit 8 bits.
+        let bits = |of: &crate::group_quant::Integers| if of.float && !float { 8 } else { of.bits };
         let bits = all().map(bits).max().unwrap_or(first.bits);
-        // A rank may have fewer columns than share a scale.
-        let group_of = |of: &crate::integers::Integers| of.group.min(width);
+        // A rank's part may have fewer columns than a group.
+        let group_of = |of: &crate::group_quant::Integers| of.group.min(width);
         let group = all().map(group_of).min().unwrap_or(width);
         let alike = |values: &IntegerValues<'_>| {
             let of = values.of;
@@ -90,7 +94,7 @@ impl<'a> Weights<'a> {
             let divided = own == group || (shared && whole);
             values.columns() == width && divided && of.order == first.order && of.is_sortable()
         };
-        // Kernels make whole words of groups, whatever the last one of a row has.
+        // Kernels need groups of whole words, except for the last group of a row.
         let whole = group >= width || group.is_multiple_of(32 / bits);
         if !whole || !values.iter().all(alike) {
             return Ok(None);
@@ -118,11 +122,16 @@ impl<'a> Weights<'a> {
         Linear::integer_rows(self.isa, size, form, first.order.clone(), read).map(Some)
     }
 
-    /// Rows `[count, width]` as a projection from `width` to `count`, or by their transpose from `count` to `width`.
+    /// RowRange `[count, width]` as a projection from `width` to `count`, or transposed from `count` to `width`.
     ///
-    /// bfloat16 is kept where the processor multiplies it; others multiply float32. What is stored in float32 is summed in float64:
-    /// KDA's norm divides by what is left of heads that cancel, and so do errors of what they were made of.
-    fn linear(&self, rows: &[Rows], width: usize, transposed: bool) -> Result<Linear, ModelError> {
+    /// bfloat16 is kept if the CPU has instructions for it; otherwise float32 is multiplied. float32 storage is summed
+    /// in float64: KDA's norm divides by the remainder of heads that cancel, which amplifies rounding errors.
+    fn linear(
+        &self,
+        rows: &[RowRange],
+        width: usize,
+        transposed: bool,
+    ) -> Result<Linear, ModelError> {
         let all = self.rows(rows, width)?;
         let size @ [count, _] = [rows.iter().map(|rows| rows.count).sum(), width];
         let rounded = self.storage == Storage::Bf16 && self.isa == Isa::Avx512Bf16;
@@ -176,9 +185,9 @@ impl Loader<Cpu> for Weights<'_> {
         Ok(CpuProjection { linear, bias })
     }
 
-    /// Without a bias, which no family has here.
+    /// Without a bias: no family has one here.
     fn gated(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
-        let rows = of.gates_beside_ups(GATES);
+        let rows = of.interleaved_gates_and_ups(GATES);
         let linear = match self.integers(&rows, of.inputs)? {
             Some(linear) => linear,
             None => self.linear(&rows, of.inputs, false)?,
@@ -188,14 +197,14 @@ impl Loader<Cpu> for Weights<'_> {
 
     fn heads(
         &self,
-        of: &[Rows],
+        of: &[RowRange],
         width: usize,
         transposed: bool,
     ) -> Result<Vec<Linear>, ModelError> {
         of.iter().map(|rows| self.linear(&[*rows], width, transposed)).collect()
     }
 
-    /// What stands beside them is a projection like others here: nothing is won by fewer calls.
+    /// Shared experts are an ordinary projection here: fewer calls gain nothing on a CPU.
     fn experts(
         &self,
         of: &Experts,
@@ -219,7 +228,7 @@ impl Loader<Cpu> for Weights<'_> {
     }
 }
 
-/// Scales and zero points of rows, so many for each, of which neighbours may share one in the file.
+/// Scales and zero points of rows, `groups` per row; neighboring groups may share one in the file.
 fn shared(
     values: &IntegerValues<'_>,
     rows: Range<usize>,
@@ -240,14 +249,14 @@ fn shared(
     Ok(())
 }
 
-/// Rows of parameters under each other.
+/// Concatenated rows of parameters.
 struct Stacked<'a> {
     width: usize,
     parts: Vec<Part<'a>>,
 }
 
 struct Part<'a> {
-    /// Where its rows stand among all.
+    /// Their range among all rows.
     rows: Range<usize>,
     /// The first of them in its parameter.
     first: usize,
@@ -281,7 +290,7 @@ impl CpuProjection {
         self.linear.outputs()
     }
 
-    /// Applies it to rows that are made where they are multiplied; columns in parts of these widths.
+    /// Applies it to rows that are computed on the fly; returns column parts of these widths.
     pub(super) fn apply(
         &self,
         device: &Device,
@@ -301,7 +310,7 @@ impl CpuProjection {
         parts
     }
 
-    /// The same, all columns side by side.
+    /// [`CpuProjection::apply`] with all columns in one tensor.
     pub(super) fn apply_whole(
         &self,
         device: &Device,
@@ -312,7 +321,7 @@ impl CpuProjection {
         self.apply(device, rows, x, &[self.outputs()]).swap_remove(0)
     }
 
-    /// `silu(gate) * up` of a projection to both.
+    /// `silu(gate) * up` of a projection to both halves.
     pub(super) fn apply_gated(
         &self,
         device: &Device,
@@ -322,7 +331,7 @@ impl CpuProjection {
         self.linear.apply_gated(device, rows, x)
     }
 
-    /// `max(0, y)^2`, of a projection without a bias.
+    /// `max(0, y)^2` of a projection without a bias.
     pub(super) fn apply_squared(
         &self,
         device: &Device,

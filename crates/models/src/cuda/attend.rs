@@ -1,4 +1,4 @@
-//! Attention of a group of sequences: where their keys and values lie, and what sinks take of what came out.
+//! Attention of a group of sequences over the paged KV cache, and attention sinks.
 
 use super::group::Group;
 use super::run::{Cache, Run};
@@ -6,16 +6,17 @@ use crate::Architecture;
 use crate::pages::BLOCK;
 use crate::program::Attend;
 use architectures::Mixer;
-use kernels::attention::{AttentionCall, Keys, Values};
-use kernels::{DType, OpError, Tensor, decoder};
+use ops::attention::{AttentionCall, Keys, Values};
+use ops::{DType, OpError, Tensor};
+use ops_cuda::decoder;
 
-/// Tokens of a sequence from which on its keys are brought together before they are read.
+/// Number of query tokens from which on a sequence's keys and values are copied into contiguous memory first.
 const MANY_QUERIES: usize = 128;
 
-/// Bytes of keys, and of values, that are brought together at most: longer sequences are read where they lie.
+/// Maximum bytes of contiguous keys, and of values; longer sequences are read from the pages.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What keys and values that are brought together take of a GPU, for sequences of so many tokens of a model.
+/// Device memory for contiguous keys and values, for sequences of `tokens` tokens.
 pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     let attention = of.layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Attention(_)));
     let widest = attention.map(|layer| layer.mixer.cached()).max().unwrap_or(0);
@@ -24,9 +25,9 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
 }
 
 impl Run<'_> {
-    /// Keys and values of one sequence, one behind the other, where many of its tokens are read: the kernels for many queries read
-    /// no pages, and are several times as fast as those that do.
-    fn brought_together(
+    /// Contiguous keys and values of one sequence, if it has many query tokens: kernels for many queries do not read
+    /// pages and are several times as fast as those that do.
+    fn contiguous_cache(
         &self,
         group: &Group,
         pools: [&Tensor; 2],
@@ -41,7 +42,7 @@ impl Run<'_> {
         let bring = |pool: &Tensor| {
             let (blocks, of_row) = (group.table_width(), &pool.shape()[2..]);
             let own = self.tensor(&[&[blocks * BLOCK], of_row].concat(), pool.dtype())?;
-            // Moved as words of 32 bits.
+            // Copied as 32-bit words.
             let words = own.dtype().bytes_of(own.len()) / 4 / blocks.max(1);
             let buffers = [pool.on()?, group.table.on()?, own.on()?];
             self.push(decoder::take(self.device, buffers, blocks, words)?)?;
@@ -50,7 +51,7 @@ impl Run<'_> {
         Ok(Some([bring(pools[0])?, bring(pools[1])?]))
     }
 
-    /// Attends from a group's tokens; `q` and `o` are over those of the pass.
+    /// Computes attention for a group's tokens; `q` and `o` cover all tokens of the pass.
     pub(super) fn attend_group(
         &self,
         group: &Group,
@@ -63,12 +64,12 @@ impl Run<'_> {
             [_] => Ok(x.clone()),
             _ => group.of(x, &of_token(x)),
         };
-        // Where no sequence had a token before, all keys are at hand, one behind the other.
+        // If no sequence has cached tokens, the new keys are all keys, and contiguous.
         let new = call.new.filter(|_| group.fresh);
         let new = match (new, values) {
             (Some([k, v]), _) => Some([of_group(k)?, of_group(v)?]),
             (None, Some(values)) if call.window.is_none() => {
-                self.brought_together(group, [pool, values])?
+                self.contiguous_cache(group, [pool, values])?
             }
             (None, _) => None,
         };
@@ -79,7 +80,7 @@ impl Run<'_> {
             (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
         };
         let (count, heads) = (group.rows.len(), of_token(call.queries)[0]);
-        // Of one token a sequence is a batch of its own.
+        // Decoding sequences are a dense batch of one token each.
         let of_lse = match group.offsets() {
             _ if group.one_token => vec![count, heads, 1],
             None => vec![1, heads, count],

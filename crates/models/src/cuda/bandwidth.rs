@@ -1,15 +1,15 @@
-//! The bandwidth of the GPU's memory, measured now.
+//! Measures the bandwidth of the GPU's memory.
 
 use super::CudaEngine;
-use device::cuda::CudaError;
+use device::cuda::DeviceError;
 use std::time::Instant;
 
-/// Far more than L2 holds.
+/// Far larger than L2.
 const BYTES: usize = 1 << 30;
 
 impl CudaEngine {
-    /// Bytes per second of a copy, which reads every byte and writes it.
-    pub(super) fn copy_bandwidth(&self) -> Result<f64, CudaError> {
+    /// Bytes per second of a copy, which reads and writes every byte.
+    pub(super) fn copy_bandwidth(&self) -> Result<f64, DeviceError> {
         let (from, to) = (self.stream.allocate(BYTES)?, self.stream.allocate(BYTES)?);
         let once = || {
             self.stream.synchronize()?;
@@ -20,7 +20,7 @@ impl CudaEngine {
             self.stream.synchronize()?;
             Ok(start.elapsed().as_secs_f64() / 4.0)
         };
-        let times = (0..5).map(|_| once()).collect::<Result<Vec<f64>, CudaError>>()?;
+        let times = (0..5).map(|_| once()).collect::<Result<Vec<f64>, DeviceError>>()?;
         Ok(2.0 * BYTES as f64 / times.into_iter().fold(f64::MAX, f64::min))
     }
 }

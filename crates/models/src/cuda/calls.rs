@@ -1,21 +1,23 @@
-//! Calls of a layer program on a GPU: each is planned over the tokens of a pass, and launched or kept.
+//! The CUDA executor of layer programs: each call is planned over the tokens of a pass, then launched or recorded.
 
 use super::experts::CudaExperts;
 use super::group::Group;
+use super::pass::device_error;
 use super::run::{Cache, Run};
 use super::states::{Part, StatePool};
 use super::weights::CudaProjection;
-use super::{Cuda, failed, pass::device_error};
+use super::{Cuda, failed};
 use crate::ModelError;
-use crate::engine::Wanted;
+use crate::engine::LogitsSelection;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, Unmixed,
     convolve, exactly,
 };
-use device::cuda::CudaError;
-use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
-use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
-use kernels::{DType, OpError, Over, PartOf, States, Tensor, Typed, decoder};
+use device::cuda::DeviceError;
+use ops::linear::{Convolved, Finish, LinearCall, Normed, Out};
+use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
+use ops::{DType, OpError, Over, PartOf, States, Tensor, Typed};
+use ops_cuda::decoder;
 use std::ops::Range;
 
 fn width(part: &[usize]) -> usize {
@@ -23,17 +25,17 @@ fn width(part: &[usize]) -> usize {
 }
 
 impl Run<'_> {
-    /// A tensor of activations `[tokens, width]`.
+    /// An activation tensor `[tokens, width]`.
     fn rows(&self, width: usize) -> Result<Tensor, OpError> {
         self.tensor(&[self.pass.tokens, width], DType::Bf16)
     }
 
-    /// A tensor over the tokens as ops take it.
+    /// A tensor over the tokens, in the shape that ops expect.
     fn by_token(&self, x: &Tensor, part: &[usize]) -> Result<Tensor, OpError> {
         x.shaped(&self.pass.shape(part))
     }
 
-    /// Rows as a projection takes them, `[tokens, width]`, and what it does to them. It has a norm of its own, and no gate.
+    /// Rows `[tokens, width]` and the norm that a projection applies to them. The input has a norm and no gate.
     pub(super) fn taken<'t>(&self, x: Input<'t>) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
         if x.gate.is_some() {
             return Ok((self.made(x)?, None));
@@ -49,7 +51,7 @@ impl Run<'_> {
         x.shaped(&[self.pass.tokens, x.len() / self.pass.tokens])
     }
 
-    /// Rows, normalised and gated, in memory of their own `[tokens, width]`.
+    /// Normalized and gated rows in separate memory `[tokens, width]`.
     fn made(&self, x: Input<'_>) -> Result<Tensor, OpError> {
         if let Some(rows) = self.whole_norm(x)? {
             return Ok(rows);
@@ -59,7 +61,7 @@ impl Run<'_> {
         let Some(norm) = x.norm else {
             let Some((gate, Activation::Sigmoid)) = x.gate else {
                 let what = "rows without a norm are gated by a sigmoid alone".to_owned();
-                return Err(device_error(CudaError::Refused { what }));
+                return Err(device_error(DeviceError::Refused { what }));
             };
             let o = self.rows(width)?;
             let buffers = [rows.on()?, gate.on()?, o.on()?];
@@ -89,7 +91,7 @@ impl Run<'_> {
         Ok(o)
     }
 
-    /// Convolves `count` channels from `first` on; `x` and `o` over a group's tokens.
+    /// Convolves `count` channels starting at `first`; `x` and `o` are over a group's tokens.
     fn convolve_part(
         &self,
         conv: &Convolution,
@@ -116,7 +118,8 @@ impl Run<'_> {
         pool.end(self, group, &moving)
     }
 
-    /// Convolves one token of each sequence behind or, where there is a kernel for so many sequences, within its projection.
+    /// Convolves one token of each sequence after its projection, or fused with it if there is a kernel for this number
+    /// of sequences.
     fn step_convolution(
         &self,
         project: &LinearCall<'_>,
@@ -141,8 +144,13 @@ impl Run<'_> {
     }
 
     /// Logits `[rows, vocabulary]` of the wanted rows, or hidden states `[tokens, hidden]`.
-    fn head(&self, of: &CudaProjection, norm: &RmsNorm, wanted: Wanted) -> Result<Tensor, OpError> {
-        if wanted == Wanted::Hidden {
+    fn head(
+        &self,
+        of: &CudaProjection,
+        norm: &RmsNorm,
+        wanted: LogitsSelection,
+    ) -> Result<Tensor, OpError> {
+        if wanted == LogitsSelection::Hidden {
             return self.made(Input::stream(norm));
         }
         let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
@@ -150,10 +158,10 @@ impl Run<'_> {
             Some(rows) => (rows, None),
             None => (self.x.clone(), Some(norm.normed())),
         };
-        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
+        let x = if wanted == LogitsSelection::Last && self.pass.tokens > sequences {
             let last = self.tensor(&[sequences, hidden], x.dtype())?;
             let buffers = [x.on()?, &self.pass.last, last.on()?];
-            // By words, of which a row of bfloat16 has half as many.
+            // Gathered as 32-bit words; a bfloat16 row has half as many.
             let words = x.dtype().bytes_of(hidden) / 4;
             self.push(decoder::take(self.device, buffers, sequences, words)?)?;
             last
@@ -208,7 +216,8 @@ impl Executor<Cuda> for Run<'_> {
         self.by_token(&made[0], part)
     }
 
-    /// Steps give columns of what was convolved; of many tokens the chunk kernels want each part as a tensor of its own.
+    /// Decoding steps return column ranges of the convolved tensor; the chunked kernels need each part as a separate
+    /// tensor.
     fn project_convolved<const N: usize>(
         &mut self,
         of: &CudaProjection,
@@ -329,7 +338,7 @@ impl Executor<Cuda> for Run<'_> {
     fn multiply_heads(&mut self, of: &Tensor, x: &Tensor, tail: usize) -> Result<Tensor, OpError> {
         let [heads, outputs, inputs] = *of.shape() else {
             let what = format!("matrices of heads {:?}", of.shape());
-            return Err(device_error(CudaError::Refused { what }));
+            return Err(device_error(DeviceError::Refused { what }));
         };
         let o = self.rows(heads * (outputs + tail))?;
         let call = decoder::Heads {
@@ -418,7 +427,7 @@ impl Executor<Cuda> for Run<'_> {
         self.by_token(&o, &[heads, cache.value_dim])
     }
 
-    /// The experts read the residual while they write what becomes it.
+    /// The output is a second tensor: experts read the residual stream while they write.
     fn add_experts(
         &mut self,
         of: &CudaExperts,
@@ -464,7 +473,7 @@ impl Executor<Cuda> for Run<'_> {
         &mut self,
         of: &CudaProjection,
         norm: &RmsNorm,
-        wanted: Wanted,
+        wanted: LogitsSelection,
     ) -> Result<Tensor, ModelError> {
         self.head(of, norm, wanted).map_err(failed)
     }

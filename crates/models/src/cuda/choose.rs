@@ -1,14 +1,15 @@
-//! Choosing tokens on the GPU: what the op `sampling` is given there, and how often each token was there.
+//! Sampling on the GPU: inputs of the op `sampling` and token counts.
 
 use super::decode::values;
 use super::pass::{Packed, device_error};
 use crate::choice::{Choice, Lists, MOST_STOPS, mask_words, masks};
 use device::Device;
 use device::cuda::{Buffer, Stream};
-use kernels::sampling::{CONTROLS, SamplingCall, SamplingOptions};
-use kernels::{DType, OpError, Tensor, decoder};
+use ops::sampling::{CONTROLS, SamplingCall, SamplingOptions};
+use ops::{DType, OpError, Tensor};
+use ops_cuda::decoder;
 
-/// Lists that a row has numbers of, where the op reads them.
+/// Inputs with a few values per row, in device memory.
 #[derive(Debug)]
 pub(super) struct Chooser {
     controls: Tensor,
@@ -18,15 +19,15 @@ pub(super) struct Chooser {
     mask: Option<Tensor>,
     /// The slot of each row, -1 for none.
     slots: Tensor,
-    /// Tokens that end each row's sequence, `[rows, MOST_STOPS]`.
+    /// Stop tokens of each row's sequence `[rows, MOST_STOPS]`.
     pub(super) stops: Tensor,
 }
 
 impl Chooser {
-    /// Lists of a row that [`Chooser::push`] lays behind the others of a step.
+    /// Sizes per row of the lists that [`Chooser::push`] appends to a step's lists.
     pub(super) const ROWS: [usize; 4] = [CONTROLS, 1, 2, MOST_STOPS];
 
-    /// Lays down the lists of some rows, and of others of padding.
+    /// Appends the lists of the rows, then of `padding` padding rows.
     pub(super) fn push(packed: &mut Packed, how: &[Option<Choice<'_>>], padding: usize) -> Lists {
         let rows = how.iter().map(Option::as_ref).chain(std::iter::repeat_n(None, padding));
         let mut lists = Lists::of(rows);
@@ -38,7 +39,7 @@ impl Chooser {
         lists
     }
 
-    /// The lists in the buffer that the whole was written to, from list `first` on; where the draws and the slots lie.
+    /// The lists in the uploaded buffer, starting at list `first`, with the tensors of draws and slots.
     pub(super) fn over(
         (packed, whole): (&Packed, &Buffer),
         first: usize,
@@ -60,7 +61,7 @@ impl Chooser {
         })
     }
 
-    /// The lists of rows that are chosen for at once, on their way to the GPU.
+    /// Uploads the lists of rows that are sampled immediately.
     pub(super) fn now(
         how: &[Option<Choice<'_>>],
         slots: &[usize],
@@ -107,7 +108,7 @@ impl Chooser {
     }
 }
 
-/// The rows of logits that choices want, on the host.
+/// Copies the rows of logits that choices request to the host.
 pub(super) fn wanted_logits(
     how: &[Option<Choice<'_>>],
     logits: &Tensor,
@@ -147,17 +148,17 @@ pub(super) fn add_biases(
     decoder::bias(device, buffers, biases.len())?.enqueue(stream)
 }
 
-/// How often each token was there, of the sequences whose choices ask it.
+/// Occurrences of each token, for the sequences whose sampling parameters need them.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// `[slots, vocabulary]`, once somebody asked.
+    /// `[slots, vocabulary]`, allocated on first use.
     pool: Option<Tensor>,
-    /// Tokens that are counted of each slot's sequence; 0 where its row means nothing.
+    /// Tokens counted for each slot's sequence; 0 if its row is stale.
     counted: Vec<usize>,
 }
 
 impl Counts {
-    /// Lays down what is not counted yet of the sequences whose choices ask it; the pool where one does.
+    /// Counts the tokens that are not counted yet, for sequences that need it; returns the pool if one does.
     pub(super) fn prepare(
         &mut self,
         how: &[Option<Choice<'_>>],
@@ -190,12 +191,12 @@ impl Counts {
         Ok(Some(pool))
     }
 
-    /// Counts tokens that the GPU chose for a sequence and counted itself.
+    /// Adds tokens that the GPU chose and counted itself.
     pub(super) fn advance(&mut self, slot: usize, tokens: usize) {
         self.counted[slot] += tokens;
     }
 
-    /// Forgets a sequence.
+    /// Drops a sequence's counts.
     pub(super) fn reset(&mut self, slot: usize) {
         if let Some(counted) = self.counted.get_mut(slot) {
             *counted = 0;

@@ -1,81 +1,78 @@
-//! A step of one token a sequence as one recorded graph.
+//! Decoding steps of one token per sequence as CUDA graphs.
 
+use super::lru_map::{Bytes, LruMap};
 use super::pass::{Pass, device_error};
-use super::recent::{Bytes, Recent};
 use super::run::{Piece, Run};
 use super::{CudaEngine, failed};
 use crate::ModelError;
 use crate::choice::Choice;
-use crate::engine::{Batch, Wanted};
+use crate::engine::{Batch, LogitsSelection};
 use crate::pages::Pages;
 use device::Device;
-use device::cuda::{Buffer, Cuda, CudaError, Graph, Stream};
+use device::cuda::{Buffer, Cuda, DeviceError, Graph, Stream};
 use half::bf16;
-use kernels::{DType, OpError, Tensor};
+use ops::{DType, OpError, Tensor};
 
-/// Blocks that a recorded step has place for at least: short sequences share their graph.
+/// Minimum blocks per sequence of a graph, so that short sequences share one.
 const FEWEST_BLOCKS: usize = 16;
 
-/// Steps in flight at most: while the host delivers the tokens of one, the GPU works on the next.
+/// Maximum steps in flight: while the host delivers the tokens of one, the GPU runs the next.
 pub(super) const STEPS_IN_FLIGHT: usize = 4;
 
-/// Bytes that recorded steps may take of the GPU, their tensors and the driver's memory for their graphs: the one that was not launched
-/// for longest makes room for another one.
+/// Device memory for graphs: their tensors and the driver's memory. The least recently launched graph is evicted.
 pub(super) const RECORDED_BYTES: u64 = 128 << 20;
 
-/// Bytes that a recorded launch is counted as at least: the driver takes memory for graphs in large pieces, and the next graph gets some
-/// of what it took for this one.
+/// Minimum bytes counted per captured launch: the driver allocates graph memory in large pieces that graphs share.
 const LAUNCH_BYTES: u64 = 4 << 10;
 
-/// What a step is recorded for: sequences, blocks of each, and whether tokens are counted (0 or 1).
+/// The size of a graph: sequences, blocks per sequence, and whether tokens are counted (0 or 1).
 pub(super) type Size = [usize; 3];
 
-/// Recorded steps.
+/// The captured graphs by size.
 pub(super) struct DecodeGraphs {
-    graphs: Recent<Size, DecodeGraph>,
-    /// Logits of the largest step `[rows, vocabulary]`, which all of them write to: they run one after the other.
+    graphs: LruMap<Size, DecodeGraph>,
+    /// Logits of the largest step `[rows, vocabulary]`, shared by all graphs, which run one after another.
     logits: Option<Tensor>,
 }
 
 impl DecodeGraphs {
     pub(super) fn new() -> Self {
-        Self { graphs: Recent::new(RECORDED_BYTES), logits: None }
+        Self { graphs: LruMap::new(RECORDED_BYTES), logits: None }
     }
 
-    /// The size that is recorded for so many sequences of so many blocks each, where there are so many slots: few sizes, for each
-    /// recording takes time and memory of its own.
+    /// The graph size for a batch. There are few sizes, because each capture takes time and memory.
     pub(super) fn size([sequences, blocks]: [usize; 2], slots: usize, counts: bool) -> Size {
         let width = blocks.next_power_of_two().max(FEWEST_BLOCKS);
         [sequences.next_power_of_two().min(slots), width, usize::from(counts)]
     }
 
-    /// Whether there is one.
+    /// Whether a graph of this size exists.
     pub(super) fn has(&self, key: Size) -> bool {
         self.graphs.has(key)
     }
 
-    /// The one that is there.
+    /// The graph of a size.
     pub(super) fn get(&mut self, key: Size) -> Option<&mut DecodeGraph> {
         self.graphs.get(key)
     }
 
-    /// Keeps one.
+    /// Adds a graph.
     pub(super) fn keep(&mut self, key: Size, graph: DecodeGraph) {
         self.graphs.keep(key, graph);
     }
 
-    /// The one that is to be launched.
+    /// The graph of a size, marked as used.
     pub(super) fn launching(&mut self, key: Size) -> Option<&mut DecodeGraph> {
         self.graphs.used(key)
     }
 
-    /// Evicts what is over the bound, once one of them was recorded. Graphs and their memory may be dropped while they run: the driver
-    /// lets a launch end first, and memory is used again in the order of the stream.
+    /// Evicts graphs that exceed the memory limit, after one was captured. A graph may be dropped while it runs: the
+    /// driver waits for the launch, and memory is reused in stream order.
     pub(super) fn trim(&mut self) {
         self.graphs.trim();
     }
 
-    /// Where steps of up to so many rows write their logits.
+    /// The tensor that steps of up to `rows` rows write their logits to.
     pub(super) fn logits(
         &mut self,
         [rows, vocabulary]: [usize; 2],
@@ -91,22 +88,22 @@ impl DecodeGraphs {
     }
 }
 
-/// A step of up to so many sequences: planned, and then recorded.
+/// A decoding step for up to `rows` sequences: planned first, captured later.
 pub(super) struct DecodeGraph {
-    /// The layers up to the logits, the choice of the next tokens, and the integers of the step after it.
+    /// The whole step: layers, sampling, and the integer inputs of the next step.
     step: Option<Graph>,
-    /// The layers up to the logits alone, for a choice by a mask or one whose logits the host reads. Recorded on first use.
+    /// The layers up to the logits, used if tokens are masked or the host reads logits. Captured on first use.
     layers: Option<Graph>,
     pass: Pass,
-    /// The pass's integers.
+    /// The integer inputs of the pass.
     integers: Buffer,
     logits: Tensor,
-    /// The tokens that were chosen `[rows]`, until the next launch.
+    /// The chosen tokens `[rows]`, valid until the next launch.
     chosen: Tensor,
-    /// What the graphs launch, over the memory they launch it on; that of the layers first.
+    /// The launches that are captured, with their memory; those of the layers are first.
     launches: Vec<Piece>,
     of_layers: usize,
-    /// Bytes of tensors that no other step has, and the driver's for what is recorded.
+    /// Bytes of tensors that only this graph uses, and of the driver for its captures.
     own: u64,
     recorded: u64,
 }
@@ -118,8 +115,8 @@ impl Bytes for DecodeGraph {
 }
 
 impl DecodeGraph {
-    /// Plans the step of so many sequences and blocks, which counts tokens where `counts` are given. To record it takes about as
-    /// long again: others may decode between the two.
+    /// Plans the step for a number of sequences and blocks, with token counting if `counts` is given. Capturing takes
+    /// about as long again; other steps can run between the two.
     pub(super) fn plan(
         [rows, blocks, _]: Size,
         counts: Option<&Tensor>,
@@ -130,14 +127,14 @@ impl DecodeGraph {
         let (pass, integers) = Pass::recorded([rows, blocks], stream).map_err(failed)?;
         let run = Run::later((device, stream), &pass, logits, engine.common());
         let mut run = run.map_err(failed)?;
-        let logits = engine.plan(&mut run, Wanted::Every)?;
+        let logits = engine.plan(&mut run, LogitsSelection::Every)?;
         let of_layers = run.kept().map_err(failed)?;
         let chosen = Tensor::allocate(stream, &[rows], DType::I32).map_err(failed)?;
         chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
         let launches = run.into_kept().map_err(failed)?;
         let (step, layers) = (None, None);
-        // Other tensors pass from one launch to the next, in memory that all steps share; a persistent kernel's are few.
+        // Other tensors are transient and shared by all steps; a persistent kernel needs few.
         let stream_of_rows = rows * engine.architecture.hidden * size_of::<f32>();
         let own = (integers.bytes() + stream_of_rows) as u64;
         let recorded = 0;
@@ -155,7 +152,7 @@ impl DecodeGraph {
         })
     }
 
-    /// Records the step, where it is not; whether it was not.
+    /// Captures the step; false if it was captured before.
     pub(super) fn record(&mut self, device: &Device, stream: &Stream) -> Result<bool, OpError> {
         if self.step.is_some() {
             return Ok(false);
@@ -164,7 +161,7 @@ impl DecodeGraph {
         Ok(true)
     }
 
-    /// Records the layers alone, where they are not; whether they were not.
+    /// Captures the layers alone; false if they were captured before.
     pub(super) fn record_layers(
         &mut self,
         device: &Device,
@@ -177,14 +174,14 @@ impl DecodeGraph {
         Ok(true)
     }
 
-    /// Records so many of the launches and uploads the graph, which its first launch does otherwise.
+    /// Captures the first launches and uploads the graph, which its first launch would do otherwise.
     fn captured(
         &mut self,
         count: usize,
         device: &Device,
         stream: &Stream,
     ) -> Result<Graph, OpError> {
-        let free = || device.cuda().map_or(0, Cuda::free_bytes);
+        let free = || Cuda::of(device).map_or(0, Cuda::free_bytes);
         let (launches, before) = (&self.launches[..count], free());
         let graph = capture(stream, |stream| enqueue(launches, stream))?;
         graph.upload(stream).map_err(device_error)?;
@@ -203,7 +200,7 @@ impl DecodeGraph {
         run.push(pass.plan_next(run.device, [chosen, &chooser.stops], counts, logits.shape()[1])?)
     }
 
-    /// Lays a batch where the graph reads it, and how its next tokens are chosen.
+    /// Writes a batch and its sampling parameters into the graph's inputs.
     pub(super) fn prepare(
         &self,
         batch: (&Batch, &[usize]),
@@ -214,40 +211,40 @@ impl DecodeGraph {
         self.pass.write(batch, how, pages, (stream, &self.integers))
     }
 
-    /// Runs the recorded layers up to the logits, `[rows, vocabulary]`, which the next step overwrites.
+    /// Runs the captured layers and returns the logits `[rows, vocabulary]`, which the next step overwrites.
     pub(super) fn run(&self, stream: &Stream) -> Result<&Tensor, OpError> {
         recorded(&self.layers)?.launch(stream).map_err(device_error)?;
         Ok(&self.logits)
     }
 
-    /// Runs the recorded step, from the batch that was written last or from the tokens that the launch before it chose.
+    /// Launches the captured step on the batch written last, or on the tokens that the previous launch chose.
     pub(super) fn launch(&self, stream: &Stream) -> Result<(), OpError> {
         recorded(&self.step)?.launch(stream).map_err(device_error)
     }
 
-    /// The tokens that the last launch chose, `[rows]`.
+    /// The tokens chosen by the last launch `[rows]`.
     pub(super) fn chosen(&self) -> &Tensor {
         &self.chosen
     }
 
-    /// The blocks of each sequence, `[rows, width]`.
+    /// The block table `[rows, width]`.
     pub(super) fn table(&self) -> &Tensor {
         &self.pass.groups[0].table
     }
 }
 
-/// What has just been recorded.
+/// A graph that was just captured.
 fn recorded<T>(of: &Option<T>) -> Result<&T, OpError> {
-    let what = || CudaError::Refused { what: "a step was not recorded".to_owned() };
+    let what = || DeviceError::Refused { what: "a step was not recorded".to_owned() };
     of.as_ref().ok_or_else(|| device_error(what()))
 }
 
-/// Gives launches to a stream.
+/// Enqueues launches on a stream.
 fn enqueue(pieces: &[Piece], stream: &Stream) -> Result<(), OpError> {
     pieces.iter().try_for_each(|piece| piece.enqueue(stream))
 }
 
-/// Records what `work` gives to a stream.
+/// Captures what `work` enqueues on a stream.
 fn capture(
     stream: &Stream,
     work: impl FnOnce(&Stream) -> Result<(), OpError>,
@@ -263,7 +260,7 @@ fn capture(
     }
 }
 
-/// Values in float32, copied to the host.
+/// Copies float32 values to the host.
 pub(super) fn values(tensor: &Tensor, stream: &Stream) -> Result<Vec<f32>, OpError> {
     let host = tensor.to_host(stream)?;
     if let Some(narrow) = host.view::<bf16>() {
@@ -272,7 +269,7 @@ pub(super) fn values(tensor: &Tensor, stream: &Stream) -> Result<Vec<f32>, OpErr
     Ok(host.view::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
 }
 
-/// Integers, copied to the host.
+/// Copies integers to the host.
 pub(super) fn integers(tensor: &Tensor, stream: &Stream) -> Result<Vec<i32>, OpError> {
     Ok(tensor.to_host(stream)?.view::<i32>().map(<[i32]>::to_vec).unwrap_or_default())
 }

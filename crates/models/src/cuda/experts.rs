@@ -2,50 +2,51 @@
 mod tests;
 
 use super::failed;
-use super::stacked::{Both, Matrix, Scheme, Stacked};
+use super::stacked::{Matrix, Scheme, Stacked, UpDownMatrices};
 use super::weights::{CudaProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Clamped, Experts, GatedMlp, Score};
+use crate::layers::{ClampedExperts, Experts, GatedMlp, RouterScore};
 use crate::program::Loader;
-use kernels::moe::{self, Clamp, MoeCall, MoeOptions};
-use kernels::{OpError, Tensor};
+use ops::moe::{self, Clamp, MoeCall, MoeOptions};
+use ops::{OpError, Tensor};
 
-/// Tokens up to which what every token passes is multiplied with the experts that they choose: so few read their weights and wait, and
-/// launches of its own would wait once more. For more, kernels of dense products are faster.
+/// Number of tokens up to which shared experts run in the same launch as the routed ones. Such a launch is bound by
+/// reading weights, and a separate one would add latency. For more tokens dense GEMM kernels are faster.
 const TOGETHER: usize = 64;
 
 /// Routed experts.
 pub(crate) struct CudaExperts {
     score: moe::Score,
-    /// Added to the sum of a token's sigmoids, and what weights are times.
+    /// Epsilon of the sum of a token's sigmoids, and the scale of the routing weights.
     sum_eps: f64,
     weight_scale: f64,
     correction: Option<Tensor>,
     per_token: usize,
-    /// The first of those that this rank has, where it has not all.
+    /// This rank's first expert; `None` if it has all.
     first: Option<usize>,
-    /// Whether an expert has gates beside its ups.
+    /// Whether an expert has a gate projection in addition to its up projection.
     gated: bool,
-    /// Columns that have a scale of their own.
+    /// Group size: columns that share a scale.
     group: usize,
-    /// `[experts, 2 inner, hidden]`, or `[experts, inner, hidden]` without gates, and the way down `[experts, hidden, inner]`.
+    /// Up projections `[experts, 2 inner, hidden]`, or `[experts, inner, hidden]` without gates, and down projections
+    /// `[experts, hidden, inner]`.
     all: [Stacked; 2],
-    /// Where every token takes the last of them.
-    always: Option<Always>,
-    /// Biases of gates and ups `[experts, 2 inner]` and of results `[experts, hidden]`, and what goes with them.
+    /// Shared experts, if they are stored as the last of the experts.
+    always: Option<SharedExperts>,
+    /// Biases of gate and up `[experts, 2 inner]` and of the output `[experts, hidden]`, with the clamp.
     clamped: Option<([Tensor; 2], Clamp)>,
 }
 
-/// What stands beside the experts that a token chooses, cut into pieces of their size: experts that every token takes.
-struct Always {
-    /// The other experts.
+/// Shared experts cut into pieces of a routed expert's size.
+struct SharedExperts {
+    /// The routed experts.
     chosen: [Stacked; 2],
-    /// Each piece on the way up and down, where it lies.
+    /// Up and down projection of each piece, views into the stacked tensors.
     pieces: Vec<[CudaProjection; 2]>,
 }
 
 impl CudaExperts {
-    /// Loads experts, and what stands beside them as more of them if it can be that; whether it is.
+    /// Loads experts, with the shared experts stacked after them if possible; also returns whether they are.
     pub(super) fn new(
         of: &Experts,
         shared: Option<&GatedMlp>,
@@ -66,16 +67,17 @@ impl CudaExperts {
             Stacked::new(scheme, (&up, false), count, weights)?,
             Stacked::new(scheme, (&down, true), count, weights)?,
         ];
-        let always = (count > 0).then(|| Always::new(&all, count)).transpose().map_err(failed)?;
-        let clamped = of.clamped.map(|Clamped { gate_up_bias, down_bias, limit, alpha }| {
+        let always =
+            (count > 0).then(|| SharedExperts::new(&all, count)).transpose().map_err(failed)?;
+        let clamped = of.clamped.map(|ClampedExperts { gate_up_bias, down_bias, limit, alpha }| {
             let bias = |id, of: &Stacked| weights.vectors(&[id], &of.matrices.shape()[..2]);
             let biases = [bias(gate_up_bias, &all[0])?, bias(down_bias, &all[1])?];
             Ok::<_, ModelError>((biases, Clamp { limit, alpha }))
         });
         let (score, sum_eps, weight_scale, correction) = match of.score {
-            Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0, None),
-            Score::SoftmaxOfAll => (moe::Score::SoftmaxOfAll, moe::SUM_EPS, 1.0, None),
-            Score::Sigmoid { correction, renormalise, sum_eps, scale } => {
+            RouterScore::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0, None),
+            RouterScore::SoftmaxOfAll => (moe::Score::SoftmaxOfAll, moe::SUM_EPS, 1.0, None),
+            RouterScore::Sigmoid { correction, renormalise, sum_eps, scale } => {
                 (moe::Score::Sigmoid { renormalise }, sum_eps, scale, Some(correction))
             }
         };
@@ -95,19 +97,19 @@ impl CudaExperts {
         Ok((made, count > 0))
     }
 
-    /// What a call over so many tokens leaves out: projections up and down, in pieces whose sum is to be added.
+    /// Up and down projections that a call over `tokens` tokens does not include; the caller adds their sum.
     pub(super) fn left_out(&self, tokens: usize) -> &[[CudaProjection; 2]] {
         let pieces = self.always.as_ref().map_or(&[][..], |always| &always.pieces);
         if tokens > TOGETHER { pieces } else { &[] }
     }
 
-    /// Whether an expert has gates beside its ups.
+    /// Whether an expert has a gate projection.
     pub(super) fn is_gated(&self) -> bool {
         self.gated
     }
 
-    /// The call of `residual + scale * experts(h)`, into `o`, which is not the residual: experts read that while they write.
-    /// Without a residual `o` is in the type of h.
+    /// The call that computes `residual + scale * experts(h)` into `o`. `o` is not the residual, which experts read
+    /// while they write. Without a residual `o` has the type of h.
     pub(super) fn call<'a>(
         &'a self,
         [h, logits]: [&'a Tensor; 2],
@@ -149,8 +151,8 @@ impl CudaExperts {
     }
 }
 
-impl Always {
-    /// Of so many of the last.
+impl SharedExperts {
+    /// The last `count` of the stacked experts.
     fn new(all: &[Stacked; 2], count: usize) -> Result<Self, OpError> {
         let [up, down] = all;
         let piece = |from_end: usize| Ok([up.last(from_end)?, down.last(from_end)?]);
@@ -159,13 +161,14 @@ impl Always {
     }
 }
 
-/// What stands beside experts as more of them; none where it cannot be that.
+/// Shared experts as additional experts; `None` if their shape or type does not allow it.
 fn pieces(
     of: &Experts,
     shared: &GatedMlp,
     weights: &Weights<'_, '_>,
-) -> Result<Option<Both>, ModelError> {
-    let taken = |count: &usize| moe::takes(of.experts.len() + count, of.per_token + count);
+) -> Result<Option<UpDownMatrices>, ModelError> {
+    let taken =
+        |count: &usize| ops_cuda::moe::takes(of.experts.len() + count, of.per_token + count);
     let Some(count) = of.experts_in(shared).filter(taken) else { return Ok(None) };
     let inner = shared.down.inputs / count;
     let channels = |piece: usize| piece * inner..(piece + 1) * inner;

@@ -1,37 +1,37 @@
-//! What a step keeps to be recorded. While one sequence decodes, calls in a row that can be phases of one kernel whose blocks stay become
-//! one launch of it.
+//! Collects the launches of a step to capture. For a single decoding sequence, consecutive calls that can be stages of
+//! a persistent kernel become one launch of it.
 
 use super::run::Piece;
 use device::Device;
-use device::cuda::{CudaError, Stream};
-use kernels::cuda::Planned;
-use kernels::persistent::{self, Phase};
-use kernels::{OpError, Typed};
+use device::cuda::{DeviceError, Stream};
+use ops::{OpError, Typed};
+use ops_cuda::Planned;
+use ops_cuda::persistent::{self, Phase};
 
-/// Phases that a launch of their own is worth: fewer are launched as usual.
+/// Minimum stages of a persistent kernel; shorter runs are launched separately.
 const FEWEST: usize = 3;
 
-/// The pieces of a step, in order.
+/// The launches of a step, in order.
 #[derive(Default)]
 pub(super) struct Kept {
     pieces: Vec<Piece>,
-    /// Whether calls are gathered at all.
+    /// Whether calls are fused.
     gathers: bool,
-    /// Calls that are still gathered, as phases and as they are planned otherwise.
+    /// Calls that can still be fused, both as stages and as separate launches.
     ///
-    /// Both hold the tensors that they are over, so none of their memory is given to another tensor of the step meanwhile. Phases see
-    /// what those ahead of them wrote as launches do, so their order is all that matters.
+    /// Both hold the tensors that they use, so the step does not reuse that memory in the meantime. Stages see the
+    /// writes of earlier stages just as launches do, so only their order matters.
     phases: Vec<Phase>,
     usual: Vec<Planned>,
 }
 
 impl Kept {
-    /// None yet; of steps of one sequence calls are gathered.
+    /// An empty list; calls are fused for steps of one sequence.
     pub(super) fn new(gathers: bool) -> Self {
         Self { gathers, ..Self::default() }
     }
 
-    /// Keeps a call, planned as usual.
+    /// Adds a call, with its separate launch as fallback.
     pub(super) fn call<C: Typed>(
         &mut self,
         call: &C,
@@ -39,7 +39,7 @@ impl Kept {
         (device, stream): (&Device, &Stream),
     ) -> Result<(), OpError> {
         let phase = match self.gathers {
-            true => persistent::phase(call, device)?.ok(),
+            true => ops_cuda::phase(call, device)?.ok(),
             false => None,
         };
         let Some(phase) = phase else {
@@ -53,14 +53,14 @@ impl Kept {
         Ok(())
     }
 
-    /// Keeps another piece.
+    /// Adds another piece of work.
     pub(super) fn push(&mut self, piece: Piece, on: (&Device, &Stream)) -> Result<(), OpError> {
         self.close(on)?;
         self.pieces.push(piece);
         Ok(())
     }
 
-    /// Makes what was gathered a piece, or pieces.
+    /// Turns the pending calls into one or more pieces.
     fn close(&mut self, (device, stream): (&Device, &Stream)) -> Result<(), OpError> {
         let (phases, usual) = (std::mem::take(&mut self.phases), std::mem::take(&mut self.usual));
         let chain = match phases.len() {
@@ -72,24 +72,24 @@ impl Kept {
         Ok(())
     }
 
-    /// How many pieces there are so far.
+    /// Number of pieces so far.
     pub(super) fn count(&mut self, on: (&Device, &Stream)) -> Result<usize, OpError> {
         self.close(on)?;
         Ok(self.pieces.len())
     }
 
-    /// All of them.
+    /// All pieces.
     pub(super) fn into_pieces(mut self, on: (&Device, &Stream)) -> Result<Vec<Piece>, OpError> {
         self.close(on)?;
         Ok(self.pieces)
     }
 }
 
-/// Phases as one piece; none where their kernel is not built in and nothing is there to compile it: the calls are launched as usual then, whose
-/// kernels may be.
+/// The stages as one launch; `None` if their kernel is neither built in nor can be compiled: then the calls are
+/// launched separately.
 fn chain(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Option<Planned>, OpError> {
     match persistent::chain(device, stream, phases) {
-        Err(OpError::Cuda { error: CudaError::NoCompiler { .. }, .. }) => Ok(None),
+        Err(OpError::Device { error: DeviceError::NoCompiler { .. }, .. }) => Ok(None),
         chain => chain.map(Some),
     }
 }

@@ -1,9 +1,9 @@
-//! Neighbouring sequences of a pass whose mixers run by one call: those that decode a token each, or those whose prompts are read.
+//! Consecutive sequences of a pass that share one mixer call: those that decode one token each, or those that prefill.
 
-use kernels::{OpError, Tensor, attention};
+use ops::{OpError, Tensor, attention};
 use std::ops::Range;
 
-/// Some of a pass's sequences.
+/// Consecutive sequences of a pass.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Its tokens among those of the pass.
@@ -12,25 +12,26 @@ pub(super) struct Group {
     pub(super) sequences: usize,
     /// Whether each sequence has one token.
     pub(super) one_token: bool,
-    /// Whether no sequence had a token before.
+    /// Whether no sequence has cached tokens.
     pub(super) fresh: bool,
-    /// Tokens of its sequence with those of the step, where it is one and the host knows.
+    /// Length of its sequence after the step, if it is a single one whose length the host knows.
     pub(super) keys_known: Option<usize>,
-    /// Slot of each sequence; empty where the GPU alone knows.
+    /// Slot of each sequence; empty if only the GPU knows.
     pub(super) slots_known: Vec<usize>,
-    /// Where each sequence begins, counted from the first `[sequences + 1]`.
+    /// First token of each sequence, relative to the group `[sequences + 1]`.
     pub(super) offsets: Tensor,
-    /// The slot of each sequence in pools of states `[sequences]`, -1 for padding. Ops plan with others, of which there are as
-    /// many.
+    /// Slot of each sequence in the state pools `[sequences]`, -1 for padding. Ops are planned with placeholder slots
+    /// of the same number.
     pub(super) slots: Tensor,
-    /// Tokens of each sequence with those of the step `[sequences]`; where the GPU alone knows, the most there may be.
+    /// Length of each sequence after the step `[sequences]`; the maximum if only the GPU knows.
     pub(super) lengths: Tensor,
     /// Blocks of each sequence `[sequences, blocks]`.
     pub(super) table: Tensor,
 }
 
 impl Group {
-    /// The leading dimensions of tensors over its tokens: dense for one token a sequence and for one sequence, packed else.
+    /// Leading dimensions of tensors over its tokens: dense for one token per sequence and for a single sequence,
+    /// packed otherwise.
     pub(super) fn leading(&self) -> Vec<usize> {
         match (self.one_token, self.sequences) {
             (true, sequences) => vec![sequences, 1],
@@ -39,27 +40,27 @@ impl Group {
         }
     }
 
-    /// The shape of tensors over its tokens that have so much of each.
+    /// Shape of tensors over its tokens with these dimensions per token.
     pub(super) fn shape(&self, rest: &[usize]) -> Vec<usize> {
         [&self.leading(), rest].concat()
     }
 
-    /// Its rows of a tensor over the pass's tokens, which has so much of each.
+    /// Its rows of a tensor over the pass's tokens, with these dimensions per token.
     pub(super) fn of(&self, x: &Tensor, rest: &[usize]) -> Result<Tensor, OpError> {
         x.rows(self.rows.start, self.rows.len())?.shaped(&self.shape(rest))
     }
 
-    /// Where each sequence of packed tokens begins; none where tokens are dense.
+    /// First token of each sequence of packed tokens; `None` for dense tokens.
     pub(super) fn offsets(&self) -> Option<&Tensor> {
         (!self.one_token && self.sequences > 1).then_some(&self.offsets)
     }
 
-    /// Where the keys and values of each sequence lie in the pools.
+    /// The location of each sequence's keys and values in the pools.
     pub(super) fn cache(&self) -> attention::Keys<'_> {
         attention::Keys::Paged { table: &self.table, lengths: &self.lengths }
     }
 
-    /// Blocks that its longest sequence has, or may have.
+    /// Maximum blocks per sequence.
     pub(super) fn table_width(&self) -> usize {
         self.table.shape()[1]
     }

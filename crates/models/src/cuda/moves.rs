@@ -1,41 +1,42 @@
-//! States between a pool, where each sequence has a slot, and a call's own memory, where each part of the state has those of all
-//! sequences side by side. One launch brings them, and one a run of neighbouring slots takes them back, however many sequences
-//! there are.
+//! Copies states between a pool, which has one slot per sequence, and a call's separate memory, in which each part of
+//! the state has the data of all sequences together. One launch gathers them; one per run of consecutive slots scatters
+//! them.
 
 use super::pass::device_error;
 use super::run::Run;
 use super::states::Part;
-use device::cuda::{Buffer, CudaError, Stream};
-use kernels::{OpError, Tensor, decoder};
+use device::cuda::{Buffer, DeviceError, Stream};
+use ops::{OpError, Tensor};
+use ops_cuda::decoder;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Values that a block of threads moves at most.
+/// Maximum values that a thread block copies.
 const MOST_VALUES: usize = 4096;
 
-/// Which pieces of states go where, for the sequences of one pass.
+/// The copy lists for the sequences of one pass.
 #[derive(Debug)]
 pub(super) struct Moves {
     plan: Pieces,
-    /// For each piece of the call's own memory, which of the pool it is.
+    /// Source piece in the pool for each piece of the separate memory.
     gather: Arc<Buffer>,
-    /// For each piece of the slots of `runs`, which of the call's own memory it is.
+    /// Source piece in the separate memory for each piece of the slots in `runs`.
     scatter: Buffer,
 }
 
-/// States cut into pieces of equal length, of which each part is a whole number.
+/// States cut into pieces of equal length; each part is a whole number of pieces.
 #[derive(Debug, PartialEq, Eq)]
 struct Pieces {
-    /// Values of a piece.
+    /// Values per piece.
     values: usize,
-    /// Pieces of a state.
+    /// Pieces per state.
     of_state: usize,
-    /// Pieces of each part of it.
+    /// Piece range of each part.
     parts: Vec<Range<usize>>,
     sequences: usize,
     gather: Vec<i32>,
     scatter: Vec<i32>,
-    /// Neighbouring slots: the first, and how many.
+    /// Runs of consecutive slots: the first slot and the count.
     runs: Vec<(usize, usize)>,
 }
 
@@ -44,7 +45,7 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 }
 
 impl Pieces {
-    /// Of states `[rows, width]`, for sequences that have these slots.
+    /// For states `[rows, width]` of sequences in these slots.
     fn new([rows, width]: [usize; 2], parts: &[Part], slots: &[usize]) -> Self {
         let ends = parts.iter().flat_map(|(first, count)| [first * width, count * width]);
         let mut values = ends.fold(rows * width, greatest_common_divisor);
@@ -83,7 +84,7 @@ impl Pieces {
 }
 
 impl Moves {
-    /// Of the states of a pool `[slots, rows, ..]`.
+    /// For the states of a pool `[slots, rows, ..]`.
     pub(super) fn new(
         pool: &Tensor,
         parts: &[Part],
@@ -94,7 +95,7 @@ impl Moves {
         let plan = Pieces::new([rows, pool.shape()[2..].iter().product()], parts, slots);
         if !plan.values.is_multiple_of(4) {
             let what = format!("states are moved by 4 values, these by {}", plan.values);
-            return Err(device_error(CudaError::Refused { what }));
+            return Err(device_error(DeviceError::Refused { what }));
         }
         let upload = |list: &[i32]| {
             let list = Tensor::new(&[list.len()], list.to_vec());
@@ -103,25 +104,25 @@ impl Moves {
         Ok(Self { gather: Arc::new(upload(&plan.gather)?), scatter: upload(&plan.scatter)?, plan })
     }
 
-    /// The call's own memory.
+    /// Shape of the separate memory.
     pub(super) fn shape(&self) -> [usize; 2] {
         [self.plan.sequences * self.plan.of_state, self.plan.values]
     }
 
-    /// Part `index` of the call's own memory, of all sequences.
+    /// Part `index` of the separate memory, for all sequences.
     pub(super) fn part(&self, own: &Tensor, index: usize) -> Result<Tensor, OpError> {
         let part = &self.plan.parts[index];
         own.rows(self.plan.sequences * part.start, self.plan.sequences * part.len())
     }
 
-    /// Plans the way from the pool.
+    /// Plans the gather from the pool.
     pub(super) fn gather(&self, run: &Run<'_>, pool: &Tensor, own: &Tensor) -> Result<(), OpError> {
         let [count, values] = self.shape();
         let buffers = [pool.on()?, &self.gather, own.on()?];
         run.push(decoder::take(run.device, buffers, count, values)?)
     }
 
-    /// Plans the way back.
+    /// Plans the scatter back to the pool.
     pub(super) fn scatter(
         &self,
         run: &Run<'_>,
@@ -146,7 +147,7 @@ impl Moves {
 mod tests {
     use super::*;
 
-    /// Moves states by the lists as the kernel does.
+    /// Copies states by the lists, as the kernel does.
     fn check(state: [usize; 2], parts: &[Part], slots: &[usize], runs: &[(usize, usize)]) {
         let pieces = Pieces::new(state, parts, slots);
         assert_eq!(pieces.runs, runs, "{slots:?}");
@@ -158,7 +159,7 @@ mod tests {
             rows.iter().flat_map(row).collect()
         };
         let own = take(&pool, &pieces.gather);
-        // Each part has the states of all sequences, one behind the other.
+        // Each part has the states of all sequences, concatenated.
         let want = parts.iter().flat_map(|(first, count)| {
             let of = move |slot: &usize| {
                 let from = slot * length + first * state[1];
@@ -174,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn states_come_by_parts_and_go_back_to_their_slots() {
+    fn states_are_gathered_by_part_and_scattered_to_slots() {
         let parts = [(0, 4096), (4096, 128), (4224, 128)];
         check([4352, 3], &parts, &[0, 1, 2], &[(0, 3)]);
         check([4352, 3], &parts, &[7, 0, 3, 1], &[(0, 2), (3, 1), (7, 1)]);
         check([64, 64 * 128], &[(0, 64)], &[5, 4], &[(4, 2)]);
-        // A block of threads moves no more than it is there for.
+        // A thread block copies at most its limit.
         assert_eq!(Pieces::new([64, 64 * 128], &[(0, 64)], &[5, 4]).values, MOST_VALUES);
         assert_eq!(Pieces::new([4352, 3], &parts, &[1]).values, 384);
     }

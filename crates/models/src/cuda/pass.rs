@@ -1,4 +1,5 @@
-//! What every layer of one step shares: which tokens belong to which sequence, and where their states and caches lie.
+//! Data shared by every layer of one step: which tokens belong to which sequence, and the location of their states and
+//! caches.
 
 use super::choose::Chooser;
 use super::group::Group;
@@ -6,57 +7,57 @@ use crate::choice::{Choice, MOST_STOPS};
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};
 use device::Device;
-use device::cuda::{Buffer, CudaError, Stream};
-use kernels::cuda::Planned;
-use kernels::{DType, OpError, Tensor, decoder};
+use device::cuda::{Buffer, DeviceError, Stream};
+use ops::{DType, OpError, Tensor};
+use ops_cuda::{Planned, decoder};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An error of the device outside any op.
-pub(super) fn device_error(error: CudaError) -> OpError {
-    OpError::Cuda { op: "model", error }
+/// Converts a device error outside of any op.
+pub(super) fn device_error(error: DeviceError) -> OpError {
+    OpError::Device { op: "model", error }
 }
 
-/// One step's integers, on the host as ops plan with them and on the GPU as kernels read them.
+/// The integer inputs of one step: on the host, where ops plan with them, and on the GPU.
 #[derive(Debug)]
 pub(super) struct Pass {
-    /// Tokens of all sequences.
+    /// Total number of tokens.
     pub(super) tokens: usize,
     /// Sequences.
     pub(super) sequences: usize,
-    /// Whether each sequence has one token, and the pass is recorded.
+    /// Whether each sequence has one token and the pass is captured.
     pub(super) one_token: bool,
     /// Token ids `[tokens]`.
     pub(super) ids: Arc<Buffer>,
-    /// Where each token stands in its sequence `[tokens]`.
+    /// Position of each token in its sequence `[tokens]`.
     pub(super) positions: Arc<Buffer>,
-    /// The row of the key/value pools that each token has `[tokens]`.
+    /// KV cache row of each token `[tokens]`.
     pub(super) rows: Arc<Buffer>,
-    /// The last token of each sequence `[sequences]`.
+    /// Index of the last token of each sequence `[sequences]`.
     pub(super) last: Arc<Buffer>,
-    /// The sequences, in order: those that decode a token each are a group of their own beside those whose prompts are read.
+    /// The sequences in order, grouped into those that decode one token each and those that prefill.
     pub(super) groups: Vec<Group>,
-    /// How the next tokens are chosen, where that is recorded with the pass.
+    /// Sampling inputs, if sampling is captured with the pass.
     pub(super) chooser: Option<Chooser>,
 }
 
-/// What the host plans with in place of a group's integers on the GPU.
+/// The host's values of a group's integer inputs, for planning.
 struct Known {
-    /// Sequences among those of the pass, and tokens likewise.
+    /// Range of its sequences in the pass, and of its tokens.
     sequences: Range<usize>,
     rows: Range<usize>,
     offsets: Vec<i32>,
     lengths: Vec<i32>,
-    /// Blocks of a row of the table.
+    /// Row width of the block table.
     width: usize,
     table: Vec<i32>,
 }
 
-/// Lists of all tokens, and then of each group.
+/// Number of lists over all tokens; the lists of each group follow.
 const OF_TOKENS: usize = 4;
 const OF_GROUP: usize = 4;
 
-/// Integers that go to the GPU in one piece, each list at 64 bytes.
+/// Integer inputs that are uploaded in one copy; each list is aligned to 64 bytes.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     all: Vec<i32>,
@@ -70,12 +71,12 @@ impl Packed {
         self.all.extend(values);
     }
 
-    /// The lists behind each other.
+    /// The concatenated lists.
     pub(super) fn whole(&self) -> Tensor {
         Tensor::new(&[self.all.len()], self.all.clone())
     }
 
-    /// List `index` in the buffer that the whole was written to.
+    /// List `index` in the uploaded buffer.
     pub(super) fn list(&self, whole: &Buffer, index: usize) -> Result<Arc<Buffer>, OpError> {
         let end = self.starts.get(index + 1).copied().unwrap_or(self.all.len());
         let start = self.starts[index];
@@ -83,7 +84,7 @@ impl Packed {
     }
 }
 
-/// Where groups of a batch's sequences begin, and the end: those ahead that have one token each are a group if others have more.
+/// Group boundaries of a batch's sequences: leading sequences of one token are a separate group if others have more.
 fn groups(batch: &Batch) -> Vec<Range<usize>> {
     let all = batch.sequences.len();
     let single = batch.lengths().iter().take_while(|(_, tokens)| *tokens == 1).count();
@@ -91,8 +92,8 @@ fn groups(batch: &Batch) -> Vec<Range<usize>> {
     ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
-/// The integers of a batch whose sequences have so many tokens before it, and of so many sequences of padding, which stand in the
-/// last group: one token each, without a state, whose keys lie in a block of their own.
+/// Packs the integer inputs of a batch, given each sequence's tokens before it. `padding` sequences are appended to the
+/// last group: one token each, no state, keys in the padding block.
 fn pack(
     (batch, before): (&Batch, &[usize]),
     groups: &[Range<usize>],
@@ -129,7 +130,7 @@ fn pack(
         let lengths = lengths[group.clone()].iter();
         let lengths = lengths.map(|((_, tokens), before)| integer(*before + tokens));
         packed.push(lengths.chain(padded(1)));
-        // All of it the one block, so that no step of theirs leads anywhere else.
+        // All entries are the padding block, so that no padding row reads another block.
         let width = width(sequences);
         let table = pages.table_of_width(sequences, width).into_iter();
         packed.push(table.chain(std::iter::repeat_n(block, padding * width)));
@@ -138,7 +139,7 @@ fn pack(
 }
 
 impl Pass {
-    /// The pass of a batch for which the pages have grown already.
+    /// The pass of a batch, after the pages have grown.
     pub(super) fn of(batch: &Batch, pages: &Pages, stream: &Stream) -> Result<Self, OpError> {
         let before: Vec<usize> = batch
             .lengths()
@@ -177,8 +178,8 @@ impl Pass {
         Ok(pass)
     }
 
-    /// A pass of one token of each of up to so many sequences, of up to `width` blocks: any of them, as [`Self::write`] says
-    /// before each time it runs. Of fewer sequences than that the rest is padding.
+    /// A pass of one token for each of up to `sequences` sequences with up to `width` blocks, whose inputs
+    /// [`Self::write`] sets before each run. Missing sequences are padding.
     pub(super) fn recorded(
         [sequences, width]: [usize; 2],
         stream: &Stream,
@@ -186,7 +187,7 @@ impl Pass {
         let mut packed = Packed::default();
         let lists = [1, 1, 1, 1, 0, 1, 1, width].into_iter().chain(Chooser::ROWS);
         for length in lists {
-            // Offsets have one more than there are sequences.
+            // Offsets have one more entry than there are sequences.
             let length = if length == 0 { sequences + 1 } else { length * sequences };
             packed.push(std::iter::repeat_n(0, length));
         }
@@ -197,14 +198,14 @@ impl Pass {
             rows: 0..sequences,
             lengths: vec![keys; sequences],
             width,
-            // Ops look whether blocks are in the pools, nothing else: the GPU reads the real ones.
+            // Planning only checks that blocks are within the pools; the GPU reads the real ones.
             table: vec![0; sequences * width],
             offsets: (0..=sequences as i32).collect(),
         };
         let mut pass = Self::over(&packed, &whole, vec![known])?;
         pass.one_token = true;
         pass.groups[0].one_token = true;
-        // Of a sequence's draws each place in it has its own.
+        // The position in the sequence is the index of the random draw.
         let draw = Tensor::on_gpu(Arc::clone(&pass.positions), &[sequences], DType::I32)?;
         let slots = pass.groups[0].slots.on()?;
         let slots = Tensor::on_gpu(Arc::clone(slots), &[sequences], DType::I32)?;
@@ -213,7 +214,7 @@ impl Pass {
         Ok((Self { chooser: Some(chooser), ..pass }, whole))
     }
 
-    /// Lays a batch, and how its next tokens are chosen, into the buffer of a recorded pass.
+    /// Writes a batch and its sampling parameters into a captured pass.
     pub(super) fn write(
         &self,
         (batch, before): (&Batch, &[usize]),
@@ -263,8 +264,8 @@ impl Pass {
         })
     }
 
-    /// Plans the step from a recorded pass to the one behind it, whose tokens were chosen on the GPU: some of them end their
-    /// sequences.
+    /// Plans the update of a captured pass's inputs for the next step, whose tokens the GPU chose; sequences may end by
+    /// a stop token.
     pub(super) fn plan_next(
         &self,
         device: &Device,
@@ -292,7 +293,7 @@ impl Pass {
         decoder::next(device, &next)
     }
 
-    /// The shape of tensors over tokens that have so much of each: dense for one token a sequence and for one sequence, packed else.
+    /// Shape of tensors over tokens: dense for one token per sequence and for a single sequence, packed otherwise.
     pub(super) fn shape(&self, rest: &[usize]) -> Vec<usize> {
         match &self.groups[..] {
             [group] => group.shape(rest),

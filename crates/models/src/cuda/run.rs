@@ -1,55 +1,55 @@
-//! What a step does on the GPU, in order: run as it is planned, or kept to be recorded.
+//! The work of one step on the GPU, in order: launched while planned, or recorded for capture.
 
 use super::Memory;
 use super::gather::Kept;
 use super::group::Group;
 use super::moves::Moves;
 use super::pass::Pass;
-use super::share::{Called, Share, Together};
+use super::share::{Collective, ConnectedGpus, Share};
 use super::states::Part;
 use crate::Architecture;
 use device::Device;
 use device::cuda::{Communicator, Stream};
-use kernels::cuda::{Planned, Plans};
-use kernels::{DType, OpError, Tensor, Typed};
+use ops::{DType, OpError, Tensor, Typed};
+use ops_cuda::{Planned, Plans};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Keys and values of one layer.
+/// The KV cache of one layer.
 pub(super) struct Cache {
     /// `[blocks, BLOCK, kv_heads, dim]`.
     pub(super) keys: Tensor,
-    /// `[blocks, BLOCK, kv_heads, dim]`; none where they are the first `value_dim` channels of the keys.
+    /// `[blocks, BLOCK, kv_heads, dim]`; `None` if values are the first `value_dim` channels of the keys.
     pub(super) values: Option<Tensor>,
     pub(super) value_dim: usize,
 }
 
-/// What the steps of an engine have in common.
+/// Data shared by the steps of an engine.
 #[derive(Clone, Copy)]
 pub(super) struct Common<'a> {
     pub(super) architecture: &'a Architecture,
     pub(super) memory: &'a Memory,
-    /// Plans of calls that were made before.
+    /// Cached plans of calls.
     pub(super) plans: &'a RefCell<Plans>,
-    /// The GPUs over which the model is split.
-    pub(super) ranks: Option<&'a Together>,
+    /// The GPUs that the model is split over.
+    pub(super) ranks: Option<&'a ConnectedGpus>,
 }
 
-/// A piece of work that was kept.
+/// A recorded piece of work.
 pub(super) enum Piece {
-    /// Of this GPU.
+    /// On this GPU only.
     Alone(Planned),
-    /// Of all ranks' GPUs.
-    Called(Called, Arc<Communicator>),
+    /// A collective of all ranks' GPUs.
+    Collective(Collective, Arc<Communicator>),
 }
 
 impl Piece {
-    /// Gives it to a stream.
+    /// Enqueues it on a stream.
     pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
         match self {
             Self::Alone(planned) => planned.enqueue(stream),
-            Self::Called(call, by) => call.enqueue(by, stream),
+            Self::Collective(call, by) => call.enqueue(by, stream),
         }
     }
 }
@@ -61,27 +61,27 @@ pub(crate) struct Run<'a> {
     pub(super) pass: &'a Pass,
     /// The residual stream `[tokens, hidden]` in float32.
     pub(super) x: Tensor,
-    /// Another one, for what cannot be added in place.
+    /// A second buffer, for operations that are not in place.
     pub(super) spare: Option<Tensor>,
     /// States and caches.
     pub(super) memory: &'a Memory,
-    /// Factor on what layers add to x.
+    /// Multiplier of what layers add to x.
     pub(super) residual: f64,
-    /// Factor on logits.
+    /// Multiplier of logits.
     pub(super) logits_scale: f64,
     plans: &'a RefCell<Plans>,
-    /// How states move that were moved before, by their shape and parts.
+    /// Cached copy lists of states, by shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
-    /// What was planned, where it is to be recorded.
+    /// The recorded pieces, if the step is to be captured.
     kept: Option<RefCell<Kept>>,
-    /// Where logits go, as many rows of it as there are, where that is to be recorded.
+    /// The tensor for the logits of a step to be captured; as many of its rows are used as the step has.
     logits: Option<Tensor>,
-    /// What this rank adds, of a split model.
+    /// This rank's partial sum, for a split model.
     pub(super) share: Option<Share>,
 }
 
 impl<'a> Run<'a> {
-    /// A run that launches each piece at once, while the next is planned.
+    /// A run that launches each piece immediately, while the next is planned.
     pub(super) fn now(
         device: &'a Device,
         stream: &'a Stream,
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A run that keeps its pieces. Its logits go to memory of their own, which outlives a step.
+    /// A run that records its pieces. Its logits are written to memory that outlives the step.
     pub(super) fn later(
         (device, stream): (&'a Device, &'a Stream),
         pass: &'a Pass,
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         Ok(Self { kept: Some(RefCell::new(kept)), logits: Some(logits.clone()), ..now })
     }
 
-    /// Launches or keeps a call of an op.
+    /// Launches or records a call of an op.
     pub(super) fn call<C: Typed>(&self, call: &C) -> Result<(), OpError> {
         let mut plans = self.plans.borrow_mut();
         match &self.kept {
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether some variant takes a call here.
+    /// Whether some variant supports a call on this device.
     pub(super) fn is_possible<C: Typed>(&self, call: &C) -> Result<bool, OpError> {
         match self.plans.borrow_mut().of(call, self.device) {
             Ok(_) => Ok(true),
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Launches or keeps launches.
+    /// Launches or records planned launches.
     pub(super) fn push(&self, planned: Planned) -> Result<(), OpError> {
         match &self.kept {
             Some(kept) => kept.borrow_mut().push(Piece::Alone(planned), self.on()),
@@ -147,16 +147,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Makes or keeps a call of all ranks.
-    pub(super) fn together(&self, share: &Share, call: Called) -> Result<(), OpError> {
-        let piece = Piece::Called(call, Arc::clone(&share.together.communicator));
+    /// Launches or records a collective.
+    pub(super) fn together(&self, share: &Share, call: Collective) -> Result<(), OpError> {
+        let piece = Piece::Collective(call, Arc::clone(&share.together.communicator));
         match &self.kept {
             Some(kept) => kept.borrow_mut().push(piece, self.on()),
             None => piece.enqueue(self.stream),
         }
     }
 
-    /// How the states of a group's sequences move between a pool and memory of a call's own.
+    /// The copy lists of states for a group's sequences.
     pub(super) fn moves(
         &self,
         pool: &Tensor,
@@ -174,13 +174,12 @@ impl<'a> Run<'a> {
         Ok(moves)
     }
 
-    /// A tensor for what goes from one piece to the next. Its memory is used again once it is dropped, in the order of the
-    /// stream; what is kept holds it.
+    /// A transient tensor. Its memory is reused in stream order once it is dropped; recorded pieces hold it.
     pub(super) fn tensor(&self, shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
         Tensor::transient(self.stream, shape, dtype)
     }
 
-    /// Whether it keeps its pieces to be recorded.
+    /// Whether pieces are recorded for capture.
     pub(super) fn is_recorded(&self) -> bool {
         self.kept.is_some()
     }
@@ -193,18 +192,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many pieces were kept so far.
+    /// Number of recorded pieces so far.
     pub(super) fn kept(&self) -> Result<usize, OpError> {
         self.kept.as_ref().map_or(Ok(0), |kept| kept.borrow_mut().count(self.on()))
     }
 
-    /// What was kept.
+    /// The recorded pieces.
     pub(super) fn into_kept(self) -> Result<Vec<Piece>, OpError> {
         let on = (self.device, self.stream);
         self.kept.map_or(Ok(Vec::new()), |kept| kept.into_inner().into_pieces(on))
     }
 
-    /// Where it runs.
+    /// The device and stream it runs on.
     fn on(&self) -> (&Device, &Stream) {
         (self.device, self.stream)
     }

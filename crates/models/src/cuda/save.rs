@@ -1,23 +1,23 @@
-//! Sequences on the host, and on their way back.
+//! Swapping sequences out to host memory and back in.
 
 use super::Memory;
 use super::pass::device_error;
 use crate::pages::{By, Pages};
 use device::Device;
-use device::cuda::{Arrival, Buffer, CudaError, OnHost, Stream, Swap};
-use kernels::{OpError, Tensor};
+use device::cuda::{Buffer, Cuda, DeviceError, HostCopy, PendingRestore, Stream, Swap};
+use ops::{OpError, Tensor};
 use std::sync::Arc;
 
-/// The host's memory for sequences.
+/// Host memory for sequences.
 #[derive(Default)]
-pub(super) struct Saves {
+pub(super) struct SwapSpace {
     swap: Option<Swap>,
-    /// Slots whose memory is on its way from the host, and its bytes. The stream waits for it once somebody wants the slot, not before.
-    arriving: Vec<(usize, u64, Arrival)>,
+    /// Slots that are being swapped in, and the bytes. The stream waits for a slot's copy only when the slot is used.
+    arriving: Vec<(usize, u64, PendingRestore)>,
 }
 
 impl Memory {
-    /// Every pool, by whose its rows are.
+    /// Every pool and whether its rows belong to slots or to blocks.
     fn pools(&self) -> impl Iterator<Item = (By, &Tensor)> {
         let states = self.states.iter().map(|states| (By::Slot, states.pool()));
         let caches =
@@ -25,13 +25,13 @@ impl Memory {
         states.chain(caches.map(|pool| (By::Block, pool)))
     }
 
-    /// Bytes of a row of each.
+    /// Bytes per row of each pool.
     pub(super) fn rows(&self) -> impl Iterator<Item = (By, usize)> {
         let bytes = |pool: &Tensor| pool.len() / pool.shape()[0] * pool.dtype().bytes();
         self.pools().map(move |(by, pool)| (by, bytes(pool)))
     }
 
-    /// Lays a block's keys and values into another one too.
+    /// Copies a block's keys and values to another block.
     pub(super) fn copy_block(
         &self,
         [from, to]: [usize; 2],
@@ -42,7 +42,7 @@ impl Memory {
             .try_for_each(|(_, pool)| pool.rows(to, 1)?.copy_from(&pool.rows(from, 1)?, stream))
     }
 
-    /// The memory of a sequence.
+    /// The buffers of a sequence.
     pub(super) fn parts(
         &self,
         pages: &Pages,
@@ -57,39 +57,39 @@ impl Memory {
 }
 
 fn absent() -> OpError {
-    device_error(CudaError::Refused { what: "no memory of the host is reserved".to_owned() })
+    device_error(DeviceError::Refused { what: "no memory of the host is reserved".to_owned() })
 }
 
-impl Saves {
+impl SwapSpace {
     pub(super) fn reserve(&mut self, device: &Device, bytes: u64) -> Result<(), OpError> {
-        let cuda = device.cuda().filter(|_| bytes > 0);
+        let cuda = Cuda::of(device).filter(|_| bytes > 0);
         self.swap = cuda.map(|cuda| cuda.swap(bytes)).transpose().map_err(device_error)?;
         Ok(())
     }
 
-    /// Copies a sequence's memory; none where there is no room.
-    pub(super) fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<OnHost>, OpError> {
+    /// Copies a sequence to the host; `None` if there is no room.
+    pub(super) fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<HostCopy>, OpError> {
         let swap = self.swap.as_mut().ok_or_else(absent)?;
         swap.save(parts).map_err(device_error)
     }
 
-    /// Whether so many bytes can be saved without a wait of the stream or of the host.
+    /// Whether this many bytes can be saved without making the stream or the host wait.
     pub(super) fn is_ready_for(&self, bytes: u64) -> bool {
-        // A device that fails here fails at the next step as well, which says so.
+        // If the device fails here, the next step fails too and reports it.
         self.swap.as_ref().is_some_and(|swap| swap.is_ready_for(bytes).unwrap_or(false))
     }
 
-    /// Pins more of the host's memory; whether there may be more to pin.
+    /// Pins more host memory; returns whether there may be more to pin.
     pub(super) fn pin_more(&self) -> bool {
         self.swap.as_ref().is_some_and(Swap::pin_more)
     }
 
-    /// Whether what is on its way to a slot is there.
+    /// Whether a slot's data has arrived.
     pub(super) fn has_arrived(&mut self, slot: usize) -> bool {
         let Some(swap) = &mut self.swap else { return true };
         let mut arriving = self.arriving.iter().filter(|(to, ..)| *to == slot);
         arriving.all(|(_, bytes, arrival)| {
-            // As above.
+            // If the device fails here, the next step fails too and reports it.
             let there = arrival.is_done().unwrap_or(true);
             if there {
                 let _ = swap.time(arrival, *bytes);
@@ -98,15 +98,15 @@ impl Saves {
         })
     }
 
-    /// Bytes per second that come back.
+    /// Measured bytes per second of copies to the device.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         self.swap.as_ref()?.bytes_per_second()
     }
 
-    /// Brings a copy back to a slot's memory.
+    /// Copies a saved sequence to a slot.
     pub(super) fn restore(
         &mut self,
-        copy: &OnHost,
+        copy: &HostCopy,
         slot: usize,
         parts: &[Arc<Buffer>],
     ) -> Result<(), OpError> {
@@ -116,7 +116,7 @@ impl Saves {
         Ok(())
     }
 
-    /// Lets the stream wait for what is on its way to some slots.
+    /// Makes the stream wait for the copies to some slots.
     pub(super) fn land(&mut self, slots: &[usize]) -> Result<(), OpError> {
         let mut landing = self.arriving.extract_if(.., |(slot, ..)| slots.contains(slot));
         landing.try_for_each(|(_, _, arrival)| arrival.join().map_err(device_error))

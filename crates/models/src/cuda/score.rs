@@ -1,23 +1,23 @@
-//! Log-probabilities of the tokens of prompts: the logits of all of their tokens stay on the GPU.
+//! Log-probabilities of prompt tokens; the logits stay on the GPU.
 
 use super::choose::Chooser;
 use super::decode::{integers, values};
 use super::{CudaEngine, failed};
-use crate::engine::{Batch, Wanted};
+use crate::engine::{Batch, LogitsSelection};
 use crate::logprobs::{self, TokenLogprobs};
 use crate::{ModelError, Sampling};
-use kernels::sampling::{SamplingCall, SamplingOptions};
-use kernels::{DType, OpError, Tensor};
+use ops::sampling::{SamplingCall, SamplingOptions};
+use ops::{DType, OpError, Tensor};
 
 impl CudaEngine {
-    /// Advances a batch, and gives the log-probability of a token after each of its tokens.
+    /// Advances a batch and returns, after each of its tokens, the log-probability of the target token.
     pub(super) fn score_tokens(
         &mut self,
         batch: &Batch,
         tokens: &[u32],
         count: usize,
     ) -> Result<Vec<TokenLogprobs>, ModelError> {
-        let logits = self.logits(batch, Wanted::Every)?;
+        let logits = self.logits(batch, LogitsSelection::Every)?;
         self.logprobs_of(&logits, tokens, count).map_err(failed)
     }
 

@@ -1,40 +1,41 @@
-//! What one rank of a split model adds to the residual stream on its GPU, until the ranks' sum of it is there.
+//! The partial sum that one rank of a split model adds to the residual stream on its GPU.
 
 use super::experts::CudaExperts;
 use super::failed;
-use super::own::{self, Owned, Owners, Parts};
 use super::pass::{Pass, device_error};
 use super::run::Run;
+use super::sequence_parallel::{self, DividedRows, Parts, ReceiveBuffers};
 use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
-use kernels::decoder::{Inboxes, PEERS};
-use kernels::linear::{Finish, LinearCall, Normed, Out};
-use kernels::{DType, OpError, Tensor, decoder};
+use ops::linear::{Finish, LinearCall, Normed, Out};
+use ops::{DType, OpError, Tensor};
+use ops_cuda::decoder;
+use ops_cuda::decoder::{Inboxes, PEERS};
 use std::sync::Arc;
 
-/// The GPUs of a model's ranks, joined.
+/// The connected GPUs of a model's ranks.
 #[derive(Clone)]
-pub(super) struct Together {
+pub(super) struct ConnectedGpus {
     pub(super) communicator: Arc<Communicator>,
-    /// Where ranks write what they add themselves, if each GPU reaches all others.
+    /// Buffers that ranks write partial sums to, if every GPU has peer access to all others.
     inboxes: Option<Inboxes>,
-    /// Where they copy to one another their parts of prompts.
-    owners: Option<Arc<Owners>>,
-    /// What of them is other processes'.
+    /// Receive buffers for sequence parallelism.
+    owners: Option<Arc<ReceiveBuffers>>,
+    /// Keeps the mapped memory of other processes alive.
     _opened: Arc<Vec<PeerBuffer>>,
 }
 
-/// Joins the GPUs of a model's ranks, for passes of so many tokens at most; rank 0 says by what they find one another.
+/// Connects the GPUs of a model's ranks, for passes of up to `tokens` tokens; rank 0 distributes the NCCL id.
 pub(super) fn join(
     ranks: &Ranks,
     cuda: &Cuda,
     of: &Architecture,
     tokens: usize,
-) -> Result<Together, ModelError> {
+) -> Result<ConnectedGpus, ModelError> {
     let nccl = Nccl::find()?;
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
@@ -44,39 +45,43 @@ pub(super) fn join(
         return Err(ModelError::rank(0, "hands out no NCCL id"));
     };
     if others != version {
-        return Err(ModelError::Device(format!("rank 0 has another version than {}", nccl.told())));
+        return Err(ModelError::Device(format!(
+            "rank 0 has another version than {}",
+            nccl.describe()
+        )));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (room, more) = own::room(of, tokens).unzip();
+    let (room, more) = sequence_parallel::room(of, tokens).unzip();
     let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
     let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
         let areas = inboxes.of.iter().map(|of| of.part(behind(place.ranks), more));
         let areas = areas.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Owners::new(cuda, areas, place.rank, [tokens, of.hidden])?))
+        Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
     });
     let owners = owners.transpose()?;
-    Ok(Together { communicator, inboxes, owners, _opened: Arc::new(opened) })
+    Ok(ConnectedGpus { communicator, inboxes, owners, _opened: Arc::new(opened) })
 }
 
-/// Bytes of a GPU that [`join`] takes for as long as the model is there.
+/// Device memory that [`join`] allocates for the model's lifetime.
 pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     let ranks = of.place.ranks;
     if !(2..=PEERS).contains(&ranks) {
         return 0;
     }
-    let more = own::room(of, tokens).map_or(0, |(_, bytes)| bytes + Owners::TURNS);
+    let more =
+        sequence_parallel::room(of, tokens).map_or(0, |(_, bytes)| bytes + ReceiveBuffers::TURNS);
     (behind(ranks) + Inboxes::TURNS + more) as u64
 }
 
-/// Where what stands behind an inbox begins.
+/// Offset of the memory that follows an inbox.
 fn behind(ranks: usize) -> usize {
     Inboxes::bytes(ranks).next_multiple_of(512)
 }
 
-/// Opens all ranks' inboxes to one another, and so many bytes behind each; none where some GPU does not reach another, or a system shares
-/// no memory.
+/// Maps all ranks' inboxes on every rank, with `more` bytes after each; `None` if some GPU lacks peer access, or the
+/// system does not share memory.
 fn inboxes(
     ranks: &Ranks,
     cuda: &Cuda,
@@ -94,7 +99,7 @@ fn inboxes(
     });
     let (own, turns) = (own?, turns?);
     stream.synchronize()?;
-    // Every rank's handle, a byte a value: a sum of what each has of its own is what all have.
+    // All-gathers the handles, one byte per value, as a sum: each rank contributes only its own.
     let mut handles = vec![0.0; place.ranks * SHARED_HANDLE_BYTES];
     let handle = cuda.share(&own);
     if let Ok(handle) = &handle {
@@ -120,15 +125,15 @@ fn inboxes(
     Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
 }
 
-/// A call of all ranks by their library.
-pub(super) enum Called {
-    /// The sum in the place of so many values.
+/// A collective, run by NCCL.
+pub(super) enum Collective {
+    /// All-reduces a number of values in place.
     Sum(Arc<Buffer>, usize),
-    /// So many values of each rank, behind one another.
+    /// All-gathers a number of values of each rank.
     Gather([Arc<Buffer>; 2], usize),
 }
 
-impl Called {
+impl Collective {
     pub(super) fn enqueue(&self, by: &Communicator, stream: &Stream) -> Result<(), OpError> {
         let done = match self {
             Self::Sum(values, count) => by.sum(values, *count, stream),
@@ -138,48 +143,48 @@ impl Called {
     }
 }
 
-/// What this rank adds.
+/// This rank's partial sum.
 pub(super) struct Share {
-    pub(super) together: Together,
-    /// What of a prompt goes from GPU to GPU is bfloat16: a quarter of what ranks do with a long one is to wait for sums. Steps of one
-    /// token, which are many, keep float32.
+    pub(super) together: ConnectedGpus,
+    /// Whether ranks exchange bfloat16: for long prompts the sums are a quarter of the time. Decoding steps, of which
+    /// there are many, use float32.
     narrow: bool,
-    /// The parts of a prompt, where each GPU keeps one.
-    pub(super) owned: Option<Owned>,
-    /// What goes between them.
+    /// The division of a prompt's rows among the GPUs.
+    pub(super) owned: Option<DividedRows>,
+    /// The partial sums that are exchanged.
     parts: Option<Parts>,
     added: Option<Added>,
-    /// Whether more projections than one are added before the next sum.
+    /// Whether several projections are added before the next sum.
     pub(super) several: bool,
-    /// What the first of a sum is added to in float32 `[tokens, hidden]`.
+    /// Zeros `[tokens, hidden]` in float32 that the first addition starts from.
     zeros: Option<Tensor>,
-    /// Where the squares count: the rows' whole width, and what is added to their mean.
+    /// The pending norm: the full row's width, and the epsilon.
     norm: Option<(usize, f64)>,
-    /// The rows `[tokens, width]`, where the kernel of the sum takes the squares.
+    /// The rows `[tokens, width]` if the sum's kernel computes their squares.
     rows: Option<Tensor>,
-    /// The ranks, and all tokens that have logits.
+    /// Number of ranks, and of all ranks' vocabulary.
     ranks: usize,
     vocabulary: usize,
 }
 
-/// What this rank has added since the last sum.
+/// This rank's contribution since the last sum.
 struct Added {
-    /// `[tokens, hidden]` in float32; in bfloat16 where nothing more is added before the sum.
+    /// `[tokens, hidden]` in float32; in bfloat16 if nothing else is added before the sum.
     sums: Tensor,
-    /// Squares of rows `[tokens]` in float32, behind float32 sums.
+    /// Sums of squares of rows `[tokens]` in float32, stored after float32 sums.
     squares: Tensor,
     /// The memory of both.
     all: Tensor,
 }
 
 impl Share {
-    pub(super) fn new(together: &Together, of: &Architecture, pass: &Pass) -> Self {
+    pub(super) fn new(together: &ConnectedGpus, of: &Architecture, pass: &Pass) -> Self {
         let together = together.clone();
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
         let many = together.inboxes.as_ref().is_some_and(|inboxes| inboxes.take_many(of.hidden));
         let prompt = !pass.one_token && !Inboxes::take(pass.tokens, of.hidden);
         let owners = together.owners.as_ref().filter(|_| prompt);
-        let owned = owners.and_then(|owners| Owned::new(owners, [pass.tokens, of.hidden]));
+        let owned = owners.and_then(|owners| DividedRows::new(owners, [pass.tokens, of.hidden]));
         let narrow = owned.is_some() || many && prompt;
         let (parts, added, zeros, norm, rows) = (None, None, None, None, None);
         let several = false;
@@ -200,14 +205,14 @@ impl Share {
 }
 
 impl Share {
-    /// Whether a kernel that ranks meet in sums so many tokens.
+    /// Whether the fused all-reduce kernel handles this number of tokens.
     fn few(&self, tokens: usize, hidden: usize) -> bool {
         self.together.inboxes.is_some() && !self.narrow && Inboxes::take(tokens, hidden)
     }
 }
 
 impl Run<'_> {
-    /// Memory for what this rank adds.
+    /// Memory for this rank's contribution.
     fn adding(&self, dtype: DType) -> Result<Added, OpError> {
         let (tokens, hidden) = (self.pass.tokens, self.x.shape()[1]);
         let all = self.tensor(&[tokens * (hidden + 1)], DType::F32)?;
@@ -215,12 +220,12 @@ impl Run<'_> {
         Ok(Added { sums, squares: all.rows(tokens * hidden, tokens)?, all })
     }
 
-    /// What the first of a sum is added to: the kernels that add are built in, for whatever number of tokens.
+    /// Zeros for the first addition: the kernels that add are built in for any number of tokens.
     fn zeros(&self, share: &mut Share) -> Result<Tensor, OpError> {
         if let Some(zeros) = &share.zeros {
             return Ok(zeros.clone());
         }
-        // Of a recorded step they are zeros whenever it runs.
+        // For a captured step they must stay zero between runs.
         let zeros = match self.is_recorded() {
             true => Tensor::zeros(self.stream, self.x.shape(), DType::F32)?,
             false => {
@@ -233,14 +238,14 @@ impl Run<'_> {
         Ok(zeros)
     }
 
-    /// Adds a projection to what this rank adds.
+    /// Adds a projection to this rank's contribution.
     pub(super) fn add_to_share(
         &mut self,
         share: &mut Share,
         of: &CudaProjection,
         x: Input<'_>,
     ) -> Result<(), OpError> {
-        // What stands beside experts is added to theirs.
+        // The contribution of shared experts is added to that of routed ones.
         let one = share.added.is_none() && !share.several;
         let owned = share.owned.as_ref().filter(|_| one);
         let scale = x.factor;
@@ -270,7 +275,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Adds what this rank's experts make, before anything else of a sum.
+    /// Adds this rank's experts, as the first contribution to a sum.
     pub(super) fn add_experts_to_share(
         &mut self,
         share: &mut Share,
@@ -283,7 +288,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Rows as a projection takes them and, of a norm of which this rank has a part, what the sum finishes it by.
+    /// The rows as a projection reads them. A norm whose row is split over ranks is completed by the sum.
     fn finished_later<'t>(
         &self,
         share: &mut Share,
@@ -303,7 +308,7 @@ impl Run<'_> {
         Ok((rows, Some(norm.normed())))
     }
 
-    /// Rows times their norm's weight `[tokens, width]`, and their squares, in pieces one behind another.
+    /// Rows times their norm's weight `[tokens, width]`, and their sums of squares in consecutive pieces.
     fn spread(&self, rows: &Tensor, norm: &RmsNorm, squares: &[Tensor]) -> Result<Tensor, OpError> {
         let (tokens, width) = (self.pass.tokens, norm.weight.len());
         let (rows, all) =
@@ -320,7 +325,7 @@ impl Run<'_> {
         Ok(all)
     }
 
-    /// Adds the ranks' sum to the stream.
+    /// All-reduces the contributions and adds them to the stream.
     pub(super) fn sum_share(&mut self, share: &mut Share) -> Result<(), OpError> {
         share.several = false;
         if let (Some(owned), Some(parts)) = (&share.owned, share.parts.take()) {
@@ -328,7 +333,7 @@ impl Run<'_> {
         }
         let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
         if let Some(owned) = &share.owned {
-            let parts = self.narrow_by_owner(owned, &sums)?;
+            let parts = self.convert_by_owner(owned, &sums)?;
             return self.send_parts(owned, parts, share.norm.take());
         }
         let (count, hidden) = (self.pass.tokens, self.x.shape()[1]);
@@ -361,11 +366,12 @@ impl Run<'_> {
             _ => {}
         }
         let values = if norm.is_some() { count * (hidden + 1) } else { count * hidden };
-        self.together(share, Called::Sum(Arc::clone(all.on()?), values))?;
+        self.together(share, Collective::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
     }
 
-    /// Columns of a projection of rows of which this rank has a part, in parts of these dimensions: all ranks' sum of them.
+    /// Projects rows of which this rank has some columns, all-reduces, and splits the columns into parts of these
+    /// dimensions.
     pub(super) fn project_to_sum(
         &self,
         share: &Share,
@@ -374,7 +380,7 @@ impl Run<'_> {
         parts: &[&[usize]],
     ) -> Result<Vec<Tensor>, OpError> {
         let tokens = self.pass.tokens;
-        // One behind another, from multiples of 16 bytes on.
+        // Concatenated, each aligned to 16 bytes.
         let mut count = 0;
         let places = parts.iter().map(|part| {
             let (first, width) = (count, part.iter().product::<usize>());
@@ -390,7 +396,7 @@ impl Run<'_> {
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
         self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
-        self.together(share, Called::Sum(Arc::clone(sums.on()?), count))?;
+        self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);
         shaped
@@ -398,7 +404,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Logits of all tokens `[rows, vocabulary]`, of which a projection makes this rank's.
+    /// Logits of the whole vocabulary `[rows, vocabulary]`, gathered from each rank's projection.
     pub(super) fn whole_rows(
         &self,
         share: &Share,
@@ -411,7 +417,7 @@ impl Run<'_> {
         self.call(&call.into([&own.rows(0, rows * width)?.shaped(&[rows, width])?]))?;
         let parts = self.tensor(&[ranks, room], DType::F32)?;
         let both = [Arc::clone(own.on()?), Arc::clone(parts.on()?)];
-        self.together(share, Called::Gather(both, room))?;
+        self.together(share, Collective::Gather(both, room))?;
         let whole = self.logits_tensor([rows, vocabulary])?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;
@@ -419,7 +425,7 @@ impl Run<'_> {
     }
 }
 
-/// Sums small and large ones once: what NCCL takes for itself at the first of each, no recording may wait for.
+/// Runs a small and a large all-reduce once: NCCL allocates on the first of each, which a graph capture cannot contain.
 pub(super) fn warm_up(by: &Communicator, stream: &Stream) -> Result<(), ModelError> {
     for values in [1 << 10, 1 << 20] {
         let buffer = Tensor::zeros(stream, &[values], DType::F32).map_err(failed)?;

@@ -1,29 +1,31 @@
-//! A matrix of every expert of a layer, one behind the other in one tensor, as files hold them where `moe` reads that.
+//! Weight matrices of all experts of a layer stacked in one tensor, quantized as in the file if the op `moe` supports
+//! it.
 
 use super::failed;
 use super::weights::{Columns, CudaProjection, Weights, float8_factors, float8_groups, integers};
 use crate::ModelError;
 use crate::params::Projection;
 use crate::program::Loader;
-use kernels::linear::SCALED;
-use kernels::{DType, OpError, Tensor, moe};
+use ops::linear::SCALED;
+use ops::{DType, OpError, Tensor};
+use ops_cuda::moe::reads_once;
 use std::ops::Range;
 
-/// A matrix of an expert: some columns of a projection.
+/// A matrix of an expert: a column range of a projection.
 pub(super) struct Matrix {
     of: Projection,
     columns: Columns,
-    /// Where files hold its rows in MXFP4, the scale of each with which all of its numbers are float8 exactly.
+    /// For MXFP4 files, the scale of each row with which all of its values are exact in float8.
     float8_scales: Option<Vec<f32>>,
 }
 
 impl Matrix {
-    /// All of a projection.
+    /// The whole projection.
     pub(super) fn whole(of: &Projection, weights: &Weights<'_, '_>) -> Result<Self, ModelError> {
         Self::part(of, 0..of.inputs, weights)
     }
 
-    /// Some of its columns.
+    /// A column range.
     pub(super) fn part(
         of: &Projection,
         columns: Range<usize>,
@@ -34,7 +36,7 @@ impl Matrix {
         Ok(Self { of: of.clone(), columns, float8_scales })
     }
 
-    /// Scales of a row, where groups of so many columns have one each, or whole rows do; none where groups are cut through.
+    /// Scales per row, given a group size or one group per row; `None` if the column range cuts through groups.
     fn groups(&self, group: Option<usize>) -> Option<usize> {
         let Range { start, end } = self.columns.of;
         let Some(group) = group else { return Some(1) };
@@ -43,37 +45,37 @@ impl Matrix {
     }
 }
 
-/// The matrices of experts on the way up and on the way down.
-pub(super) type Both = [Vec<Matrix>; 2];
+/// The up and down matrices of experts.
+pub(super) type UpDownMatrices = [Vec<Matrix>; 2];
 
-/// How such matrices are stored. Scales of a row are counted on the way up and on the way down.
+/// The storage format of such matrices. Scales per row are counted for up and for down projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
-    /// In bfloat16.
+    /// bfloat16.
     Wide,
-    /// In float8.
+    /// float8.
     Float8 { groups: [usize; 2] },
-    /// In MXFP4, which becomes float8 with a scale a row: `moe` reads no groups of 32.
+    /// MXFP4, converted to float8 with a scale per row: `moe` has no groups of 32.
     Mxfp4,
-    /// In integers.
+    /// Integers.
     Integers {
         dtype: DType,
-        /// Columns that have a scale of their own.
+        /// Group size: columns that share a scale.
         group: usize,
         groups: [usize; 2],
-        /// Whether any has a zero point that is not the middle.
+        /// Whether any zero point is not the middle of the range.
         zeros: bool,
     },
 }
 
 impl Scheme {
-    /// That of files where `moe` reads it of all matrices alike, and bfloat16 otherwise.
+    /// The file's format if `moe` supports it and all matrices share it, otherwise bfloat16.
     pub(super) fn of(weights: &Weights<'_, '_>, both: [&[Matrix]; 2]) -> Self {
         let narrow = Self::mxfp4(both).or_else(|| Self::integers(weights, both));
         narrow.or_else(|| Self::float8(weights, both)).unwrap_or(Self::Wide)
     }
 
-    /// Whether files hold all of these as it says, so that they lie so without being expanded.
+    /// Whether files have all of these matrices in this format, so that they are not expanded.
     pub(super) fn is_of(self, weights: &Weights<'_, '_>, both: [&[Matrix]; 2]) -> bool {
         let wide = |of: &Matrix| {
             weights.scales(&of.of.rows).is_none() && weights.alike(&of.of.rows).is_none()
@@ -82,10 +84,10 @@ impl Scheme {
             && (self != Self::Wide || both.into_iter().flatten().all(wide))
     }
 
-    /// Of rows that are float8 exactly: others become bfloat16.
+    /// For rows that are exact in float8; others become bfloat16.
     fn mxfp4(both: [&[Matrix]; 2]) -> Option<Self> {
         let read = |of: &Matrix| {
-            of.float8_scales.is_some() && moe::reads_once(DType::E4m3, of.columns.of.len(), None)
+            of.float8_scales.is_some() && reads_once(DType::E4m3, of.columns.of.len(), None)
         };
         both.into_iter().flatten().all(read).then_some(Self::Mxfp4)
     }
@@ -97,7 +99,7 @@ impl Scheme {
                 let blocks = (float8_groups(&scales, of.columns.width) > 1).then_some(SCALED);
                 let groups = of.groups(blocks)?;
                 let group = (groups > 1).then_some(SCALED);
-                let read = moe::reads_once(DType::E4m3, of.columns.of.len(), group);
+                let read = reads_once(DType::E4m3, of.columns.of.len(), group);
                 read.then_some(most.max(groups))
             })
         };
@@ -116,10 +118,10 @@ impl Scheme {
                     let group = group.filter(|_| groups > 1);
                     let dtype = integers::type_of(integers);
                     zeros |= integers.zeros;
-                    // Whole rows go with any groups, but not on the same way.
+                    // A whole-row scale is compatible with any groups, but not within the same projection.
                     let (known, wanted) = form.get_or_insert((dtype, group));
                     let same = group.is_none() || wanted.is_none() || *wanted == group;
-                    let read = moe::reads_once(dtype, of.columns.of.len(), group);
+                    let read = reads_once(dtype, of.columns.of.len(), group);
                     if *known != dtype || !same || !read || *all.get_or_insert(groups) != groups {
                         return None;
                     }
@@ -133,27 +135,27 @@ impl Scheme {
         Some(Self::Integers { dtype, group: group.unwrap_or(SCALED), groups, zeros })
     }
 
-    /// Columns that have a scale of their own.
+    /// Group size: columns that share a scale.
     pub(super) fn group(self) -> usize {
         if let Self::Integers { group, .. } = self { group } else { SCALED }
     }
 }
 
-/// A matrix of every expert, as the op takes it.
+/// A stacked matrix of all experts, as the op takes it.
 pub(super) struct Stacked {
     /// `[experts, rows, columns]`.
     pub(super) matrices: Tensor,
-    /// Of narrow matrices, `[experts, groups, rows]`.
+    /// Of quantized matrices, `[experts, groups, rows]`.
     pub(super) scales: Option<Tensor>,
-    /// Of those with zero points, like the scales.
+    /// Offsets of integers with zero points, in the shape of the scales.
     pub(super) offsets: Option<Tensor>,
-    /// Zero points of the last experts, which `linear` takes, like the scales.
+    /// Zero points of the last experts for `linear`, in the shape of the scales.
     zeros: Option<Tensor>,
     group: usize,
 }
 
 impl Stacked {
-    /// Loads matrices of a scheme, on the way up or `down`; `linear` takes as many of the last.
+    /// Loads matrices in a format, up or `down` projections; the last ones are also usable by `linear`.
     pub(super) fn new(
         scheme: Scheme,
         (of, down): (&[Matrix], bool),
@@ -195,7 +197,7 @@ impl Stacked {
                     let own = first..first + groups * rows;
                     let (own_scales, own_zeros) =
                         (&factors.scales[own.clone()], &factors.below[own]);
-                    // Exactly where files hold scales in 16 bits; from others in float32 this is rounded once.
+                    // Exact for 16-bit scales; float32 scales are rounded once.
                     let below = own_scales.iter().zip(own_zeros);
                     offsets.extend(below.map(|(scale, zero)| scale * (zero + 8.0)));
                     zero_points.extend(own_zeros.iter().map(|zero| (zero + 8.0) as u8));
@@ -217,7 +219,7 @@ impl Stacked {
         })
     }
 
-    /// All but so many of the last.
+    /// All but the last experts.
     pub(super) fn without(&self, last: usize) -> Result<Self, OpError> {
         let of = |all: &Tensor| all.rows(0, all.shape()[0] - last);
         Ok(Self {

@@ -2,14 +2,14 @@ use super::group::Group;
 use super::moves::Moves;
 use super::run::Run;
 use device::cuda::Stream;
-use kernels::{DType, OpError, States, Tensor};
+use ops::{DType, OpError, States, Tensor};
 use std::sync::Arc;
 
-/// Sequences from which on a scan of many tokens advances states where they lie. Of fewer its kernels cut a sequence into segments,
-/// and a block may write the last state while another one is still to read the first.
+/// Number of sequences from which on a prefill scan updates states in place. With fewer, its kernels split a sequence
+/// into segments, and one thread block could write the final state before another has read the initial one.
 const MANY: usize = 8;
 
-/// A range of rows of a state, counted in its first dimension: the first, and how many.
+/// A range of rows of a state: the first, and the count.
 pub(super) type Part = (usize, usize);
 
 /// States `[slots, ..]`, zero before a sequence's first token.
@@ -17,32 +17,32 @@ pub(super) struct StatePool {
     pool: Tensor,
 }
 
-/// The states of calls over the same sequences, one call for each part of the state.
-pub(super) enum Moving<'a> {
-    /// Advanced where they lie.
+/// The states of calls over the same sequences, one call per part of the state.
+pub(super) enum StateBuffers<'a> {
+    /// Updated in place.
     InPlace(States<'a>),
-    /// Read and written elsewhere.
+    /// Read from and written to separate memory.
     Apart {
-        /// For each part what the sequences begin with; none where they all begin with zeros.
+        /// Initial states of each part; `None` if all sequences start from zeros.
         before: Vec<Option<Tensor>>,
-        /// For each part what they end with.
+        /// Final states of each part.
         after: Vec<Tensor>,
         own: Own,
     },
 }
 
-/// What is to go from memory of a call's own to the pool.
+/// Data to copy from separate memory to the pool.
 pub(super) enum Own {
-    /// It is there already.
+    /// Nothing: it was updated in place.
     Nothing,
     /// The state of each sequence.
     States(Tensor),
-    /// Parts of states, each of all sequences.
+    /// Parts of states, each with all sequences.
     Parts(Tensor, Arc<Moves>),
 }
 
-impl Moving<'_> {
-    /// As the op takes them that advances part `index`.
+impl StateBuffers<'_> {
+    /// The states of the op that updates part `index`.
     pub(super) fn states(&self, index: usize) -> States<'_> {
         match self {
             Self::InPlace(states) => *states,
@@ -54,7 +54,7 @@ impl Moving<'_> {
 }
 
 impl StatePool {
-    /// Of zeros.
+    /// A pool of zeros.
     pub(super) fn new(
         stream: &Stream,
         slots: usize,
@@ -64,20 +64,21 @@ impl StatePool {
         Ok(Self { pool: Tensor::zeros(stream, &[&[slots], state].concat(), dtype)? })
     }
 
-    /// The states that a scan advances; [`StatePool::end`] comes behind it.
+    /// The states for a scan; followed by [`StatePool::end`].
     pub(super) fn begin<'a>(
         &'a self,
         run: &Run<'_>,
         group: &'a Group,
-    ) -> Result<Moving<'a>, OpError> {
+    ) -> Result<StateBuffers<'a>, OpError> {
         if group.one_token || group.sequences >= MANY {
-            return Ok(Moving::InPlace(self.in_place(group)));
+            return Ok(StateBuffers::InPlace(self.in_place(group)));
         }
         let whole = (0, self.pool.shape()[1]);
         if group.sequences == 1 {
             return self.begin_parts(run, group, &[whole]);
         }
-        // Copies, and no kernel: a scan may read its states before the kernel ahead of it has ended.
+        // Copied by the driver, not by a kernel: with PDL a scan may read its states before the preceding kernel has
+        // ended.
         let shape = [&[group.sequences], &self.pool.shape()[1..]].concat();
         let before = if group.fresh {
             None
@@ -90,23 +91,23 @@ impl StatePool {
         };
         let after = run.tensor(&shape, self.pool.dtype())?;
         let own = Own::States(after.clone());
-        Ok(Moving::Apart { before: vec![before], after: vec![after], own })
+        Ok(StateBuffers::Apart { before: vec![before], after: vec![after], own })
     }
 
-    /// The states that convolutions of many tokens advance, each a part of it, which together are all of it in order. Many
-    /// threads begin with the first state while others leave the last one, so they read and write memory of their own.
+    /// The states for convolutions of many tokens, each over a part of the state; together the parts cover all of it in
+    /// order. Threads read the initial state while others write the final one, so the two use separate memory.
     pub(super) fn begin_parts(
         &self,
         run: &Run<'_>,
         group: &Group,
         parts: &[Part],
-    ) -> Result<Moving<'static>, OpError> {
+    ) -> Result<StateBuffers<'static>, OpError> {
         let rest = &self.pool.shape()[2..];
         let of_part = |state: &Tensor, (first, count): Part| {
             state.rows(first, count)?.shaped(&[&[1, count], rest].concat())
         };
         if let [slot] = group.slots_known[..] {
-            // What is written goes where it stays, and what is read is copied before.
+            // The final state is written in place, the initial state is read from a copy.
             let own = self.pool.rows(slot, 1)?.shaped(&self.pool.shape()[1..])?;
             let before = if group.fresh {
                 None
@@ -117,7 +118,7 @@ impl StatePool {
             };
             let before = parts.iter().map(|part| before.as_ref().map(|all| of_part(all, *part)));
             let after = parts.iter().map(|part| of_part(&own, *part));
-            return Ok(Moving::Apart {
+            return Ok(StateBuffers::Apart {
                 before: before.map(Option::transpose).collect::<Result<_, _>>()?,
                 after: after.collect::<Result<_, _>>()?,
                 own: Own::Nothing,
@@ -129,7 +130,8 @@ impl StatePool {
         if let Some(before) = &before {
             moves.gather(run, &self.pool, before)?;
             if group.one_token {
-                // That convolution reads its states before the kernel ahead of it has ended, which a copy between the two prevents.
+                // With PDL the convolution reads its states before the preceding kernel has ended; a copy between the
+                // two prevents it.
                 let first = before.rows(0, 1)?;
                 run.tensor(first.shape(), DType::F32)?.copy_from(&first, run.stream)?;
             }
@@ -140,21 +142,21 @@ impl StatePool {
         };
         let each = || parts.iter().enumerate();
         let befores = each().map(|part| before.as_ref().map(|all| of_part(all, part)));
-        Ok(Moving::Apart {
+        Ok(StateBuffers::Apart {
             before: befores.map(Option::transpose).collect::<Result<_, _>>()?,
             after: each().map(|part| of_part(&after, part)).collect::<Result<_, _>>()?,
             own: Own::Parts(after, Arc::clone(&moves)),
         })
     }
 
-    /// Keeps what the ops left.
+    /// Copies the final states to the pool.
     pub(super) fn end(
         &self,
         run: &Run<'_>,
         group: &Group,
-        moving: &Moving<'_>,
+        moving: &StateBuffers<'_>,
     ) -> Result<(), OpError> {
-        let Moving::Apart { own, .. } = moving else { return Ok(()) };
+        let StateBuffers::Apart { own, .. } = moving else { return Ok(()) };
         match own {
             Own::Nothing => Ok(()),
             Own::States(own) => {
@@ -167,7 +169,7 @@ impl StatePool {
         }
     }
 
-    /// All states where they lie, for an op that advances them there.
+    /// All states in place, for an op that updates them.
     pub(super) fn in_place<'a>(&'a self, group: &'a Group) -> States<'a> {
         States { before: Some(&self.pool), slots: Some(&group.slots), after: Some(&self.pool) }
     }

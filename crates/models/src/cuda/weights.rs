@@ -1,4 +1,4 @@
-//! Weights on the GPU: matrices in bfloat16 or, where files hold them so, in float8 or integers; vectors in float32.
+//! Weights on the GPU: matrices in bfloat16, or in float8 or integers as in the file; vectors in float32.
 
 pub(super) mod integers;
 
@@ -9,33 +9,33 @@ use super::{Cuda, Memory, failed};
 use crate::float8::ScalesOf;
 use crate::layers::{Experts, GatedMlp};
 use crate::pages::{BLOCK, Pages};
-use crate::params::{ParamId, Projection, Rows};
+use crate::params::{ParamId, Projection, RowRange};
 use crate::program::{CacheId, Loader, StateId, Values};
 use crate::{Architecture, Checkpoint, ModelError};
-use architectures::Keeps;
-use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
+use architectures::UnexpandedWeights;
+use device::cuda::{Stream, UPLOAD_BYTES, Uploader};
 use half::bf16;
-use kernels::linear::{LinearCall, SCALED};
-use kernels::{DType, Tensor};
+use ops::linear::{LinearCall, SCALED};
+use ops::{DType, Tensor};
 use std::ops::Range;
 
-/// Inputs that kernels of projections read at once at least: a word of a row in bfloat16. Narrower weights are expanded to that
-/// where rows are not whole words of theirs.
+/// Minimum inputs that GEMM kernels read at once: one 32-bit word of a bfloat16 row. Quantized weights are expanded to
+/// bfloat16 if their rows are not whole words.
 const READ: usize = 2;
-/// Those of experts read 16 bytes.
+/// Minimum inputs for expert kernels: 16 bytes.
 const READ_OF_EXPERTS: usize = 8;
 
-/// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
-/// made, and are there when uploading ends.
+/// Loads a model's weights from its checkpoint to the GPU and allocates the memory of its layers. Copies run while the
+/// engine is built and are complete when uploading ends.
 pub(super) struct Weights<'a, 'w> {
     architecture: &'w Architecture,
     checkpoint: &'w Checkpoint,
     pages: &'a Pages,
     stream: &'a Stream,
-    uploads: &'a Uploads<'w, ModelError>,
+    uploads: &'a Uploader<'w, ModelError>,
     /// `[vocabulary, hidden]`.
     pub(super) embedding: Tensor,
-    /// What layers asked for so far.
+    /// Memory that layers have requested so far.
     pub(super) memory: Memory,
 }
 
@@ -44,20 +44,20 @@ impl<'a, 'w> Weights<'a, 'w> {
         (architecture, checkpoint): (&'w Architecture, &'w Checkpoint),
         pages: &'a Pages,
         stream: &'a Stream,
-        uploads: &'a Uploads<'w, ModelError>,
+        uploads: &'a Uploader<'w, ModelError>,
     ) -> Result<Self, ModelError> {
         let Architecture { embedding: param, vocabulary, hidden, .. } = *architecture;
         let shape = [vocabulary, hidden];
         let embedding = Tensor::allocate(stream, &shape, DType::Bf16).map_err(failed)?;
         let memory = Memory::default();
         let this = Self { architecture, checkpoint, pages, stream, uploads, embedding, memory };
-        let rows = Rows { param, first: 0, count: vocabulary };
+        let rows = RowRange { param, first: 0, count: vocabulary };
         this.matrix_into(&[rows], &Columns::all(hidden), &this.embedding)?;
         Ok(this)
     }
 
-    /// Columns of some rows, to the start of a tensor on the GPU. `fill` makes whole rows in the tensor's type, none of which is as long
-    /// as an upload may be.
+    /// Uploads a column range of some rows to the start of a tensor. `fill` makes whole rows in the tensor's type; a
+    /// row fits in one upload.
     fn upload(
         &self,
         rows: Range<usize>,
@@ -88,23 +88,23 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
-    /// A tensor of undefined content, to be filled.
+    /// An uninitialized tensor.
     pub(super) fn allocate(&self, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
         Tensor::allocate(self.stream, shape, dtype).map_err(failed)
     }
 
-    /// Rows of parameters under each other `[rows, width]`, in bfloat16.
-    fn matrix(&self, rows: &[Rows], width: usize) -> Result<Tensor, ModelError> {
+    /// Concatenated rows of parameters `[rows, width]` in bfloat16.
+    fn matrix(&self, rows: &[RowRange], width: usize) -> Result<Tensor, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
         let to = self.allocate(&[count, width], DType::Bf16)?;
         self.matrix_into(rows, &Columns::all(width), &to)?;
         Ok(to)
     }
 
-    /// The same into a tensor that is there, and some columns alone.
+    /// [`Self::matrix`] into an existing tensor, for a column range.
     pub(super) fn matrix_into(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         columns: &Columns,
         to: &Tensor,
     ) -> Result<(), ModelError> {
@@ -121,9 +121,13 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
-    /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or are to be
-    /// expanded.
-    fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<CudaProjection>, ModelError> {
+    /// Float8 rows as in the file, with scales `[1 or groups, rows]`; `None` if some rows have another format or must
+    /// be expanded.
+    fn float8(
+        &self,
+        rows: &[RowRange],
+        width: usize,
+    ) -> Result<Option<CudaProjection>, ModelError> {
         let Some(scales) = self.scales(rows) else { return Ok(None) };
         let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
@@ -134,19 +138,19 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
     }
 
-    /// Scales of each parameter of which there are rows; none where some is not kept in float8.
-    pub(super) fn scales(&self, rows: &[Rows]) -> Option<Vec<ScalesOf<'w>>> {
-        let of = |rows: &Rows| {
+    /// The scales of each parameter in `rows`; `None` if one is not stored in float8.
+    pub(super) fn scales(&self, rows: &[RowRange]) -> Option<Vec<ScalesOf<'w>>> {
+        let of = |rows: &RowRange| {
             let param = self.architecture.params.get(rows.param);
-            self.checkpoint.scales(param).filter(|_| param.is_kept(Keeps::Projections))
+            self.checkpoint.scales(param).filter(|_| param.is_kept(UnexpandedWeights::Projections))
         };
         rows.iter().map(of).collect()
     }
 
-    /// Columns of rows in float8 under each other, to the start of a tensor that is there.
+    /// A column range of float8 rows, to the start of an existing tensor.
     pub(super) fn float8_into(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         columns: &Columns,
         to: &Tensor,
     ) -> Result<(), ModelError> {
@@ -163,7 +167,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
-    /// Refuses what no kernel multiplies, before a step wants it.
+    /// Refuses shapes that no kernel supports at load time.
     fn check_inputs(&self, of: &Projection, read: usize) -> Result<(), ModelError> {
         let Some(rows) = of.rows.first().filter(|_| !of.inputs.is_multiple_of(read)) else {
             return Ok(());
@@ -171,12 +175,12 @@ impl<'a, 'w> Weights<'a, 'w> {
         let Projection { inputs, .. } = of;
         let name = &self.architecture.params.get(rows.param).name;
         let what =
-            format!("tensor `{name}` has {inputs} inputs, wanted a multiple of {read} on a GPU");
+            format!("tensor `{name}` has {inputs} inputs, expected a multiple of {read} on a GPU");
         Err(ModelError::call(what, "the processor multiplies it: --backend cpu"))
     }
 
-    /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
-    fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
+    /// Transposes of several groups of rows `[count, width]` with equal counts: `[groups, width, count]`.
+    fn transposed(&self, groups: &[RowRange], width: usize) -> Result<Tensor, ModelError> {
         let count = groups.first().map_or(0, |rows| rows.count);
         let mut values = Vec::with_capacity(groups.len() * count * width);
         for rows in groups {
@@ -244,12 +248,12 @@ impl Loader<Cuda> for Weights<'_, '_> {
         Ok(CudaProjection { bias, ..made })
     }
 
-    /// The embedding where they are tied.
+    /// Uses the embedding's matrix if the two are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
         let name = |id| &self.architecture.params.get(id).name;
         let embedding = name(self.architecture.embedding);
         if of.bias.is_empty() && of.rows.iter().any(|rows| name(rows.param) == embedding) {
-            // Of a rank's rows of it, those; of a whole model all.
+            // A rank has a range of the head's rows.
             let w = self.embedding.rows(self.architecture.first_of_head(), of.outputs());
             return Ok(CudaProjection::wide(w.map_err(failed)?));
         }
@@ -260,7 +264,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
         self.projection(of)
     }
 
-    fn heads(&self, of: &[Rows], width: usize, transposed: bool) -> Result<Tensor, ModelError> {
+    fn heads(&self, of: &[RowRange], width: usize, transposed: bool) -> Result<Tensor, ModelError> {
         if transposed {
             return self.transposed(of, width);
         }
@@ -286,7 +290,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
         Ok(StateId(self.memory.states.len() - 1))
     }
 
-    /// Of zeros: what is read beside a sequence's keys is masked, but a NaN would outlive that.
+    /// Zero-initialized: values read beyond a sequence's keys are masked, but a NaN would survive the mask.
     fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError> {
         let pool = |[heads, dim]: [usize; 2]| {
             let shape = [self.pages.pooled(), BLOCK, heads, dim];
@@ -301,11 +305,11 @@ impl Loader<Cuda> for Weights<'_, '_> {
     }
 }
 
-/// Neighbouring columns of a matrix.
+/// A range of consecutive columns of a matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) of: Range<usize>,
-    /// Of the whole matrix.
+    /// Width of the whole matrix.
     pub(super) width: usize,
 }
 
@@ -315,15 +319,15 @@ impl Columns {
     }
 }
 
-/// Scales of a row of float8, of rows with these.
+/// Scales per row of float8 rows.
 pub(super) fn float8_groups(scales: &[ScalesOf<'_>], width: usize) -> usize {
     let whole = scales.iter().all(|scales| scales.is_of_rows());
     if whole { 1 } else { width.div_ceil(SCALED) }
 }
 
-/// Scales `[groups, rows]` of rows under each other, of columns from one on.
+/// Scales `[groups, rows]` of concatenated rows, for columns starting at `first`.
 pub(super) fn float8_factors(
-    rows: &[Rows],
+    rows: &[RowRange],
     scales: &[ScalesOf<'_>],
     groups: usize,
     first: usize,
@@ -341,24 +345,24 @@ pub(super) fn float8_factors(
 pub(crate) struct CudaProjection {
     /// `[outputs, inputs]`.
     w: Tensor,
-    /// Of w in float8 or integers.
+    /// Scales of w in float8 or integers.
     w_scale: Option<Tensor>,
-    /// Of w in integers of 4 bits.
+    /// Zero points of w in 4-bit integers.
     w_zero: Option<Tensor>,
-    /// Of those whose zero points are no whole numbers, in their place.
+    /// Offsets instead of zero points, if those are not whole numbers.
     w_offset: Option<Tensor>,
-    /// Columns that have a scale of their own.
+    /// Group size: columns that share a scale.
     w_group: usize,
     bias: Option<Tensor>,
 }
 
 impl CudaProjection {
-    /// By weights as they are multiplied, without a bias.
+    /// A bfloat16 projection without a bias.
     fn wide(w: Tensor) -> Self {
         Self { w, w_scale: None, w_zero: None, w_offset: None, w_group: SCALED, bias: None }
     }
 
-    /// By weights as files hold them, in so large groups.
+    /// A projection of quantized weights with this group size.
     pub(super) fn narrow(
         w: Tensor,
         [w_scale, w_zero]: [Option<Tensor>; 2],

@@ -1,8 +1,8 @@
-//! The engines by backend: what each supports, how much a step of it best has, and how it is opened.
+//! The engines by backend: supported types, best step sizes, and the function that opens them.
 
 use super::{Engine, Model, Storage};
 use crate::{Architecture, ModelError, cpu, cuda};
-use architectures::{Capacity, Footprint, Holding, LargestStep, StateType};
+use architectures::{Capacity, Footprint, LargestStep, StateType, WeightStorage};
 use device::Device;
 use facts::BackendKind;
 use std::time::Duration;
@@ -10,35 +10,36 @@ use std::time::Duration;
 /// Loads a model onto a device.
 type Open = fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, ModelError>;
 
-/// An engine, by its backend.
+/// The engine of a backend.
 #[derive(Debug)]
 pub struct EngineKind {
-    /// The backend it is for.
+    /// The backend.
     pub backend: BackendKind,
-    /// Tokens of prompts that are best read in one step.
+    /// Best number of prompt tokens per step.
     pub chunk: usize,
-    /// The same where sequences decode in the same step, which wait for it.
-    pub beside: usize,
-    /// How long prompts may be read in such a step.
-    pub patience: Duration,
-    /// What its weights may be stored in.
+    /// Maximum tokens of a step in which sequences decode.
+    pub max_mixed_tokens: usize,
+    /// Maximum duration of such a step.
+    pub max_mixed_step: Duration,
+    /// Supported storage types of weights.
     pub storages: &'static [Storage],
-    /// What the states of Mamba-2's scan may be held in.
+    /// Supported types of the states of Mamba-2's scan.
     pub states: &'static [StateType],
-    /// Decoding steps that are best in flight: 1 where the device waits for the host after each.
-    pub ahead: usize,
-    /// Bytes beside weights, states, caches and activations: what ranks of a split model hand to one another, and keys brought together.
+    /// Best number of decoding steps in flight; 1 if the device waits for the host after each.
+    pub decode_steps_in_flight: usize,
+    /// Device memory in addition to weights, states, caches and activations: exchange buffers of a split model, and
+    /// contiguous copies of keys.
     pub(crate) extra: fn(&Architecture, Capacity) -> u64,
-    /// Bytes of recorded steps at most.
+    /// Maximum bytes of captured graphs.
     pub(crate) recorded: u64,
     pub(crate) open: Open,
 }
 
 impl EngineKind {
-    /// Whether it has weights in this storage type, and a model's states as they are to be held.
+    /// Checks that it supports a storage type, and the state type of a model.
     ///
     /// # Errors
-    /// [`ModelError::Storage`] or [`ModelError::StatesOn`] where it has not.
+    /// [`ModelError::Storage`] or [`ModelError::StatesOn`].
     pub fn check(&self, storage: Storage, of: &Architecture) -> Result<(), ModelError> {
         let (backend, states) = (self.backend, of.scan_states);
         if !self.storages.contains(&storage) {
@@ -50,11 +51,11 @@ impl EngineKind {
         Ok(())
     }
 
-    /// What it takes for a model, or for a rank's part of one.
+    /// Its memory for a model, or for a rank's part of one.
     pub fn footprint(
         &self,
         of: &Architecture,
-        holding: Holding,
+        holding: WeightStorage,
         capacity: Capacity,
         step: LargestStep,
     ) -> Footprint {
@@ -78,7 +79,7 @@ pub fn engine_kind(device: &Device) -> Result<&'static EngineKind, ModelError> {
 /// Loads a model onto a device.
 ///
 /// # Errors
-/// [`ModelError::Backend`] when there is no engine for the device, and whatever is wrong with the weights' values.
+/// [`ModelError::Backend`] when there is no engine for the device, and any error of reading the weights.
 pub fn open(
     model: Model,
     device: Device,

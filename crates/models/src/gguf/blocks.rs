@@ -1,20 +1,20 @@
-//! The types of a GGUF file's values, and what their bits stand for: the float32 that ggml's `dequantize_row_*` and gguf-py give, bit
-//! by bit.
+//! Quantization types of GGUF files, dequantized to the float32 values of ggml's `dequantize_row_*` and gguf-py, bit
+//! for bit.
 
 use crate::mxfp4::{self, TWICE};
-use architectures::Block;
+use architectures::GgmlType;
 use half::{bf16, f16};
 
-/// A type of values.
+/// A quantization type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     F32,
     F16,
     Bf16,
-    Blocks(Block),
+    Blocks(GgmlType),
 }
 
-/// The names that ggml gives to its types, by their numbers.
+/// ggml's names of its types, by number.
 const NAMES: [&str; 42] = [
     "F32",
     "F16",
@@ -61,13 +61,13 @@ const NAMES: [&str; 42] = [
 ];
 
 impl Kind {
-    /// Those that are read, in words.
+    /// The supported types, for messages.
     pub(crate) const READ: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K and MXFP4";
 
-    /// By its number; otherwise what it is called.
+    /// The type of a number; otherwise the name of the unsupported type.
     pub(crate) fn of(number: u32) -> Result<Self, String> {
         let name = NAMES.get(number as usize).copied();
-        let blocks = || Block::ALL.into_iter().find(|block| Some(block.name()) == name);
+        let blocks = || GgmlType::ALL.into_iter().find(|block| Some(block.name()) == name);
         match name {
             Some("F32") => Ok(Self::F32),
             Some("F16") => Ok(Self::F16),
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// Values of a block; 1 where each stands alone.
+    /// Values per block; 1 for types without blocks.
     pub(crate) fn values(self) -> usize {
         match self {
             Self::Blocks(block) => block.values(),
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a block.
+    /// Bytes per block.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -96,40 +96,40 @@ impl Kind {
     }
 }
 
-/// The most values that a block has.
+/// Maximum values per block.
 pub(crate) const LARGEST: usize = 256;
 
-/// The float16 at a place.
+/// The float16 at an offset.
 fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
-/// Numbers of a block as engines keep them: from the middle of their range where they have 4 bits or 6, as they are where they have 5
-/// or 8, and twice as large in MXFP4.
-pub(crate) fn numbers(block: Block, bytes: &[u8], into: &mut [i8]) {
+/// The integers of a block, as engines store them: relative to the middle of the range for 4 and 6 bits, unchanged for
+/// 5 and 8 bits, doubled for MXFP4.
+pub(crate) fn numbers(block: GgmlType, bytes: &[u8], into: &mut [i8]) {
     match block {
-        Block::Q8_0 => {
+        GgmlType::Q8_0 => {
             into.iter_mut().zip(&bytes[2..]).for_each(|(into, byte)| *into = byte.cast_signed());
         }
-        Block::Q4_0 => {
+        GgmlType::Q4_0 => {
             let (low, high) = into.split_at_mut(16);
             for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[2..]) {
                 *low = (byte & 15) as i8 - 8;
                 *high = (byte >> 4) as i8 - 8;
             }
         }
-        Block::Mxfp4 => {
+        GgmlType::Mxfp4 => {
             let (low, high) = into.split_at_mut(16);
             for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[1..]) {
                 *low = TWICE[usize::from(byte & 15)];
                 *high = TWICE[usize::from(byte >> 4)];
             }
         }
-        Block::Q4K => nibbles(&bytes[16..], into, |number, _| number as i8 - 8),
-        Block::Q5K => nibbles(&bytes[48..], into, |number, at| {
+        GgmlType::Q4K => nibbles(&bytes[16..], into, |number, _| number as i8 - 8),
+        GgmlType::Q5K => nibbles(&bytes[48..], into, |number, at| {
             (number | (bytes[16 + at % 32] >> (at / 32) & 1) << 4) as i8
         }),
-        Block::Q6K => {
+        GgmlType::Q6K => {
             for (at, into) in into.iter_mut().enumerate() {
                 let (half, inside) = (at / 128, at % 128);
                 let low = bytes[64 * half + inside % 64] >> (inside / 64 * 4) & 15;
@@ -140,22 +140,24 @@ pub(crate) fn numbers(block: Block, bytes: &[u8], into: &mut [i8]) {
     }
 }
 
-/// Goes through the 4 lower bits of a K block's numbers: of 64 neighbours the first half lies in the lower halves of 32 bytes.
+/// Iterates over the low 4 bits of a K-quant block: the first half of 64 consecutive values is in the low nibbles of 32
+/// bytes.
 fn nibbles(bytes: &[u8], into: &mut [i8], number: impl Fn(u8, usize) -> i8) {
     for (at, into) in into.iter_mut().enumerate() {
         *into = number(bytes[at / 64 * 32 + at % 32] >> (at / 32 % 2 * 4) & 15, at);
     }
 }
 
-/// The scale and what is subtracted of each group of a block, `d sc` and `dmin m`; 0 where a type has none, which changes no value.
-pub(crate) fn factors(block: Block, bytes: &[u8], mut give: impl FnMut(usize, [f32; 2])) {
+/// The scale and the offset of each group of a block, `d sc` and `dmin m`; an offset of 0 for types without one, which
+/// changes no value.
+pub(crate) fn factors(block: GgmlType, bytes: &[u8], mut give: impl FnMut(usize, [f32; 2])) {
     match block {
-        Block::Q8_0 | Block::Q4_0 => give(0, [half(bytes, 0), 0.0]),
-        Block::Mxfp4 => give(0, [mxfp4::scale(bytes[0]), 0.0]),
-        Block::Q4K | Block::Q5K => {
+        GgmlType::Q8_0 | GgmlType::Q4_0 => give(0, [half(bytes, 0), 0.0]),
+        GgmlType::Mxfp4 => give(0, [mxfp4::scale(bytes[0]), 0.0]),
+        GgmlType::Q4K | GgmlType::Q5K => {
             let (d, least, packed) = (half(bytes, 0), half(bytes, 2), &bytes[4..16]);
             for group in 0..8 {
-                // 6 bits each; of the last four groups the upper two lie above the first four's.
+                // 6 bits each; the upper two bits of the last four groups are stored above the first four.
                 let [scale, min] = match group {
                     0..4 => [packed[group] & 63, packed[group + 4] & 63],
                     _ => [
@@ -166,7 +168,7 @@ pub(crate) fn factors(block: Block, bytes: &[u8], mut give: impl FnMut(usize, [f
                 give(group, [d * f32::from(scale), least * f32::from(min)]);
             }
         }
-        Block::Q6K => {
+        GgmlType::Q6K => {
             let d = half(bytes, 208);
             for group in 0..16 {
                 give(group, [d * f32::from(bytes[192 + group].cast_signed()), 0.0]);
@@ -175,11 +177,11 @@ pub(crate) fn factors(block: Block, bytes: &[u8], mut give: impl FnMut(usize, [f
     }
 }
 
-/// The values of a block.
-pub(crate) fn values(block: Block, bytes: &[u8], into: &mut [f32]) {
+/// The dequantized values of a block.
+pub(crate) fn values(block: GgmlType, bytes: &[u8], into: &mut [f32]) {
     let mut all = [0i8; LARGEST];
     numbers(block, bytes, &mut all[..block.values()]);
-    let middle = if block == Block::Q4K { 8.0 } else { 0.0 };
+    let middle = if block == GgmlType::Q4K { 8.0 } else { 0.0 };
     let group = block.int().group.unwrap_or(block.values());
     factors(block, bytes, |nth, [scale, least]| {
         let range = nth * group..(nth + 1) * group;
@@ -189,7 +191,7 @@ pub(crate) fn values(block: Block, bytes: &[u8], into: &mut [f32]) {
     });
 }
 
-/// Values that stand alone.
+/// Values of types without blocks.
 pub(crate) fn plain(kind: Kind, bytes: &[u8], into: &mut [f32]) {
     match kind {
         Kind::F32 => each(bytes, into, f32::from_le_bytes),

@@ -1,13 +1,13 @@
-//! The config that a GGUF file's metadata stands for, with the keys that transformers gives to the model that it was made of.
+//! Translates GGUF metadata to a config with transformers' keys.
 
 use super::blocks::Kind;
 use super::file::{Header, Value};
 use super::names;
 use crate::{Architecture, Config, ModelError};
-use architectures::Block;
+use architectures::GgmlType;
 use serde_json::{Map, Value as Json, json};
 
-/// The architectures that are read, by ggml's names, with `model_type` and class.
+/// Supported architectures: ggml's name, `model_type` and class.
 const READ: &[(&str, &str, &str)] = &[
     ("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM"),
     ("granitemoe", "granitemoehybrid", "GraniteMoeHybridForCausalLM"),
@@ -21,7 +21,7 @@ const READ: &[(&str, &str, &str)] = &[
     ("gpt-oss", "gpt_oss", "GptOssForCausalLM"),
 ];
 
-/// A count under a key; of a list, which has one for each layer, the largest.
+/// An integer under a key; for a list with one value per layer, the maximum.
 pub(super) fn count(header: &Header, key: &str) -> Option<usize> {
     let one = |value: &Value| match value {
         Value::Whole(whole) => usize::try_from(*whole).ok(),
@@ -35,22 +35,24 @@ pub(super) fn count(header: &Header, key: &str) -> Option<usize> {
     }
 }
 
-/// The config of a file, with the types of the parameters that are in blocks.
+/// The config of a file, with the types of quantized parameters.
 ///
 /// # Errors
-/// [`ModelError`] naming what is missing or not read.
+/// [`ModelError`] naming what is missing or unsupported.
 pub(super) fn read(header: &Header) -> Result<Config, ModelError> {
     let mut of = Reader::new(header)?;
     of.model()?;
     let path = header.path.display().to_string();
     let text = Json::Object(of.keys).to_string();
     let config = Config::parse(&path, &text)?.without_class_defaults();
-    // Its parameters' names lead to their types, whatever an engine makes of the rest.
+    // Parameter names determine their types, whether or not an engine can run the model.
     let architecture = Architecture::describe(&config)?;
     let placed = names::place(header, &architecture)?;
     let types: Map<String, Json> = placed
         .iter()
-        .filter_map(|(name, placed)| Some((name.clone(), json!(placed.block().map(Block::name)?))))
+        .filter_map(|(name, placed)| {
+            Some((name.clone(), json!(placed.block().map(GgmlType::name)?)))
+        })
         .collect();
     match types.is_empty() {
         true => Ok(config),
@@ -97,9 +99,9 @@ impl<'a> Reader<'a> {
     fn refused(&self, key: &str, wanted: &str) -> ModelError {
         let (key, found) = (self.key(key), self.header.get(&self.key(key)));
         let what = match found {
-            None => format!("`{key}` is missing, wanted {wanted}"),
-            Some(Value::List(_)) => format!("`{key}` is a list, wanted {wanted}"),
-            Some(found) => format!("`{key}` is {found:?}, wanted {wanted}"),
+            None => format!("`{key}` is missing, expected {wanted}"),
+            Some(Value::List(_)) => format!("`{key}` is a list, expected {wanted}"),
+            Some(found) => format!("`{key}` is {found:?}, expected {wanted}"),
         };
         ModelError::file(&self.header.path, what)
     }
@@ -124,7 +126,7 @@ impl<'a> Reader<'a> {
         self.header.tensors.get(tensor).map(|tensor| &*tensor.shape)
     }
 
-    /// Whether a layer has such a tensor; without one, whether any has.
+    /// Whether a layer has a tensor; without a layer, whether any has it.
     fn has(&self, layer: Option<usize>, tensor: &str) -> bool {
         match layer {
             Some(layer) => self.header.tensors.contains_key(&format!("blk.{layer}.{tensor}")),
@@ -137,7 +139,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Rows of a matrix of some layer, the first that has it.
+    /// Rows of a matrix in the first layer that has it.
     fn rows(&self, tensor: &str) -> Option<usize> {
         let layers = self.optional("block_count")?;
         let shape = (0..layers).find_map(|layer| self.shape(&format!("blk.{layer}.{tensor}")))?;
@@ -218,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// How rotations are scaled; a divisor for each pair goes before what the metadata say.
+    /// The RoPE scaling; divisors of each frequency take precedence over the metadata.
     fn scaling(&self, rotated: usize) -> Result<Option<Json>, ModelError> {
         const DIVISORS: &str = names::BESIDE;
         if let Some(tensor) = self.header.tensors.get(DIVISORS) {
@@ -241,7 +243,7 @@ impl<'a> Reader<'a> {
                     "original_max_position_embeddings": self.count(context)?,
                 });
                 if self.arch == "gpt-oss" {
-                    // As its published config has it, for which the metadata have no word.
+                    // As in its published config; the metadata have no key for it.
                     keys["truncate"] = json!(false);
                 }
                 for (key, name) in [
@@ -277,7 +279,7 @@ impl<'a> Reader<'a> {
         self.put("num_experts_per_tok", self.count("expert_used_count")?);
         if let (Some(inner), "qwen3moe") = (of_experts, self.arch) {
             self.put("moe_intermediate_size", inner);
-            // As llama.cpp has it of this architecture.
+            // llama.cpp's behaviour for this architecture.
             self.put("norm_topk_prob", true);
             let layers = self.count("block_count")?;
             let dense = (0..layers).filter(|layer| !self.has(Some(*layer), "ffn_gate_inp.weight"));
@@ -298,7 +300,7 @@ impl<'a> Reader<'a> {
         ] {
             self.put(name, self.number(key).unwrap_or(1.0));
         }
-        // A switch for rotation, by llama.cpp's reading.
+        // llama.cpp interprets this key as a switch for RoPE.
         let rotates = self.header.flag(&self.key("rope.scaling.finetuned")).unwrap_or(true);
         if self.arch == "granite" {
             return match rotates {
@@ -363,7 +365,7 @@ impl<'a> Reader<'a> {
         });
         self.put("linear_attn_config", linear);
         let heads = self.count("attention.head_count")?;
-        // Its latent vector is the one key head of the file.
+        // Its latent vector is the file's only key head.
         self.put("num_key_value_heads", heads);
         let rotated = self.count("rope.dimension_count")?;
         let key = self.count("attention.key_length_mla")?;

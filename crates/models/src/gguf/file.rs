@@ -1,7 +1,7 @@
-//! The header of a GGUF file: what it says of the model, and where its tensors lie.
+//! Reads the header of a GGUF file: metadata and tensor locations.
 //!
-//! The format is ggml's `docs/gguf.md`. Its numbers are anybody's: nothing is taken for as long as it says before the file was found
-//! to have so much.
+//! The format is defined in ggml's `docs/gguf.md`. Headers are untrusted: no length is allocated before the file was
+//! found to contain as much data.
 
 use super::blocks::Kind;
 use crate::ModelError;
@@ -10,24 +10,24 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Whether a path is a GGUF file's, rather than a folder's.
+/// Whether a path names a GGUF file rather than a folder.
 pub fn is_gguf(path: &Path) -> bool {
     let ending = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
     ending && !path.is_dir()
 }
 
-/// A value of the metadata.
+/// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Whole(i128),
-    /// The number that its shortest decimal is, where the file has 32 bits of it: what configs have, before it was rounded.
+    /// A number. 32-bit floats are read as their shortest decimal, which is what configs contain.
     Number(f64),
     Flag(bool),
     Text(String),
     List(List),
 }
 
-/// A list, whose items are read when they are asked for: a vocabulary has some hundred thousand.
+/// A list whose items are read on demand: a vocabulary has some hundred thousand.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct List {
     kind: u32,
@@ -40,9 +40,9 @@ pub(crate) struct List {
 pub(crate) struct Tensor {
     pub(crate) shard: usize,
     pub(crate) kind: Kind,
-    /// The slowest dimension first, as elsewhere here.
+    /// Slowest dimension first, as in the rest of this crate.
     pub(crate) shape: Vec<usize>,
-    /// Of the file.
+    /// Byte range in the file.
     pub(crate) bytes: Range<usize>,
 }
 
@@ -52,13 +52,13 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Values of a row.
+    /// Values per row.
     pub(crate) fn columns(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
     }
 }
 
-/// A model's GGUF file, or all that it was split into.
+/// A model's GGUF file, or all files of a split one.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub(crate) path: PathBuf,
@@ -70,10 +70,11 @@ pub(crate) struct Header {
 const SPLITS: &str = "split.count";
 
 impl Header {
-    /// Maps a file and those that it was split into, and reads their headers.
+    /// Maps a file and its other parts, and reads their headers.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file that is missing, truncated or no GGUF file, or a tensor of a type that is not read.
+    /// [`ModelError`] naming the file that is missing, truncated or not a GGUF file, or a tensor of an unsupported
+    /// type.
     pub(crate) fn read(path: &Path) -> Result<Self, ModelError> {
         let mut all = Self {
             path: path.to_owned(),
@@ -93,18 +94,20 @@ impl Header {
         let file = crate::read::mapped(path)?;
         let shard = self.shards.len();
         let (metadata, tensors) = parse(&file, shard).map_err(|wrong| match wrong {
-            Wrong::Ends => ModelError::incomplete(path, "is truncated", None, file.len() as u64),
-            Wrong::Short(wanted) => {
+            HeaderError::Ends => {
+                ModelError::incomplete(path, "is truncated", None, file.len() as u64)
+            }
+            HeaderError::Short(wanted) => {
                 ModelError::incomplete(path, "is truncated", Some(wanted), file.len() as u64)
             }
-            Wrong::Said(what) => ModelError::weights(path, what),
+            HeaderError::Said(what) => ModelError::weights(path, what),
         })?;
         for (name, tensor) in tensors {
             if self.tensors.insert(name.clone(), tensor).is_some() {
                 return Err(ModelError::weights(path, format!("holds tensor `{name}` once more")));
             }
         }
-        // What the first file says counts.
+        // The first file's metadata take precedence.
         for (key, value) in metadata {
             self.metadata.entry(key).or_insert(value);
         }
@@ -112,7 +115,7 @@ impl Header {
         Ok(())
     }
 
-    /// What the metadata has under a key.
+    /// The metadata value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
@@ -138,10 +141,10 @@ impl Header {
         }
     }
 
-    /// The items of a list; none where there is no list.
+    /// The items of a list; `None` if the key has no list.
     pub(crate) fn list(&self, key: &str) -> Option<Vec<Value>> {
         let Value::List(List { kind, count, bytes }) = self.get(key)? else { return None };
-        // A list is the first file's: those that follow have no metadata of their own but their number.
+        // Lists are in the first file: other parts have only their number as metadata.
         let mut at = At { file: self.shards.first()?.file.get(bytes.clone())?, at: 0 };
         (0..*count).map(|_| at.value(*kind).ok()).collect()
     }
@@ -156,7 +159,7 @@ impl Header {
     }
 }
 
-/// The other files of a model that was split into so many, by the name of the first: `NAME-00001-of-00003.gguf`.
+/// The other files of a split model, derived from the name of the first: `NAME-00001-of-00003.gguf`.
 fn parts(path: &Path, count: u64) -> Result<Vec<PathBuf>, ModelError> {
     if count <= 1 {
         return Ok(Vec::new());
@@ -168,24 +171,24 @@ fn parts(path: &Path, count: u64) -> Result<Vec<PathBuf>, ModelError> {
         return Err(ModelError::file(path, what).hinted("name the first; the others lie beside it"));
     };
     let part = |nth: u64| path.with_file_name(format!("{start}-{nth:05}-of-{count:05}.gguf"));
-    // Nobody splits a model into more.
+    // No model is split into more files.
     Ok((2..=count.min(9999)).map(part).collect())
 }
 
 /// Why a header cannot be read.
-enum Wrong {
-    /// It ends inside of itself.
+enum HeaderError {
+    /// It is truncated.
     Ends,
-    /// The file should have so many bytes.
+    /// The file is truncated and should have this many bytes.
     Short(u64),
     Said(String),
 }
 
 type Parsed = (BTreeMap<String, Value>, Vec<(String, Tensor)>);
 
-fn parse(file: &[u8], shard: usize) -> Result<Parsed, Wrong> {
+fn parse(file: &[u8], shard: usize) -> Result<Parsed, HeaderError> {
     let mut at = At { file, at: 0 };
-    let said = |what: &str| Wrong::Said(what.to_owned());
+    let said = |what: &str| HeaderError::Said(what.to_owned());
     if file.get(..4) != Some(b"GGUF") {
         return Err(said("is no GGUF file: its first bytes are others"));
     }
@@ -196,7 +199,7 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, Wrong> {
             return Err(said("is a GGUF file of a big-endian machine, which is not read"));
         }
         version => {
-            return Err(Wrong::Said(format!("is GGUF version {version}; 2 and 3 are read")));
+            return Err(HeaderError::Said(format!("is GGUF version {version}; 2 and 3 are read")));
         }
     }
     let (tensors, pairs) = (at.u64()?, at.u64()?);
@@ -212,7 +215,7 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, Wrong> {
         let name = at.text()?;
         let dimensions = at.u32()?;
         if dimensions > 4 {
-            return Err(Wrong::Said(format!("tensor `{name}` has {dimensions} dimensions")));
+            return Err(HeaderError::Said(format!("tensor `{name}` has {dimensions} dimensions")));
         }
         let mut shape: Vec<u64> = (0..dimensions).map(|_| at.u64()).collect::<Result<_, _>>()?;
         shape.reverse();
@@ -228,9 +231,10 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, Wrong> {
     let located = |(name, shape, kind, offset): (String, Vec<u64>, u32, u64)| {
         let kind = Kind::of(kind).map_err(|found| {
             let read = Kind::READ;
-            Wrong::Said(format!("tensor `{name}` is {found}; {read} are read"))
+            HeaderError::Said(format!("tensor `{name}` is {found}; {read} are read"))
         })?;
-        let wrong = || Wrong::Said(format!("tensor `{name}` has a shape {shape:?} that cannot be"));
+        let wrong =
+            || HeaderError::Said(format!("tensor `{name}` has a shape {shape:?} that cannot be"));
         let values =
             shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side)).ok_or_else(wrong)?;
         let columns = shape.last().copied().unwrap_or(1);
@@ -242,63 +246,63 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, Wrong> {
         let end = bytes.zip(from).and_then(|(bytes, from)| bytes.checked_add(from));
         let (Some(from), Some(end)) = (from, end) else { return Err(wrong()) };
         if end > file.len() as u64 {
-            return Err(Wrong::Short(end));
+            return Err(HeaderError::Short(end));
         }
         let shape = shape.iter().map(|side| *side as usize).collect();
         Ok((name, Tensor { shard, kind, shape, bytes: from as usize..end as usize }))
     };
-    // The largest of what is missing tells how long the file should be.
+    // The largest missing size is the expected length of the file.
     let (mut all, mut short) = (Vec::new(), None::<u64>);
     for one in found.into_iter().map(located) {
         match one {
             Ok(tensor) => all.push(tensor),
-            Err(Wrong::Short(wanted)) => short = short.max(Some(wanted)),
+            Err(HeaderError::Short(wanted)) => short = short.max(Some(wanted)),
             Err(other) => return Err(other),
         }
     }
     match short {
-        Some(wanted) => Err(Wrong::Short(wanted)),
+        Some(wanted) => Err(HeaderError::Short(wanted)),
         None => Ok((metadata, all)),
     }
 }
 
-/// A place in a file.
+/// A position in a file.
 struct At<'a> {
     file: &'a [u8],
     at: usize,
 }
 
 impl At<'_> {
-    fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], Wrong> {
+    fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], HeaderError> {
         let bytes = self.file.get(self.at..).and_then(|rest| rest.first_chunk());
         self.at += SIZE;
-        bytes.copied().ok_or(Wrong::Ends)
+        bytes.copied().ok_or(HeaderError::Ends)
     }
 
-    fn u32(&mut self) -> Result<u32, Wrong> {
+    fn u32(&mut self) -> Result<u32, HeaderError> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Wrong> {
+    fn u64(&mut self) -> Result<u64, HeaderError> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// The range of a string, which is passed over.
-    fn text_range(&mut self) -> Result<Range<usize>, Wrong> {
-        let length = usize::try_from(self.u64()?).map_err(|_| Wrong::Ends)?;
+    /// Skips a string and returns its range.
+    fn text_range(&mut self) -> Result<Range<usize>, HeaderError> {
+        let length = usize::try_from(self.u64()?).map_err(|_| HeaderError::Ends)?;
         let end = self.at.checked_add(length).filter(|end| *end <= self.file.len());
-        let range = self.at..end.ok_or(Wrong::Ends)?;
+        let range = self.at..end.ok_or(HeaderError::Ends)?;
         self.at = range.end;
         Ok(range)
     }
 
-    fn text(&mut self) -> Result<String, Wrong> {
+    fn text(&mut self) -> Result<String, HeaderError> {
         let range = self.text_range()?;
         let text = String::from_utf8_lossy(&self.file[range]);
         Ok(text.into_owned())
     }
 
-    fn value(&mut self, kind: u32) -> Result<Value, Wrong> {
+    fn value(&mut self, kind: u32) -> Result<Value, HeaderError> {
         let whole = |whole: i128| Ok(Value::Whole(whole));
         match kind {
             0 => whole(self.take::<1>()?[0].into()),
@@ -315,13 +319,15 @@ impl At<'_> {
             8 => self.text().map(Value::Text),
             9 => {
                 let (kind, count) = (self.u32()?, self.u64()?);
-                // A list of lists is in no model.
+                // No model has nested lists.
                 if kind == 9 {
-                    return Err(Wrong::Said("has a list of lists, which is not read".to_owned()));
+                    return Err(HeaderError::Said(
+                        "has a list of lists, which is not read".to_owned(),
+                    ));
                 }
-                // Every item takes a byte at least.
+                // Every item has at least one byte.
                 let count = usize::try_from(count).ok().filter(|count| *count <= self.file.len());
-                let (count, start) = (count.ok_or(Wrong::Ends)?, self.at);
+                let (count, start) = (count.ok_or(HeaderError::Ends)?, self.at);
                 for _ in 0..count {
                     match kind {
                         8 => self.text_range().map(|_| ())?,
@@ -333,7 +339,9 @@ impl At<'_> {
             10 => whole(self.u64()?.into()),
             11 => whole(i64::from_le_bytes(self.take()?).into()),
             12 => Ok(Value::Number(f64::from_le_bytes(self.take()?))),
-            other => Err(Wrong::Said(format!("has a value of type {other}, which is unknown"))),
+            other => {
+                Err(HeaderError::Said(format!("has a value of type {other}, which is unknown")))
+            }
         }
     }
 }

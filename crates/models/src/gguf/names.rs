@@ -1,4 +1,4 @@
-//! Which tensors of a GGUF file a parameter is made of, by the names that checkpoints have and llama.cpp's converter gives.
+//! Maps parameters to the GGUF tensors they are made of, given the checkpoint's names and llama.cpp's.
 
 use super::file::{Header, Tensor};
 use super::rows::{Lie, Placed};
@@ -7,7 +7,7 @@ use crate::params::Param;
 use architectures::Architecture;
 use std::collections::BTreeSet;
 
-/// The model's own tensors.
+/// Tensors outside of layers.
 const AROUND: &[(&str, &str)] = &[
     ("model.embed_tokens.weight", "token_embd.weight"),
     ("model.norm.weight", "output_norm.weight"),
@@ -16,7 +16,7 @@ const AROUND: &[(&str, &str)] = &[
     ("lm_head.weight", "output.weight"),
 ];
 
-/// Those of a layer that are the same in both, by the ends of their names.
+/// Tensors of a layer that correspond one to one, by name suffix.
 const ALIKE: &[(&str, &str)] = &[
     ("input_layernorm.weight", "attn_norm.weight"),
     ("post_attention_layernorm.weight", "ffn_norm.weight"),
@@ -72,20 +72,20 @@ const ALIKE: &[(&str, &str)] = &[
     ("block_sparse_moe.shared_experts.down_proj.weight", "ffn_down_shexp.weight"),
 ];
 
-/// The three matrices of experts, each stacked.
+/// The three stacked matrices of experts.
 const EXPERTS: &[([&str; 2], &str)] = &[
     (["gate_proj", "w1"], "ffn_gate_exps.weight"),
     (["up_proj", "w3"], "ffn_up_exps.weight"),
     (["down_proj", "w2"], "ffn_down_exps.weight"),
 ];
 
-/// What a file may hold beside what parameters are made of: divisors of frequencies, which the config has.
+/// A tensor that is not a parameter: frequency divisors, which the config contains.
 pub(super) const BESIDE: &str = "rope_freqs.weight";
 
 /// Finds all parameters of an architecture.
 ///
 /// # Errors
-/// [`ModelError::Weights`] naming the tensors that are missing, misshaped or unknown.
+/// [`ModelError::Weights`] naming the tensors that are missing, unknown or of the wrong shape.
 pub(super) fn place(
     header: &Header,
     architecture: &Architecture,
@@ -108,13 +108,14 @@ pub(super) fn place(
     }
 }
 
-/// Whether the converter interleaves the halves of rotated heads: for the architectures that llama.cpp rotates by neighbours.
+/// Whether the converter interleaves the halves of rotated heads: for architectures for which llama.cpp rotates
+/// adjacent pairs.
 pub(super) fn is_interleaved(header: &Header) -> bool {
     let of = header.text("general.architecture");
     matches!(of, Some("llama" | "granite" | "granitemoe" | "granitehybrid"))
 }
 
-/// Heads of queries, and of keys.
+/// Number of query heads and of key heads.
 fn heads(header: &Header) -> Option<[usize; 2]> {
     let of = header.text("general.architecture")?;
     let key = |key: &str| super::config::count(header, &format!("{of}.attention.{key}"));
@@ -139,10 +140,10 @@ impl Finder<'_> {
         let Some((layer, part)) = inside.and_then(|inside| inside.split_once('.')) else {
             return Err(self.unknown());
         };
-        // Mamba-2 alone has another name for its mixer.
+        // Only Mamba-2 has another name for its mixer.
         let part = part.replace("mixer.", "mamba.");
         let of_layer = |tensor: &str| format!("blk.{layer}.{tensor}");
-        // gpt-oss alone has another name for what stands before its experts.
+        // Only gpt-oss has another name for the norm before its experts.
         let post = of_layer("post_attention_norm.weight");
         if part == "post_attention_layernorm.weight" && self.has(&post) {
             return self.whole(&post);
@@ -161,7 +162,7 @@ impl Finder<'_> {
             "mlp.experts.gate_up_proj_bias" => {
                 return self.biases(["ffn_gate_exps.bias", "ffn_up_exps.bias"].map(of_layer));
             }
-            // Where there are no others, those that every token passes are no shared ones.
+            // Without routed experts, the shared ones are an ordinary MLP.
             "shared_mlp.input_linear.weight" => {
                 let names = match self.has(&of_layer("ffn_gate_shexp.weight")) {
                     true => ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"],
@@ -204,7 +205,7 @@ impl Finder<'_> {
         Ok(tensor.clone())
     }
 
-    /// Values of a row.
+    /// Values per row.
     fn columns(&self) -> usize {
         match self.param.shape.as_slice() {
             [] | [_] => 1,
@@ -217,7 +218,7 @@ impl Finder<'_> {
         Placed { lie, columns: self.columns(), exponential }
     }
 
-    /// Holds a tensor against what a part of the parameter wants.
+    /// Checks that a tensor has the expected number of values and row width.
     fn hold(&self, name: &str, tensor: &Tensor, values: usize) -> Result<(), ModelError> {
         let columns = self.columns();
         if tensor.len() == values && (columns == 1 || tensor.columns() == columns) {
@@ -230,7 +231,7 @@ impl Finder<'_> {
         Err(ModelError::weights(&self.header.path, what))
     }
 
-    /// All of one tensor.
+    /// A parameter that is one whole tensor.
     fn whole(&mut self, name: &str) -> Result<Placed, ModelError> {
         let tensor = self.take(name)?;
         self.hold(name, &tensor, self.param.len())?;
@@ -248,7 +249,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Rows of two tensors in turns.
+    /// Alternating rows of two tensors.
     fn turns(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
         let parts = names.map(|name| self.take(&name).map(|tensor| (name, tensor)));
         let mut tensors = Vec::new();
@@ -257,12 +258,12 @@ impl Finder<'_> {
             self.hold(&name, &tensor, self.param.len() / 2)?;
             tensors.push(tensor);
         }
-        // Of each matrix.
+        // Per matrix.
         let rows = self.param.shape[self.param.shape.len() - 2] / 2;
         Ok(self.placed(Lie::Turns(tensors, rows)))
     }
 
-    /// The biases of all experts, of two tensors in turns.
+    /// The biases of all experts, alternating between two tensors.
     fn biases(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
         let [gates, ups] = names;
         let tensors = [self.take(&gates)?, self.take(&ups)?];
@@ -285,7 +286,7 @@ impl Finder<'_> {
         Ok(self.placed(Lie::Rows(tensor, expert * rows)))
     }
 
-    /// The way up from a latent vector: keys `[heads, latent, nope]`, values `[heads, dim, latent]`.
+    /// The up projection of latent attention: keys `[heads, latent, nope]`, values `[heads, dim, latent]`.
     fn latent(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
         let [keys, values] = names;
         let (of_keys, of_values) = (self.take(&keys)?, self.take(&values)?);

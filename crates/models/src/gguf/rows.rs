@@ -1,11 +1,11 @@
-//! Where the rows of a parameter lie in a GGUF file, whose converter stacks, splits and interleaves what checkpoints have.
+//! The location of a parameter's rows in a GGUF file, whose converter stacks, splits and interleaves tensors.
 
 use super::blocks::{self, Kind, LARGEST};
 use super::file::Tensor;
 use crate::ModelError;
 use crate::checkpoint::Shard;
 use crate::values::Value;
-use architectures::Block;
+use architectures::GgmlType;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,40 +14,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) lie: Lie,
-    /// Values of a row; those of a vector are rows of one.
+    /// Values per row; a vector has rows of one value.
     pub(crate) columns: usize,
-    /// Whether the file has `-exp(x)` where a checkpoint has x.
+    /// Whether the file contains `-exp(x)` for the checkpoint's x.
     pub(crate) exponential: bool,
 }
 
-/// How its rows lie.
+/// The layout of its rows.
 #[derive(Debug, Clone)]
 pub(crate) enum Lie {
-    /// One behind the other, from one on.
+    /// Consecutive rows of a tensor, starting at one.
     Rows(Tensor, usize),
-    /// Of each head of so many rows, one of its first half and one of its second in turns: llama.cpp rotates neighbours.
+    /// Heads of this many rows, with rows of the first and the second half interleaved: llama.cpp rotates adjacent
+    /// pairs.
     Interleaved(Tensor, usize),
-    /// Matrices of so many rows of each tensor in turns: the gate's of an expert, the up's, and the next expert's.
+    /// Matrices of this many rows, alternating between tensors: gate and up of an expert, then of the next one.
     Turns(Vec<Tensor>, usize),
-    /// Of each head the transpose of a matrix of keys, then one of values.
+    /// For each head the transpose of a key matrix, then a value matrix.
     Latent { keys: Tensor, values: Tensor },
 }
 
-/// Where a row lies.
+/// The location of a row.
 enum Source<'a> {
-    /// At a row of a tensor, and how many more lie behind it, itself with them.
+    /// A row of a tensor, and the number of consecutive rows from it on.
     Rows(&'a Tensor, usize, usize),
-    /// From a value of a tensor on, so far apart.
+    /// Values of a tensor from an index on, with a stride.
     Column(&'a Tensor, usize, usize),
 }
 
 thread_local! {
-    /// Bytes of a file.
+    /// Buffer for bytes of a file.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Placed {
-    /// The tensors that it is made of.
+    /// The tensors it is made of.
     pub(crate) fn tensors(&self) -> Vec<&Tensor> {
         match &self.lie {
             Lie::Rows(of, _) | Lie::Interleaved(of, _) => vec![of],
@@ -56,8 +57,8 @@ impl Placed {
         }
     }
 
-    /// The type of its blocks, where all of its rows are in blocks of one.
-    pub(crate) fn block(&self) -> Option<Block> {
+    /// Its block type, if all rows share one.
+    pub(crate) fn block(&self) -> Option<GgmlType> {
         let mut kinds = self.tensors().into_iter().map(|tensor| tensor.kind);
         let Some(Kind::Blocks(block)) = kinds.next() else { return None };
         let alike = kinds.all(|kind| kind == Kind::Blocks(block));
@@ -91,7 +92,7 @@ impl Placed {
         }
     }
 
-    /// Writes values from `first` on over those of a slice.
+    /// Fills a slice with values starting at `first`.
     ///
     /// # Errors
     /// [`ModelError::File`] when a file cannot be read.
@@ -133,7 +134,7 @@ impl Placed {
         Ok(())
     }
 
-    /// Goes through the blocks of some rows, in order.
+    /// Iterates over the blocks of some rows, in order.
     ///
     /// # Errors
     /// As [`Placed::fill`].
@@ -141,7 +142,7 @@ impl Placed {
         &self,
         (shards, read): (&[Shard], &AtomicU64),
         rows: Range<usize>,
-        mut of: impl FnMut(Block, &[u8]),
+        mut of: impl FnMut(GgmlType, &[u8]),
     ) -> Result<(), ModelError> {
         let mut row = rows.start;
         while row < rows.end {
@@ -159,7 +160,7 @@ impl Placed {
     }
 }
 
-/// Values of a tensor from `first` on, which it has.
+/// Reads values of a tensor starting at `first`; the range is valid.
 fn fill<V: Value>(
     of: &Tensor,
     from: (&[Shard], &AtomicU64),
@@ -200,7 +201,7 @@ fn with_bytes(
     len: usize,
     then: impl FnOnce(&[u8]),
 ) -> Result<(), ModelError> {
-    /// Fewer are looked at where the file is mapped: they may be one of many that lie apart.
+    /// Smaller reads use the mapping instead of a read call: they may be one of many scattered pieces.
     const FEW: usize = 4096;
     let shard = &shards[of.shard];
     if let Some(bytes) = shard.file.get(start..start + len).filter(|_| len < FEW) {

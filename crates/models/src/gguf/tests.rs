@@ -1,9 +1,9 @@
-//! What files hold, against gguf-py's words.
+//! Compares values read from GGUF files with gguf-py's.
 
 use crate::packers::{folders, written};
 use crate::{Checkpoint, Model};
 
-/// The parameters of a file that lie as its tensors do.
+/// The parameters of a file that correspond to its tensors one to one.
 const TENSORS: &[(&str, &str)] = &[
     ("token_embd", "model.embed_tokens"),
     ("output", "lm_head"),
@@ -20,11 +20,11 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     let all = checkpoint.read::<f32>(name, 0, want.len()).unwrap();
     assert_eq!(bits(&all), bits(want), "{name}");
-    // Wherever reading begins and ends.
+    // Read from the middle, at unaligned positions.
     let (first, count) = (want.len() / 3 + 1, want.len() / 2);
     let some = checkpoint.read::<f32>(name, first, count).unwrap();
     assert_eq!(bits(&some), bits(&all[first..first + count]), "{name}");
-    // What is kept in integers stands for the same, but for what float32 rounds.
+    // Integer weights represent the same values, up to float32 rounding.
     let Some(integers) = checkpoint.integers(name) else { return };
     let (rows, groups) = (integers.of.rows, integers.of.groups());
     let mut numbers = vec![0i8; want.len()];
@@ -40,11 +40,11 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
         let of = row * groups + column / integers.of.group;
         let (scale, zero) = (f64::from(scales[of]), f64::from(zeros[of]));
         let stands = scale * (f64::from(*number) - zero);
-        // The zero point was divided by the scale, and is as large as what it is taken from.
+        // The zero point was divided by the scale; its rounding error is relative to its size.
         let rounded = scale.abs() * (zero.abs() + 64.0) * 2.4e-7;
         assert!((stands - f64::from(*want)).abs() <= rounded, "{name} {at}: {stands} {want}");
     }
-    // And beside offsets, as GPUs keep it, for just the same.
+    // With offsets, as GPUs store them, the values are exact.
     if !integers.of.has_offsets() || integers.of.bits != 4 {
         return;
     }
@@ -57,9 +57,9 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
     }
 }
 
-/// With gguf-py, which `cargo xtask test` gets; without it this says so.
+/// Needs gguf-py, which `cargo xtask test` installs; otherwise the test says that it was skipped.
 #[test]
-fn packed_weights_of_gguf_are_what_gguf_py_says() {
+fn gguf_weights_match_gguf_py() {
     let Some(folder) = written(include_str!("writer.py")) else { return };
     let mut kinds = Vec::new();
     for (kind, path) in folders(&folder) {

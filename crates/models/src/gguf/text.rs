@@ -1,4 +1,4 @@
-//! The vocabulary of a GGUF file as a tokenizer.json, and what its chat template may name.
+//! Translates the vocabulary of a GGUF file to a tokenizer.json, and its metadata to chat template settings.
 
 use super::file::{Header, Value};
 use crate::ModelError;
@@ -11,11 +11,11 @@ const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
-/// How a text is cut before pairs are joined.
+/// How a text is split before pairs are merged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cut {
     Pattern(&'static str),
-    /// Digits one by one, and the rest by the second.
+    /// Digits one by one, then the rest by this pattern.
     DigitsThen(&'static str),
 }
 
@@ -43,15 +43,15 @@ const TEKKEN: &str = concat!(
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
-/// What is known by a name in `tokenizer.ggml.pre`.
+/// The pre-tokenizer of a name in `tokenizer.ggml.pre`.
 struct Pre {
     names: &'static [&'static str],
     cut: Cut,
-    /// Whether a word that is a token is not joined from parts.
+    /// Whether a word that is a token is not merged from parts.
     whole_words: bool,
-    /// Whether a text begins with a token of its own where nothing is said.
+    /// Whether a text begins with BOS if the metadata do not say.
     begins: bool,
-    /// Whether letters are composed first.
+    /// Whether text is NFC-normalized first.
     composed: bool,
 }
 
@@ -59,7 +59,7 @@ const fn pre(names: &'static [&'static str], cut: Cut) -> Pre {
     Pre { names, cut, whole_words: false, begins: false, composed: false }
 }
 
-/// By the patterns that llama.cpp's `llama-vocab.cpp` has for them, as the tokenizers that it cites spell them.
+/// llama.cpp's patterns in `llama-vocab.cpp`, spelled as in the tokenizers that it cites.
 const PRES: &[Pre] = &[
     Pre {
         whole_words: true,
@@ -79,7 +79,7 @@ const PRES: &[Pre] = &[
     pre(&["refact", "starcoder", "command-r", "smollm", "codeshell"], Cut::DigitsThen(GPT2)),
 ];
 
-/// Types of tokens, by ggml's numbers.
+/// Token types, by ggml's numbers.
 const CONTROL: i128 = 3;
 const USER_DEFINED: i128 = 4;
 const UNUSED: i128 = 5;
@@ -89,7 +89,7 @@ fn special(header: &Header, name: &str) -> Option<u64> {
     header.whole(&format!("tokenizer.ggml.{name}_token_id"))
 }
 
-/// The tokens that end an answer: a text's, a turn's, a message's.
+/// The tokens that end an answer: EOS, EOT and EOM.
 pub(super) fn stop_ids(header: &Header) -> Vec<u32> {
     let ids = ["eos", "eot", "eom"].into_iter().filter_map(|name| special(header, name));
     let mut stop = Vec::new();
@@ -101,7 +101,7 @@ pub(super) fn stop_ids(header: &Header) -> Vec<u32> {
     stop
 }
 
-/// What a tokenizer_config.json would say: chat templates, and the special tokens that these may name.
+/// The content of a tokenizer_config.json: chat templates, and the special tokens they use.
 ///
 /// # Errors
 /// [`ModelError`] of a file that cannot be read.
@@ -133,7 +133,7 @@ pub(crate) fn settings(path: &Path) -> Result<Json, ModelError> {
 /// The tokenizer.json of a file.
 ///
 /// # Errors
-/// [`ModelError`] naming what is missing or not read.
+/// [`ModelError`] naming what is missing or unsupported.
 pub(crate) fn tokenizer(path: &Path) -> Result<String, ModelError> {
     let header = Header::read(path)?;
     let wrong = |what: String| {
@@ -165,20 +165,20 @@ impl Vocabulary<'_> {
     fn kind(&self, id: usize) -> i128 {
         match self.types.get(id) {
             Some(Value::Whole(UNUSED)) => UNUSED,
-            // Some files have the end of a turn among the words.
+            // Some files list the end-of-turn token as an ordinary token.
             _ if self.tokens.get(id).is_some_and(|token| ends_answers(token)) => CONTROL,
             Some(Value::Whole(kind)) => *kind,
             _ => 1,
         }
     }
 
-    /// Ids by tokens. Those that only fill a vocabulary up are left out.
+    /// Token ids. Unused padding tokens are left out.
     fn ids(&self) -> HashMap<&str, usize> {
         let used = self.tokens.iter().enumerate().filter(|(id, _)| self.kind(*id) != UNUSED);
         used.map(|(id, token)| (token.as_str(), id)).collect()
     }
 
-    /// Tokens that are found in a text before it is cut.
+    /// Added tokens, which are matched before the text is split.
     fn added(&self) -> Vec<Json> {
         let added = self.tokens.iter().enumerate().filter_map(|(id, token)| {
             let kind = self.kind(id);
@@ -192,7 +192,7 @@ impl Vocabulary<'_> {
         added.collect()
     }
 
-    /// What puts the token in front that texts begin with, and the one behind that they end with, where they do.
+    /// The post-processor that adds BOS and EOS, if the model uses them.
     fn around(&self, begins: bool) -> Json {
         let added = |name: &str, otherwise: bool| {
             let adds = self.header.flag(&format!("tokenizer.ggml.add_{name}_token"));
@@ -221,7 +221,7 @@ impl Vocabulary<'_> {
         }
     }
 
-    /// Pairs of byte sequences, in the order in which they are joined.
+    /// BPE merges in priority order.
     fn pairs(&self) -> Result<Json, String> {
         let name = self.header.text(PRE).unwrap_or("nothing");
         let Some(pre) = PRES.iter().find(|pre| pre.names.contains(&name)) else {
@@ -268,8 +268,8 @@ impl Vocabulary<'_> {
         }))
     }
 
-    /// Pieces with scores, SentencePiece's way of joining pairs: any two whose whole is a piece, the best piece first. The merges are
-    /// those that transformers makes of such a vocabulary.
+    /// The merges of a vocabulary with scores (SentencePiece): any two tokens whose concatenation is a token, best
+    /// score first. Equal to transformers' conversion.
     fn pieces(&self) -> Result<Json, String> {
         let scores = self.header.list("tokenizer.ggml.scores").unwrap_or_default();
         if scores.len() != self.tokens.len() {

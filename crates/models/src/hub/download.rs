@@ -1,5 +1,6 @@
-//! A model from the hub into the cache, laid out as the hub's own tools have it: contents under their hashes, a snapshot of
-//! links to them, and last the reference that names the snapshot. What is half-way there is not found by anybody.
+//! Downloads a model from the hub into the cache, in the layout of the hub's own tools: contents under their hashes, a
+//! snapshot of links to them, and last the reference that names the snapshot, so that an incomplete download is never
+//! found.
 
 use super::name::{Name, is_path};
 use super::{cache, held, snapshot};
@@ -10,57 +11,57 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// How the sentence of a download without a network begins.
+/// First words of the error of a download without a network.
 pub const NO_NETWORK: &str = "no network: ";
 const OFFLINE: &str = "connect this machine, or set HF_ENDPOINT to a mirror that it reaches; without --download a model of the cache runs";
 
-/// The hub, where `HF_ENDPOINT` names no mirror of it.
+/// The hub, unless `HF_ENDPOINT` names a mirror.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// Endings of the files that a model is made of. Weights in other formats are left there.
+/// Extensions of the files of a model. Weights in other formats are not downloaded.
 const ENDINGS: &[&str] = &[".safetensors", ".json", ".jinja", ".model", ".txt"];
 
-/// The ending of those that are models by themselves, of which one is taken.
+/// Extension of single-file models, of which one is downloaded.
 const GGUF: &str = ".gguf";
 
-/// What a file of the hub is known by.
+/// The hash of a file on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HubHash {
     /// SHA-256 of large files, in hexadecimal.
     Sha256(String),
-    /// The name git gives to small ones: SHA-1 of `blob`, the length and the content.
+    /// Git's name of small files: SHA-1 of `blob`, the length and the content.
     GitBlob(String),
 }
 
-/// A file that is wanted from the hub.
+/// A file to download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubFile {
     /// Its address.
     pub url: String,
-    /// Where it goes.
+    /// Its target path.
     pub path: PathBuf,
-    /// What it has to hash to; none for what the hub says about a model.
+    /// Its expected hash; `None` for the hub's description of a model.
     pub hash: Option<HubHash>,
-    /// Its size in bytes, where that is known.
+    /// Its size in bytes, if known.
     pub bytes: Option<u64>,
 }
 
-/// Who speaks HTTP.
-pub trait Download {
-    /// Fetches files, each into its place once its hash is the wanted one; goes on with what an earlier call has begun.
+/// An HTTP client.
+pub trait Downloader {
+    /// Downloads files; each is moved to its path once its hash is verified. Resumes incomplete downloads.
     ///
     /// # Errors
-    /// What went wrong, with the file's address.
+    /// The problem, with the file's address.
     fn fetch(&self, files: &[HubFile]) -> Result<(), String>;
 }
 
-/// The folder of a model as [`super::locate`] gives it, or its GGUF file, downloaded where it is a name on the hub: whatever of its
-/// revision, the newest where none is named, is not in the cache yet.
+/// The folder or GGUF file of a model as [`super::locate`] returns it. If it is a name on the hub, missing files of its
+/// revision are downloaded first, by default of the newest one.
 ///
 /// # Errors
-/// [`ModelError::Hub`] when the hub cannot be asked, is not to be (`HF_HUB_OFFLINE`), or a file is another than it says;
-/// [`ModelError`] when the cache cannot be written.
-pub fn download(model: &Path, by: &dyn Download) -> Result<PathBuf, ModelError> {
+/// [`ModelError::Hub`] when the hub cannot be reached, may not be contacted (`HF_HUB_OFFLINE`), or a file has another
+/// hash than listed; [`ModelError`] when the cache cannot be written.
+pub fn download(model: &Path, by: &dyn Downloader) -> Result<PathBuf, ModelError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     match (model.to_str().and_then(Name::of), cache(variable)) {
         (Some(name), Some(cache)) if !model.exists() => into(&cache, &name, variable, by),
@@ -72,7 +73,7 @@ fn into(
     cache: &Path,
     of: &Name<'_>,
     variable: impl Fn(&str) -> Option<OsString>,
-    by: &dyn Download,
+    by: &dyn Downloader,
 ) -> Result<PathBuf, ModelError> {
     let name = of.name;
     let refused = |what: String, hint: &str| ModelError::Hub { what, hint: hint.to_owned() };
@@ -99,7 +100,7 @@ fn into(
     let url = format!("{endpoint}/api/models/{name}/revision/{wanted}?blobs=true");
     get(&[HubFile { url: url.clone(), path: told.clone(), hash: None, bytes: None }])?;
     let text = std::fs::read_to_string(&told).map_err(|error| ModelError::file(&told, error))?;
-    // Another download may have taken it away already.
+    // A concurrent download may have removed it.
     let _ = std::fs::remove_file(&told);
     let Some(mut revision) = Revision::parse(&text) else {
         let what = format!("{url} does not list a model's files");
@@ -116,7 +117,7 @@ fn into(
     let folder = held.join("snapshots").join(&revision.commit);
     let missing: Vec<&Listed> =
         revision.files.iter().filter(|file| !folder.join(&file.name).exists()).collect();
-    // What an earlier download has begun takes no room once more.
+    // Data of an interrupted download takes no more space.
     let begun = |file: &&Listed| {
         let part = held.join("blobs").join(format!("{}.part", file.blob()));
         part.metadata().map_or(0, |part| part.len())
@@ -138,7 +139,7 @@ fn into(
         let up = "../".repeat(2 + file.name.matches('/').count());
         link(&Path::new(&up).join("blobs").join(file.blob()), &at)?;
     }
-    // A commit is named by its snapshot.
+    // A commit needs no reference: its snapshot has its name.
     if of.revision != revision.commit {
         let reference = held.join("refs").join(of.revision);
         let inside = reference.parent().unwrap_or(&held);
@@ -148,25 +149,25 @@ fn into(
     snapshot(cache, of)
 }
 
-/// Whether the words of a system's error are those of a disk without room: who speaks HTTP has no more of it.
+/// Whether a message is the system's for a full disk: the HTTP client passes on the text only.
 fn is_full(what: &str) -> bool {
     ["No space left on device", "Disk quota exceeded"].iter().any(|words| what.contains(words))
 }
 
-/// As the hub's tools read a switch.
+/// Parses a boolean variable as the hub's tools do.
 fn is_true(value: &OsString) -> bool {
     let value = value.to_string_lossy().to_ascii_lowercase();
     ["1", "on", "yes", "true"].contains(&value.as_str())
 }
 
-/// What the hub says about a revision of a model.
+/// The hub's description of a revision of a model.
 #[derive(Debug, PartialEq, Eq)]
 struct Revision {
     commit: String,
     files: Vec<Listed>,
 }
 
-/// A file of it.
+/// A file of a revision.
 #[derive(Debug, PartialEq, Eq)]
 struct Listed {
     name: String,
@@ -175,7 +176,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// What its content is called in the cache.
+    /// The name of its content in the cache.
     fn blob(&self) -> &str {
         let (HubHash::Sha256(hash) | HubHash::GitBlob(hash)) = &self.hash;
         hash
@@ -183,7 +184,7 @@ impl Listed {
 }
 
 impl Revision {
-    /// Leaves the files that are wanted; otherwise what is wrong.
+    /// Removes the files that are not wanted; returns an error message if none remain.
     fn choose(&mut self, of: &Name<'_>) -> Option<String> {
         let (models, others): (Vec<_>, Vec<_>) =
             self.files.drain(..).partition(|file| file.name.ends_with(GGUF));
@@ -215,8 +216,8 @@ impl Revision {
         }
     }
 
-    /// Reads the hub's answer; none where it is something else. What it says becomes names of files here, so that nothing
-    /// is taken that could lead out of the folder.
+    /// Parses the hub's answer; `None` if it is something else. File names in it become local paths, so that names
+    /// which leave the folder are refused.
     fn parse(text: &str) -> Option<Self> {
         let answer: Value = serde_json::from_str(text).ok()?;
         let hexadecimal = |value: &Value, digits: usize| {
@@ -228,7 +229,7 @@ impl Revision {
             let name = file["rfilename"].as_str()?;
             let gguf = name.ends_with(GGUF);
             let wanted = gguf || ENDINGS.iter().any(|ending| name.ends_with(ending));
-            // Folders inside are those of GGUF files alone.
+            // Only GGUF files may be in subfolders.
             if !wanted || !is_path(name) || (name.contains('/') && !gguf) {
                 return Some(None);
             }
@@ -248,7 +249,7 @@ impl Revision {
 #[cfg(unix)]
 fn link(to: &Path, at: &Path) -> Result<(), ModelError> {
     match std::os::unix::fs::symlink(to, at) {
-        // A link that leads nowhere, whose content was taken away and came again.
+        // A dangling link whose content was removed and downloaded again.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(|error| ModelError::file(at, error)),
     }
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_of_the_model_are_taken_and_only_by_their_hashes() {
+    fn download_takes_only_model_files_with_matching_hashes() {
         let small =
             |name: &str| format!(r#"{{"rfilename": "{name}", "size": 3, "blobId": "{COMMIT}"}}"#);
         check(&small("config.json"), Some(&["config.json"]));

@@ -1,5 +1,5 @@
-//! How a model on the hub is named: `org/name`, a revision of it as `org/name@REVISION`, and one GGUF file of several as
-//! `org/name:FILE.gguf`, or by what it is quantised to, as llama.cpp has it: `org/name:Q4_K_M`.
+//! Parses hub names of models: `org/name`, `org/name@REVISION`, and a GGUF file as `org/name:FILE.gguf` or by its
+//! quantization, as in llama.cpp: `org/name:Q4_K_M`.
 
 /// A model on the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,15 +7,15 @@ pub(super) struct Name<'a> {
     pub(super) name: &'a str,
     /// A branch, a tag or a commit.
     pub(super) revision: &'a str,
-    /// A file with its ending, or the word before that.
+    /// A file name with its extension, or a quantization.
     pub(super) file: Option<&'a str>,
 }
 
-/// The revision that is meant where none is named.
+/// The default revision.
 pub(super) const MAIN: &str = "main";
 
 impl<'a> Name<'a> {
-    /// Reads what could be a name on the hub: two words with a slash between them, and what is behind them.
+    /// Parses a hub name: two words separated by a slash, and optional suffixes.
     pub(super) fn of(text: &'a str) -> Option<Self> {
         let (text, file) = match text.split_once(':') {
             Some((text, file)) => (text, Some(file)),
@@ -29,7 +29,7 @@ impl<'a> Name<'a> {
         good.then_some(Self { name, revision, file })
     }
 
-    /// Whether a file of the repository is the one that is named, or one of those that it was split into.
+    /// Whether a file of the repository is the named one or a part of it.
     pub(super) fn is_file(&self, path: &str) -> bool {
         let Some(wanted) = self.file else { return false };
         if wanted.ends_with(".gguf") {
@@ -45,7 +45,7 @@ impl<'a> Name<'a> {
             };
             return path == wanted || (split(path).is_some() && split(path) == split(wanted));
         }
-        // `name-Q4_K_M.gguf`, `name.Q4_K_M-00001-of-00003.gguf`, `Q4_K_M/name.gguf`; not what belongs to images.
+        // `name-Q4_K_M.gguf`, `name.Q4_K_M-00001-of-00003.gguf`, `Q4_K_M/name.gguf`; not a vision projector.
         let of = path.to_ascii_lowercase();
         let Some(stem) = of.strip_suffix(".gguf").filter(|stem| !stem.contains("mmproj")) else {
             return false;
@@ -61,7 +61,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Whether words with slashes between them lead nowhere else than down.
+/// Whether a relative path stays within its folder.
 pub(super) fn is_path(text: &str) -> bool {
     let word = |word: &str| {
         !word.starts_with('.')
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_folders() {
+    fn hub_names_are_distinguished_from_folders() {
         let of = |name, revision, file| Some(Name { name, revision, file });
         for (text, want) in [
             ("ibm-granite/granite-4.0-h-micro", of("ibm-granite/granite-4.0-h-micro", MAIN, None)),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_named_whole_or_by_its_type() {
+    fn gguf_file_is_selected_by_name_or_type() {
         for (wanted, path, is) in [
             ("Q4_K_M", "model-Q4_K_M.gguf", true),
             ("q4_k_m", "model.Q4_K_M.gguf", true),

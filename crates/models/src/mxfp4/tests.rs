@@ -5,16 +5,16 @@ use half::bf16;
 use safetensors::tensor::{TensorView, serialize_to_file};
 use std::path::Path;
 
-/// With transformers, which `cargo xtask test` gets; without it this says so.
+/// Needs transformers, which `cargo xtask test` installs; otherwise the test says that it was skipped.
 #[test]
-fn packed_weights_in_mxfp4_are_what_transformers_says() {
+fn mxfp4_weights_match_transformers() {
     let Some(folder) = written(include_str!("writer.py")) else { return };
     let formats = folders(&folder);
     formats.iter().for_each(|(_, path)| assert!(hold(path, check) > 0));
     assert!(formats.iter().any(|(found, _)| found == "transformers"), "{formats:?}");
 }
 
-/// Holds values against bits of their own type, wherever reading begins and ends.
+/// Compares values with expected bits of their type, also when reading from the middle.
 fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) {
     let len: usize = want.shape().iter().product();
     let bits = |first: usize, len: usize| -> Vec<u8> {
@@ -38,8 +38,8 @@ fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) {
     }
 }
 
-/// A checkpoint of one weight, and the same as the values say it by their definition: a sign, two bits of exponent and one behind the
-/// first, times a power of two.
+/// A checkpoint of one weight, and its values by definition: a sign, two exponent bits and one mantissa bit, times a
+/// power of two.
 fn drawn(
     folder: &Path,
     shape: [usize; 3],
@@ -84,12 +84,12 @@ fn every_number_is_what_its_bits_and_its_scale_make_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let (checkpoint, want) = drawn(folder.path(), [3, 17, 5], |at| (at % 255) as u8);
     let got = checkpoint.read::<f32>(NAME, 0, want.len()).unwrap();
-    // Above float32's range there is infinity in both.
+    // Both overflow to infinity beyond float32's range.
     let want: Vec<u32> = want.iter().map(|value| (*value as f32).to_bits()).collect();
     assert_eq!(got.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), want);
     let some = checkpoint.read::<f32>(NAME, 77, 1001).unwrap();
     assert_eq!(some, got[77..1078]);
-    // And so of integers and their scales, but for the signs of zeros.
+    // The integers and scales give the same values, except for the signs of zeros.
     let values = checkpoint.integers(NAME).unwrap();
     let (mut numbers, mut scales) = (vec![0i8; got.len()], vec![0f32; 3 * 17 * 5]);
     values.numbers(0..51, &mut numbers).unwrap();
@@ -105,7 +105,7 @@ fn every_number_is_what_its_bits_and_its_scale_make_of_it() {
 
 #[test]
 fn rows_whose_numbers_are_not_too_far_apart_are_float8_exactly() {
-    // The ends of what float8 has room for, from the smallest scale and from the largest.
+    // The limits of float8's range, relative to the smallest and the largest scale.
     for first in [0, 100, 240] {
         let folder = tempfile::tempdir().unwrap();
         let of_group = |at: usize| first + (at * 7 % 15) as u8;
@@ -149,7 +149,7 @@ fn groups_of_zeros_have_any_scale_beside_others() {
 fn what_is_misshaped_or_no_number_is_said() {
     let (one, numbers) = ([1, 2, 3], vec![0u8; 96]);
     for (scales, of_scales, wanted) in [
-        ([1, 2, 2], vec![1u8; 4], "_scales` is U8 [1, 2, 2], wanted [1, 2, 3] in U8"),
+        ([1, 2, 2], vec![1u8; 4], "_scales` is U8 [1, 2, 2], expected [1, 2, 3] in U8"),
         ([1, 2, 3], vec![1, 1, 255, 1, 1, 1], "is NaN at element 64"),
     ] {
         let folder = tempfile::tempdir().unwrap();

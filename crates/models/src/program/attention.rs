@@ -4,14 +4,14 @@ use super::{
 };
 use crate::ModelError;
 use crate::layers::Attention;
-use kernels::Tensor;
-use kernels::rmsnorm::Activation;
+use ops::Tensor;
+use ops::rmsnorm::Activation;
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct GroupedAttention<B: Backend> {
     of: Attention,
     qkv: B::Projection,
-    /// Of queries and keys, each head by itself.
+    /// Norms of queries and keys, per head.
     norms: Option<[RmsNorm; 2]>,
     rotation: Option<Rotation>,
     /// `[heads]`.

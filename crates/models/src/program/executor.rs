@@ -1,21 +1,21 @@
-//! What programs are made of: the calls that a mixer asks for, and what it holds.
+//! The interface between layer programs and backends: weights, states and calls.
 
 use super::Unmixed;
-use crate::engine::Wanted;
+use crate::engine::LogitsSelection;
 use crate::layers::{Experts, GatedMlp};
-use crate::params::{ParamId, Projection, Rows};
+use crate::params::{ParamId, Projection, RowRange};
 use crate::{Architecture, ModelError, Rope};
-use kernels::attention::Mask;
-use kernels::conv1d::{Activation, Conv1dCall, Conv1dOptions};
-use kernels::linear::{Norm, Normed};
-use kernels::{DType, OpError, States, Tensor, Typed, rmsnorm};
+use ops::attention::Mask;
+use ops::conv1d::{Activation, Conv1dCall, Conv1dOptions};
+use ops::linear::{Norm, Normed};
+use ops::{DType, OpError, States, Tensor, Typed, rmsnorm};
 use std::ops::Range;
 
-/// A backend that runs programs: how its kernels want weights, and what runs a step.
+/// A backend: its types of weights, and the executor of a step.
 pub(crate) trait Backend: Sized + 'static {
     /// `y = x W^T (+ bias)`.
     type Projection: Send;
-    /// A matrix of each head.
+    /// One matrix per head.
     type Heads: Send;
     /// Routed experts, without their router.
     type Experts: Send;
@@ -23,7 +23,7 @@ pub(crate) trait Backend: Sized + 'static {
     type Run<'a>: Executor<Self>;
 }
 
-/// The states of one op in one layer, a row for each slot.
+/// The states of one op in one layer, one row per slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StateId(pub(crate) usize);
 
@@ -31,24 +31,24 @@ pub(crate) struct StateId(pub(crate) usize);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheId(pub(crate) usize);
 
-/// Where the values of a cache lie.
+/// The location of a cache's values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Values {
-    /// Beside the keys, `[kv_heads, dim]` a token.
+    /// A separate pool, `[kv_heads, dim]` per token.
     Apart([usize; 2]),
-    /// In the keys, as so many of their first channels.
+    /// The first channels of the keys.
     InKeys(usize),
 }
 
-/// Brings the weights of a model to where its kernels read them.
+/// Loads the weights of a model in the layout of a backend's kernels.
 pub(crate) trait Loader<B: Backend> {
-    /// What the config describes.
+    /// The architecture of the model.
     fn architecture(&self) -> &Architecture;
-    /// Parameters in float32, one behind the other, as a tensor of this shape.
+    /// Concatenated parameters in float32, as a tensor of this shape.
     fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError>;
     /// The values of a parameter, on the host.
     fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError>;
-    /// A tensor of the host in float32, to where kernels read it.
+    /// Moves a float32 tensor from the host to the backend's memory.
     fn give(&self, values: Tensor) -> Result<Tensor, ModelError>;
     /// A projection.
     fn projection(&self, of: &Projection) -> Result<B::Projection, ModelError>;
@@ -58,32 +58,38 @@ pub(crate) trait Loader<B: Backend> {
     }
     /// A projection for [`Executor::project_gated`]: its first half gates the second.
     fn gated(&self, of: &Projection) -> Result<B::Projection, ModelError>;
-    /// A matrix of each head `[outputs, width]`, or the transpose of `[inputs, width]`.
-    fn heads(&self, of: &[Rows], width: usize, transposed: bool) -> Result<B::Heads, ModelError>;
-    /// Routed experts, and what every token passes beside them as more of them where kernels take it so; whether they do.
+    /// One matrix per head `[outputs, width]`, or the transpose of `[inputs, width]`.
+    fn heads(
+        &self,
+        of: &[RowRange],
+        width: usize,
+        transposed: bool,
+    ) -> Result<B::Heads, ModelError>;
+    /// Routed experts, with the shared experts as additional experts if the kernels support it; also returns whether
+    /// they do.
     fn experts(
         &self,
         of: &Experts,
         shared: Option<&GatedMlp>,
     ) -> Result<(B::Experts, bool), ModelError>;
-    /// A state of this shape for each slot, in float32 or in what [`crate::EngineKind::states`] has beside it: zero before a
+    /// A state of this shape for each slot, in float32 or another type of [`crate::EngineKind::states`]; zero before a
     /// sequence's first token.
     fn states_in(&mut self, dtype: DType, shape: &[usize]) -> Result<StateId, ModelError>;
-    /// Room for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
+    /// A cache for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
     fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError>;
 
-    /// The same in float32.
+    /// [`Loader::states_in`] in float32.
     fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
         self.states_in(DType::F32, shape)
     }
 
-    /// A vector whose values are worked out of a parameter's.
+    /// A vector computed from a parameter's values.
     fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
         let values: Vec<f32> = self.read(id)?.into_iter().map(map).collect();
         self.give(Tensor::new(&[values.len()], values))
     }
 
-    /// A rotation by position.
+    /// A rotary embedding.
     fn rotation(&self, of: &Rope) -> Result<Rotation, ModelError> {
         let high = of.frequencies.iter().map(|frequency| *frequency as f32);
         let rest = |frequency: &f64| (frequency - f64::from(*frequency as f32)) as f32;
@@ -92,7 +98,7 @@ pub(crate) trait Loader<B: Backend> {
         Ok(Rotation { frequencies, factor: of.factor })
     }
 
-    /// The taps of channels `[channels, width]`, each times a factor.
+    /// Convolution taps of channels `[channels, width]`, each times a factor.
     fn taps_times(
         &self,
         id: ParamId,
@@ -111,12 +117,12 @@ pub(crate) trait Loader<B: Backend> {
         self.vectors(&[id], &[self.architecture().params.get(id).len()])
     }
 
-    /// RMSNorm of a row's groups by the model's epsilon.
+    /// RMSNorm of a row's groups with the model's epsilon.
     fn norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
         self.norm_times(id, groups, 1.0)
     }
 
-    /// The same, and what it makes times a factor.
+    /// [`Loader::norm`] with its output times a factor.
     fn norm_times(&self, id: ParamId, groups: usize, factor: f64) -> Result<RmsNorm, ModelError> {
         let add_one = self.architecture().params.norms_add_one;
         if !add_one && factor == 1.0 {
@@ -128,13 +134,13 @@ pub(crate) trait Loader<B: Backend> {
         Ok(RmsNorm { weight: self.mapped(id, weight)?, norm, ranks: 1 })
     }
 
-    /// The same by a weight that is multiplied as it is, in whatever model.
+    /// RMSNorm with the plain weight, without an offset that the model may add to others.
     fn plain_norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
         let norm = Norm { groups, eps: self.architecture().eps };
         Ok(RmsNorm { weight: self.vector(id)?, norm, ranks: 1 })
     }
 
-    /// A convolution by these taps, one parameter's channels behind the other's.
+    /// A convolution with the taps of two parameters, channels concatenated.
     fn convolution(
         &mut self,
         taps: &[ParamId],
@@ -145,7 +151,7 @@ pub(crate) trait Loader<B: Backend> {
         self.convolution_by(weight, bias)
     }
 
-    /// The same by taps `[channels, width]` that are there.
+    /// A convolution with loaded taps `[channels, width]`.
     fn convolution_by(
         &mut self,
         weight: Tensor,
@@ -161,26 +167,27 @@ pub(crate) trait Loader<B: Backend> {
     }
 }
 
-/// A rotation of the first channels of each head: pair `(i, i + pairs)` by the angle `position * frequency i`.
+/// Rotary embedding of the first channels of each head: pair `(i, i + pairs)` by the angle `position * frequency i`.
 pub(crate) struct Rotation {
-    /// Radians a position `[2, pairs]` in float32, each the sum of two: at a position of many thousands one would not do.
+    /// Radians per position `[2, pairs]` in float32, each the sum of two: at positions of many thousands one float32 is
+    /// too imprecise.
     pub(crate) frequencies: Tensor,
-    /// Factor on cosines and sines.
+    /// Multiplier of cosines and sines.
     pub(crate) factor: f64,
 }
 
 /// RMSNorm.
 pub(crate) struct RmsNorm {
-    /// As wide as the row, or as one of its groups.
+    /// Its length is the row's width, or a group's.
     pub(crate) weight: Tensor,
     pub(crate) norm: Norm,
-    /// Ranks that have a part of the row each. Where there are several, only [`Executor::add`] takes such rows: what is made of
-    /// them is scaled when the ranks' squares are summed, with the sums.
+    /// Number of ranks that share the row. If there are several, only [`Executor::add`] takes such rows: its output is
+    /// scaled once the ranks' sums of squares are reduced together with the sums.
     pub(crate) ranks: usize,
 }
 
 impl RmsNorm {
-    /// As a projection takes it.
+    /// The norm as a projection's prologue.
     pub(crate) fn normed(&self) -> Normed<'_> {
         Normed { weight: &self.weight, norm: self.norm }
     }
@@ -192,13 +199,13 @@ pub(crate) struct Convolution {
     pub(crate) weight: Tensor,
     /// `[channels]`.
     pub(crate) bias: Option<Tensor>,
-    /// Whether SiLU stands behind it.
+    /// Whether SiLU follows it.
     pub(crate) silu: bool,
-    /// All but the newest of the tokens under its taps, `[channels, taps - 1]`.
+    /// All tokens under its taps except the newest, `[channels, taps - 1]`.
     pub(crate) states: StateId,
 }
 
-/// The call of a convolution over tokens `[.., channels]`, with SiLU behind it or without.
+/// The call of a convolution over tokens `[.., channels]`, with or without SiLU.
 pub(crate) fn convolve<'a>(
     x: &'a Tensor,
     weight: &'a Tensor,
@@ -218,77 +225,77 @@ pub(crate) fn convolve<'a>(
     }
 }
 
-/// Rows that go into a call, normalised, gated and then times a factor on the way.
+/// Input rows of a call, with an optional norm, gate and factor that are applied on the fly, in this order.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    /// None: the residual stream.
+    /// `None` for the residual stream.
     pub(crate) rows: Option<&'a Tensor>,
     pub(crate) norm: Option<&'a RmsNorm>,
-    /// Multiplies what was normalised.
+    /// Multiplies the normalized rows.
     pub(crate) gate: Option<(&'a Tensor, rmsnorm::Activation)>,
-    /// On what is made of the rows by a projection that has no bias and is not gated; only those take one that is not 1.
+    /// Multiplier of the output of a projection without a bias and without gating; other calls require 1.
     pub(crate) factor: f64,
 }
 
 impl<'a> Input<'a> {
-    /// The residual stream, normalised.
+    /// The normalized residual stream.
     pub(crate) fn stream(norm: &'a RmsNorm) -> Self {
         Self { rows: None, norm: Some(norm), gate: None, factor: 1.0 }
     }
 
-    /// Rows as they are.
+    /// RowRange as they are.
     pub(crate) fn rows(x: &'a Tensor) -> Self {
         Self { rows: Some(x), norm: None, gate: None, factor: 1.0 }
     }
 
-    /// The same times a factor.
+    /// The input times a factor.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self { factor: self.factor * factor, ..self }
     }
 
-    /// Rows, normalised.
+    /// Normalized rows.
     pub(crate) fn normed(x: &'a Tensor, norm: &'a RmsNorm) -> Self {
         Self { norm: Some(norm), ..Self::rows(x) }
     }
 }
 
-/// New keys and values on their way into a cache.
+/// New keys and values to write into a cache.
 pub(crate) struct Append<'a> {
-    /// `[kv_heads, dim]` a token.
+    /// `[kv_heads, dim]` per token.
     pub(crate) keys: &'a mut Tensor,
-    /// `[width]` a token, laid behind its keys.
+    /// `[width]` per token, appended to its keys.
     pub(crate) more: Option<&'a Tensor>,
-    /// `[kv_heads, dim]` a token; none where the keys hold the values.
+    /// `[kv_heads, dim]` per token; `None` if the keys contain the values.
     pub(crate) values: Option<&'a Tensor>,
-    /// Queries `[heads, dim]` and how they and the keys are rotated by position, where they lie.
+    /// Queries `[heads, dim]` and the rotary embedding of queries and keys, applied in place.
     pub(crate) rotated: Option<(&'a mut Tensor, &'a Rotation)>,
 }
 
 /// Causal attention over a cache.
 pub(crate) struct Attend<'a> {
-    /// `[heads, dim]` a token.
+    /// `[heads, dim]` per token.
     pub(crate) queries: &'a Tensor,
-    /// The keys and values of this step, which are all there are where no sequence had a token before.
+    /// This step's keys and values, which are all keys if no sequence has cached tokens.
     pub(crate) new: Option<[&'a Tensor; 2]>,
-    /// Factor of the products.
+    /// Scale of the products.
     pub(crate) scale: f64,
-    /// Tokens that a query sees, its own the last of them; none: all before it.
+    /// Sliding window: number of tokens that a query attends to, its own included; `None` for all.
     pub(crate) window: Option<usize>,
-    /// Logits of each head that take part in its softmax and have no value `[heads]`.
+    /// Attention sinks: logits of each head that take part in its softmax without a value `[heads]`.
     pub(crate) sinks: Option<&'a Tensor>,
 }
 
 impl Attend<'_> {
-    /// The keys that its queries see.
+    /// The mask of its queries.
     pub(crate) fn mask(&self) -> Mask {
         Mask { window_left: self.window.map(|window| window - 1), ..Mask::CAUSAL }
     }
 }
 
-/// The tensors of so many parts.
+/// The tensors of `N` parts.
 ///
 /// # Panics
-/// When there are more or fewer, which only a wrong executor gives.
+/// When there are more or fewer, which only an incorrect executor returns.
 pub(crate) fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
     match tensors.try_into() {
         Ok(tensors) => tensors,
@@ -296,13 +303,13 @@ pub(crate) fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
     }
 }
 
-/// Runs the calls of a step, in order; each is made where it can be: at once, or as a launch that is planned.
+/// Runs the calls of a step in order. A backend runs each immediately, or plans a launch.
 ///
-/// A tensor that a call gives has one token's dimensions last. What stands before them is as the backend's ops take tokens, and
-/// its type is that of activations, float32 on the processor and the weights' on a GPU, unless the call says another one. All of a
-/// step's additions go onto the residual stream `[tokens, hidden]` in float32, times the model's residual multiplier.
+/// Returned tensors have the dimensions of one token last; the leading dimensions are those of the backend's ops. Their
+/// type is that of activations, float32 on the CPU and the weights' type on a GPU, unless the call says otherwise.
+/// Additions go to the residual stream `[tokens, hidden]` in float32, times the model's residual multiplier.
 pub(crate) trait Executor<B: Backend> {
-    /// Projects, columns into parts of these dimensions.
+    /// Projects; splits the columns into parts of these dimensions.
     fn project<const N: usize>(
         &mut self,
         of: &B::Projection,
@@ -310,7 +317,7 @@ pub(crate) trait Executor<B: Backend> {
         parts: [&[usize]; N],
     ) -> Result<[Tensor; N], OpError>;
 
-    /// The same of rows of which each rank of a split model has columns: all ranks' sum of what they make, on each of them.
+    /// [`Executor::project`] for rows of which each rank has some columns, followed by an all-reduce.
     fn project_summed<const N: usize>(
         &mut self,
         of: &B::Projection,
@@ -318,7 +325,7 @@ pub(crate) trait Executor<B: Backend> {
         parts: [&[usize]; N],
     ) -> Result<[Tensor; N], Unmixed>;
 
-    /// The same as [`Executor::project`] into one part in float32.
+    /// [`Executor::project`] with one part, in float32.
     fn project_wide(
         &mut self,
         of: &B::Projection,
@@ -326,7 +333,7 @@ pub(crate) trait Executor<B: Backend> {
         part: &[usize],
     ) -> Result<Tensor, OpError>;
 
-    /// The same as [`Executor::project`], and some neighbouring parts, which have all channels of a convolution, are convolved.
+    /// [`Executor::project`], with some consecutive parts passed through a convolution over all of their channels.
     fn project_convolved<const N: usize>(
         &mut self,
         of: &B::Projection,
@@ -338,7 +345,7 @@ pub(crate) trait Executor<B: Backend> {
     /// Convolves rows `[channels]` of tokens.
     fn convolve(&mut self, by: &Convolution, x: &Tensor) -> Result<Tensor, OpError>;
 
-    /// The product of rows, element by element.
+    /// The element-wise product.
     fn multiply(&mut self, of: [&Tensor; 2]) -> Result<Tensor, OpError>;
 
     /// `silu(gate) * up` of a projection to both.
@@ -353,18 +360,19 @@ pub(crate) trait Executor<B: Backend> {
     /// Adds a projection to the residual stream.
     fn add(&mut self, of: &B::Projection, x: Input<'_>) -> Result<(), OpError>;
 
-    /// The next projection that is added is not all of what ranks sum then.
+    /// The next added projection is not the last before the all-reduce.
     fn adds_more(&mut self) {}
 
-    /// Multiplies each head's channels `[heads, inputs + tail]` by its matrix: `[heads, outputs + tail]`. The tail goes on as it is.
+    /// Multiplies each head's channels `[heads, inputs + tail]` by its matrix: `[heads, outputs + tail]`. The tail is
+    /// copied.
     fn multiply_heads(&mut self, of: &B::Heads, x: &Tensor, tail: usize)
     -> Result<Tensor, OpError>;
 
-    /// Rows, normalised and gated, as a tensor.
+    /// Normalized and gated rows as a tensor.
     fn norm(&mut self, x: Input<'_>) -> Result<Tensor, OpError>;
 
-    /// Runs a recurrent op, which has `initial_state`, `final_state` and `o`, and advances the states. Offsets, states and output
-    /// are the executor's to lay.
+    /// Runs a recurrent op with `initial_state`, `final_state` and `o`, and advances the states. The executor sets
+    /// offsets, states and output.
     fn advance<C: Typed>(
         &mut self,
         states: StateId,
@@ -372,16 +380,17 @@ pub(crate) trait Executor<B: Backend> {
         part: &[usize],
     ) -> Result<Tensor, OpError>;
 
-    /// Lays keys and values into a cache.
+    /// Writes keys and values into a cache.
     fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError>;
 
-    /// Attends; gives `[heads, value dim]` a token.
+    /// Computes attention; returns `[heads, value dim]` per token.
     fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError>;
 
-    /// Adds what the experts that each token chooses by its logits, and those that every one takes, make of `h` to the residual stream.
+    /// Adds the outputs of routed experts, chosen by each token's logits, and of shared experts for `h` to the residual
+    /// stream.
     fn add_experts(&mut self, of: &B::Experts, h: &Tensor, logits: &Tensor) -> Result<(), OpError>;
 
-    /// The sum of what the experts that each token chooses by its logits make of rows.
+    /// The weighted sum of routed experts' outputs, chosen by each token's logits.
     fn experts(
         &mut self,
         of: &B::Experts,
@@ -394,36 +403,35 @@ pub(crate) trait Executor<B: Backend> {
         &mut self,
         of: &B::Projection,
         norm: &RmsNorm,
-        wanted: Wanted,
+        wanted: LogitsSelection,
     ) -> Result<Tensor, ModelError>;
 
-    /// Sums what the ranks of a split model have added to the residual stream since the last sum. Of a whole model the sum is
-    /// what is there.
+    /// All-reduces what ranks have added to the residual stream since the last all-reduce. A no-op without ranks.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] of one that has ended or cannot go on.
+    /// [`ModelError::Rank`] of one that has ended or failed.
     fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
         Ok(())
     }
 
-    /// Takes up the residual stream behind the layers of the process before this one, where they are shared out.
+    /// Receives the residual stream from the previous process (pipeline parallel).
     ///
     /// # Errors
     /// As [`Executor::sum_over_ranks`].
-    fn take_up(&mut self) -> Result<(), ModelError> {
+    fn recv_hidden(&mut self) -> Result<(), ModelError> {
         Ok(())
     }
 
-    /// Hands the residual stream on where the last layers are another process's; gives the logits that are made there or, as they
-    /// are, here.
+    /// Sends the residual stream to the next process (pipeline parallel) and returns the logits of the last one;
+    /// returns `logits` unchanged if the head is here.
     ///
     /// # Errors
     /// As [`Executor::sum_over_ranks`].
-    fn hand_on(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
+    fn send_hidden(&mut self, logits: Option<Tensor>) -> Result<Tensor, ModelError> {
         logits.ok_or_else(|| ModelError::fault("the last layers are not here"))
     }
 
-    /// A layer is done.
+    /// Called at the end of each layer.
     fn end_layer(&mut self) -> Result<(), OpError> {
         Ok(())
     }

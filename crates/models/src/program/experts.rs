@@ -1,17 +1,16 @@
 use super::mlp::Mlp;
 use super::{Backend, Executor, Input, Loader, RmsNorm};
-use crate::ModelError;
-use crate::layers;
-use kernels::OpError;
+use crate::{ModelError, layers};
+use ops::OpError;
 
-/// Routed experts, and what stands beside them.
+/// Routed experts, with shared ones.
 pub(super) struct Experts<B: Backend> {
     router: B::Projection,
     count: usize,
-    /// To a narrower vector that the experts work on, how wide that is, and back.
+    /// Projection to a narrower latent vector that experts work on, its width, and the projection back.
     latent: Option<(B::Projection, usize, B::Projection)>,
     experts: B::Experts,
-    /// What every token passes, where it is none of the experts.
+    /// Shared experts that are not stored with the routed ones.
     shared: Option<Mlp<B>>,
 }
 

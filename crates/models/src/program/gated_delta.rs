@@ -1,15 +1,15 @@
 use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::ModelError;
 use crate::layers::{self, GatedDeltaShape};
-use kernels::gated_delta::{GatedDeltaCall, GatedDeltaOptions};
-use kernels::rmsnorm::Activation;
-use kernels::{States, Tensor};
+use ops::gated_delta::{GatedDeltaCall, GatedDeltaOptions};
+use ops::rmsnorm::Activation;
+use ops::{States, Tensor};
 
-/// A gated delta net.
+/// A Gated DeltaNet mixer.
 pub(super) struct GatedDelta<B: Backend> {
     shape: GatedDeltaShape,
     project: B::Projection,
-    /// Of queries, keys and values.
+    /// Over queries, keys and values.
     conv: Convolution,
     a_log: Tensor,
     dt_bias: Tensor,

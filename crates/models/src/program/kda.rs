@@ -1,9 +1,8 @@
 use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
-use crate::ModelError;
-use crate::layers;
-use kernels::kda::{KdaCall, KdaOptions};
-use kernels::rmsnorm::Activation;
-use kernels::{States, Tensor};
+use crate::{ModelError, layers};
+use ops::kda::{KdaCall, KdaOptions};
+use ops::rmsnorm::Activation;
+use ops::{States, Tensor};
 
 /// A Kimi Delta Attention mixer.
 pub(super) struct Kda<B: Backend> {
@@ -12,7 +11,7 @@ pub(super) struct Kda<B: Backend> {
     project: B::Projection,
     decay: B::Projection,
     gate: B::Projection,
-    /// Of queries, keys and values.
+    /// Over queries, keys and values.
     conv: Convolution,
     a_log: Tensor,
     dt_bias: Tensor,
@@ -48,7 +47,7 @@ impl<B: Backend> Mix<B> for Kda<B> {
         let convolved = (&self.conv, 0..3);
         let [q, k, v, decay, gate, beta] =
             run.project_convolved(&self.project, x, parts, convolved)?;
-        // Decays multiply thousands of tokens: their logits keep float32.
+        // Decays multiply over thousands of tokens, so their logits stay float32.
         let g = run.project_wide(&self.decay, Input::rows(&decay), &by_head)?;
         let [gate] = run.project(&self.gate, Input::rows(&gate), [&by_head])?;
         let scan = KdaCall {

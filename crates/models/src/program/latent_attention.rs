@@ -3,11 +3,11 @@ use super::{
 };
 use crate::ModelError;
 use crate::layers::{self, LatentShape};
-use kernels::linear::Norm;
+use ops::linear::Norm;
 
-/// Latent attention in its absorbed form: instead of expanding every cached token to keys and values of all heads, a
-/// head's query is taken through the keys' matrix once, `q (W_k c) = (W_k^T q) c`, and attends to latent vectors;
-/// values are expanded after the sum, `sum p W_v c = W_v sum p c`.
+/// Latent attention (MLA) in its absorbed form: instead of expanding every cached token to keys and values of all
+/// heads, each head's query is multiplied by the key matrix once, `q (W_k c) = (W_k^T q) c`, and attends to latent
+/// vectors; values are expanded after the sum, `sum p W_v c = W_v sum p c`.
 pub(super) struct LatentAttention<B: Backend> {
     shape: LatentShape,
     project: B::Projection,
@@ -16,7 +16,7 @@ pub(super) struct LatentAttention<B: Backend> {
     key_up: B::Heads,
     /// `W_v` of each head: rank -> value.
     value_up: B::Heads,
-    /// One head that all share: the first `rank` channels are the values too.
+    /// One head shared by all: the first `rank` channels are also the values.
     cache: CacheId,
     out: B::Projection,
 }

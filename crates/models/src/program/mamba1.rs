@@ -2,9 +2,9 @@ use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId
 use crate::ModelError;
 use crate::layers::{self, Mamba1Shape, Norms};
 use crate::params::ParamId;
-use kernels::linear::Norm;
-use kernels::selective_scan::{SelectiveScanCall, SelectiveScanOptions};
-use kernels::{States, Tensor};
+use ops::linear::Norm;
+use ops::selective_scan::{SelectiveScanCall, SelectiveScanOptions};
+use ops::{States, Tensor};
 
 /// A Mamba-1 mixer.
 pub(super) struct Mamba1<B: Backend> {
@@ -12,7 +12,7 @@ pub(super) struct Mamba1<B: Backend> {
     in_proj: B::Projection,
     conv: Convolution,
     x_proj: B::Projection,
-    /// Of the step size's low rank, of B and of C.
+    /// Norms of the step size's low rank, of B and of C.
     norms: Option<[RmsNorm; 3]>,
     dt_proj: B::Projection,
     dt_bias: Tensor,
@@ -62,7 +62,7 @@ impl<B: Backend> Mix<B> for Mamba1<B> {
         let convolved = (&self.conv, 0..1);
         let [u, z] = run.project_convolved(&self.in_proj, x, [by_channel; 2], convolved)?;
         let parts: [&[usize]; _] = [&[rank], &[1, state], &[1, state]];
-        // Of a split model each rank has channels of u, and all of what they make together.
+        // Each rank of a split model has some channels of u, so the product is all-reduced.
         let [dt, mut b, mut c] = run.project_summed(&self.x_proj, Input::rows(&u), parts)?;
         let mut dt = Input::rows(&dt);
         if let Some([of_dt, of_b, of_c]) = &self.norms {
@@ -70,7 +70,7 @@ impl<B: Backend> Mix<B> for Mamba1<B> {
             b = run.norm(Input::normed(&b, of_b))?;
             c = run.norm(Input::normed(&c, of_c))?;
         }
-        // Steps are in every decay: they keep float32.
+        // Step sizes are in every decay, so they stay float32.
         let delta = run.project_wide(&self.dt_proj, dt, by_channel)?;
         let scan = SelectiveScanCall {
             u: &u,

@@ -1,15 +1,15 @@
 use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
 use crate::layers::{self, Mamba2Shape, MambaFactors};
 use crate::{ModelError, StateType};
-use kernels::rmsnorm::Activation;
-use kernels::ssd::{SsdCall, SsdOptions};
-use kernels::{DType, States, Tensor};
+use ops::rmsnorm::Activation;
+use ops::ssd::{SsdCall, SsdOptions};
+use ops::{DType, States, Tensor};
 
 /// A Mamba-2 mixer.
 pub(super) struct Mamba2<B: Backend> {
     shape: Mamba2Shape,
     in_proj: B::Projection,
-    /// Step sizes, where their factor is another one than the gate's.
+    /// Projection of step sizes, if their multiplier differs from the gate's.
     dt_proj: Option<B::Projection>,
     factors: MambaFactors,
     conv: Convolution,
@@ -18,7 +18,7 @@ pub(super) struct Mamba2<B: Backend> {
     d: Tensor,
     dt_bias: Tensor,
     scan: StateId,
-    /// Type of the scan's states.
+    /// Storage type of the scan's states.
     held: DType,
     norm: Option<RmsNorm>,
     norm_before_gate: bool,
@@ -33,7 +33,7 @@ impl<B: Backend> Mamba2<B> {
             StateType::F32 => DType::F32,
             StateType::Bf16 => DType::Bf16,
         };
-        // Convolved channels are made times the gate's factor; the taps, in float32, make theirs of that.
+        // Convolved channels are computed with the gate's multiplier; the float32 taps correct it to their own.
         let [gate, convolved @ .., _] = of.factors.parts;
         let weight = if convolved == [gate; 3] {
             load.vectors(&[of.conv_weight], &[channels, taps])?
@@ -104,7 +104,7 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
             o: None,
         };
         let y = run.advance(self.scan, &scan, &by_head)?;
-        // Where the gate comes first the scan has applied it already; what is left of the gated norm is the norm.
+        // With the gate before the norm, the scan has applied it, and only the norm remains.
         let gate = self.norm_before_gate.then_some((&z, Activation::Silu));
         let y = Input { norm: self.norm.as_ref(), gate, ..Input::rows(&y) };
         Ok(run.add(&self.out_proj, y.times(self.factors.output))?)

@@ -1,15 +1,15 @@
 use super::{Backend, Executor, Input, Loader};
 use crate::ModelError;
 use crate::layers::GatedMlp;
-use kernels::{OpError, Tensor};
+use ops::{OpError, Tensor};
 
-/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate; where there is a token's gate times `sigmoid(w . x)`.
+/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate; with a token gate times `sigmoid(w . x)`.
 pub(super) struct Mlp<B: Backend> {
     gated: bool,
     gate_up: B::Projection,
     down: B::Projection,
     token_gate: Option<Tensor>,
-    /// On what is added.
+    /// Multiplier of the output.
     factor: f64,
 }
 
@@ -23,7 +23,7 @@ impl<B: Backend> Mlp<B> {
             },
             down: load.projection(&of.down)?,
             token_gate: of.token_gate.map(|gate| load.vector(gate)).transpose()?,
-            // What is read is times the gates' factor, ups as well.
+            // The input has the gate's multiplier, also for the up projection.
             factor: of.factors[1] / of.factors[0],
         })
     }
@@ -38,12 +38,12 @@ impl<B: Backend> Mlp<B> {
             _ => run.norm(x)?,
         };
         let mut inner = self.inner(run, Input::rows(&h))?;
-        // What is left is linear: its gate may come before it, where rows are shorter.
+        // The rest is linear, so the token gate is applied before the down projection, where rows are shorter.
         run.gate_tokens(&mut inner, &h, token_gate)?;
         run.add(&self.down, Input::rows(&inner).times(self.factor))
     }
 
-    /// What the way down takes.
+    /// The input of the down projection.
     fn inner(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<Tensor, OpError> {
         match self.gated {
             true => run.project_gated(&self.gate_up, x),

@@ -2,7 +2,7 @@ use super::{Backend, Executor, GroupedAttention, Input, Loader, Mamba2, Mix, Unm
 use crate::ModelError;
 use crate::layers;
 
-/// Attention and a Mamba-2 mixer side by side.
+/// Attention and a Mamba-2 mixer in parallel.
 pub(super) struct Parallel<B: Backend> {
     mamba: Mamba2<B>,
     attention: GroupedAttention<B>,
@@ -19,7 +19,7 @@ impl<B: Backend> Parallel<B> {
 }
 
 impl<B: Backend> Mix<B> for Parallel<B> {
-    /// What one adds the other must not read: both read a copy. Ranks sum what both add at once.
+    /// Both read a copy of the residual stream, so that neither reads what the other adds. One all-reduce covers both.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let h = run.norm(x)?;
         run.adds_more();

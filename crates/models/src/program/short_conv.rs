@@ -26,7 +26,7 @@ impl<B: Backend> ShortConv<B> {
 }
 
 impl<B: Backend> Mix<B> for ShortConv<B> {
-    /// `out(C * conv(B * x))`: what the convolution remembers are products.
+    /// `out(C * conv(B * x))`: the convolution's state contains products.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
         let part: &[usize] = &[self.channels];
         let [b, c, x] = run.project(&self.in_proj, x, [part; 3])?;

@@ -1,21 +1,21 @@
-//! Weights that are rounded to integers.
+//! Quantizes weights to integers.
 
 use super::{Content, Written};
 use crate::ModelError;
 use crate::checkpoint::{Checkpoint, Located};
-use crate::integers::{pack_rows, shape_bytes};
-use architectures::Int;
+use crate::group_quant::{pack_rows, shape_bytes};
+use architectures::GroupQuantization;
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::tensor::Dtype;
 
-/// A tensor's packed numbers, scales and shape, and the relative error. A scale makes the group's largest weight half of the range, as
-/// compressed-tensors does; it is rounded to bfloat16 before weights are divided by it.
+/// A tensor's packed integers, scales and shape, and the relative error. A scale maps the group's largest weight to
+/// half of the range, as in compressed-tensors; it is rounded to bfloat16 before the weights are divided by it.
 pub(super) fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
     located: &Located,
-    int: Int,
+    int: GroupQuantization,
 ) -> Result<(Vec<Written>, f64), ModelError> {
     let shape = &located.shape;
     let columns = shape.last().copied().unwrap_or(1).max(1);
@@ -37,7 +37,7 @@ pub(super) fn rounded(
         for (weights, to) in of_group.zip(scales.as_chunks_mut().0) {
             let largest = weights.iter().fold(0f32, |largest, weight| largest.max(weight.abs()));
             let scale = bf16::from_f32(largest / half);
-            // A group of zeros has any scale but none that is divided by.
+            // The scale of a group of zeros is arbitrary but must not be zero.
             let scale = if scale > bf16::ZERO { scale } else { bf16::ONE };
             *to = scale.to_le_bytes();
             let scale = scale.to_f32();

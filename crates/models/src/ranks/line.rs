@@ -1,17 +1,17 @@
-//! A line between two processes: frames over TCP on the loopback device.
+//! A connection between two processes: frames over TCP on the loopback interface.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Numbers of a sum.
+    /// Values of a sum.
     Values,
-    /// What to do next.
+    /// An order.
     Order,
-    /// Why a rank cannot go on, in words.
+    /// The error of a rank that cannot continue.
     Fault,
 }
 
@@ -24,34 +24,34 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Bytes before those of a frame: its kind, the order that it belongs to, and its length.
+/// Size of a frame's header: its kind, its order, and its length.
 const HEAD: usize = 1 + 4 + 8;
 
-/// A frame has at most so many bytes: the sum over a chunk's tokens is far smaller.
+/// Maximum size of a frame; the sum over a chunk's tokens is far smaller.
 const MOST: u64 = 1 << 32;
 
-/// Who joins has to say who it is within this.
+/// Time within which a joining process has to identify itself.
 const GREETING: Duration = Duration::from_secs(2);
 
 pub(super) struct Line(TcpStream);
 
 impl Line {
     pub(super) fn new(stream: TcpStream) -> Result<Self> {
-        // A step waits for each of its messages.
+        // A step waits for each message.
         stream.set_nodelay(true)?;
         stream.set_nonblocking(false)?;
         Ok(Self(stream))
     }
 
-    /// Says who joins.
+    /// Identifies this process to rank 0.
     pub(super) fn greet(&mut self, secret: &[u8], rank: u32) -> Result<()> {
         self.write(Kind::Order, rank, secret)
     }
 
-    /// Hears who joins.
+    /// Reads which rank joins.
     ///
     /// # Errors
-    /// When it does not say the secret.
+    /// When the secret is wrong.
     pub(super) fn welcome(&mut self, secret: &[u8]) -> Result<u32> {
         self.0.set_read_timeout(Some(GREETING))?;
         let mut head = [0; HEAD];

@@ -1,8 +1,8 @@
-//! What rank 0 has the others do, as it is sent.
+//! The orders of rank 0, as they are sent.
 
-use crate::engine::{Batch, Capacity, Storage, Wanted};
+use crate::engine::{Batch, Capacity, LogitsSelection, Storage};
 use crate::{
-    Choice, Config, LargestStep, Model, ModelError, ModelSource, Place, Sampling, StateType,
+    Choice, Config, LargestStep, Model, ModelError, ModelSource, Sampling, ShardRank, StateType,
 };
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,11 @@ pub(super) enum Order {
     Open(Opening),
     Step {
         batch: Batch,
-        wanted: Wanted,
+        wanted: LogitsSelection,
     },
     Choose {
         batch: Batch,
-        how: Vec<Option<Wish>>,
+        how: Vec<Option<ChoiceMessage>>,
         count: usize,
     },
     Score {
@@ -28,7 +28,7 @@ pub(super) enum Order {
     },
     BeginChoosing {
         batch: Batch,
-        how: Vec<Option<Wish>>,
+        how: Vec<Option<ChoiceMessage>>,
         more: bool,
     },
     ChooseMore {
@@ -48,7 +48,7 @@ pub(super) enum Order {
     },
     Reserve(u64),
     ReserveMore,
-    /// Copies a sequence to the host, under a number.
+    /// Copies a sequence to the host, identified by a number.
     Save {
         sequence: usize,
         copy: u64,
@@ -62,25 +62,25 @@ pub(super) enum Order {
     Close,
 }
 
-/// A model to be opened, each rank its part of it.
+/// A model that each rank opens its part of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Opening {
     source: Source,
-    /// Whether the first layer of each kind is all of it ([`crate::Architecture::one_layer_of_each_kind`]).
+    /// Whether only the first layer of each kind is opened ([`crate::Architecture::one_layer_of_each_kind`]).
     each_kind: bool,
-    /// Whether ranks have some of the layers each, in place of a part of every one.
+    /// Whether ranks have different layers (pipeline parallel) instead of a part of every layer.
     stages: bool,
-    /// On which backend.
+    /// The backend.
     pub backend: BackendKind,
-    /// What weights and caches are stored in.
+    /// Storage type of weights and caches.
     pub storage: Storage,
-    /// What the states of Mamba-2's scan are held in; [`crate::Ranks::open`] lays it.
-    #[serde(with = "Held")]
+    /// Type of the states of Mamba-2's scan; set by [`crate::Ranks::open`].
+    #[serde(with = "StateTypeMessage")]
     pub(super) states: StateType,
-    /// What is made room for.
+    /// Number of sequences and tokens.
     #[serde(with = "Room")]
     pub capacity: Capacity,
-    /// The largest step that it is to have memory for.
+    /// The largest step to allocate memory for.
     #[serde(with = "Most")]
     pub step: LargestStep,
 }
@@ -91,7 +91,7 @@ enum Source {
     Random { path: String, config: String, seed: u64 },
 }
 
-/// [`Capacity`], which the pure room does not serialise.
+/// Serializable copy of [`Capacity`]; its crate does not depend on serde.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Capacity")]
 struct Room {
@@ -99,15 +99,15 @@ struct Room {
     tokens: usize,
 }
 
-/// [`StateType`], as above.
+/// Serializable copy of [`StateType`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "StateType")]
-enum Held {
+enum StateTypeMessage {
     F32,
     Bf16,
 }
 
-/// [`LargestStep`], as above.
+/// Serializable copy of [`LargestStep`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "LargestStep")]
 struct Most {
@@ -116,7 +116,7 @@ struct Most {
 }
 
 impl Opening {
-    /// The whole of a model.
+    /// Opens the whole model.
     pub fn new(
         source: &ModelSource,
         backend: BackendKind,
@@ -134,28 +134,28 @@ impl Opening {
         Self { source, each_kind: false, stages: false, backend, storage, states, capacity, step }
     }
 
-    /// The same with one layer of each kind.
+    /// Opens only one layer of each kind.
     #[must_use]
     pub(crate) fn one_layer_of_each_kind(self) -> Self {
         Self { each_kind: true, ..self }
     }
 
-    /// The same with some of the layers on each rank.
+    /// Opens different layers on each rank.
     #[must_use]
     pub fn by_layers(self) -> Self {
         Self { stages: true, ..self }
     }
 
-    /// Reads what a rank has of the model.
+    /// Reads a rank's part of the model.
     ///
     /// # Errors
     /// As [`ModelSource::open`] and [`Model::part`].
-    pub(crate) fn part(&self, place: Place) -> Result<Model, ModelError> {
+    pub(crate) fn part(&self, place: ShardRank) -> Result<Model, ModelError> {
         let model = self.model()?.with_scan_states(self.states)?;
         if self.stages { model.stage(place) } else { model.part(place) }
     }
 
-    /// Reads the model, all of it.
+    /// Reads the whole model.
     fn model(&self) -> Result<Model, ModelError> {
         let mut model = match &self.source {
             Source::Folder(folder) => Model::read(folder)?,
@@ -170,16 +170,16 @@ impl Opening {
     }
 }
 
-/// A [`Choice`] of one sequence.
+/// Serializable copy of a [`Choice`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Wish {
-    /// The rules' numbers as bits: a number in words may lose its last one.
+pub(super) struct ChoiceMessage {
+    /// Sampling parameters as bits: decimal text may lose the last digit.
     numbers: [u64; 6],
     /// Tokens with the bits of their biases.
     logit_bias: Vec<(u32, u32)>,
     top_k: Option<usize>,
     seed: u64,
-    /// Tokens where some rule counts them, else how many there are.
+    /// The tokens if penalties count them, otherwise their number.
     prompt: Tokens,
     added: Tokens,
     mask: Option<Vec<u32>>,
@@ -206,7 +206,7 @@ impl Tokens {
     }
 }
 
-impl Wish {
+impl ChoiceMessage {
     pub(super) fn of(choice: &Choice<'_>) -> Self {
         let Sampling { top_k, seed, .. } = *choice.sampling;
         let of = choice.sampling;
@@ -232,7 +232,7 @@ impl Wish {
         }
     }
 
-    pub(super) fn granted(self) -> Granted {
+    pub(super) fn with_choices(self) -> OwnedChoice {
         let [repetition_penalty, frequency_penalty, presence_penalty, temperature, top_p, min_p] =
             self.numbers.map(f64::from_bits);
         let biases = self.logit_bias.into_iter();
@@ -249,12 +249,12 @@ impl Wish {
         };
         let (prompt, added) = (self.prompt.into_all(), self.added.into_all());
         let Self { mask, stop_ids, logits, .. } = self;
-        Granted { sampling, prompt, added, mask, stop_ids, logits }
+        OwnedChoice { sampling, prompt, added, mask, stop_ids, logits }
     }
 }
 
-/// A [`Choice`] with what it borrows.
-pub(super) struct Granted {
+/// An owned [`Choice`].
+pub(super) struct OwnedChoice {
     sampling: Sampling,
     prompt: Vec<u32>,
     added: Vec<u32>,
@@ -263,7 +263,7 @@ pub(super) struct Granted {
     logits: bool,
 }
 
-impl Granted {
+impl OwnedChoice {
     pub(super) fn choice(&self) -> Choice<'_> {
         Choice {
             sampling: &self.sampling,
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_arrives_as_it_was_sent() {
+    fn choice_round_trips() {
         let sampling = Sampling {
             logit_bias: vec![(7, -0.1), (300, 100.0)],
             repetition_penalty: 1.1,
@@ -291,9 +291,9 @@ mod tests {
             ..Sampling::default()
         };
         let choice = Choice { prompt: &[1, 2], added: &[3], ..Choice::by(&sampling) };
-        let sent = serde_json::to_vec(&Wish::of(&choice)).unwrap();
-        let granted = serde_json::from_slice::<Wish>(&sent).unwrap().granted();
-        let arrived = granted.choice();
+        let sent = serde_json::to_vec(&ChoiceMessage::of(&choice)).unwrap();
+        let with_choices = serde_json::from_slice::<ChoiceMessage>(&sent).unwrap().with_choices();
+        let arrived = with_choices.choice();
         assert_eq!(arrived.sampling, &sampling);
         assert_eq!((arrived.prompt, arrived.added), (choice.prompt, choice.added));
     }

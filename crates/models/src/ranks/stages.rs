@@ -1,15 +1,15 @@
-//! What goes from one process to the next where the layers of a model are shared out over them.
+//! Communication between the stages of a pipeline-parallel model.
 
 use super::line::Kind;
 use super::{Ranks, bytes_of, put};
 use crate::ModelError;
 
 impl Ranks {
-    /// The residual stream behind the layers before this process's; the first one's stays as it is.
+    /// Receives the residual stream from the previous stage; unchanged on the first stage.
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended.
-    pub(crate) fn take_up(&self, rows: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn recv_hidden(&self, rows: &mut [f32]) -> Result<(), ModelError> {
         if self.place.rank == 0 {
             return Ok(());
         }
@@ -17,14 +17,15 @@ impl Ranks {
         put(&before, 0, rows, |row, value| *row = value)
     }
 
-    /// Hands `own` on, the residual stream or, on the last process, its logits; gives these on all processes.
+    /// Sends `own` to the next stage: the residual stream, or on the last stage its logits. Returns the logits on all
+    /// stages.
     ///
     /// # Errors
-    /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that could not do its part.
-    pub(crate) fn hand_on(&self, own: &[f32]) -> Result<Vec<f32>, ModelError> {
+    /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that failed.
+    pub(crate) fn send_hidden(&self, own: &[f32]) -> Result<Vec<f32>, ModelError> {
         let mut star = self.star();
         let logits = match self.place.rank {
-            // All lines end here: rows go by this process from each of the others to the next.
+            // All connections are at rank 0, which forwards rows from each other rank to the next.
             0 => {
                 let mut rows = bytes_of(own);
                 for next in 1..self.place.ranks {

@@ -5,7 +5,7 @@ use std::thread::{JoinHandle, spawn};
 
 const SECRET: &[u8] = b"word";
 
-/// Rank 0, and what the others do each.
+/// Runs a function on rank 0 and another on each other rank.
 fn laid<T: Send + 'static>(
     ranks: usize,
     ended: RankEnded,
@@ -15,9 +15,9 @@ fn laid<T: Send + 'static>(
     let at = listener.local_addr().unwrap();
     let join = |rank| {
         let other = other.clone();
-        spawn(move || other(Ranks::join(at, Place { rank, ranks }, SECRET).unwrap()))
+        spawn(move || other(Ranks::join(at, ShardRank { rank, ranks }, SECRET).unwrap()))
     };
-    // Who knocks without the secret is no rank.
+    // A connection without the secret is not a rank.
     let mut stranger = Line::new(TcpStream::connect(at).unwrap()).unwrap();
     stranger.greet(b"wore", 1).unwrap();
     let others = (1..ranks).map(join).collect();
@@ -30,7 +30,7 @@ fn unknown() -> RankEnded {
 }
 
 #[test]
-fn every_rank_has_the_same_sum() {
+fn all_reduce_gives_every_rank_the_same_bits() {
     let values = |rank: usize| -> Vec<f32> {
         (0..100_000).map(|at| (at * (rank + 1)) as f32 * 0.1).collect()
     };
@@ -50,7 +50,7 @@ fn every_rank_has_the_same_sum() {
 }
 
 #[test]
-fn a_rank_that_ends_ends_the_others_by_its_name() {
+fn ended_rank_is_named_to_the_others() {
     let ended = |rank: usize, _: Duration| (rank == 2).then(|| "signal: 9 (SIGKILL)".to_owned());
     let (lead, others) = laid(4, unknown(), |ranks| match ranks.place().rank {
         2 => String::new(),
@@ -61,7 +61,7 @@ fn a_rank_that_ends_ends_the_others_by_its_name() {
     assert_eq!(lead.sum(&mut [1.0]).unwrap_err().to_string(), words);
     let said: Vec<String> = others.into_iter().map(|other| other.join().unwrap()).collect();
     assert_eq!(said, [words, "", words]);
-    // And rank 0 itself.
+    // Rank 0 ends as well.
     let (lead, others) = laid(2, unknown(), |ranks| ranks.next().unwrap_err().to_string());
     drop(lead);
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_rank_that_ends_ends_the_others_by_its_name() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named() {
+fn missing_rank_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let lead = |ended: RankEnded, within| {
         let led = Ranks::lead(&listener, 2, SECRET, Duration::from_millis(within), ended);
@@ -83,15 +83,15 @@ fn a_rank_that_does_not_come_is_named() {
 }
 
 #[test]
-fn a_step_that_one_rank_gives_up_leaves_all_of_them_ready_for_the_next() {
+fn abandoned_step_leaves_ranks_ready() {
     let (lead, others) = laid(2, unknown(), |ranks| {
-        // Rank 0 gives up: what was sent for the sum is not taken for the next one's.
+        // Rank 0 abandons the step: values sent for its sum are not used for the next one.
         let Order::Reset(1) = ranks.next().unwrap() else { panic!("another order") };
         let given_up = ranks.sum(&mut [7.0]).unwrap_err().to_string();
         let Order::Reset(2) = ranks.next().unwrap() else { panic!("another order") };
         let mut sum = [10.0];
         ranks.sum(&mut sum).unwrap();
-        // This one gives up.
+        // This rank abandons the step.
         let Order::Reset(3) = ranks.next().unwrap() else { panic!("another order") };
         ranks.refuse(&ModelError::fault("there are no tokens")).unwrap();
         let Order::Reset(4) = ranks.next().unwrap() else { panic!("another order") };
@@ -114,7 +114,7 @@ fn a_step_that_one_rank_gives_up_leaves_all_of_them_ready_for_the_next() {
 }
 
 #[test]
-fn the_others_hold_states_as_rank_0_does() {
+fn ranks_use_the_state_type_of_rank_0() {
     let (lead, others) = laid(2, unknown(), |ranks| match ranks.next().unwrap() {
         Order::Open(opening) => opening.part(ranks.place()).unwrap().architecture.scan_states,
         order => panic!("{order:?}"),
@@ -125,8 +125,8 @@ fn the_others_hold_states_as_rank_0_does() {
         (crate::Capacity { sequences: 1, tokens: 64 }, crate::LargestStep { tokens: 1, logits: 1 });
     let opening = Opening::new(&source, BackendKind::Cuda, crate::Storage::Bf16, room);
     let model = source.open().unwrap().with_scan_states(StateType::Bf16).unwrap();
-    let device = device::open(BackendKind::Cpu).unwrap();
-    // The processor has no such states; the order is out by then.
+    let device = backends::open(BackendKind::Cpu).unwrap();
+    // The CPU does not support this state type; the order has been sent by then.
     let refused = lead.open(model.part(lead.place()).unwrap(), device, &opening);
     assert!(refused.is_err());
     for other in others {

@@ -1,17 +1,17 @@
-//! Steps that are made ready before somebody waits for them: an engine that records steps takes longer for the first of a kind.
+//! Prepares steps ahead of time: an engine that captures graphs is slower in the first step of a size.
 
-use super::{Live, Scheduler};
+use super::{ActiveRequest, Scheduler};
 use crate::ModelError;
 
-/// Tokens of the longest sequence in steps that are made ready while there is nothing to do: short conversations, then longer ones.
-/// What is longer is made ready while its prompt is read.
+/// Longest sequences of steps prepared while idle: short conversations first, then longer ones. Steps of longer
+/// sequences are prepared while their prompts are prefilled.
 const LONGEST: [usize; 2] = [1 << 10, 1 << 11];
 
 impl Scheduler<'_> {
-    /// Prepares a step, or memory for copies on the host, while there is nothing to do; whether there may be more to prepare. Each step
-    /// is prepared once: one that the engine evicted since then is prepared when it is wanted.
+    /// Prepares a step, or host memory for copies, while idle; returns whether there may be more to prepare. Each step
+    /// is prepared once: one that the engine evicted since then is prepared when it is needed.
     ///
-    /// A device that fails here fails at the next step as well, which says so.
+    /// If the device fails here, the next step fails too and reports it.
     pub fn prepare(&mut self) -> bool {
         let steps = self.steady_steps();
         while let Some([sequences, tokens]) = steps.get(self.prepared) {
@@ -24,7 +24,7 @@ impl Scheduler<'_> {
         self.engine.reserve_more()
     }
 
-    /// Sequences, and tokens of the longest, of the steps that most requests take part in.
+    /// Sizes of the steps that most requests take part in: number of sequences, and tokens of the longest.
     fn steady_steps(&self) -> Vec<[usize; 2]> {
         let most = self.engine.architecture().context.min(self.engine.pages().tokens());
         let doubles = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
@@ -36,10 +36,10 @@ impl Scheduler<'_> {
         longest.into_iter().flat_map(of).collect()
     }
 
-    /// Makes the step ready in which those decode too that have read their prompts next, beside so many that decode and with room
-    /// for so many tokens of prompts; whether that took this step's time. In the step itself it would come on top of what those
-    /// wait for anyway that decode.
-    pub(super) fn prepares_for_who_joins(
+    /// Prepares the step in which requests that finish prefilling next will decode, for `decoding` sequences and prompt
+    /// chunks of this size; returns whether that took this step's time. Otherwise the decoding sequences would wait for
+    /// the preparation in addition to the step.
+    pub(super) fn prepare_for_joining_requests(
         &mut self,
         decoding: usize,
         room: usize,
@@ -53,9 +53,9 @@ impl Scheduler<'_> {
             Some(())
         });
         let joining = fit.count().max(1);
-        let stays = |live: &&Live| live.decodes();
+        let stays = |live: &&ActiveRequest| live.decodes();
         let longest = self.running.iter().filter(stays).chain(reading().take(joining));
-        let longest = longest.map(Live::tokens).max().unwrap_or(0);
+        let longest = longest.map(ActiveRequest::tokens).max().unwrap_or(0);
         self.engine.prepare(decoding + joining, longest + 1)
     }
 }

@@ -1,25 +1,25 @@
 //! Embeddings: texts whose hidden states are pooled into one vector each, next to requests that generate.
 //!
-//! They are read in separate passes, one after each step, because such a pass gives the hidden states of every token instead of
-//! logits. A text has a slot while it is read and leaves nothing for others.
+//! They are prefilled in separate passes, one after each step, because such a pass returns the hidden states of every
+//! token instead of logits. A text has a slot while it is prefilled and is not cached.
 
-use super::{Event, RequestId, Scheduler};
-use crate::engine::Wanted;
-use crate::{Batch, ModelError, Pages, Pooling};
+use super::{RequestId, Scheduler, SchedulerEvent};
+use crate::engine::LogitsSelection;
+use crate::{Batch, ModelError, Pages, PoolingMode};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A text that is to be embedded.
+/// A text to embed.
 #[derive(Debug)]
 struct Text {
     id: RequestId,
     tokens: Vec<u32>,
-    pooling: Pooling,
-    /// Tokens that were read.
+    pooling: PoolingMode,
+    /// Tokens prefilled so far.
     read: usize,
-    /// The vector so far; of a mean the sum.
+    /// The pooled vector so far; for mean pooling the sum.
     pooled: Vec<f64>,
     slot: Option<usize>,
-    /// Whether a pass of several texts with it has failed.
+    /// Whether it is processed alone because a pass with several texts failed.
     alone: bool,
 }
 
@@ -30,26 +30,26 @@ impl Text {
         let mut rows = states.chunks_exact(hidden.max(1));
         let wide = |row: &[f32]| row.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
         match self.pooling {
-            Pooling::Mean => {
+            PoolingMode::Mean => {
                 self.pooled.resize(hidden, 0.0);
                 for row in rows {
                     self.pooled.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
                 }
             }
-            Pooling::Last => self.pooled = rows.next_back().map(wide).unwrap_or_default(),
-            Pooling::First if self.read == 0 => {
+            PoolingMode::Last => self.pooled = rows.next_back().map(wide).unwrap_or_default(),
+            PoolingMode::First if self.read == 0 => {
                 self.pooled = rows.next().map(wide).unwrap_or_default();
             }
-            Pooling::First => {}
+            PoolingMode::First => {}
         }
         self.read += tokens;
     }
 
-    /// The vector, once all tokens are read.
+    /// The vector, once all tokens are prefilled.
     fn vector(&self) -> Vec<f32> {
         let count = match self.pooling {
-            Pooling::Mean => self.tokens.len() as f64,
-            Pooling::Last | Pooling::First => 1.0,
+            PoolingMode::Mean => self.tokens.len() as f64,
+            PoolingMode::Last | PoolingMode::First => 1.0,
         };
         self.pooled.iter().map(|value| (value / count) as f32).collect()
     }
@@ -61,7 +61,7 @@ impl Text {
     }
 }
 
-/// Texts that wait or are read, and vectors that were not fetched.
+/// Texts that wait or are prefilled, and results that were not fetched.
 #[derive(Debug, Default)]
 pub(super) struct Embeddings {
     texts: VecDeque<Text>,
@@ -75,14 +75,15 @@ impl Embeddings {
 }
 
 impl Scheduler<'_> {
-    /// Takes a text whose vector an [`Event::Embedded`] reports.
+    /// Adds a text; an [`SchedulerEvent::Embedded`] reports its result.
     ///
     /// # Errors
-    /// [`ModelError::Call`] when it has no tokens, one is none of the model's, or it is longer than the context or than all pages.
+    /// [`ModelError::Call`] when it has no tokens, one is out of range, or it is longer than the context or than all
+    /// blocks.
     pub fn submit_embedding(
         &mut self,
         tokens: Vec<u32>,
-        pooling: Pooling,
+        pooling: PoolingMode,
     ) -> Result<RequestId, ModelError> {
         if tokens.is_empty() {
             return Err(ModelError::call("the text has no tokens", "give some text"));
@@ -96,12 +97,12 @@ impl Scheduler<'_> {
         Ok(id)
     }
 
-    /// The vector of a text that an event reported, or why it has none.
+    /// The result of a text that an event reported.
     pub fn take_embedding(&mut self, id: RequestId) -> Option<Result<Vec<f32>, String>> {
         self.embeddings.done.remove(&id)
     }
 
-    /// Forgets a text; whether there was such a one.
+    /// Drops a text; returns whether it was active.
     pub(super) fn cancel_embedding(&mut self, id: RequestId) -> bool {
         self.embeddings.done.remove(&id);
         let Some(at) = self.embeddings.texts.iter().position(|text| text.id == id) else {
@@ -112,15 +113,15 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Texts begin again: the engine may have lost their sequences.
+    /// Restarts all texts: the engine may have lost their sequences.
     pub(super) fn restart_embeddings(&mut self) {
         let slots: Vec<usize> =
             self.embeddings.texts.iter_mut().filter_map(Text::restart).collect();
         slots.into_iter().for_each(|slot| self.free(slot));
     }
 
-    /// Reads the next tokens of texts, as many as fit a step.
-    pub(super) fn embed(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    /// Prefills the next tokens of texts, as many as fit in a step.
+    pub(super) fn embed(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         if self.embeddings.is_empty() || self.alone.is_some() {
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl Scheduler<'_> {
         if counts.is_empty() {
             return Ok(());
         }
-        let states = match self.engine.step(&batch, Wanted::Hidden) {
+        let states = match self.engine.step(&batch, LogitsSelection::Hidden) {
             Ok(states) => states,
             Err(error) if error.is_lost() => return Err(error),
             Err(error) => {
@@ -151,21 +152,21 @@ impl Scheduler<'_> {
             {
                 text.slot.into_iter().for_each(|slot| self.free(slot));
                 self.embeddings.done.insert(text.id, Ok(text.vector()));
-                events.push(Event::Embedded { request: text.id });
+                events.push(SchedulerEvent::Embedded { request: text.id });
             }
         }
         Ok(())
     }
 
-    /// The next tokens of the first texts, each with a slot, and how many of each.
+    /// The next tokens of the first texts that have slots, and the number of tokens of each.
     fn embedding_batch(&mut self) -> (Batch, Vec<usize>) {
         let mut left = match self.running.is_empty() {
             true => self.budget.tokens.max(1),
-            false => self.budget.beside.max(1),
+            false => self.budget.max_mixed_tokens.max(1),
         };
         let (mut batch, mut counts) = (Batch::new(), Vec::new());
         // Sequences that decode need these blocks in the next step.
-        let mut taken = self.lacking(|live| usize::from(live.decodes()));
+        let mut taken = self.blocks_needed(|live| usize::from(live.decodes()));
         let several = self.embeddings.texts.front().is_some_and(|text| !text.alone);
         let most = if several { self.embeddings.texts.len() } else { 1 };
         for at in 0..most {
@@ -175,10 +176,10 @@ impl Scheduler<'_> {
             let Some(slot) = self.embedding_slot(at) else { break };
             let text = &self.embeddings.texts[at];
             let count = (text.tokens.len() - text.read).min(left);
-            let wanted = self.engine.pages().lacking(slot, count);
-            while taken + wanted > self.free_blocks() && self.give_way(None) {}
+            let wanted = self.engine.pages().blocks_needed(slot, count);
+            while taken + wanted > self.free_blocks() && self.evict_one(None) {}
             if taken + wanted > self.free_blocks() {
-                // Sequences that generate have the pages: this text begins again when some end.
+                // Generating sequences use all blocks: this text restarts when some end.
                 let slot = self.embeddings.texts[at].restart();
                 slot.into_iter().for_each(|slot| self.free(slot));
                 break;
@@ -192,24 +193,29 @@ impl Scheduler<'_> {
         (batch, counts)
     }
 
-    /// The slot of a text by its place, a free one where it has none.
+    /// The slot of a text given by index; a free one if it has none.
     fn embedding_slot(&mut self, at: usize) -> Option<usize> {
         if let Some(slot) = self.embeddings.texts[at].slot {
             return Some(slot);
         }
-        while self.free_slots.is_empty() && self.give_way(None) {}
+        while self.free_slots.is_empty() && self.evict_one(None) {}
         let slot = self.free_slots.pop_first()?;
         self.embeddings.texts[at].slot = Some(slot);
         Some(slot)
     }
 
-    /// After a pass of the first texts has failed: one that was alone has no vector, several are tried one at a time.
-    fn fail_embeddings(&mut self, texts: usize, error: &ModelError, events: &mut Vec<Event>) {
+    /// Handles a failed pass of the first texts: a text that was alone fails, several are retried one at a time.
+    fn fail_embeddings(
+        &mut self,
+        texts: usize,
+        error: &ModelError,
+        events: &mut Vec<SchedulerEvent>,
+    ) {
         self.stop_all(events);
         if texts == 1 {
             if let Some(text) = self.embeddings.texts.pop_front() {
                 self.embeddings.done.insert(text.id, Err(error.to_string()));
-                events.push(Event::Embedded { request: text.id });
+                events.push(SchedulerEvent::Embedded { request: text.id });
             }
         } else {
             self.embeddings.texts.iter_mut().take(texts).for_each(|text| text.alone = true);
@@ -228,7 +234,7 @@ impl Scheduler<'_> {
         Err(ModelError::call(what, hint))
     }
 
-    /// Checks that a prompt, with the tokens that are added to it, can be read at all.
+    /// Checks that a prompt and its generated tokens fit in the context and the cache.
     pub(super) fn check_tokens(&self, prompt: &[u32], added: usize) -> Result<(), ModelError> {
         self.check_vocabulary(prompt.iter().copied())?;
         let context = self.engine.architecture().context;
@@ -241,7 +247,7 @@ impl Scheduler<'_> {
             let what = format!("{wants}, the model's context is {context}");
             return Err(ModelError::call(what, "shorten the prompt, or ask for fewer tokens"));
         }
-        // The last token that is added is read by no step.
+        // The last generated token is not fed to the engine.
         if Pages::blocks_for(prompt.len() + added.saturating_sub(1)) > self.blocks {
             let what = format!("{wants}, the cache holds {}", self.blocks * crate::pages::BLOCK);
             let hint = "shorten the prompt, ask for fewer tokens, or open the model for more";

@@ -1,55 +1,55 @@
-use super::{Ended, RequestId};
+use super::{FinishReason, RequestId};
 
-/// What happened to a request in a step.
+/// An event of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// It has a slot: for the first time, or again.
+pub enum SchedulerEvent {
+    /// It has a slot: for the first time, or again after preemption.
     Begun {
         /// The request.
         request: RequestId,
-        /// Tokens that it need not read, because a kept sequence or another prompt began with them, or it had read them before.
+        /// Tokens that need no prefill, because a kept sequence, a snapshot or its own copy has them.
         reused: usize,
-        /// Whether these came from the host's memory.
+        /// Whether these come from host memory.
         from_host: bool,
-        /// Tokens beyond these that another prompt began with too, whose state is gone or was never kept.
+        /// Tokens of a longer common prefix with an earlier prompt whose state is not cached.
         lost: usize,
     },
-    /// All tokens of its prompt have their log-probabilities, which [`super::Scheduler::take_scores`] gives.
+    /// The log-probabilities of its prompt are complete; [`super::Scheduler::take_scores`] returns them.
     Scored {
         /// The request.
         request: RequestId,
     },
-    /// A token was chosen for it.
+    /// A token was sampled.
     Token {
         /// The request.
         request: RequestId,
         /// The token.
         token: u32,
-        /// What it was chosen from, where the request wants it.
+        /// Its logits, if requested.
         logits: Option<Logits>,
     },
-    /// It ended, and is forgotten.
+    /// It ended and was removed.
     Finished {
         /// The request.
         request: RequestId,
-        /// Why.
-        ended: Ended,
+        /// The reason.
+        ended: FinishReason,
     },
-    /// A text was embedded, or cannot be: [`super::Scheduler::take_embedding`] has the result.
+    /// A text was embedded or failed: [`super::Scheduler::take_embedding`] has the result.
     Embedded {
         /// The text.
         request: RequestId,
     },
-    /// It gave its slot and its pages to older requests, and waits for its turn. No token is lost.
+    /// It was preempted in favour of older requests and waits. No token is lost.
     Preempted {
         /// The request.
         request: RequestId,
-        /// Whether the host's memory has what it had read; else that is read again.
+        /// Whether its state was saved to host memory; otherwise its tokens are recomputed.
         saved: bool,
     },
 }
 
-impl Event {
+impl SchedulerEvent {
     /// The request.
     pub fn request(&self) -> RequestId {
         match self {
@@ -63,6 +63,6 @@ impl Event {
     }
 }
 
-/// Logits of the step that was just made: [`super::Scheduler::logits`] has them until the next one.
+/// Logits of the last step: [`super::Scheduler::logits`] returns them until the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logits(pub(super) usize);

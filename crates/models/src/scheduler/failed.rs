@@ -1,19 +1,19 @@
-//! A step that failed: what had happened by then, and finding the request that is to blame.
+//! Handling of a failed step, and running requests alone to find the one that causes the failure.
 
-use super::{Event, RequestId, Scheduler};
+use super::{RequestId, Scheduler, SchedulerEvent};
 
-/// What a step leaves that failed.
+/// The result of a failed step.
 #[derive(Debug, Default)]
-pub struct Failed {
-    /// What had happened by then.
-    pub events: Vec<Event>,
-    /// Requests that had a slot, oldest first: one of them may be to blame.
+pub struct FailedStep {
+    /// Events from before the failure.
+    pub events: Vec<SchedulerEvent>,
+    /// Requests that had a slot, oldest first: one of them may have caused the failure.
     pub involved: Vec<RequestId>,
 }
 
 impl Scheduler<'_> {
-    /// Lets one request run and nobody else, or all of them again. Those that ran wait meanwhile, as after a preemption. Behind
-    /// a step that failed this finds the request that fails alone too.
+    /// Admits only one request, or all of them again. Running requests are preempted. Used after a failed step to find
+    /// the request that also fails alone.
     pub fn run_alone(&mut self, request: Option<RequestId>) {
         self.alone = request;
         if request.is_some() {
@@ -21,18 +21,18 @@ impl Scheduler<'_> {
         }
     }
 
-    /// What the last step that failed leaves. Its events are given out here, with their logits, and no more by the next step,
-    /// which gives them without.
-    pub fn failed(&mut self) -> Failed {
-        Failed {
+    /// The result of the last failed step. Its events are returned with their logits; otherwise the next step returns
+    /// them without.
+    pub fn failed(&mut self) -> FailedStep {
+        FailedStep {
             events: std::mem::take(&mut self.due),
             involved: std::mem::take(&mut self.involved),
         }
     }
 
-    /// Gives a slot to the one request that may run. It has all pages, which are enough for it.
+    /// Gives a slot to the only request that may run. It may use all blocks, which suffice for it.
     pub(super) fn admit_alone(&mut self, alone: RequestId) {
-        // It waits no longer while its prompt is read.
+        // It does not wait for another request's snapshot.
         let Some(at) = self.waiting.iter().position(|live| live.id == alone) else { return };
         let Some(slot) = self.free_slots.pop_first() else { return };
         if let Some(mut live) = self.waiting.remove(at) {
@@ -44,10 +44,11 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Sends every request back to those that wait. Nothing is kept either: the engine may have lost every sequence.
-    pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
+    /// Puts every request back into the queue. Kept sequences and snapshots are dropped: the engine may have lost every
+    /// sequence.
+    pub(super) fn stop_all(&mut self, events: &mut Vec<SchedulerEvent>) {
         while let Some(live) = self.running.pop() {
-            self.send_back(live, events);
+            self.requeue(live, events);
         }
         self.restart_embeddings();
         self.drop_all();

@@ -1,12 +1,13 @@
-//! What may come next in a sequence, where not everything may.
+//! Constraints on the next token of a sequence.
 
-/// A grammar, mostly, that a sequence has to keep to.
+/// A constraint on a sequence, usually a grammar.
 ///
-/// It cannot fail here: one that cannot go on lets everything pass, ends its sequence with the next token, and says so to whoever
-/// made it.
+/// It has no errors here: a guide that fails allows every token, ends its sequence with the next token, and reports the
+/// error to its creator.
 pub trait Guide: Send {
-    /// Clears the bits of tokens that may not come next: 32 a word, the lowest token's lowest. All are set before.
+    /// Clears the bits of forbidden tokens, 32 tokens per word, lowest token in the lowest bit. All bits are set
+    /// before.
     fn mask(&mut self, allowed: &mut [u32]);
-    /// Takes the token that was chosen; whether nothing may follow.
+    /// Adds the chosen token; returns whether nothing may follow.
     fn take(&mut self, token: u32) -> bool;
 }

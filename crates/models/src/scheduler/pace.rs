@@ -1,36 +1,35 @@
-//! How much fits into the time that others can wait, by how long the last steps took.
+//! Estimates how many prompt tokens fit in a step's time limit from the durations of recent steps.
 
 use super::StepBudget;
 use std::time::Duration;
 
-/// How long the steps in flight may take, which a request that arrives waits for.
+/// Maximum total duration of steps in flight, for which a new request waits.
 const IN_FLIGHT: Duration = Duration::from_millis(10);
 
-/// Tokens that prompts are read by beside sequences that decode, and the fewest where they are bounded by time: rows that a GPU
-/// computes together.
-const TOGETHER: usize = 128;
+/// Granularity and minimum of a step's prompt tokens while sequences decode: rows that a GPU computes together.
+const ROW_GRANULARITY: usize = 128;
 
-/// Tokens that prompts are read by beside sequences that decode while nobody knows how long that takes, and the fewest that tell
-/// what one more takes.
-const TELLING: usize = 512;
+/// Prompt tokens per step while their speed is unknown, and the minimum from which it can be measured.
+const MIN_MEASURED_TOKENS: usize = 512;
 
-/// So many prompts make a pass longer by as much again, where it would take little but what it takes whatever is read: up to so many
-/// times as long, so that this is no more than one part of so many.
-const PROMPTS: usize = 8;
-const LONGER: f64 = 3.0;
-const PARTS: f64 = 4.0;
+/// With many prompts a pass may take longer, if fixed costs dominate: as much longer per this number of prompts, up to
+/// `MAX_STRETCH` times, until fixed costs are at most one of `FIXED_COST_PARTS` parts.
+const MANY_PROMPTS: usize = 8;
+const MAX_STRETCH: f64 = 3.0;
+const FIXED_COST_PARTS: f64 = 4.0;
 
-/// A pass that reads prompts too takes a time of its own beside that for each token: for the weights, for the sequences that decode,
-/// and for what they and the prompts do apart. So the next one has as many tokens more, or fewer, as the last one left time for.
+/// A pass with prompt tokens has fixed costs in addition to the time per token: reading weights, decoding sequences,
+/// and work of separate groups. Each pass therefore has as many tokens more, or fewer, as the last one was below, or
+/// above, the limit.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// How long the last decoding pass took for each token of a sequence.
+    /// Duration of the last decoding pass per token.
     decoding: Duration,
-    /// How long prompts took for each token beyond that: what it was at its shortest, and what it is lately.
+    /// Prefill time per token: its minimum, adjusted to recent values.
     reading: Option<Duration>,
-    /// Tokens of prompts of the last pass beside sequences that decode, and how long it took.
-    beside: Option<(usize, Duration)>,
-    /// What the last two such passes took beside the time for each token.
+    /// Prompt tokens of the last pass with decoding sequences, and its duration.
+    last_mixed_pass: Option<(usize, Duration)>,
+    /// Fixed costs of the last two such passes.
     apart: [Duration; 2],
 }
 
@@ -39,72 +38,84 @@ impl Pace {
         self.decoding = each(took, tokens);
     }
 
-    /// Tokens of prompts were read, of so many that there was room for, beside so many sequences that decode. Fewer than that say
-    /// little: they take as long as many.
+    /// Records a pass that prefilled `tokens` of at most `room` tokens alongside `decoding` sequences. Passes far below
+    /// `room` are ignored, since they take as long as full ones.
     pub(super) fn read(&mut self, took: Duration, tokens: usize, room: usize, decoding: usize) {
-        // Fewer may decode than when that was taken, or none.
+        // Fewer sequences than in the measured pass may decode, or none.
         let decoded = if decoding > 0 { self.decoding.min(took / 2) } else { Duration::ZERO };
         let of_one = each(took - decoded, tokens);
-        let tells = tokens >= room.min(TELLING);
+        let tells = tokens >= room.min(MIN_MEASURED_TOKENS);
         self.reading = match self.reading {
             None => tells.then_some(of_one),
-            // What a pass takes beside its tokens is in this too, of few of them most: one takes no longer than this.
+            // This includes fixed costs, which dominate small passes, so it is an upper bound.
             Some(known) if of_one <= known => Some(of_one),
-            Some(known) if tokens >= TELLING => Some(known + (of_one - known) / 8),
+            Some(known) if tokens >= MIN_MEASURED_TOKENS => Some(known + (of_one - known) / 8),
             known => known,
         };
         if decoding > 0 {
             let of_tokens = self.reading.unwrap_or_default().saturating_mul(tokens as u32);
             self.apart = [took.saturating_sub(of_tokens), self.apart[0]];
         }
-        if decoding > 0 && (tokens >= room || self.beside.is_none_or(|(_, last)| took > last)) {
-            self.beside = Some((tokens, took));
+        if decoding > 0
+            && (tokens >= room || self.last_mixed_pass.is_none_or(|(_, last)| took > last))
+        {
+            self.last_mixed_pass = Some((tokens, took));
         }
     }
 
-    /// How long prompts take for each token, where that is known.
+    /// Prefill time per token, if known.
     pub(super) fn reading(&self) -> Option<Duration> {
         self.reading
     }
 
-    /// Decoding steps that may be in flight.
+    /// Number of decoding steps that may be in flight.
     pub(super) fn in_flight(&self) -> usize {
         fit(IN_FLIGHT, self.decoding).max(2)
     }
 
-    /// What a step that reads so many prompts has: each waits as long for its first token as those who decode for their next, and a
-    /// step that is full of their tokens reads few of its own.
+    /// The budget of a step that prefills this number of prompts. Each prompt waits for its first token as decoding
+    /// sequences wait for theirs, and a step with little room for prompts delays all of them.
     pub(super) fn among(&self, prompts: usize, budget: StepBudget) -> StepBudget {
-        if prompts < PROMPTS || budget.patience == Duration::MAX {
+        if prompts < MANY_PROMPTS || budget.max_mixed_step == Duration::MAX {
             return budget;
         }
-        // One that was slow for once says nothing.
+        // The minimum of two ignores a single slow pass.
         let apart = self.apart[0].min(self.apart[1]);
-        let times = apart.as_secs_f64() * PARTS / budget.patience.as_secs_f64();
-        let times = times.min((1 + prompts / PROMPTS) as f64).clamp(1.0, LONGER);
-        let beside = (budget.beside as f64 * times) as usize;
-        let beside = beside.min(budget.tokens).max(budget.beside);
-        StepBudget { beside, patience: budget.patience.mul_f64(times), ..budget }
+        let times = apart.as_secs_f64() * FIXED_COST_PARTS / budget.max_mixed_step.as_secs_f64();
+        let times = times.min((1 + prompts / MANY_PROMPTS) as f64).clamp(1.0, MAX_STRETCH);
+        let max_mixed_tokens = (budget.max_mixed_tokens as f64 * times) as usize;
+        let max_mixed_tokens = max_mixed_tokens.min(budget.tokens).max(budget.max_mixed_tokens);
+        StepBudget {
+            max_mixed_tokens,
+            max_mixed_step: budget.max_mixed_step.mul_f64(times),
+            ..budget
+        }
     }
 
-    /// Tokens of prompts for a step beside so many sequences that decode. A step that took long for once, to plan or to record,
-    /// makes the next one small, and this the one after it larger again.
-    pub(super) fn beside(&self, budget: StepBudget, decoding: usize) -> usize {
-        let most = budget.beside.saturating_sub(decoding).max(budget.beside.div_ceil(2)).max(1);
-        let left = match (self.reading, self.beside) {
-            _ if budget.patience == Duration::MAX => return most,
-            (None, _) => TELLING,
-            (Some(reading), None) => fit(budget.patience.saturating_sub(self.decoding), reading),
+    /// Prompt tokens for a step alongside `decoding` sequences. A single slow step, for example one that plans or
+    /// captures, makes the next one small, and the one after it larger.
+    pub(super) fn prompt_tokens(&self, budget: StepBudget, decoding: usize) -> usize {
+        let most = budget
+            .max_mixed_tokens
+            .saturating_sub(decoding)
+            .max(budget.max_mixed_tokens.div_ceil(2))
+            .max(1);
+        let left = match (self.reading, self.last_mixed_pass) {
+            _ if budget.max_mixed_step == Duration::MAX => return most,
+            (None, _) => MIN_MEASURED_TOKENS,
+            (Some(reading), None) => {
+                fit(budget.max_mixed_step.saturating_sub(self.decoding), reading)
+            }
             (Some(reading), Some((tokens, took))) => {
-                let more = fit(budget.patience.saturating_sub(took), reading);
-                let fewer = fit(took.saturating_sub(budget.patience), reading);
+                let more = fit(budget.max_mixed_step.saturating_sub(took), reading);
+                let fewer = fit(took.saturating_sub(budget.max_mixed_step), reading);
                 tokens.saturating_add(more).saturating_sub(fewer)
             }
         };
-        let left = left.max(TOGETHER).min(most);
-        // An engine plans a number of tokens once: there are few numbers of those of a pass.
-        let spare = (left + decoding) % TOGETHER;
-        if left > TOGETHER + spare { left - spare } else { left }
+        let left = left.max(ROW_GRANULARITY).min(most);
+        // An engine plans each number of tokens once, so few different totals are used.
+        let spare = (left + decoding) % ROW_GRANULARITY;
+        if left > ROW_GRANULARITY + spare { left - spare } else { left }
     }
 }
 
@@ -120,21 +131,26 @@ fn fit(time: Duration, each: Duration) -> usize {
 mod tests {
     use super::*;
 
-    const BUDGET: StepBudget =
-        StepBudget { tokens: 8192, beside: 2048, patience: Duration::from_millis(20), ahead: 8 };
+    const BUDGET: StepBudget = StepBudget {
+        tokens: 8192,
+        max_mixed_tokens: 2048,
+        max_mixed_step: Duration::from_millis(20),
+        decode_steps_in_flight: 8,
+    };
 
     fn millis(millis: f64) -> Duration {
         Duration::from_secs_f64(millis / 1e3)
     }
 
-    /// How long others wait at most while prompts of so many tokens are read beside `streams`, and the steps. A token costs more the
-    /// later it comes, for its keys, and a number of tokens costs more the first time, to plan it. In milliseconds.
+    /// Longest gap between tokens of `streams` sequences while prompts of `all` tokens are prefilled, in milliseconds,
+    /// and the number of steps. Later tokens cost more, because of their keys, and a new number of tokens costs more
+    /// once, for planning.
     fn longest_gap(pace: &mut Pace, streams: usize, all: usize) -> (f64, usize) {
         let decoding = 2.2 + 2.3 * (streams - 1) as f64 / 31.0;
         let (mut longest, mut steps, mut read, mut planned) = (0f64, 0, 0, Vec::new());
         while read < all {
             pace.decoded(millis(decoding), 1);
-            let room = pace.beside(BUDGET, streams);
+            let room = pace.prompt_tokens(BUDGET, streams);
             let tokens = room.min(all - read);
             let first = if planned.contains(&tokens) { 0.0 } else { 3.4 };
             planned.push(tokens);
@@ -148,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_for_less_than_30_ms_while_a_long_prompt_is_read() {
+    fn gap_stays_below_30_ms_during_a_long_prefill() {
         for streams in [1, 32] {
-            // A server that nobody has asked before, and one that read prompts of others while nobody waited.
+            // A new server, and one that has prefilled without decoding sequences.
             for before in [0, 8192] {
                 let mut pace = Pace::default();
                 if before > 0 {
@@ -163,21 +179,21 @@ mod tests {
         }
     }
 
-    /// What a pass takes whatever is read makes prompts no shorter than the time that is left: a rate of all of it, which few tokens
-    /// raise, would end with the fewest.
+    /// Fixed costs do not make chunks smaller than the remaining time: dividing the whole duration by the tokens would
+    /// converge to the minimum.
     #[test]
-    fn prompts_are_read_beside_many_sequences_that_decode() {
+    fn prompts_progress_alongside_many_decoding_sequences() {
         let mut pace = Pace::default();
         pace.read(millis(53.0), 512, 8192, 0);
         let (longest, steps) = longest_gap(&mut pace, 100, 65_536);
         assert!(longest < 28.0, "{longest} ms");
-        // Of 20 ms a step has 7.6 for prompts.
+        // 7.6 of 20 ms per step are left for prompts.
         assert!(steps <= 130, "{steps} steps");
     }
 
     #[test]
-    fn many_prompts_have_longer_steps_where_these_read_few_of_their_tokens() {
-        // Steps of 20 ms, of which so much is there whatever is read.
+    fn many_prompts_get_longer_steps() {
+        // Steps of 20 ms with these fixed costs.
         for (apart, prompts, expect) in [
             (2.0, 128, 20),
             (9.0, 7, 20),
@@ -193,20 +209,23 @@ mod tests {
             let mut budget = BUDGET;
             for _ in 0..20 {
                 budget = pace.among(prompts, BUDGET);
-                let tokens = pace.beside(budget, 100);
+                let tokens = pace.prompt_tokens(budget, 100);
                 pace.read(cost(tokens), tokens, tokens, 100);
             }
             let patience = millis(f64::from(expect));
-            let near = budget.patience.abs_diff(patience) < millis(1.5);
-            assert!(near, "{apart} ms, {prompts} prompts: {:?}", budget.patience);
-            // Tokens are as many times more, and what is left of the time is theirs.
-            let took = cost(pace.beside(budget, 100));
+            let near = budget.max_mixed_step.abs_diff(patience) < millis(1.5);
+            assert!(near, "{apart} ms, {prompts} prompts: {:?}", budget.max_mixed_step);
+            // There are as many times more tokens, which use the remaining time.
+            let took = cost(pace.prompt_tokens(budget, 100));
             assert!(
                 took < patience * 11 / 10 || apart > patience.as_secs_f64() * 500.0,
                 "{took:?}"
             );
-            let times = budget.patience.as_secs_f64() / BUDGET.patience.as_secs_f64();
-            assert!((budget.beside as f64 / BUDGET.beside as f64 - times).abs() < 0.01);
+            let times = budget.max_mixed_step.as_secs_f64() / BUDGET.max_mixed_step.as_secs_f64();
+            assert!(
+                (budget.max_mixed_tokens as f64 / BUDGET.max_mixed_tokens as f64 - times).abs()
+                    < 0.01
+            );
         }
         // One slow step changes nothing.
         let mut pace = Pace::default();
@@ -214,28 +233,31 @@ mod tests {
         pace.read(millis(15.0), 1024, 1024, 32);
         pace.read(millis(300.0), 1024, 1024, 32);
         assert_eq!(pace.among(16, BUDGET), BUDGET);
-        let unbounded = StepBudget { patience: Duration::MAX, ..BUDGET };
+        let unbounded = StepBudget { max_mixed_step: Duration::MAX, ..BUDGET };
         assert_eq!(pace.among(16, unbounded), unbounded);
     }
 
     #[test]
-    fn one_slow_step_does_not_slow_those_after_it() {
+    fn single_slow_step_is_ignored() {
         let mut pace = Pace::default();
         let cost = |tokens: usize| Duration::from_micros(3000 + 12 * tokens as u64);
-        assert_eq!(pace.beside(BUDGET, 32), 480);
+        assert_eq!(pace.prompt_tokens(BUDGET, 32), 480);
         pace.read(Duration::from_secs(1), 1920, 1920, 32);
         let mut steps = Vec::new();
         for _ in 0..8 {
-            let tokens = pace.beside(BUDGET, 32);
+            let tokens = pace.prompt_tokens(BUDGET, 32);
             steps.push(tokens);
             pace.read(cost(tokens), tokens, tokens, 32);
-            // The end of a prompt says nothing.
+            // The last chunk of a prompt is too small to measure.
             pace.read(cost(3), 3, tokens, 32);
         }
         assert!(steps[0] <= 128 && steps[7] > 1000, "{steps:?}");
-        assert!(steps.iter().all(|tokens| cost(*tokens) < BUDGET.patience * 5 / 4), "{steps:?}");
-        // Where nothing is bounded by time, nothing changes.
-        let budget = StepBudget { beside: 60, patience: Duration::MAX, ..BUDGET };
-        assert_eq!((pace.beside(budget, 1), pace.beside(budget, 59)), (59, 30));
+        assert!(
+            steps.iter().all(|tokens| cost(*tokens) < BUDGET.max_mixed_step * 5 / 4),
+            "{steps:?}"
+        );
+        // Without a time limit nothing changes.
+        let budget = StepBudget { max_mixed_tokens: 60, max_mixed_step: Duration::MAX, ..BUDGET };
+        assert_eq!((pace.prompt_tokens(budget, 1), pace.prompt_tokens(budget, 59)), (59, 30));
     }
 }

@@ -1,79 +1,82 @@
-//! Beginnings of prompts that were read before: their states in slots of their own, for requests that begin alike.
+//! The prefix cache: states of prompt prefixes in separate slots, for requests with the same prefix.
 //!
-//! Attention's keys and values can be shared up to any block, a recurrent state only where somebody kept it, and it is as large
-//! as the keys and values of thousands of tokens. So states are kept where they are likely to be wanted: where a prompt says that
-//! others begin like it, where it parts from one that was read before, at lengths that double, near the end of a long one, and where
-//! a turn of a conversation ended, whatever its length.
+//! Keys and values of attention can be shared up to any block. A recurrent state exists only where it was snapshotted,
+//! and is as large as the keys and values of thousands of tokens. Snapshots are therefore taken where they are likely
+//! to be reused: at the shared length that a request declares, where a prompt diverges from an earlier one, at doubling
+//! lengths, near the end of a long prompt, and at the end of each turn of a conversation.
 //!
-//! One that loses its slot may have a copy on the host, which it keeps when it gets a slot again: then it loses that at no cost.
+//! An evicted snapshot may have a copy on the host. It keeps the copy when it gets a slot again, so that evicting it
+//! once more is free.
 
-use super::Live;
+use super::ActiveRequest;
 use crate::pages::BLOCK;
-use crate::{Pages, Saved};
+use crate::{Pages, SavedSequence};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-/// Ends of blocks that are remembered, twice as many at most.
+/// Number of remembered block hashes; at most twice as many.
 const REMEMBERED: usize = 1 << 17;
 
-/// A snapshot that a prompt begins with.
+/// A snapshot that is a prefix of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) end: u64,
-    /// None where it is on the host alone.
+    /// `None` if it is on the host only.
     pub(super) slot: Option<usize>,
-    /// Tokens that it has read.
+    /// Its length in tokens.
     pub(super) read: usize,
 }
 
-/// On the engine, on the host, or both.
+/// A snapshot in a slot, on the host, or both.
 struct Snapshot {
     slot: Option<usize>,
-    saved: Option<Saved>,
+    saved: Option<SavedSequence>,
     tokens: Vec<u32>,
-    /// Whether a turn ended there.
+    /// Whether it is at the end of a turn.
     turn: bool,
-    /// What its next user need not read, beyond what was there when it was made.
+    /// Tokens that its next user saves, compared with the snapshots that existed when it was made.
     saves: usize,
     used: u64,
 }
 
-/// Snapshots of states, by the tokens that they have read.
+/// Snapshots by the hash of their tokens.
 pub(super) struct Prefixes {
     most: usize,
-    /// The first length at which a long prompt's state is kept, and then at each double of it.
+    /// The first length at which a long prompt is snapshotted; later ones double.
     first: usize,
     held: HashMap<u64, Snapshot>,
-    /// Ends of blocks of prompts that were read, the later ones apart: whole halves are forgotten.
+    /// Hashes of prefixes that end at a block boundary, in two generations, of which the older one is dropped as a
+    /// whole.
     seen: [HashSet<u64>; 2],
-    /// Uses so far.
+    /// Logical clock of uses.
     clock: u64,
-    /// Tokens whose keys and values take as many bytes as a state.
+    /// Number of tokens whose keys and values have the size of a state.
     state_tokens: u64,
     keys: RandomState,
 }
 
 impl Prefixes {
-    /// At most so many snapshots, each with a state as large as the keys and values of so many tokens, on an engine that reads
-    /// best in steps of so many tokens.
+    /// A cache of at most `most` snapshots for states of the size of `state_tokens` tokens, on an engine with steps of
+    /// `step` tokens.
     pub(super) fn new(most: usize, state_tokens: u64, step: usize) -> Self {
-        // A chunk that ends earlier costs a pass: the longer a step, the more tokens that is worth.
+        // A snapshot ends a chunk early, which costs a pass; the longer steps are, the more tokens that costs.
         let first = (step / 8).next_multiple_of(BLOCK).max(BLOCK);
         let (held, seen) = (HashMap::new(), Default::default());
         Self { most, first, held, seen, clock: 0, state_tokens, keys: RandomState::new() }
     }
 
-    /// Tokens that are worth a state near the end of a prompt, or a wait for one that reads them already.
+    /// Minimum number of tokens that justify a snapshot near the end of a prompt, or waiting for another request's
+    /// snapshot.
     pub(super) fn worth(&self) -> usize {
         (self.first / 4).max(BLOCK)
     }
 
-    /// Whether anything is kept at all.
+    /// Whether the cache is enabled.
     pub(super) fn keeps(&self) -> bool {
         self.most > 0
     }
 
-    /// Snapshots that have a slot.
+    /// Snapshots in slots.
     pub(super) fn len(&self) -> usize {
         self.held.values().filter(|snapshot| snapshot.slot.is_some()).count()
     }
@@ -82,13 +85,13 @@ impl Prefixes {
         self.len() >= self.most
     }
 
-    /// How many copies there are on the host, and their bytes.
+    /// Number of copies on the host, and their bytes.
     pub(super) fn saved(&self) -> (usize, u64) {
         let saved = self.held.values().filter_map(|snapshot| snapshot.saved.as_ref());
         saved.fold((0, 0), |(count, bytes), saved| (count + 1, bytes + saved.bytes()))
     }
 
-    /// What names each beginning of a prompt that ends with a block and leaves something to read.
+    /// Hashes of all prefixes of a prompt that end at a block boundary and leave at least one token.
     pub(super) fn ends(&self, prompt: &[u32]) -> Vec<u64> {
         if self.most == 0 {
             return Vec::new();
@@ -97,7 +100,7 @@ impl Prefixes {
         self.names(&prompt[..whole]).collect()
     }
 
-    /// What names each beginning that ends with a block, or with the last token.
+    /// Hashes of all prefixes that end at a block boundary, or with the last token.
     fn names(&self, tokens: &[u32]) -> impl Iterator<Item = u64> {
         tokens.chunks(BLOCK).scan(0, |end, block| {
             *end = self.keys.hash_one((*end, block));
@@ -105,8 +108,8 @@ impl Prefixes {
         })
     }
 
-    /// The longest snapshot that a prompt begins with, which leaves something to read; of those with a slot alone where that is asked.
-    pub(super) fn longest(&self, live: &Live, with_slot: bool) -> Option<Found> {
+    /// The longest snapshot that is a proper prefix of a request's prompt; with `with_slot` only snapshots in slots.
+    pub(super) fn longest(&self, live: &ActiveRequest, with_slot: bool) -> Option<Found> {
         let (prompt, _) = live.prompt();
         let begins = |snapshot: &Snapshot| {
             let tokens = &snapshot.tokens;
@@ -123,9 +126,9 @@ impl Prefixes {
         })
     }
 
-    /// Lets a request begin there, with the lengths at which its state is to be kept, in their order. Gives how many tokens more
-    /// another prompt began with: their state is not there.
-    pub(super) fn begin(&mut self, live: &mut Live, found: Option<Found>) -> usize {
+    /// Starts a request from a snapshot and sets the lengths at which it is snapshotted, in order. Returns the tokens
+    /// of a longer common prefix with an earlier prompt whose state is missing.
+    pub(super) fn begin(&mut self, live: &mut ActiveRequest, found: Option<Found>) -> usize {
         self.clock += 1;
         if let Some(snapshot) = found.and_then(|found| self.held.get_mut(&found.end)) {
             snapshot.used = self.clock;
@@ -133,7 +136,7 @@ impl Prefixes {
         live.behind = found.map(|found| found.end);
         let read = found.map_or(0, |found| found.read);
         let seen = |end: &&u64| self.seen.iter().any(|half| half.contains(*end));
-        // What it has seen itself, before it gave its slot away, says nothing of others.
+        // A preempted request has seen its own prefixes, which do not count as shared.
         let seen =
             if live.is_new() { live.ends.iter().take_while(seen).count() * BLOCK } else { 0 };
         for end in &live.ends {
@@ -144,7 +147,8 @@ impl Prefixes {
         let mut marks: Vec<usize> = doubles.take_while(|length| *length <= last).collect();
         marks.extend([seen, live.prompt().1.min(last) / BLOCK * BLOCK]);
         marks.retain(|length| *length > read);
-        // One that comes from the host is to have a slot again. Behind a turn's end the next one's is what is wanted.
+        // A snapshot that comes from the host gets a slot again, unless it is the end of a turn: there the end of the
+        // next turn is reused.
         if found.is_some_and(|found| found.slot.is_none()) && read.is_multiple_of(BLOCK) {
             marks.push(read);
         }
@@ -154,7 +158,7 @@ impl Prefixes {
         if last >= self.first && last.saturating_sub(before) >= self.worth() {
             marks.push(last);
         }
-        live.begin_behind(read, marks);
+        live.start_after(read, marks);
         seen.saturating_sub(read)
     }
 
@@ -166,7 +170,7 @@ impl Prefixes {
         young.insert(end);
     }
 
-    /// Whether a slot has a snapshot of this beginning, or of another one that is named alike.
+    /// Whether a slot has a snapshot with this hash.
     pub(super) fn has(&self, end: u64) -> bool {
         self.slot(end).is_some()
     }
@@ -176,14 +180,14 @@ impl Prefixes {
         self.held.get(&end)?.slot
     }
 
-    /// Keeps what a slot has read.
-    pub(super) fn add(&mut self, end: u64, slot: usize, live: &Live) {
+    /// Adds a snapshot in a slot.
+    pub(super) fn add(&mut self, end: u64, slot: usize, live: &ActiveRequest) {
         let tokens: Vec<u32> = live.known().collect();
         if let Some(snapshot) = self.held.get_mut(&end).filter(|held| held.tokens == tokens) {
             snapshot.slot = Some(slot);
             return;
         }
-        // One that came from the host has just been dropped there.
+        // A snapshot that came from the host was just removed there.
         let saves = match tokens.len() - live.reused {
             0 => tokens.len(),
             saves => saves,
@@ -192,16 +196,16 @@ impl Prefixes {
         self.held.insert(end, Snapshot { slot, saved: None, tokens, turn: false, saves, used });
     }
 
-    /// What names all that a request has read, where a snapshot of it has still to be made.
-    pub(super) fn turn(&self, live: &Live) -> Option<u64> {
+    /// The hash of all tokens that a request has read, unless there is a snapshot with it.
+    pub(super) fn turn(&self, live: &ActiveRequest) -> Option<u64> {
         let tokens: Vec<u32> = live.known().collect();
         let end = if self.keeps() { self.names(&tokens).last() } else { None };
         end.filter(|end| !self.has(*end))
     }
 
-    /// Keeps what a slot has read up to the end of a turn. Where that began behind the end of another one, it saves what both do, and
-    /// the other one is the first to give way: few conversations are taken up again where they were before.
-    pub(super) fn add_turn(&mut self, end: u64, slot: usize, live: &Live) {
+    /// Adds a snapshot at the end of a turn. If the turn continued an earlier one, it also saves what that one did, and
+    /// the earlier one is the first to be evicted: few conversations are resumed at an earlier turn.
+    pub(super) fn add_turn(&mut self, end: u64, slot: usize, live: &ActiveRequest) {
         let before = live.behind.and_then(|before| self.held.get_mut(&before));
         let before = before.filter(|before| before.turn);
         let inherited = before.map_or(0, |before| std::mem::take(&mut before.saves));
@@ -212,31 +216,31 @@ impl Prefixes {
         }
     }
 
-    /// Tokens that the next request to use a snapshot need not read, compared with what it would begin with otherwise.
+    /// Tokens that the next user of a snapshot saves, compared with the other snapshots.
     pub(super) fn saves(&self, end: u64) -> usize {
         self.held.get(&end).map_or(0, |snapshot| snapshot.saves)
     }
 
-    /// The copy of a snapshot on the host.
-    pub(super) fn copy(&self, end: u64) -> Option<&Saved> {
+    /// The host copy of a snapshot.
+    pub(super) fn copy(&self, end: u64) -> Option<&SavedSequence> {
         self.held.get(&end)?.saved.as_ref()
     }
 
-    /// Adds the copy of a snapshot.
-    pub(super) fn add_copy(&mut self, end: u64, saved: Saved) {
+    /// Adds the host copy of a snapshot.
+    pub(super) fn add_copy(&mut self, end: u64, saved: SavedSequence) {
         if let Some(snapshot) = self.held.get_mut(&end) {
             snapshot.saved = Some(saved);
         }
     }
 
-    /// Takes the slot of a snapshot; it is forgotten where it has no copy.
+    /// Removes a snapshot from its slot; it is dropped if it has no host copy.
     pub(super) fn leave(&mut self, end: u64) -> Option<usize> {
         let slot = self.held.get_mut(&end)?.slot.take();
         self.held.retain(|_, snapshot| snapshot.slot.is_some() || snapshot.saved.is_some());
         slot
     }
 
-    /// Drops the copy of a snapshot; it is forgotten where it has no slot.
+    /// Removes the host copy of a snapshot; it is dropped if it has no slot.
     pub(super) fn drop_copy(&mut self, end: u64) {
         if let Some(snapshot) = self.held.get_mut(&end) {
             snapshot.saved = None;
@@ -244,9 +248,9 @@ impl Prefixes {
         self.held.retain(|_, snapshot| snapshot.slot.is_some() || snapshot.saved.is_some());
     }
 
-    /// Drops the copy that saves least for what it takes and has not been used for longest, where it is worth less than this; whether
-    /// there was one. Copies of what has a slot too are worth nothing as long.
-    pub(super) fn drop_least_copy(&mut self, than: f64) -> bool {
+    /// Drops the host copy of least value (tokens saved per byte, least recently used), if its value is below `than`;
+    /// returns false if there is none. Copies of snapshots in slots have no value while they are there.
+    pub(super) fn evict_least_copy(&mut self, than: f64) -> bool {
         let worth = |snapshot: &Snapshot| match snapshot.slot {
             Some(_) => 0.0,
             None => self.worth_of_copy(snapshot),
@@ -258,7 +262,7 @@ impl Prefixes {
         least.map(|(end, ..)| self.drop_copy(end)).is_some()
     }
 
-    /// What a snapshot is worth on the host: the tokens that it saves for those that it takes the memory of, by its age.
+    /// The value of a host copy: tokens saved per token of memory, discounted by age.
     pub(super) fn worth_on_host(&self, end: u64) -> f64 {
         self.held.get(&end).map_or(0.0, |snapshot| self.worth_of_copy(snapshot))
     }
@@ -267,14 +271,14 @@ impl Prefixes {
         self.worth_for(snapshot, snapshot.tokens.len())
     }
 
-    /// The same where it takes the keys and values of so many tokens, and a state.
+    /// The value of a snapshot that takes a state and the keys and values of `tokens` tokens.
     fn worth_for(&self, snapshot: &Snapshot, tokens: usize) -> f64 {
         let age = self.clock - snapshot.used + 1;
         snapshot.saves as f64 / (self.state_tokens + tokens as u64).max(1) as f64 / age as f64
     }
 
-    /// The snapshot with a slot that saves least for what it takes there and has not been used for longest. Where `blocks` are
-    /// wanted, one that alone has some.
+    /// The snapshot of least value in a slot, least recently used on ties. With `blocks`, only those that have blocks
+    /// for themselves.
     pub(super) fn least(&self, pages: &Pages, blocks: bool) -> Option<u64> {
         let least = self.held.iter().filter_map(|(end, snapshot)| {
             let slot = snapshot.slot?;

@@ -1,14 +1,19 @@
-//! The pass that reads prompts, and decodes beside that.
+//! The pass that prefills prompts and decodes in the same step.
 
-use super::{Event, Scheduler};
+use super::{Scheduler, SchedulerEvent};
 use crate::pages::BLOCK;
 use crate::{Batch, ModelError};
 use std::time::Instant;
 
 impl Scheduler<'_> {
-    /// Tokens that a request can read, by its place among those that run, where others take so many blocks: snapshots and younger requests
-    /// are evicted until it is at least one, or none.
-    pub(super) fn room_for(&mut self, at: usize, taken: usize, events: &mut Vec<Event>) -> usize {
+    /// Number of tokens that a running request, given by index, can prefill if others take `taken` blocks. Evicts
+    /// snapshots and preempts younger requests until it is at least one; 0 if that is impossible.
+    pub(super) fn room_for(
+        &mut self,
+        at: usize,
+        taken: usize,
+        events: &mut Vec<SchedulerEvent>,
+    ) -> usize {
         loop {
             let Some(live) = self.running.get(at) else { return 0 };
             let pages = self.engine.pages();
@@ -18,10 +23,10 @@ impl Scheduler<'_> {
             if room > 0 {
                 return room;
             }
-            if self.give_way(None) {
+            if self.evict_one(None) {
                 continue;
             }
-            // Without a younger one, it waits until an older one ends.
+            // Without a younger request it waits until an older one ends.
             if self.running.len() <= at + 1 {
                 return 0;
             }
@@ -31,10 +36,14 @@ impl Scheduler<'_> {
         }
     }
 
-    /// So many tokens of prompts, oldest first, and one of each sequence that decodes.
-    pub(super) fn read(&mut self, room: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    /// Prefills up to `room` prompt tokens, oldest request first, and decodes one token of each decoding sequence.
+    pub(super) fn read(
+        &mut self,
+        room: usize,
+        events: &mut Vec<SchedulerEvent>,
+    ) -> Result<(), ModelError> {
         let (mut left, mut reads) = (room, Vec::new());
-        let mut taken = self.lacking(|live| usize::from(live.decodes()));
+        let mut taken = self.blocks_needed(|live| usize::from(live.decodes()));
         let mut at = 0;
         while at < self.running.len() && left > 0 {
             let live = &self.running[at];
@@ -46,12 +55,12 @@ impl Scheduler<'_> {
             let Some(live) = self.running.get(at).filter(|_| room > 0) else { break };
             let pages = self.engine.pages();
             let count = live.readable().min(left).min(room);
-            taken += pages.lacking(live.slot, count);
+            taken += pages.blocks_needed(live.slot, count);
             reads.push((at, count));
             left -= count;
             at += 1;
         }
-        // Behind the prompts' places, for the youngest may have given theirs away; in the pass they come first.
+        // Computed after the prompts, which may have preempted the youngest; in the pass decoding sequences are first.
         let decode = self.decoding();
         let decoding = decode.len();
         let decode = decode.into_iter().map(|at| (at, 1));

@@ -1,36 +1,35 @@
 use super::Guide;
 use crate::choice::{MOST_STOPS, mask_words};
 use crate::pages::BLOCK;
-use crate::{Choice, ModelError, Sampling, Saved, TokenLogprobs};
+use crate::{Choice, ModelError, Sampling, SavedSequence, TokenLogprobs};
 
-/// One sequence to continue.
+/// A sequence to generate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Tokens to begin with, at least one.
+    /// The prompt, at least one token.
     pub prompt: Vec<u32>,
-    /// Most tokens to add.
+    /// Maximum number of generated tokens.
     pub limit: usize,
-    /// How they are chosen.
+    /// Sampling parameters.
     pub sampling: Sampling,
-    /// Tokens that end it; the one that does is not given out.
+    /// Stop tokens, which end the sequence and are not returned.
     pub stop_ids: Vec<u32>,
-    /// Whether its sequence stays in its slot when it ends or is cancelled, until the slot or its pages are wanted: a request that
-    /// begins with the same tokens goes on there, and reads only the rest. The device then chooses one token at a time, because it
-    /// must not read beyond the end.
+    /// Whether the sequence stays in its slot when it ends or is cancelled, until the slot or its blocks are needed: a
+    /// request that starts with the same tokens continues there and prefills only the rest. The device then samples one
+    /// token at a time, because it must not read beyond the end.
     pub keep: bool,
-    /// Tokens of the prompt that other requests begin with too, 0 where nothing is known of them: where there is a prefix cache, their
-    /// state is kept for these.
+    /// Length of the prompt's prefix that other requests share, 0 if unknown: the prefix cache snapshots its state.
     pub shared: usize,
-    /// Whether another request is likely to go on where this one ends, as the next turn of a conversation does: where there is a prefix
-    /// cache, its state stays for that.
+    /// Whether another request is likely to continue where this one ends, as the next turn of a conversation does: the
+    /// prefix cache snapshots its final state.
     pub turn: bool,
-    /// Whether it reads its whole prompt, whatever others have left, and leaves nothing itself.
-    pub anew: bool,
-    /// Which of its tokens come with the logits that they are chosen from.
+    /// Whether it bypasses the prefix cache: it prefills its whole prompt and is not cached.
+    pub bypass_cache: bool,
+    /// Which tokens are returned with logits.
     pub logits: LogitsOf,
 }
 
-/// Tokens of a request that come with the logits they are chosen from, each of which the device chooses alone.
+/// Tokens of a request that are returned with their logits. The device samples each of them in a separate step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogitsOf {
     /// None.
@@ -38,17 +37,17 @@ pub enum LogitsOf {
     None,
     /// The first.
     First,
-    /// The first two, and the last that it may have.
+    /// The first two, and the last one that the limit allows.
     Ends,
     /// Every one.
     All,
 }
 
 impl Request {
-    /// Whether it can be run by some engine: asked before anything is loaded for it.
+    /// Checks what does not depend on the engine, before anything is loaded.
     ///
     /// # Errors
-    /// [`ModelError::Call`] when the prompt is empty, or the settings mean nothing.
+    /// [`ModelError::Call`] when the prompt is empty or the sampling parameters are invalid.
     pub fn check(&self) -> Result<(), ModelError> {
         if self.prompt.is_empty() {
             let hint = "give some text with -p, or token ids with --ids";
@@ -58,62 +57,62 @@ impl Request {
     }
 }
 
-/// Log-probabilities of the tokens of a prompt, from the second one on.
+/// Log-probabilities of a prompt's tokens, starting at the second.
 pub(super) struct Scores {
-    /// How many of the likeliest come with each.
+    /// Number of most likely tokens returned with each.
     pub(super) likeliest: usize,
     pub(super) known: Vec<TokenLogprobs>,
 }
 
-/// A request of a scheduler, by the order in which they came.
+/// A request of a scheduler, numbered in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
 
 /// Why a sequence ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// A token of `stop_ids` was chosen, or nothing may follow the last one.
+pub enum FinishReason {
+    /// A token of `stop_ids` was sampled, or the guide allows nothing more.
     StopId,
-    /// It has as many tokens as were asked for.
+    /// It has the requested number of tokens.
     Limit,
-    /// No token can be chosen: the model's logits are not numbers, or no token may come next.
+    /// No token can be sampled: a logit is NaN, or the mask allows no token.
     NoToken,
-    /// The listener of [`crate::generate`] wanted no more.
+    /// The listener of [`crate::generate`] ended it.
     Listener,
 }
 
-/// A request that has not ended.
-pub(super) struct Live {
+/// An active request.
+pub(super) struct ActiveRequest {
     pub(super) id: RequestId,
     request: Request,
     guide: Option<Box<dyn Guide>>,
-    /// The log-probabilities of its prompt, where they are wanted and not given yet.
+    /// Log-probabilities of its prompt, if requested and not returned yet.
     pub(super) scores: Option<Scores>,
-    /// What may come next, where there is a guide.
+    /// Allowed next tokens, if there is a guide.
     mask: Vec<u32>,
-    /// What was added to the prompt.
+    /// Generated tokens.
     added: Vec<u32>,
-    /// Tokens that the engine was advanced by, of the prompt and what was added.
+    /// Tokens that the engine has read, of prompt and generated tokens.
     read: usize,
-    /// Tokens that it did not read, because a kept sequence or a snapshot began with them.
+    /// Tokens that were not prefilled because a kept sequence or a snapshot has them.
     pub(super) reused: usize,
-    /// What names the beginnings of its prompt that end with a block.
+    /// Hashes of its prompt's prefixes that end at a block boundary.
     pub(super) ends: Vec<u64>,
-    /// Lengths at which its state is to be kept for others, the last one first.
+    /// Lengths at which it is snapshotted, in descending order.
     marks: Vec<usize>,
-    /// Whether it has had no slot yet.
+    /// Whether it never had a slot.
     new: bool,
-    /// What the engine has read of it, where it waits and need not read that again.
-    pub(super) saved: Option<Saved>,
-    /// What names the snapshot that it began with.
+    /// Its copy on the host, while it waits.
+    pub(super) saved: Option<SavedSequence>,
+    /// Hash of the snapshot that it started from.
     pub(super) behind: Option<u64>,
-    /// Whether its sequence is on its way from the host: it takes part in the next step.
+    /// Whether it is being swapped in; it takes part in steps after that.
     pub(super) arriving: bool,
-    /// The engine's slot; where it has none yet this means nothing.
+    /// Its slot; undefined while it waits.
     pub(super) slot: usize,
 }
 
-impl Live {
+impl ActiveRequest {
     pub(super) fn new(id: RequestId, request: Request) -> Self {
         Self {
             id,
@@ -134,48 +133,48 @@ impl Live {
         }
     }
 
-    /// The same, kept to something.
+    /// Adds a guide.
     pub(super) fn guided(mut self, guide: Option<Box<dyn Guide>>) -> Self {
         self.guide = guide;
         self
     }
 
-    /// Tokens of it that are known.
+    /// Number of known tokens: prompt and generated.
     pub(super) fn tokens(&self) -> usize {
         self.request.prompt.len() + self.added.len()
     }
 
-    /// Tokens that are known and not read.
+    /// Known tokens that the engine has not read.
     pub(super) fn unread(&self) -> usize {
         self.tokens() - self.read
     }
 
-    /// Whether its next step is one token: the one that was just chosen, or the only one that is left of its prompt.
+    /// Whether its next step is one token: the token just sampled, or the last token of its prompt.
     pub(super) fn decodes(&self) -> bool {
         self.unread() == 1 && !self.arriving
     }
 
-    /// Whether its next step is many tokens of its prompt.
+    /// Whether its next step is a chunk of its prompt.
     pub(super) fn reads(&self) -> bool {
         self.unread() > 1 && !self.arriving && self.scores.is_none()
     }
 
-    /// Whether its next step is tokens of its prompt of which the ones after them get log-probabilities.
+    /// Whether its next step is a chunk of its prompt whose following tokens get log-probabilities.
     pub(super) fn is_scored(&self) -> bool {
         self.unread() > 1 && !self.arriving && self.scores.is_some()
     }
 
-    /// Whether all that is wanted of it are the log-probabilities of its prompt.
+    /// Whether only the log-probabilities of its prompt are wanted.
     pub(super) fn has_no_answer(&self) -> bool {
         self.request.limit == 0
     }
 
-    /// The tokens after the next `count` to read.
+    /// The tokens that follow each of the next `count` tokens to read.
     pub(super) fn targets(&self, count: usize) -> impl Iterator<Item = u32> {
         self.all().skip(self.read + 1).take(count)
     }
 
-    /// Tokens that the engine has read of it.
+    /// Tokens that the engine has read.
     pub(super) fn read(&self) -> usize {
         self.read
     }
@@ -185,25 +184,25 @@ impl Live {
         self.all().skip(self.read).take(count)
     }
 
-    /// Tokens that may be read at once: up to where its state is to be kept.
+    /// Tokens that may be prefilled in one pass: up to the next snapshot.
     pub(super) fn readable(&self) -> usize {
         self.marks.last().map_or(self.unread(), |mark| mark - self.read)
     }
 
-    /// What names the beginning that it has just read, where its state is to be kept.
-    pub(super) fn at_mark(&mut self) -> Option<u64> {
+    /// The hash of the prefix that it has just prefilled, if it is to be snapshotted there.
+    pub(super) fn hash_at_snapshot(&mut self) -> Option<u64> {
         self.marks.pop_if(|mark| *mark == self.read)?;
         self.ends.get(self.read / BLOCK - 1).copied()
     }
 
-    /// The tokens that it has read.
+    /// The tokens that the engine has read.
     pub(super) fn known(&self) -> impl Iterator<Item = u32> {
         self.all().take(self.read)
     }
 
-    /// Whether it is still to read what another one begins with too, at least so many tokens: then its state is to be kept where
-    /// the two part.
-    pub(super) fn joins(&mut self, other: &Live, least: usize) -> bool {
+    /// Whether it has yet to prefill at least `least` tokens of a common prefix with another request; then a snapshot
+    /// is scheduled at the end of that prefix.
+    pub(super) fn joins(&mut self, other: &ActiveRequest, least: usize) -> bool {
         let same = self.ends.iter().zip(&other.ends).take_while(|(own, theirs)| own == theirs);
         let length = same.count() * BLOCK;
         let comes = length > self.read && length >= least;
@@ -213,33 +212,33 @@ impl Live {
         comes
     }
 
-    /// Whether it begins from nothing that others have left.
-    pub(super) fn reads_anew(&self) -> bool {
-        self.request.anew
+    /// Whether it bypasses the prefix cache.
+    pub(super) fn bypasses_cache(&self) -> bool {
+        self.request.bypass_cache
     }
 
-    /// Keeps no states for others.
-    pub(super) fn leave_nothing(&mut self) {
+    /// Disables snapshots of this request.
+    pub(super) fn disable_snapshots(&mut self) {
         self.ends.clear();
         self.marks.clear();
     }
 
-    /// Whether it has had no slot yet.
+    /// Whether it never had a slot.
     pub(super) fn is_new(&self) -> bool {
         self.new
     }
 
-    /// The prompt, and how many of its tokens other requests begin with.
+    /// The prompt, and the length of its shared prefix.
     pub(super) fn prompt(&self) -> (&[u32], usize) {
         (&self.request.prompt, self.request.shared)
     }
 
-    /// Counts tokens that the engine was advanced by.
+    /// Adds tokens that the engine has read.
     pub(super) fn advance(&mut self, count: usize) {
         self.read += count;
     }
 
-    /// Gives its slot away. Without a copy on the host it goes back to the beginning, with what was added.
+    /// Releases its slot. Without a copy on the host all of its tokens are unread again.
     pub(super) fn lose_slot(&mut self) {
         (self.new, self.arriving) = (false, false);
         if self.saved.is_none() {
@@ -249,34 +248,34 @@ impl Live {
         }
     }
 
-    /// Whether a sequence of these tokens is where it may begin: something is left to read.
-    pub(super) fn goes_on_from(&self, tokens: &[u32]) -> bool {
+    /// Whether it can continue from a sequence of these tokens: they are a proper prefix.
+    pub(super) fn continues_from(&self, tokens: &[u32]) -> bool {
         tokens.len() < self.tokens() && self.all().zip(tokens).all(|(own, kept)| own == *kept)
     }
 
-    /// Begins behind so many tokens, which the slot that it was given has read. Its state is to be kept at these lengths beyond.
-    pub(super) fn begin_behind(&mut self, tokens: usize, mut marks: Vec<usize>) {
+    /// Starts after `tokens` tokens, which its slot has already. It is snapshotted at the lengths `marks`.
+    pub(super) fn start_after(&mut self, tokens: usize, mut marks: Vec<usize>) {
         marks.reverse();
         (self.read, self.reused, self.marks) = (tokens, tokens, marks);
     }
 
-    /// What the engine has read of it, where that is to be kept. The device chooses one token at a time of such a request, so that
-    /// it has read nothing behind the end.
+    /// The tokens that the engine has read, if the sequence is to be kept. The device samples one token at a time for
+    /// such a request, so that it has read nothing beyond the end.
     pub(super) fn to_keep(&self) -> Option<Vec<u32>> {
         let kept = self.request.keep && self.read > 0;
         kept.then(|| self.known().collect())
     }
 
-    /// Whether others are likely to go on where it ends.
+    /// Whether another request is likely to continue where it ends.
     pub(super) fn is_turn(&self) -> bool {
-        self.request.turn && !self.request.anew
+        self.request.turn && !self.request.bypass_cache
     }
 
     fn all(&self) -> impl Iterator<Item = u32> {
         self.request.prompt.iter().chain(&self.added).copied()
     }
 
-    /// Tokens that may be chosen for it before the first of them is given out.
+    /// Maximum number of tokens that may be sampled before the first of them is delivered.
     pub(super) fn ahead(&self) -> usize {
         let left = self.request.limit - self.added.len();
         let alone = match self.request.logits {
@@ -291,7 +290,7 @@ impl Live {
         if several { (left - alone).max(1) } else { 1 }
     }
 
-    /// Whether its next token is to come with its logits.
+    /// Whether its next token is returned with logits.
     fn wants_logits(&self) -> bool {
         let added = self.added.len();
         match self.request.logits {
@@ -302,13 +301,13 @@ impl Live {
         }
     }
 
-    /// Whether its sequence stays in its slot when it ends.
+    /// Whether its sequence is kept when it ends.
     pub(super) fn keeps(&self) -> bool {
         self.request.keep
     }
 
-    /// Asks its guide what may come next.
-    pub(super) fn lay_mask(&mut self, vocabulary: usize) {
+    /// Computes the mask of its guide.
+    pub(super) fn compute_mask(&mut self, vocabulary: usize) {
         if let Some(guide) = &mut self.guide {
             self.mask.clear();
             self.mask.resize(mask_words(vocabulary), u32::MAX);
@@ -328,15 +327,15 @@ impl Live {
         }
     }
 
-    /// Takes a token that was chosen for it; whether it is one of the sequence's, and why that ended.
-    pub(super) fn take(&mut self, token: u32) -> (bool, Option<Ended>) {
+    /// Adds a sampled token; returns whether it belongs to the sequence, and why the sequence ended.
+    pub(super) fn take(&mut self, token: u32) -> (bool, Option<FinishReason>) {
         if self.request.stop_ids.contains(&token) {
-            return (false, Some(Ended::StopId));
+            return (false, Some(FinishReason::StopId));
         }
         self.added.push(token);
         if self.guide.as_mut().is_some_and(|guide| guide.take(token)) {
-            return (true, Some(Ended::StopId));
+            return (true, Some(FinishReason::StopId));
         }
-        (true, (self.added.len() == self.request.limit).then_some(Ended::Limit))
+        (true, (self.added.len() == self.request.limit).then_some(FinishReason::Limit))
     }
 }

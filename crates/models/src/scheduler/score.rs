@@ -1,21 +1,23 @@
-//! Prompts whose tokens get log-probabilities: they are read in passes of their own, which give logits for every token.
+//! Log-probabilities of prompts: they are prefilled in separate passes that return logits for every token.
 
 use super::request::Scores;
-use super::{Ended, Event, Live, RequestId, Scheduler};
+use super::{ActiveRequest, FinishReason, RequestId, Scheduler, SchedulerEvent};
 use crate::{Batch, ModelError, TokenLogprobs};
 
-/// Tokens of a pass: each has a row of logits, of which there are as many as the engine has slots, within bounds.
+/// Minimum tokens of a pass. Each token has a row of logits, whose memory is limited to the number of slots, within
+/// bounds.
 const FEWEST: usize = 32;
 const MOST: usize = 128;
 
 impl Scheduler<'_> {
-    /// The log-probabilities of a request's prompt, from its second token on, after [`Event::Scored`]: once.
+    /// The log-probabilities of a request's prompt, starting at its second token. Available once, after
+    /// [`SchedulerEvent::Scored`].
     pub fn take_scores(&mut self, request: RequestId) -> Option<Vec<TokenLogprobs>> {
         self.scored.remove(&request)
     }
 
-    /// Adds a request whose prompt is to be scored to those that wait, or tells at once what is known of it.
-    pub(super) fn submit_scored(&mut self, mut live: Live, likeliest: usize) {
+    /// Queues a request whose prompt is to be scored, or reports the scores of a prompt of one token at once.
+    pub(super) fn submit_scored(&mut self, mut live: ActiveRequest, likeliest: usize) {
         if live.tokens() > 1 {
             live.scores = Some(Scores { likeliest, known: Vec::new() });
             self.waiting.push_back(live);
@@ -23,25 +25,25 @@ impl Scheduler<'_> {
         }
         let request = live.id;
         self.scored.insert(request, Vec::new());
-        self.due.push(Event::Scored { request });
+        self.due.push(SchedulerEvent::Scored { request });
         match live.has_no_answer() {
-            true => self.due.push(Event::Finished { request, ended: Ended::Limit }),
+            true => self.due.push(SchedulerEvent::Finished { request, ended: FinishReason::Limit }),
             false => self.waiting.push_back(live),
         }
     }
 
-    /// One pass over prompts that are to be scored, oldest first.
-    pub(super) fn score(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+    /// One pass over prompts to be scored, oldest first.
+    pub(super) fn score(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         let mut left = self.engine.pages().sequences().clamp(FEWEST, MOST);
-        let mut taken = self.lacking(|live| usize::from(live.decodes()));
+        let mut taken = self.blocks_needed(|live| usize::from(live.decodes()));
         let (mut who, mut at) = (Vec::new(), 0);
         while at < self.running.len() && left > 0 {
             if self.running[at].is_scored() {
                 let room = self.room_for(at, taken, events);
                 let Some(live) = self.running.get(at).filter(|_| room > 0) else { break };
-                // The last token is read with the answer.
+                // The last token of the prompt is prefilled with the answer.
                 let count = (live.unread() - 1).min(left).min(room);
-                taken += self.engine.pages().lacking(live.slot, count);
+                taken += self.engine.pages().blocks_needed(live.slot, count);
                 who.push((at, count));
                 left -= count;
             }
@@ -75,8 +77,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Gives the scores of prompts that have all of them, and ends requests that want nothing more.
-    fn end_scored(&mut self, events: &mut Vec<Event>) {
+    /// Reports completed scores, and ends requests that want nothing else.
+    fn end_scored(&mut self, events: &mut Vec<SchedulerEvent>) {
         for at in (0..self.running.len()).rev() {
             let live = &mut self.running[at];
             if live.unread() > 1 {
@@ -85,9 +87,9 @@ impl Scheduler<'_> {
             let Some(scores) = live.scores.take() else { continue };
             let request = live.id;
             self.scored.insert(request, scores.known);
-            events.push(Event::Scored { request });
+            events.push(SchedulerEvent::Scored { request });
             if live.has_no_answer() {
-                events.push(Event::Finished { request, ended: Ended::Limit });
+                events.push(SchedulerEvent::Finished { request, ended: FinishReason::Limit });
                 let live = self.running.remove(at);
                 self.leave(&live);
             }

@@ -1,22 +1,22 @@
-//! The ends of turns: what a conversation's next message is read behind.
+//! Snapshots at the end of turns, from which a conversation's next message continues.
 //!
-//! The token that ends an answer is chosen and never read, nor is the last one of an answer that is as long as it may be: that would
-//! take a step for every answer. It is read with the next message, whose prompt has it too. Nor is anything read behind these: a device
-//! that chooses several tokens at once knows which of them end a sequence.
+//! The token that ends an answer is sampled but never read, and neither is the last token of an answer that reaches its
+//! limit: reading it would take a step for every answer. It is prefilled with the next message, whose prompt contains
+//! it. Nothing beyond these tokens is read either: a device that samples several tokens in a row knows the stop tokens.
 
-use super::{Ended, Live, Scheduler};
+use super::{ActiveRequest, FinishReason, Scheduler};
 
 impl Scheduler<'_> {
-    /// Ends the use of its slot by a request that ended so. The state behind a turn stays in it.
-    pub(super) fn end(&mut self, live: &Live, ended: Ended) {
-        let turn = live.is_turn() && matches!(ended, Ended::StopId | Ended::Limit);
+    /// Releases the slot of a request that ended. The state at the end of a turn stays in it.
+    pub(super) fn end(&mut self, live: &ActiveRequest, ended: FinishReason) {
+        let turn = live.is_turn() && matches!(ended, FinishReason::StopId | FinishReason::Limit);
         if !(turn && self.keep_turn(live)) {
             self.leave(live);
         }
     }
 
-    /// Lets the slot of a request be a snapshot's, in place of the one that is worth least; whether it is one.
-    fn keep_turn(&mut self, live: &Live) -> bool {
+    /// Turns the slot of a request into a snapshot, replacing the one of least value; returns whether it did.
+    fn keep_turn(&mut self, live: &ActiveRequest) -> bool {
         let Some(end) = self.prefixes.turn(live) else { return false };
         if !self.engine.keep(live.slot) {
             return false;

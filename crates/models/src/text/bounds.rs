@@ -1,10 +1,9 @@
-//! Bounds on what a tokenizer makes of a text, from its tokenizer.json: how much longer normalizers make it, and how few tokens it can
-//! have.
+//! Bounds derived from a tokenizer.json: how much normalizers lengthen a text, and its minimum number of tokens.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The parts of a tokenizer.json that texts are bounded by.
+/// The parts of a tokenizer.json that determine the bounds.
 #[derive(Deserialize)]
 pub(super) struct Parts {
     #[serde(default)]
@@ -35,7 +34,7 @@ struct Model {
     byte_fallback: bool,
 }
 
-/// Bytes of a text after a normalizer: at most `factor` times as many and `more`, and at least `least` times as many.
+/// Bounds of a normalizer's output: at most `factor` times the bytes plus `more`, and at least `least` times the bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Growth {
     pub(super) factor: f64,
@@ -58,7 +57,7 @@ impl Growth {
         }
     }
 
-    /// The most bytes that a text of so many has afterwards.
+    /// Maximum bytes after normalization.
     pub(super) fn most(self, bytes: usize) -> f64 {
         self.factor * bytes as f64 + self.more
     }
@@ -82,12 +81,13 @@ enum Insert {
     Anywhere(usize),
 }
 
-/// Bytes of a normalized text that are never refused, and how many times as long as its text any may be.
+/// Normalized texts up to this many bytes are never refused; longer ones may be at most this many times as long as the
+/// text.
 const NEVER_TOO_LONG: usize = 8 << 20;
 const TIMES: usize = 4;
 
 impl Normalizer {
-    /// Refuses a text that becomes many times as long.
+    /// Refuses a text that normalization would lengthen too much.
     ///
     /// # Errors
     /// One sentence.
@@ -117,7 +117,7 @@ impl Normalizer {
             match insert {
                 Insert::Before(prefix) => text.insert_str(0, prefix),
                 Insert::Instead { pattern, content } => text = text.replace(pattern, content),
-                // The text that it makes is not known, only how long it is.
+                // Only the length of the result is known.
                 Insert::Anywhere(_) => {
                     text.extend(std::iter::repeat_n('\u{1}', length - text.len()))
                 }
@@ -145,7 +145,7 @@ fn flatten(normalizer: &Value, inserts: &mut Vec<Insert>) {
 }
 
 impl Parts {
-    /// Refuses a file whose added tokens, which are normalized when it is read, become too long.
+    /// Refuses a file whose added tokens, which are normalized on loading, become too long.
     ///
     /// # Errors
     /// One sentence.
@@ -159,8 +159,8 @@ impl Parts {
         Normalizer { growth: growth(&self.normalizer), inserts }
     }
 
-    /// Whether every byte of a normalized text is in some token: nothing is dropped before tokens are made, and nothing that is
-    /// unknown becomes one token with its neighbors.
+    /// Whether every byte of a normalized text is part of a token: nothing is dropped, and unknown characters are not
+    /// merged into one token.
     pub(super) fn covers_texts(&self, all_bytes: bool) -> bool {
         let strips = self.added_tokens.iter().any(|token| token.lstrip || token.rstrip);
         let known = all_bytes && (self.model.byte_fallback || alphabet(&self.pre_tokenizer));
@@ -172,8 +172,8 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// How much longer a text may become. Unicode's normal forms lengthen single characters a lot and texts hardly: only what a normalizer
-/// inserts counts in full.
+/// The growth of a normalizer. Unicode normalization lengthens single characters a lot but texts hardly, so only
+/// insertions count in full.
 fn growth(normalizer: &Value) -> Growth {
     let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
     match normalizer["type"].as_str().unwrap_or_default() {
@@ -182,7 +182,7 @@ fn growth(normalizer: &Value) -> Growth {
         "Replace" => {
             let content = length(&normalizer["content"]);
             match length(&normalizer["pattern"]["String"]) {
-                // A regular expression, or nothing, may match between any two bytes.
+                // A regular expression, or an empty pattern, may match between any two bytes.
                 0.0 => Growth { factor: 1.0 + content, more: content, least: 0.0 },
                 pattern => {
                     Growth::within((content / pattern).max(1.0), (content / pattern).min(1.0))
@@ -191,17 +191,17 @@ fn growth(normalizer: &Value) -> Growth {
         }
         "ByteLevel" => Growth::within(2.0, 1.0),
         "" => Growth::NONE,
-        // Three letters of Hangul, of nine bytes, are one of three.
+        // Three Hangul letters of nine bytes in total compose to one of three bytes.
         "NFC" => Growth::within(3.0, 1.0 / 3.0),
         "NFD" => Growth::within(3.0, 1.0),
         "Lowercase" => Growth::within(2.0, 1.0 / 3.0),
         "BertNormalizer" => Growth::within(4.0, 0.0),
-        // NFKC, NFKD, a precompiled table, and what removes characters.
+        // NFKC, NFKD, precompiled tables, and normalizers that remove characters.
         _ => Growth::within(4.0, 0.0),
     }
 }
 
-/// Whether texts become GPT-2's alphabet of bytes.
+/// Whether texts are mapped to GPT-2's byte alphabet.
 fn alphabet(pre_tokenizer: &Value) -> bool {
     match pre_tokenizer["type"].as_str() {
         Some("ByteLevel") => true,
@@ -210,7 +210,7 @@ fn alphabet(pre_tokenizer: &Value) -> bool {
     }
 }
 
-/// Whether a pre-tokenizer cuts a text and leaves nothing out.
+/// Whether a pre-tokenizer splits a text without dropping anything.
 fn keeps(pre_tokenizer: &Value) -> bool {
     match pre_tokenizer["type"].as_str() {
         None | Some("ByteLevel" | "Metaspace" | "Digits" | "UnicodeScripts") => true,
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_a_normalizer_multiplies_are_refused() {
+    fn texts_lengthened_too_much_are_refused() {
         let normalizer = |steps: Value| {
             let parts = json!({ "normalizer": { "type": "Sequence", "normalizers": steps } });
             serde_json::from_value::<Parts>(parts).unwrap().normalizer()
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_covered_where_nothing_is_dropped_or_unknown() {
+    fn coverage_requires_no_dropped_or_unknown_bytes() {
         let parts = |value: Value| serde_json::from_value::<Parts>(value).unwrap();
         let bytes = json!({ "type": "ByteLevel" });
         let split = |behavior: &str| json!({ "type": "Split", "behavior": behavior });

@@ -1,8 +1,10 @@
-//! Incremental decoding: the text of token ids as they come, equal to what `tokenizers` decodes of the whole list.
+//! Incremental detokenization: the text of token ids as they arrive, equal to what `tokenizers` decodes from the whole
+//! list.
 //!
-//! A tokenizer.json's decoder is a chain of steps from a list of tokens to a list of texts. Each step runs here as a stream: it passes
-//! on what no later token can change and holds the rest back, so a token costs the same however long the text is. Until a step joins
-//! its tokens to one text, steps work token by token ([`tokens`]); behind it they work on a growing text ([`joined`]).
+//! A tokenizer.json's decoder is a chain of steps from a list of tokens to a list of texts. Each step runs here as a
+//! stream: it emits what no later token can change and buffers the rest, so the cost per token does not depend on the
+//! text's length. Until a step joins its tokens to one text, steps process separate tokens ([`tokens`]); after it they
+//! process a growing text ([`joined`]).
 
 mod joined;
 mod tokens;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use tokenizers::{Decoder, DecoderWrapper};
 use tokens::TokenStep;
 
-/// A tokenizer's decoder as steps.
+/// A tokenizer's decoder as a chain of steps.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
     tokens: Vec<TokenStep>,
@@ -22,21 +24,21 @@ pub(super) struct Chain {
     text: Vec<TextStep>,
 }
 
-/// How tokens become one text.
+/// How tokens are joined to one text.
 #[derive(Debug, Clone)]
 enum Join {
-    /// By GPT-2's alphabet of bytes.
+    /// By GPT-2's byte alphabet.
     Bytes(Incomplete),
-    /// With this between two of them.
+    /// With a separator between tokens.
     With { separator: &'static str, begun: bool },
 }
 
-/// The bytes at the end of a text that are a character's beginning.
+/// The bytes of an incomplete character at the end of a text.
 #[derive(Debug, Clone, Default)]
 struct Incomplete(Vec<u8>);
 
 impl Incomplete {
-    /// Adds bytes; returns the complete characters, with U+FFFD for what is none, as `String::from_utf8_lossy` has it.
+    /// Adds bytes; returns the complete characters, with U+FFFD for invalid bytes as in `String::from_utf8_lossy`.
     fn push(&mut self, bytes: &[u8]) -> String {
         self.0.extend_from_slice(bytes);
         let mut text = String::new();
@@ -66,7 +68,7 @@ impl Incomplete {
     }
 }
 
-/// The bytes of a token by GPT-2's alphabet; those of its text when it has other characters.
+/// The bytes of a token in GPT-2's byte alphabet; the bytes of its text if it has other characters.
 fn alphabet_bytes(token: &str) -> Vec<u8> {
     tiktoken::bytes_of(token).unwrap_or_else(|| token.as_bytes().to_vec())
 }
@@ -106,7 +108,7 @@ impl Chain {
             sequence.get_decoders().iter().for_each(|decoder| self.add(decoder));
         } else if self.join.is_some() {
             match self.text.last_mut() {
-                // A step that follows one that waits for the end waits too.
+                // A step after one that needs the whole text needs it too.
                 Some(TextStep::Whole { steps, .. }) => steps.push(Arc::new(decoder.clone())),
                 _ => self.text.extend(TextStep::new(decoder)),
             }
@@ -145,7 +147,7 @@ impl Chain {
         text
     }
 
-    /// The text that was held back, when no more tokens come.
+    /// The buffered text, when no more tokens arrive.
     pub(super) fn finish(&mut self) -> tokenizers::Result<String> {
         let mut tokens = Vec::new();
         for step in &mut self.tokens {
@@ -166,7 +168,7 @@ impl Chain {
         Ok(text)
     }
 
-    /// The bytes that a token adds to a text: as its first token, or after others.
+    /// The bytes that a token adds to a text, as its first token or later.
     pub(super) fn bytes(&self, token: String, first: bool) -> tokenizers::Result<Vec<u8>> {
         let mut text = token;
         for step in &self.tokens {
@@ -196,7 +198,7 @@ impl Chain {
     }
 }
 
-/// Runs a decoder over these tokens.
+/// Runs a decoder on these tokens.
 fn decoded(decoder: &DecoderWrapper, tokens: Vec<String>) -> tokenizers::Result<Vec<String>> {
     decoder.decode_chain(tokens)
 }

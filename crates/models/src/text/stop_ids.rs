@@ -4,7 +4,7 @@ use crate::{ModelError, read_json};
 use serde_json::Value;
 use std::path::Path;
 
-/// Names of tokens that end an answer whatever a model's files say of them: those by which llama.cpp ends generation.
+/// Names of tokens that end an answer whatever a model's files say: llama.cpp's list.
 const NAMES: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "[EOS]",
     "<eos>",
     "</s>",
-    // Separators of files: a model for code continues with another file.
+    // File separators: a code model continues with another file.
     "<|fim_pad|>",
     "<fim-pad>",
     "<fim_pad>",
@@ -38,17 +38,17 @@ const NAMES: &[&str] = &[
     "<|file_sep|>",
 ];
 
-/// Whether a token of this name ends answers whatever a model's files say of it.
+/// Whether a token of this name ends answers whatever a model's files say.
 pub(crate) fn ends_answers(token: &str) -> bool {
     NAMES.contains(&token)
 }
 
-/// The tokens that end a model's answers, from every file that names some: `eos_token_id` of generation_config.json and of config.json
-/// (also in its part for the language model), `eos_token` of tokenizer_config.json, the metadata of a GGUF file, and tokens with
-/// well-known names among the tokenizer's added ones.
+/// The tokens that end a model's answers, from every file that names some: `eos_token_id` of generation_config.json and
+/// of config.json (also of its language model), `eos_token` of tokenizer_config.json, the metadata of a GGUF file, and
+/// added tokens with well-known names.
 ///
 /// # Errors
-/// [`ModelError::File`] when a file that is there is not JSON.
+/// [`ModelError::File`] when a file is not JSON.
 pub fn stop_ids(folder: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, ModelError> {
     let mut ids = Vec::new();
     if is_gguf(folder) {
@@ -89,7 +89,7 @@ fn listed(value: &Value) -> Vec<u32> {
 /// The tokenizer's added tokens with names that end answers.
 fn named(tokenizer: &Tokenizer) -> Vec<u32> {
     let has = |name: &str| tokenizer.added_id(name).is_some();
-    // In these formats such a token ends a message, and the answer continues with the next one.
+    // In these formats the token ends a message, and the answer continues with the next one.
     let harmony = has("<|return|>") && has("<|call|>");
     let solar = has("<|flush|>") && (has("<|call|>") || has("<|calls|>"));
     let turns = has("<|tool_response>");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The end tokens of a model with these added tokens and files.
+    /// The stop tokens of a model with these added tokens and files.
     fn model(tokens: &[&str], files: &[(&str, Value)]) -> Vec<u32> {
         let folder = tempfile::tempdir().unwrap();
         let added = tokens.iter().enumerate().map(|(at, token)| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_may_name_the_tokens_that_end_answers() {
+    fn stop_ids_come_from_every_file() {
         let (generation, config, tokenizer) =
             ("generation_config.json", "config.json", "tokenizer_config.json");
         let id = |id: Value| json!({ "eos_token_id": id });
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_end_inside_an_answer_do_not_end_it() {
+    fn end_of_message_tokens_do_not_end_the_answer() {
         assert_eq!(model(&["<|end|>", "<|return|>", "<|call|>"], &[]), [2, 3]);
         assert_eq!(model(&["<|end|>", "<|calls|>", "<|flush|>"], &[]), [2, 3]);
         assert_eq!(model(&["</s>", "<turn|>", "<|tool_response>"], &[]), [2, 3]);

@@ -1,4 +1,4 @@
-//! Chat templates, as transformers' `apply_chat_template` reads and renders them.
+//! Chat templates, rendered as transformers' `apply_chat_template` does.
 
 mod arguments;
 mod environment;
@@ -16,36 +16,36 @@ use crate::gguf::{self, is_gguf};
 use crate::{ModelError, read_json, read_text};
 pub use arguments::call_arguments;
 use facts::CompactSort;
-pub use json::{Json, Message};
+pub use json::{ChatMessage, Json};
 use minijinja::{Environment, Value};
 use process::Pool;
-pub use process::{TemplateProcess, render_templates};
+pub use process::{MAX_CONCURRENT_RENDERS, TemplateProcess, render_templates};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a template is given.
+/// The input of a chat template.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Conversation {
     /// At least one message.
-    pub messages: Vec<Message>,
-    /// JSON schemas of the functions that the model may call; a template that is named `tool_use` is taken where there is a list,
-    /// even an empty one.
+    pub messages: Vec<ChatMessage>,
+    /// JSON schemas of the functions that the model may call. With a list, even an empty one, a template named
+    /// `tool_use` is preferred.
     pub tools: Option<Vec<Json>>,
-    /// What the model may look things up in, each an object, mostly with `title` and `text`.
+    /// Documents for retrieval, each an object, usually with `title` and `text`.
     pub documents: Option<Vec<Json>>,
     /// Whether the text ends where the assistant's answer begins.
     pub add_generation_prompt: bool,
-    /// Whether the text ends inside the last message, which the model goes on with.
+    /// Whether the text ends inside the last message, which the model continues.
     pub continue_final_message: bool,
-    /// The name of a template, where the model has several and the usual choice is not meant.
+    /// Name of a template, for models with several; `None` for the usual choice.
     pub template: Option<String>,
-    /// More that the template may look at, `chat_template_kwargs` to clients. These stand before the special tokens.
+    /// Other variables of the template, clients' `chat_template_kwargs`. They take precedence over the special tokens.
     pub kwargs: Vec<(String, Json)>,
 }
 
 impl Conversation {
-    /// Messages that the assistant is to answer.
-    pub fn to_answer(messages: Vec<Message>) -> Self {
+    /// A conversation for the assistant to answer.
+    pub fn to_answer(messages: Vec<ChatMessage>) -> Self {
         Self { messages, add_generation_prompt: true, ..Self::default() }
     }
 }
@@ -58,7 +58,7 @@ pub struct ChatTemplate {
     renderer: Renderer,
 }
 
-/// The place at which templates are rendered.
+/// In which process templates are rendered.
 #[derive(Debug)]
 enum Renderer {
     Here(Box<Templates>),
@@ -69,29 +69,29 @@ enum Renderer {
 #[derive(Debug)]
 struct Templates {
     environment: Environment<'static>,
-    /// Why a template cannot be parsed, by its name: that matters where it is asked for.
+    /// Parse results by name; an error only matters when its template is used.
     names: BTreeMap<String, Result<(), String>>,
-    /// The special tokens that templates name.
+    /// The special tokens that templates may use.
     tokens: Vec<(&'static str, String)>,
 }
 
-/// A model's templates before they are parsed.
+/// A model's templates, not parsed yet.
 struct Sources {
     path: PathBuf,
     templates: Vec<(String, String)>,
     tokens: Vec<(&'static str, String)>,
 }
 
-/// The template that is taken where none is named.
+/// The default template.
 const DEFAULT: &str = "default";
-/// The one that is taken where there are tools.
+/// The template for conversations with tools.
 const TOOL_USE: &str = "tool_use";
-/// What stands behind the last message while it is looked for in the text, as in transformers.
+/// The text appended to the last message to find its end in the output, as in transformers.
 const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 impl ChatTemplate {
-    /// Reads the templates of a model's folder: chat_template.jinja and those in additional_chat_templates, or else those in its
-    /// tokenizer_config.json, or a GGUF file's.
+    /// Reads the templates of a model's folder: chat_template.jinja and those in additional_chat_templates, otherwise
+    /// those of its tokenizer_config.json or of a GGUF file.
     ///
     /// # Errors
     /// [`ModelError::NoTemplate`] when there is none.
@@ -102,7 +102,8 @@ impl ChatTemplate {
         Ok(Self { path, sources, renderer })
     }
 
-    /// The same, rendered in processes with limits of time and memory: for templates and conversations of unknown origin.
+    /// The templates, rendered in separate processes with limits of time and memory, for untrusted templates and
+    /// conversations.
     ///
     /// # Errors
     /// As [`ChatTemplate::read`].
@@ -114,16 +115,16 @@ impl ChatTemplate {
         Ok(Self { path, sources, renderer: Renderer::Apart(Pool::new(process, &folder)) })
     }
 
-    /// Whether the source of one of the templates contains a text.
+    /// Whether the source of some template contains a text.
     pub fn contains(&self, text: &str) -> bool {
         self.sources.iter().any(|source| source.contains(text))
     }
 
-    /// A conversation as text.
+    /// Renders a conversation.
     ///
     /// # Errors
-    /// [`ModelError::Template`] with the template's own words where it refuses the conversation, with those of transformers
-    /// where the conversation cannot be, or with the budget that the template needs more of.
+    /// [`ModelError::Template`] with the template's own message if it refuses the conversation, with transformers'
+    /// message if the conversation is invalid, or naming the limit that was exceeded.
     pub fn render(&self, conversation: &Conversation) -> Result<String, ModelError> {
         let rendered = match &self.renderer {
             Renderer::Here(templates) => templates.render(conversation),
@@ -177,7 +178,7 @@ impl Sources {
             (false, false) => jinja.clone(),
         };
         if found.is_empty() {
-            // Either one template, or several with names.
+            // Either one template or several with names.
             found = match settings.get("chat_template") {
                 Some(serde_json::Value::Array(named)) => {
                     let text = |entry: &serde_json::Value, key: &str| {
@@ -210,7 +211,7 @@ impl Templates {
         Self { environment, names, tokens }
     }
 
-    /// A conversation as text. The error is what is wrong, and what to do about it.
+    /// Renders a conversation. The error is the problem and what to do about it.
     fn render(&self, conversation: &Conversation) -> Result<String, (String, String)> {
         let wrong = |what: String, hint: &str| (what, hint.to_owned());
         let Conversation { messages, tools, documents, add_generation_prompt, .. } = conversation;
@@ -221,7 +222,7 @@ impl Templates {
             let names: Vec<&str> = self.names.keys().map(String::as_str).collect();
             wrong(what, &format!("the model's templates are {}", names.join(", ")))
         })?;
-        let mut messages: Vec<Value> = messages.iter().map(Message::value).collect();
+        let mut messages: Vec<Value> = messages.iter().map(ChatMessage::value).collect();
         let last = match (conversation.continue_final_message, add_generation_prompt) {
             (true, true) => {
                 let what = "the last message is to be continued, and a new one begun";
@@ -255,7 +256,7 @@ impl Templates {
             .map(|(name, token)| ((*name).to_owned(), Value::from(token.as_str())));
         let kwargs = conversation.kwargs.iter().map(|(key, value)| (key.clone(), value.value()));
         let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
-        // Of what has one name, the last counts.
+        // On duplicate names the last one counts.
         let context: Value = tokens.chain(kwargs).chain(fixed).collect();
         let template = self.environment.get_template(name);
         let rendered = template.and_then(|template| template.render(context));
@@ -274,7 +275,7 @@ impl Templates {
         }
     }
 
-    /// The name of the template for a conversation, as transformers' `get_chat_template` chooses it.
+    /// The template's name for a conversation, as in transformers' `get_chat_template`.
     fn choose<'a>(&'a self, conversation: &'a Conversation) -> Result<&'a str, String> {
         let name = match &conversation.template {
             Some(name) => name.as_str(),
@@ -289,7 +290,7 @@ impl Templates {
     }
 }
 
-/// The templates in a folder, which need not be there, in the order of their names.
+/// The templates in an optional folder, sorted by name.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -301,7 +302,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files)
 }
 
-/// Marks the end of the last message's text, or of its last part that has some; gives that text.
+/// Marks the end of the last message's text, or of its last part that has text; returns that text.
 fn mark_last(messages: &mut [Value]) -> Option<String> {
     let message = messages.last_mut()?;
     let with = |object: &Value, key: &str, value: Value| -> Option<Value> {
@@ -333,7 +334,7 @@ fn mark_last(messages: &mut [Value]) -> Option<String> {
     Some(text)
 }
 
-/// The text up to the mark. A template that trims its messages has trimmed the mark's last letter too.
+/// The text up to the mark. A template that strips its messages has also stripped the mark's trailing space.
 fn continued(text: &str, last: &str) -> Option<String> {
     let at = text.rfind(MARK.trim_end())?;
     if !text.contains(last.trim_matches(python::is_space)) {

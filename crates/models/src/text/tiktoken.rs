@@ -1,12 +1,12 @@
-//! tiktoken.model, the ranks of byte sequences, as a tokenizer.json.
+//! Converts tiktoken.model, which lists byte sequences by rank, to a tokenizer.json.
 
 use facts::CompactSort;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// How Kimi's texts are cut before pairs of bytes are joined: o200k's pattern with a run of Han characters before all
-/// else, Han left out of the classes of letters, and line ends after punctuation.
+/// Kimi's pre-tokenization pattern: o200k's with a run of Han characters first, Han excluded from the classes of
+/// letters, and line ends after punctuation.
 pub(crate) const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -17,13 +17,13 @@ pub(crate) const PATTERN: &str = concat!(
     r"|\s+(?!\S)",
     r"|\s+",
 );
-/// Special tokens after the ranks; those that tokenizer_config.json does not name are reserved.
+/// Number of special tokens after the ranks; those that tokenizer_config.json does not name are reserved.
 const SPECIAL: usize = 256;
 
-/// The tokenizer.json of ranks, and of the special tokens that tokenizer_config.json names.
+/// A tokenizer.json from ranks, with the special tokens that tokenizer_config.json names.
 ///
 /// # Errors
-/// One sentence, naming the line that is no rank.
+/// One sentence naming the invalid line.
 pub(crate) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, String> {
     let tokens = parse(ranks)?;
     let rank_of: HashMap<&[u8], usize> =
@@ -35,8 +35,8 @@ pub(crate) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, Stri
     let mut merges = Vec::new();
     for (rank, token) in tokens.iter().enumerate() {
         vocabulary.insert(spell(token), json!(rank));
-        // tiktoken joins any neighbours whose bytes together have a rank, the lowest first; so every way to cut a token
-        // into two is a merge, at the token's own place.
+        // tiktoken merges any adjacent tokens whose concatenation has a rank, lowest rank first, so every split of a
+        // token into two is a merge with the token's rank.
         let mut cuts: Vec<(usize, usize, usize)> = (1..token.len())
             .filter_map(|at| Some((*rank_of.get(&token[..at])?, *rank_of.get(&token[at..])?, at)))
             .collect();
@@ -69,7 +69,7 @@ pub(crate) fn convert(ranks: &str, config: Option<&Value>) -> Result<Value, Stri
     }))
 }
 
-/// Ranks of all single bytes and nothing else: with them a random model has a tokenizer for every text.
+/// Ranks of all single bytes: with them a random model can tokenize any text.
 pub(crate) fn bytes_alone() -> String {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |bits: u8| char::from(LETTERS[usize::from(bits)]);
@@ -77,7 +77,7 @@ pub(crate) fn bytes_alone() -> String {
     (0..=255).map(line).collect()
 }
 
-/// The byte sequences in the order of their ranks, which begin at 0 and leave none out.
+/// The byte sequences in order of their ranks, which are consecutive from 0.
 fn parse(ranks: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut tokens = Vec::new();
     for (number, line) in ranks.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -87,7 +87,7 @@ fn parse(ranks: &str) -> Result<Vec<Vec<u8>>, String> {
         match parsed {
             Some((bytes, rank)) if rank == tokens.len() && !bytes.is_empty() => tokens.push(bytes),
             _ => {
-                let wanted = format!("wanted bytes in base64 and the rank {}", tokens.len());
+                let wanted = format!("expected bytes in base64 and the rank {}", tokens.len());
                 return Err(format!("line {} is no rank, {wanted}", number + 1));
             }
         }
@@ -98,7 +98,7 @@ fn parse(ranks: &str) -> Result<Vec<Vec<u8>>, String> {
     Ok(tokens)
 }
 
-/// The bytes of a base64 text; `None` when it is none.
+/// Decodes base64; `None` if it is invalid.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     let (mut bytes, mut bits, mut held) = (Vec::new(), 0u32, 0);
@@ -120,7 +120,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// GPT-2's spelling of bytes as characters: printable ones stand for themselves, the others for those from U+0100 on.
+/// GPT-2's mapping of bytes to characters: printable ones map to themselves, the others to U+0100 and up.
 pub(crate) fn byte_alphabet() -> [char; 256] {
     let mut next = 0x100;
     std::array::from_fn(|byte| match byte {
@@ -132,7 +132,7 @@ pub(crate) fn byte_alphabet() -> [char; 256] {
     })
 }
 
-/// The bytes of a token that is spelled in this alphabet; none when a character of it is another.
+/// The bytes of a token spelled in this alphabet; `None` if it contains another character.
 pub(super) fn bytes_of(spelled: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<HashMap<char, u8>> =
         LazyLock::new(|| byte_alphabet().into_iter().zip(0..=255).collect());
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::Tokenizer;
 
-    /// All single bytes in rising order, then longer tokens.
+    /// All single bytes in ascending order, then longer tokens.
     fn ranks(longer: &[&str]) -> String {
         let line =
             |(at, token): (usize, &&str)| format!("{} {}\n", encode(token.as_bytes()), 256 + at);
@@ -177,15 +177,15 @@ mod tests {
     const LONGER: [&str; 6] = ["he", "ll", "hell", "hello", " w", "中文"];
 
     #[test]
-    fn texts_are_cut_and_joined_as_tiktoken_does() {
+    fn tokenization_matches_tiktoken() {
         let (_folder, tokenizer) = tokenizer(&LONGER);
         let b = |byte: u8| u32::from(byte);
         for (text, want) in [
-            // A piece that is a token is that token; else pairs are joined, the lowest rank first.
+            // A piece that is a token is that token; otherwise adjacent tokens are merged, lowest rank first.
             ("hello", vec![259]),
             ("hells", vec![258, b(b's')]),
             ("hel", vec![256, b(b'l')]),
-            // Words begin with their space, digits are cut by three, Han characters stand apart.
+            // Words include their leading space, digits are split by three, Han characters are separate.
             ("hell w", vec![258, 260]),
             ("a中文b", vec![b(b'a'), 261, b(b'b')]),
             ("1234", [b'1', b'2', b'3', b'4'].map(b).to_vec()),
@@ -196,7 +196,7 @@ mod tests {
         }
         assert_eq!(tokenizer.vocabulary(), 262 + SPECIAL);
         assert_eq!(tokenizer.id("<|im_end|>"), Some(264));
-        // A token's own bytes, of half a character too; special tokens are spelled out.
+        // A token's own bytes, including parts of characters; special tokens are spelled out.
         let bytes = |id: u32| tokenizer.bytes(id).unwrap();
         assert_eq!((bytes(260), bytes(261)), (b" w".to_vec(), "中文".as_bytes().to_vec()));
         assert_eq!((bytes(0xe4), bytes(264)), (vec![0xe4], b"<|im_end|>".to_vec()));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_comes_back_and_characters_whole() {
+    fn every_text_round_trips_in_whole_characters() {
         let (_folder, tokenizer) = tokenizer(&LONGER);
         for text in ["hello wörld\n\n", "中文English混合", "😀 x", "a\u{0}b"] {
             let ids = tokenizer.encode(text).unwrap();
@@ -222,11 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rank_names_its_line() {
+    fn invalid_rank_names_its_line() {
         for (text, words) in [
             ("", "has no ranks"),
-            ("IQ== 0\nIg== 2\n", "line 2 is no rank, wanted bytes in base64 and the rank 1"),
-            ("I? 0\n", "line 1 is no rank, wanted bytes in base64 and the rank 0"),
+            ("IQ== 0\nIg== 2\n", "line 2 is no rank, expected bytes in base64 and the rank 1"),
+            ("I? 0\n", "line 1 is no rank, expected bytes in base64 and the rank 0"),
         ] {
             assert_eq!(convert(text, None).unwrap_err(), words);
         }

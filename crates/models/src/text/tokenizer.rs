@@ -16,29 +16,29 @@ pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
     chain: Chain,
     added: HashMap<u32, AddedToken>,
-    /// Special tokens by their content: tokens of the model that are spelled so are left out of texts too.
+    /// Special tokens by content: vocabulary tokens with the same spelling are also left out of texts.
     special: Arc<HashSet<String>>,
     normalizer: Normalizer,
-    /// Bytes of a normalized text that a token stands for at most, where all of them are in some token.
+    /// Maximum bytes of normalized text per token, if every byte is part of a token.
     longest: Option<usize>,
     vocabulary: usize,
 }
 
-/// A text as tokens, unless it has too many.
+/// An encoded text, or the fact that it is too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Encoded {
     /// All of them.
     Ids(Vec<u32>),
-    /// How many it has at least.
+    /// A lower bound of its number of tokens.
     AtLeast(usize),
 }
 
 impl Tokenizer {
-    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model, or the vocabulary of a GGUF file. Truncation and
-    /// padding that a file asks for are ignored, as transformers does.
+    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model or the vocabulary of a GGUF file. The
+    /// file's truncation and padding are ignored, as in transformers.
     ///
     /// # Errors
-    /// [`ModelError::File`] when there is neither, or it cannot be used.
+    /// [`ModelError::File`] when there is neither, or it is invalid.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let (json, ranks) = (folder.join("tokenizer.json"), folder.join("tiktoken.model"));
         let (path, text) = if is_gguf(folder) {
@@ -59,7 +59,7 @@ impl Tokenizer {
         Self::parse(&path, &text)
     }
 
-    /// A tokenizer.json's text.
+    /// Parses a tokenizer.json.
     fn parse(path: &Path, text: &str) -> Result<Self, ModelError> {
         let text = strict_json(text, NonFinite::Numbers);
         let wrong = |what: String| {
@@ -103,15 +103,15 @@ impl Tokenizer {
         &self.inner
     }
 
-    /// Token ids of a text, in which special tokens may be spelled out. Nothing is added before it or after.
+    /// Token ids of a text, in which special tokens are recognized. No tokens are added.
     ///
     /// # Errors
-    /// [`ModelError::File`] with the tokenizer's words.
+    /// [`ModelError::File`] with the tokenizer's message.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
         self.encode_with(text, false)
     }
 
-    /// The same, where `special` with the tokens that the tokenizer itself adds at the beginning or the end of a text.
+    /// Token ids of a text, with the tokens that the tokenizer adds (such as BOS) if `special` is set.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -125,7 +125,7 @@ impl Tokenizer {
         }
     }
 
-    /// The same for a text that may have up to so many tokens. A longer one is recognized by its length, or by its beginning,
+    /// Token ids of a text of at most `most` tokens. A longer text is detected by its length, or from its beginning,
     /// before all of it is encoded.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Tokenizer {
         special: bool,
         most: usize,
     ) -> Result<Encoded, ModelError> {
-        // Texts of words have four to six bytes in a token.
+        // Ordinary text has four to six bytes per token.
         const BYTES_PER_TOKEN: usize = 16;
         if let Some(longest) = self.longest {
             let bytes = text.len() as f64 * self.normalizer.growth.least;
@@ -149,7 +149,7 @@ impl Tokenizer {
         if text.len() > beginning {
             let boundary = (0..=beginning).rev().find(|at| text.is_char_boundary(*at));
             let beginning = &text[..boundary.unwrap_or(0)];
-            // The last word may be cut, and its tokens others.
+            // The last word may be cut and have other tokens.
             let words =
                 beginning.rfind(char::is_whitespace).map_or(beginning, |at| &beginning[..at]);
             let count = self.encode_with(words, special)?.len();
@@ -160,15 +160,15 @@ impl Tokenizer {
         self.encode_with(text, special).map(Encoded::Ids)
     }
 
-    /// The text of token ids, special tokens left out.
+    /// The text of token ids without special tokens.
     ///
     /// # Errors
-    /// [`ModelError::File`] with the tokenizer's words.
+    /// [`ModelError::File`] with the tokenizer's message.
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
         self.decode_with(ids, false)
     }
 
-    /// The same, where `special` with special tokens spelled out.
+    /// The text of token ids, with special tokens if `special` is set.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
@@ -181,13 +181,13 @@ impl Tokenizer {
         Ok(text + &stream.finish()?)
     }
 
-    /// The bytes that a token adds in the middle of a text, which need not be whole characters; a special token's are those of its
-    /// name. None for an id that the tokenizer lacks.
+    /// The bytes that a token adds within a text, possibly incomplete characters; for a special token those of its
+    /// name. `None` for an unknown id.
     pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
         self.bytes_at(id, false)
     }
 
-    /// The same for the first token of a text: some tokenizers leave out a leading space there.
+    /// The bytes of a text's first token: some tokenizers omit a leading space there.
     pub fn first_bytes(&self, id: u32) -> Option<Vec<u8>> {
         self.bytes_at(id, true)
     }
@@ -200,27 +200,27 @@ impl Tokenizer {
         }
     }
 
-    /// Whether a token is none of a text's own, such as the one that ends an answer.
+    /// Whether a token is special, such as the one that ends an answer.
     pub fn is_special(&self, id: u32) -> bool {
         self.added.get(&id).is_some_and(|token| token.special)
     }
 
-    /// The id of a token that is spelled so.
+    /// The id of a token with this spelling.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The id of a token that was added to the vocabulary and is spelled so.
+    /// The id of an added token with this spelling.
     pub(super) fn added_id(&self, token: &str) -> Option<u32> {
         self.id(token).filter(|id| self.added.contains_key(id))
     }
 
-    /// The largest token id and one: a model's vocabulary is no smaller.
+    /// The largest token id plus one; a model's vocabulary is at least as large.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// Text as tokens come.
+    /// A streaming detokenizer.
     pub fn stream(&self) -> TextStream {
         TextStream {
             path: self.path.clone(),
@@ -231,8 +231,8 @@ impl Tokenizer {
     }
 }
 
-/// Text as tokens come. All parts together are what `tokenizers` decodes of all tokens at once; what a later token may change is held
-/// back until then.
+/// A streaming detokenizer. Its parts concatenate to what `tokenizers` decodes from all tokens at once; text that a
+/// later token may change is buffered.
 pub struct TextStream {
     path: PathBuf,
     inner: Arc<tokenizers::Tokenizer>,
@@ -241,7 +241,7 @@ pub struct TextStream {
 }
 
 impl TextStream {
-    /// Adds a token, without its text where it is special; returns the text that is complete.
+    /// Adds a token, without its text if it is special; returns the text that is final.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
@@ -250,7 +250,7 @@ impl TextStream {
         self.add(token.filter(|token| !self.special.contains(token)))
     }
 
-    /// Adds a token, special or not, with its text.
+    /// Adds a token with its text, special or not.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
@@ -263,7 +263,7 @@ impl TextStream {
         text.map_err(|error| self.failure(&error))
     }
 
-    /// The text that was held back, when no more tokens come.
+    /// The buffered text, when no more tokens arrive.
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_counted_before_they_are_encoded() {
+    fn long_texts_are_detected_before_encoding() {
         let folder = tempfile::tempdir().unwrap();
         let write = |tokenizer: &serde_json::Value| {
             std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
@@ -320,7 +320,7 @@ mod tests {
         // The longest token is a special one: `<|reserved_token_511|>`.
         let least = text.len() / 22;
         assert_eq!(tokenizer.encode_up_to(&text, false, 4096).unwrap(), Encoded::AtLeast(least));
-        // Fewer than the length allows: the beginning tells.
+        // The length alone allows the text; its beginning shows that it is too long.
         let beginning = tokenizer.encode_up_to(&text, false, 50_000).unwrap();
         assert!(matches!(beginning, Encoded::AtLeast(800_000..805_000)), "{beginning:?}");
         let few = tokenizer.encode_up_to("words", false, 5).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_normalizer_that_multiplies_added_tokens_is_refused() {
+    fn normalizer_that_lengthens_added_tokens_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let double = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aa" });
         let made = json!({
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_may_be_infinite_as_python_writes_them() {
+    fn infinite_scores_are_accepted() {
         let model = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", "bare"], ["b", 0.0]] });
         assert_eq!(read(&[("model", model)]).len(), 8);
     }

@@ -1,10 +1,10 @@
-//! Values of a parameter that its file lays otherwise than one row behind the other.
+//! Values of a parameter that its file stores in another order than row by row.
 
 use crate::ModelError;
 use crate::params::Param;
 
-/// Writes values of a parameter from `first` on over those of a slice; `read` gives neighbours of the file. Gives how
-/// many values were read beside those that were wanted.
+/// Fills a slice with values of a parameter starting at `first`; `read` reads consecutive values of the file. Returns
+/// the number of values read but not wanted.
 ///
 /// # Errors
 /// Those of `read`.
@@ -14,7 +14,7 @@ pub(super) fn fill<V: Copy + Default>(
     into: &mut [V],
     read: impl Fn(usize, &mut [V]) -> Result<(), ModelError>,
 ) -> Result<usize, ModelError> {
-    // Vectors are matrices of one column, which lie as their transposes.
+    // Vectors are matrices of one column, which are stored as their transposes.
     let (rows, columns, transposed) = match param.shape[..] {
         [_, rows, columns] => (rows, columns, param.lie.transposed),
         _ => (param.sides()[1], 1, true),
@@ -23,11 +23,11 @@ pub(super) fn fill<V: Copy + Default>(
     let mut rest = into;
     let (mut at, mut beside) = (first, 0);
     while !rest.is_empty() {
-        // Neighbouring rows of one half of one matrix, of the first and the last maybe a part.
+        // Consecutive rows of one half of one matrix, the first and the last possibly partial.
         let (matrix, inside) = (at / size, at % size);
         let row = inside / columns;
         let end = (row / half + 1) * half;
-        // Of those that are no transposes one row.
+        // Without a transpose, one row at a time.
         let end = if transposed { end } else { row + 1 };
         let count = rest.len().min(end * columns - inside);
         let (own, behind) = std::mem::take(&mut rest).split_at_mut(count);
@@ -42,7 +42,7 @@ pub(super) fn fill<V: Copy + Default>(
     Ok(beside)
 }
 
-/// Neighbouring values of one half of a matrix `[rows, columns]` that lies as its transpose, from one of them on.
+/// Consecutive values of one half of a matrix `[rows, columns]` that is stored as its transpose.
 fn turned<V: Copy + Default>(
     param: &Param,
     [matrix, rows, columns]: [usize; 3],
@@ -69,33 +69,33 @@ fn turned<V: Copy + Default>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{Draw, Expanded, Lie};
-    use architectures::Stored;
+    use crate::params::{ExpandedBy, MatrixLayout, ParamInit};
+    use architectures::StorageFormat;
 
-    fn param(shape: &[usize], lie: Lie) -> Param {
+    fn param(shape: &[usize], lie: MatrixLayout) -> Param {
         Param {
             name: "w".to_owned(),
             shape: shape.to_vec(),
             cut: None,
             lie,
-            draw: Draw::Normal(1.0),
-            stored: Stored::Wide,
-            expanded: Expanded::Nowhere,
+            draw: ParamInit::Normal(1.0),
+            stored: StorageFormat::Wide,
+            expanded: ExpandedBy::Nowhere,
             of_experts: false,
         }
     }
 
     #[test]
-    fn values_are_found_wherever_reading_begins_and_ends() {
+    fn ranges_of_reordered_values_are_found() {
         for (shape, turns, transposed) in [
             (&[3, 6, 5][..], true, true),
             (&[3, 6, 5], true, false),
             (&[3, 7, 5], false, true),
             (&[3, 6], true, false),
         ] {
-            let param = param(shape, Lie { turns, transposed });
+            let param = param(shape, MatrixLayout { turns, transposed });
             let [rows, columns] = [shape[1], shape.get(2).copied().unwrap_or(1)];
-            // Where each value lies in the file is its value.
+            // Each value is its index in the file.
             let want = |at: usize| {
                 let (matrix, row, column) =
                     (at / (rows * columns), at / columns % rows, at % columns);

@@ -1,12 +1,12 @@
-//! When two sets of logits agree.
+//! Criteria for the agreement of two sets of logits.
 
 use crate::{Architecture, Storage};
 use facts::CompactSort;
 
-/// Two largest logits this far apart are no tie: both sides have to choose the same.
+/// If the two largest logits differ by more, both engines have to choose the same token.
 const MARGIN: f32 = 0.1;
 
-/// How far two sets of logits are apart.
+/// The distance of two sets of logits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Agreement {
     pub(super) rel_err: f64,
@@ -15,7 +15,7 @@ pub(super) struct Agreement {
     pub(super) wrong: Option<String>,
 }
 
-/// Holds logits `[tokens, vocabulary]` against trusted ones.
+/// Compares logits `[tokens, vocabulary]` with trusted ones.
 pub(super) struct Judge {
     vocabulary: usize,
     tolerance: f64,
@@ -28,19 +28,19 @@ impl Judge {
         Self {
             vocabulary: architecture.vocabulary,
             tolerance: storage.tolerance(),
-            // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then
-            // rightly others. Of random weights and 256 experts that is a tenth of the tokens or so, by the distances of
-            // their scores; wrong arithmetic is most of them.
+            // If two experts have nearly equal scores, rounding decides which one a token is routed to, and different
+            // logits are correct. With random weights and 256 experts that affects about a tenth of the tokens; wrong
+            // arithmetic affects most of them.
             held: if architecture.is_routed() { 0.5 } else { 1.0 },
         }
     }
 
-    /// The relative and the largest error over the tokens that have to agree, which are those that agree best.
+    /// The relative and the largest error over the required share of tokens, those that agree best.
     pub(super) fn judge(&self, got: &[f32], want: &[f32]) -> Agreement {
         let wrong =
             |what: String| Agreement { rel_err: f64::NAN, max_err: f64::NAN, wrong: Some(what) };
         if got.len() != want.len() || got.is_empty() {
-            return wrong(format!("{} logits, wanted {}", got.len(), want.len()));
+            return wrong(format!("{} logits, expected {}", got.len(), want.len()));
         }
         if let Some(at) = got.iter().position(|x| !x.is_finite()) {
             let (token, logit) = (at / self.vocabulary, at % self.vocabulary);
@@ -65,18 +65,18 @@ impl Judge {
         Agreement { rel_err, max_err, wrong }
     }
 
-    /// How many of so many tokens have to agree.
+    /// The required number of tokens.
     fn held(&self, tokens: usize) -> usize {
         (tokens as f64 * self.held).ceil() as usize
     }
 
-    /// What is wrong with choices, one entry a token, where it is with more of them than may be.
+    /// The first problem of chosen tokens, one entry per token, if there are more problems than allowed.
     pub(super) fn too_many(&self, poor: Vec<Option<String>>) -> Option<String> {
         let may_be = poor.len() - self.held(poor.len());
         poor.into_iter().flatten().nth(may_be)
     }
 
-    /// Why a token is no choice by these logits: another's is larger by more than a tie.
+    /// Why a token is a wrong choice for these logits: another logit is larger by more than a tie.
     pub(super) fn poor_choice(&self, token: u32, logits: &[f32]) -> Option<String> {
         let best = likeliest(logits);
         let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
@@ -87,7 +87,7 @@ impl Judge {
     }
 }
 
-/// The token of the largest logit, the first of equal ones.
+/// The token of the largest logit, the first one on ties.
 pub(super) fn likeliest(logits: &[f32]) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (token, logit) in (0..).zip(logits) {
@@ -119,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn disagreements_are_described() {
         let (dense, routed) = ("granite-hybrid-mini", "granite-moe-mini");
         let want = [1.0, 2.0, 3.0, 4.0];
         check(dense, &want, &want, None);
-        check(dense, &want[..3], &want, Some("3 logits, wanted 4"));
+        check(dense, &want[..3], &want, Some("3 logits, expected 4"));
         check(dense, &[1.0, f32::NAN, 3.0, 4.0], &want, Some("logit 1 of token 0 is NaN"));
         let off = [1.0, 2.0, 3.0, 4.4];
         let words = "relative error 7.3e-2, at most 2e-2 is allowed";
         check(dense, &off, &want, Some(words));
-        // The likeliest token is another, though all logits are within the error.
+        // The most likely token differs, though all logits are within the tolerance.
         let tie = [100.0, 100.05, 0.0, 0.0];
         check(dense, &[100.06, 100.05, 0.0, 0.0], &tie, None);
         let words = "token 0 was chosen with a logit of 100, 1 has 100.2";
         check(dense, &[100.3, 100.2, 0.0, 0.0], &[100.0, 100.2, 0.0, 0.0], Some(words));
-        // Half of the tokens may have passed other experts, no more.
+        // At most half of the tokens may have been routed to other experts.
         let four = |other: [f32; 4]| [other, want, want, want].concat();
         check(routed, &four(off), &four(want), None);
         check(

@@ -3,7 +3,7 @@ use crate::{ENGINES, ModelError, ModelSource, StateType, Storage, shape};
 use facts::{BackendKind, ParityRow};
 use std::collections::BTreeMap;
 
-/// Reduced shapes, which have layers of every kind between them.
+/// Reduced shapes that together have layers of every kind.
 const REDUCED: [&str; 11] = [
     "granite-hybrid-mini",
     "granite-moe-mini",
@@ -18,10 +18,10 @@ const REDUCED: [&str; 11] = [
     "qwen2-mini",
 ];
 
-/// Holds a backend's engine against the reference on a reduced random model of every family: one row a check, and one
-/// that fails where an engine does not open. Nothing for a backend without an engine.
+/// Verifies a backend's engine against the reference on a reduced random model of every family: one row per check, and
+/// a failed row if an engine does not open. No rows for a backend without an engine.
 ///
-/// `begins` is told of each model, with its number and how many there are.
+/// `begins` is called for each model, with its index and the number of models.
 pub fn verify_families(
     backend: BackendKind,
     mut begins: impl FnMut(&str, usize, usize),
@@ -32,7 +32,7 @@ pub fn verify_families(
     let storage = Storage::Bf16;
     let of = |name: &str| -> Result<Vec<ParityRow>, ModelError> {
         let source = ModelSource::Random { config: shape(name)?, seed: 0 };
-        // Three sequences, whose prompts begin and end within blocks of the cache.
+        // Three sequences, whose prompts start and end within cache blocks.
         Ok(verify(name, &source, backend, (storage, StateType::F32), 3, &[70], None)?.rows)
     };
     let rows = |name: &str| {

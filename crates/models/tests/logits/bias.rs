@@ -1,31 +1,31 @@
-//! Biases of logits: added before penalties and masks, on every device, and left out of the logits that are returned.
+//! Logit biases are added before penalties and masks on every device, and are not in the returned logits.
 
 use crate::subject::{Subject, tokens};
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Choice, Engine, LogitsOf, Next, Request, Sampling, StepBudget, Wanted, engine_kind,
-    generate,
+    Batch, Choice, Engine, GenerationControl, LogitsOf, LogitsSelection, Request, Sampling,
+    StepBudget, engine_kind, generate,
 };
 use std::time::Duration;
 
-/// Every device of this machine that has an engine, with a random model on each.
+/// Every device of this machine with an engine, with a random model on each.
 fn engines() -> impl Iterator<Item = Box<dyn Engine>> {
     let subject = Subject::draw(("granite-hybrid-mini", &[("tie_word_embeddings", "false")]));
-    let devices = [BackendKind::Cpu, BackendKind::Cuda].map(device::open).into_iter().flatten();
+    let devices = [BackendKind::Cpu, BackendKind::Cuda].map(backends::open).into_iter().flatten();
     devices.map(move |device: Device| {
         let storage = engine_kind(&device).unwrap().storages[0];
         subject.engine_on(device, storage, 2)
     })
 }
 
-/// The first of the largest.
+/// The first of the largest logits.
 fn largest(logits: impl Iterator<Item = f32>) -> u32 {
     let best = (0..).zip(logits).fold((0, f32::MIN), |a, b| if b.1 > a.1 { b } else { a });
     best.0
 }
 
-/// What two sequences of one prompt choose, the first by `biased`, with the logits of the first.
+/// The tokens that two sequences of one prompt choose, the first with `biased`, and the logits of the first.
 fn choose(
     engine: &mut dyn Engine,
     prompt: &[u32],
@@ -40,10 +40,10 @@ fn choose(
 }
 
 #[test]
-fn a_bias_decides_which_token_comes_and_is_not_in_the_logits() {
+fn bias_selects_the_token_and_is_not_in_the_logits() {
     let prompt = tokens(3, 20);
     for mut engine in engines() {
-        let given = engine.step(&Batch::new().with(0, &prompt), Wanted::Last).unwrap();
+        let given = engine.step(&Batch::new().with(0, &prompt), LogitsSelection::Last).unwrap();
         engine.reset(0);
         let best = largest(given.iter().copied());
         let but_best = (0..).zip(&given).map(|(id, x)| if id == best { f32::MIN } else { *x });
@@ -58,7 +58,7 @@ fn a_bias_decides_which_token_comes_and_is_not_in_the_logits() {
             let near = logits.iter().zip(&given).all(|(a, b)| (a - b).abs() < 1e-2);
             assert!(near, "the logits are those of the model");
         }
-        // Of what a mask allows, the biased one.
+        // Among the tokens that a mask allows, the biased one.
         let (one, other) = (best ^ 1, best ^ 2);
         let mut mask = vec![0u32; given.len().div_ceil(32)];
         for id in [one, other] {
@@ -75,10 +75,10 @@ fn a_bias_decides_which_token_comes_and_is_not_in_the_logits() {
 }
 
 #[test]
-fn penalties_see_the_biased_logits() {
+fn penalties_apply_to_biased_logits() {
     let prompt = tokens(3, 20);
     for mut engine in engines() {
-        let given = engine.step(&Batch::new().with(0, &prompt), Wanted::Last).unwrap();
+        let given = engine.step(&Batch::new().with(0, &prompt), LogitsSelection::Last).unwrap();
         engine.reset(0);
         let penalised = |x: f32| if x > 0.0 { x / 4.0 } else { x * 4.0 };
         let by = |bias_first: bool, token: u32, bias: f32| {
@@ -91,7 +91,7 @@ fn penalties_see_the_biased_logits() {
                 }
             }))
         };
-        // Where the order of the two makes a difference.
+        // A case in which the order of bias and penalty matters.
         let biases = (1..200).map(|step| step as f32 * 0.1);
         let cases = prompt.iter().flat_map(|token| biases.clone().map(|bias| (*token, bias)));
         let differ = |(token, bias): &(u32, f32)| {
@@ -119,21 +119,27 @@ fn sequences_with_and_without_a_bias_run_together() {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::None,
     };
-    let budget = StepBudget { tokens: 64, beside: 64, patience: Duration::MAX, ahead: 4 };
+    let budget = StepBudget {
+        tokens: 64,
+        max_mixed_tokens: 64,
+        max_mixed_step: Duration::MAX,
+        decode_steps_in_flight: 4,
+    };
     for mut engine in engines() {
         let mut run = |requests: &[Request]| {
-            generate(&mut *engine, requests, budget, |_| Next::More).unwrap()
+            generate(&mut *engine, requests, budget, |_| GenerationControl::More).unwrap()
         };
         let alone = run(&[request(Vec::new())]);
         let both = run(&[request(vec![(7, 100.0), (8, 99.5)]), request(Vec::new())]);
         assert_eq!(both[0].tokens, [7; 12]);
         assert_eq!(both[1], alone[0]);
-        // A token that the model does not have is refused by its number.
-        let error =
-            generate(&mut *engine, &[request(vec![(1 << 20, 1.0)])], budget, |_| Next::More);
+        // A bias of an unknown token is refused with its number.
+        let error = generate(&mut *engine, &[request(vec![(1 << 20, 1.0)])], budget, |_| {
+            GenerationControl::More
+        });
         assert!(error.unwrap_err().to_string().contains("token 1048576 is beyond"));
     }
 }

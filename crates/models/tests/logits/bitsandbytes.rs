@@ -1,4 +1,4 @@
-//! A model in bitsandbytes' 8 bits has the logits of the values that these stand for.
+//! A model in bitsandbytes' 8-bit format has the logits of its dequantized values.
 
 use crate::subject::{Subject, advance, check, tokens};
 use half::bf16;
@@ -7,10 +7,10 @@ use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
 
 #[test]
-fn eight_bits_have_the_logits_of_what_they_stand_for() {
+fn int8_logits_match_the_dequantized_model() {
     let subject = Subject::draw(("llama-mini", &[]));
     let tokens = tokens(2, 40);
-    // Its files as they are, for the oracle, and rounded, for the engine: values that both hold exactly.
+    // The original files for the oracle, and rounded ones for the engine: values that are exact in both.
     let narrow = tempfile::tempdir().unwrap();
     let mut rounded = 0;
     for entry in std::fs::read_dir(subject.folder()).unwrap() {
@@ -66,11 +66,11 @@ fn eight_bits_have_the_logits_of_what_they_stand_for() {
         "llm_int8_skip_modules": null,
     });
     std::fs::write(&config, text.to_string()).unwrap();
-    // The index knows nothing of scales: all files of the folder are the model.
+    // The index does not list scales; without it all files of the folder are read.
     std::fs::remove_file(narrow.path().join("model.safetensors.index.json")).unwrap();
     let model = models::Model::read(narrow.path()).unwrap();
     assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
-    let device = device::open(facts::BackendKind::Cpu).unwrap();
+    let device = backends::open(facts::BackendKind::Cpu).unwrap();
     let capacity = models::Capacity { sequences: 1, tokens: 300 };
     let mut engine = models::open(model, device, models::Storage::F32, capacity).unwrap();
     let got = advance(&mut *engine, 0, &tokens, 17);

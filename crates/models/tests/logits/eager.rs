@@ -1,28 +1,30 @@
-//! An engine that chooses tokens before anybody asks for them, as a GPU does: its sequences are further than what it has told.
+//! An engine that chooses tokens before they are requested, as a GPU does: its sequences are ahead of what it has
+//! returned.
 
 use device::Device;
 use models::{
-    Architecture, Batch, Choice, Drawn, Engine, ModelError, Pages, Sampling, Saved, Wanted,
+    Architecture, Batch, Choice, Engine, LogitsSelection, ModelError, Pages, SampledTokens,
+    Sampling, SavedSequence,
 };
 use std::collections::VecDeque;
 
-/// One that has steps alone, made such a one.
+/// Wraps an engine that only has steps.
 pub(crate) struct Eager {
     inner: Box<dyn Engine>,
     rows: Vec<Row>,
-    parts: VecDeque<Vec<Drawn>>,
-    /// How often it went on without being asked for what it had chosen.
+    parts: VecDeque<Vec<SampledTokens>>,
+    /// How often it continued before its tokens were requested.
     pub(crate) went_on: usize,
 }
 
-/// A sequence that goes on by itself.
+/// A sequence that is decoded ahead.
 struct Row {
     slot: usize,
     sampling: Sampling,
     prompt: Vec<u32>,
     added: Vec<u32>,
     stops: Vec<u32>,
-    /// Whether a token ended it, which the host may not know yet; and whether nothing of it is wanted.
+    /// Whether a token ended it, which the host may not know yet; and whether it was reset.
     ended: bool,
     over: bool,
 }
@@ -49,7 +51,7 @@ impl Eager {
         Self { inner, rows: Vec::new(), parts: VecDeque::new(), went_on: 0 }
     }
 
-    /// Chooses a token of each that goes on, behind this batch.
+    /// Chooses a token of each active sequence of the batch.
     fn go(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let going: Vec<usize> = (0..self.rows.len()).filter(|at| !self.rows[*at].ended).collect();
         let how: Vec<_> = going.iter().map(|at| Some(self.rows[*at].choice())).collect();
@@ -57,8 +59,8 @@ impl Eager {
             true => Vec::new(),
             false => self.inner.choose(batch, &how, 1)?,
         };
-        // What comes of a sequence that has ended means nothing.
-        let nothing = Drawn { tokens: vec![Some(1)], logits: None };
+        // Tokens of an ended sequence are ignored.
+        let nothing = SampledTokens { tokens: vec![Some(1)], logits: None };
         let mut part = vec![nothing; self.rows.len()];
         for (at, drawn) in going.into_iter().zip(chosen) {
             let row = &mut self.rows[at];
@@ -84,7 +86,7 @@ impl Engine for Eager {
     fn pages(&self) -> &Pages {
         self.inner.pages()
     }
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         assert!(self.parts.is_empty(), "a step beside tokens that are being chosen");
         self.inner.step(batch, wanted)
     }
@@ -93,7 +95,7 @@ impl Engine for Eager {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
         assert!(self.parts.is_empty(), "a step beside tokens that are being chosen");
         self.inner.choose(batch, how, count)
     }
@@ -123,7 +125,7 @@ impl Engine for Eager {
     }
     fn choose_more(&mut self, _more: bool) -> Result<bool, ModelError> {
         let pages = self.inner.pages();
-        let lacking: usize = self.rows.iter().map(|row| pages.lacking(row.slot, 1)).sum();
+        let lacking: usize = self.rows.iter().map(|row| pages.blocks_needed(row.slot, 1)).sum();
         let over = self.rows.iter().any(|row| row.over);
         if self.parts.is_empty() || over || lacking > pages.free_blocks() {
             return Ok(false);
@@ -135,11 +137,11 @@ impl Engine for Eager {
         self.went_on += 1;
         Ok(true)
     }
-    fn chosen(&mut self) -> Result<Vec<Drawn>, ModelError> {
+    fn chosen(&mut self) -> Result<Vec<SampledTokens>, ModelError> {
         let mut part = self.parts.pop_front().expect("tokens that were begun");
         for (row, drawn) in self.rows.iter_mut().zip(&mut part) {
             if row.over {
-                *drawn = Drawn::default();
+                *drawn = SampledTokens::default();
             }
             row.over |= row.last_ends(&drawn.tokens);
         }
@@ -161,12 +163,12 @@ impl Engine for Eager {
     fn bytes_of(&self, tokens: usize) -> u64 {
         self.inner.bytes_of(tokens)
     }
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         let own = self.rows.iter().any(|row| row.slot == sequence && !row.over);
         assert!(!own || self.parts.is_empty(), "a sequence that is not where it seems is saved");
         self.inner.save(sequence)
     }
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         self.inner.restore(saved, to)
     }
 }

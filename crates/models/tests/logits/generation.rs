@@ -1,11 +1,14 @@
-//! Generation by the engine's own steps: what is chosen does not depend on chunks or on who else runs.
+//! Generation by the engine's own steps: tokens do not depend on chunks or on other sequences.
 
 use crate::subject::{Subject, tokens};
-use models::{Chosen, Ended, Generated, LogitsOf, Next, Request, Sampling, StepBudget, generate};
+use models::{
+    FinishReason, GeneratedSequence, GeneratedToken, GenerationControl, LogitsOf, Request,
+    Sampling, StepBudget, generate,
+};
 use std::time::Duration;
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
-    // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
+    // Sampled, not greedy: with a tied random embedding the largest logit is always that of the last token.
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
     Request {
         prompt,
@@ -15,19 +18,24 @@ fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::Ends,
     }
 }
 
-fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> {
+fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<GeneratedSequence> {
     let mut heard = vec![Vec::new(); requests.len()];
     let mut engine = subject.engine(requests.len());
-    let listen = |chosen: Chosen<'_>| {
+    let listen = |chosen: GeneratedToken<'_>| {
         heard[chosen.request].push(chosen.token);
-        Next::More
+        GenerationControl::More
     };
-    let budget = StepBudget { tokens: chunk, beside: chunk, patience: Duration::MAX, ahead: 1 };
+    let budget = StepBudget {
+        tokens: chunk,
+        max_mixed_tokens: chunk,
+        max_mixed_step: Duration::MAX,
+        decode_steps_in_flight: 1,
+    };
     let generated = generate(&mut *engine, requests, budget, listen).unwrap();
     for (index, generated) in generated.iter().enumerate() {
         assert_eq!(generated.tokens, heard[index], "{}", subject.name);
@@ -37,19 +45,19 @@ fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> 
 }
 
 #[test]
-fn a_sequence_is_the_same_alone_and_among_others_in_any_chunks() {
+fn tokens_do_not_depend_on_batch_or_chunks() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         let subject = Subject::draw((name, &[]));
         let requests = [(1, 8), (70, 5), (5, 0), (33, 9)]
             .map(|(prompt, limit)| request(tokens(5, prompt), limit, 11));
         let together = run(&subject, &requests, 16);
         for (request, together) in requests.iter().zip(&together) {
-            assert_eq!(together.ended, Ended::Limit);
+            assert_eq!(together.ended, FinishReason::Limit);
             assert_eq!(together.tokens.len(), request.limit);
             let alone = run(&subject, std::slice::from_ref(request), 1000);
             assert_eq!(alone[0], *together, "{name}, a prompt of {}", request.prompt.len());
         }
-        // Another seed draws others, so equality above is no accident.
+        // Another seed gives other tokens, so equality above is not an accident.
         assert_ne!(
             run(&subject, &[request(tokens(5, 33), 9, 12)], 16)[0].tokens,
             together[3].tokens
@@ -58,36 +66,49 @@ fn a_sequence_is_the_same_alone_and_among_others_in_any_chunks() {
 }
 
 #[test]
-fn sequences_end_by_a_stop_id_and_by_their_listener() {
+fn stop_ids_and_listeners_end_sequences() {
     let subject = Subject::draw(("granite-hybrid-mini", &[]));
     let plain = request(tokens(6, 4), 6, 3);
     let tokens = run(&subject, std::slice::from_ref(&plain), 8).remove(0).tokens;
     let first = tokens.iter().position(|token| *token == tokens[3]).unwrap();
     let stopped = Request { stop_ids: vec![tokens[3]], ..plain.clone() };
     let got = run(&subject, &[stopped], 8).remove(0);
-    assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
+    assert_eq!(
+        got,
+        GeneratedSequence { tokens: tokens[..first].to_vec(), ended: FinishReason::StopId }
+    );
 
     let mut engine = subject.engine(1);
-    let budget = StepBudget { tokens: 8, beside: 8, patience: Duration::MAX, ahead: 4 };
-    let got = generate(&mut *engine, std::slice::from_ref(&plain), budget, |_| Next::End);
+    let budget = StepBudget {
+        tokens: 8,
+        max_mixed_tokens: 8,
+        max_mixed_step: Duration::MAX,
+        decode_steps_in_flight: 4,
+    };
+    let got =
+        generate(&mut *engine, std::slice::from_ref(&plain), budget, |_| GenerationControl::End);
     let got = got.unwrap().remove(0);
-    assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
+    assert_eq!(
+        got,
+        GeneratedSequence { tokens: tokens[..1].to_vec(), ended: FinishReason::Listener }
+    );
 
     for (request, words) in [
         (Request { prompt: Vec::new(), ..plain.clone() }, "the prompt has no tokens"),
         (
             Request { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..plain },
-            "top-p is 2, wanted a number above 0, at most 1",
+            "top-p is 2, expected a number above 0, at most 1",
         ),
     ] {
-        let error = generate(&mut *engine, &[request], budget, |_| Next::More).unwrap_err();
+        let error =
+            generate(&mut *engine, &[request], budget, |_| GenerationControl::More).unwrap_err();
         assert_eq!(error.to_string(), words);
     }
 }
 
 #[test]
-fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
-    // A head of its own: the likeliest token is not the last one again.
+fn device_decoding_matches_step_by_step_decoding() {
+    // With an untied head the most likely token differs from the last one.
     let subject = Subject::draw(("kimi-linear-mini", &[]));
     let request = |seed, prompt, limit| Request {
         sampling: Sampling::default(),
@@ -96,11 +117,16 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
     let mut engine = subject.engine(2);
     let mut ahead_of = |requests: &[Request], ahead: usize, most: usize| {
         let mut alone = vec![Vec::new(); requests.len()];
-        let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead };
+        let budget = StepBudget {
+            tokens: 16,
+            max_mixed_tokens: 16,
+            max_mixed_step: Duration::MAX,
+            decode_steps_in_flight: ahead,
+        };
         let generated = generate(&mut *engine, requests, budget, |chosen| {
             let heard = &mut alone[chosen.request];
             heard.push(chosen.logits.is_none());
-            if heard.len() == most { Next::End } else { Next::More }
+            if heard.len() == most { GenerationControl::End } else { GenerationControl::More }
         });
         assert_eq!((engine.len(0), engine.len(1)), (0, 0), "the places are free again");
         (generated.unwrap(), alone)
@@ -118,16 +144,19 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
         assert!(first >= Some(2), "two tokens come by steps: {alone:?}");
         assert_eq!((alone.len(), alone.last()), (limit, Some(&false)), "and so does the last");
     }
-    // In the middle of what is chosen at once: by a listener, and by a token that was not there before.
+    // In the middle of a run of chosen tokens: ended by a listener, and by a stop token that did not occur before.
     let (got, _) = ahead_of(&two, 5, 5);
-    assert!(got.iter().all(|got| got.tokens.len() == 5 && got.ended == Ended::Listener));
+    assert!(got.iter().all(|got| got.tokens.len() == 5 && got.ended == FinishReason::Listener));
     let all = &want[0].tokens;
     let at = (4..all.len()).find(|at| !all[..*at].contains(&all[*at]) && (at - 2) % 5 != 0);
     let at = at.expect("a new token within a burst");
     let stopping = Request { stop_ids: vec![all[at]], ..two[0].clone() };
     let (got, _) = ahead_of(&[stopping], 5, usize::MAX);
-    assert_eq!(got[0], Generated { tokens: all[..at].to_vec(), ended: Ended::StopId });
-    // What is drawn, or penalised, is the same too.
+    assert_eq!(
+        got[0],
+        GeneratedSequence { tokens: all[..at].to_vec(), ended: FinishReason::StopId }
+    );
+    // Sampled and penalized tokens are the same too.
     let drawn = Sampling { temperature: 1.0, top_p: 0.9, seed: 7, ..Sampling::default() };
     let penalised = Sampling { repetition_penalty: 1.5, ..Sampling::default() };
     let both = Sampling { frequency_penalty: 0.7, presence_penalty: 0.5, ..drawn.clone() };

@@ -1,15 +1,17 @@
-//! Models as GGUF files, of the values that their folders have: the same logits, and little memory.
+//! GGUF files with the values of model folders give the same logits, in little memory.
 
 mod writer;
 
-use crate::subject::{Drawn, Subject, advance, check, tokens};
+use crate::subject::{SampledTokens, Subject, advance, check, tokens};
 use facts::BackendKind;
-use models::{Batch, Capacity, Engine, Model, Storage, Wanted, is_gguf, open, read_config};
+use models::{
+    Batch, Capacity, Engine, LogitsSelection, Model, Storage, is_gguf, open, read_config,
+};
 use std::path::{Path, PathBuf};
 pub(crate) use writer::{Kind, write};
 
-/// What llama.cpp has no word for is left out of the shapes.
-const SUBJECTS: &[Drawn<'static>] = &[
+/// Shapes without the features that llama.cpp lacks.
+const SUBJECTS: &[SampledTokens<'static>] = &[
     ("granite-hybrid-mini", &[]),
     ("granite-moe-mini", &[]),
     ("granite-rope-mini", &[]),
@@ -39,13 +41,13 @@ fn written(subject: &Subject, kind: impl Fn(&str) -> Kind) -> PathBuf {
 }
 
 fn engine(path: &Path, storage: Storage) -> Box<dyn Engine> {
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences: 1, tokens: 300 };
     open(Model::read(path).unwrap(), device, storage, capacity).unwrap()
 }
 
 #[test]
-fn a_file_has_the_logits_of_the_folder_it_was_made_of() {
+fn gguf_logits_match_the_original_folder() {
     for subject in SUBJECTS {
         let subject = Subject::draw(*subject);
         let path = written(&subject, |_| Kind::F32);
@@ -59,7 +61,7 @@ fn a_file_has_the_logits_of_the_folder_it_was_made_of() {
     }
 }
 
-/// Rows of 256 columns, which K blocks want.
+/// Rows of 256 columns, which K-quant blocks require.
 const WIDE: &[(&str, &str)] = &[
     ("hidden_size", "256"),
     ("shared_intermediate_size", "256"),
@@ -69,9 +71,9 @@ const WIDE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn blocks_are_multiplied_as_they_are() {
+fn quantized_blocks_are_not_expanded() {
     let all = [Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
-    // As llama.cpp mixes them, and all of one type.
+    // Mixed types as llama.cpp chooses them, and a single type.
     let mixed = |name: &str| match name {
         name if name.contains("attn_v") || name.contains("ffn_down") => Kind::Q6K,
         name if name.contains("attn_k") => Kind::Q8_0,
@@ -91,12 +93,12 @@ fn blocks_are_multiplied_as_they_are() {
             let size = wide.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
             let error = (off / size).sqrt();
             let said = format!("{name} {:?}: {error:.2e}", all.get(of));
-            // An expert that is rated like another may be taken for it.
+            // Rounding may route a token to another expert with a nearly equal score.
             let most = if name.contains("moe") { 0.5 } else { 2e-2 };
             assert!(error < most && error > 1e-5, "{said}");
             let launches = narrow.device().launches().snapshot();
             assert!(launches.keys().any(|name| name.starts_with("linear.int")), "{said}");
-            // The file and the config say how many bytes there are.
+            // The sizes of the file and of the config agree.
             let model = Model::read(&path).unwrap();
             let stored = model.architecture.params.iter().map(|param| param.stored_bytes(4));
             assert_eq!(stored.sum::<u64>(), model.checkpoint.bytes(), "{said}");
@@ -105,14 +107,14 @@ fn blocks_are_multiplied_as_they_are() {
 }
 
 #[test]
-fn what_is_not_read_is_refused_by_name() {
+fn unsupported_gguf_types_are_refused_by_name() {
     let subject = Subject::draw(("llama-mini", &[]));
     let path = written(&subject, |_| Kind::F32);
     let bytes = std::fs::read(&path).unwrap();
     let refused = |bytes: &[u8], words: &str| {
         std::fs::write(&path, bytes).unwrap();
         let error = Model::read(&path).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}, wanted {words}");
+        assert!(error.contains(words), "{error}, expected {words}");
     };
     let replaced = |from: &str, to: &str| {
         assert_eq!(from.len(), to.len());
@@ -122,12 +124,12 @@ fn what_is_not_read_is_refused_by_name() {
         bytes
     };
     refused(b"GGML", "is no GGUF file");
-    refused(&bytes[..bytes.len() - 1], &format!("wanted {} bytes", bytes.len()));
+    refused(&bytes[..bytes.len() - 1], &format!("expected {} bytes", bytes.len()));
     refused(&bytes[..100], "is truncated");
     refused(&replaced("llama", "gemma"), "is of the architecture `gemma`");
     refused(&replaced("llama.block_count", "llama.block_ccunt"), "`llama.block_count` is missing");
     refused(&replaced("blk.2.ffn_up.weight", "blk.2.ffn_xx.weight"), "lacks `blk.2.ffn_up.weight`");
-    // Another type of the same tensor: its number stands behind its name, the count of dimensions and these.
+    // Another type for the same tensor: its number follows the name, the number of dimensions and the dimensions.
     let name = b"blk.1.attn_v.weight";
     let at = bytes.windows(name.len()).position(|part| part == name).unwrap() + name.len();
     let mut other = bytes.clone();
@@ -137,7 +139,7 @@ fn what_is_not_read_is_refused_by_name() {
     other[at + 4 + 16] = 12;
     refused(&other, "tensor `blk.1.attn_v.weight` has a shape");
     std::fs::write(&path, &bytes).unwrap();
-    let step = engine(&path, Storage::F32).step(&Batch::new().with(0, &[1]), Wanted::Last);
+    let step = engine(&path, Storage::F32).step(&Batch::new().with(0, &[1]), LogitsSelection::Last);
     assert!(step.is_ok());
     assert_eq!(read_config(&path).unwrap().model_type(), Some("llama"));
 }

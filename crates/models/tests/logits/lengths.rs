@@ -1,4 +1,4 @@
-//! One sequence, of lengths around the blocks that kernels work in, whole and in pieces.
+//! One sequence, with lengths around the block sizes of kernels, whole and in pieces.
 
 use crate::subject::{Subject, VOCABULARY, advance, check, tokens};
 use device::Isa;
@@ -10,7 +10,7 @@ const LENGTHS: [usize; 9] = [1, 5, 21, 63, 64, 65, 255, 256, 257];
 fn whole_prompts_of_every_length() {
     for subject in Subject::all() {
         let tokens = tokens(1, 257);
-        // What comes later changes nothing, so the longest sequence has the answer for all.
+        // Attention is causal, so the longest sequence has the expected logits of all lengths.
         let want = subject.oracle().logits(&tokens);
         let mut engine = subject.engine(1);
         for length in LENGTHS {
@@ -40,7 +40,7 @@ fn prompts_in_pieces_and_token_by_token() {
             let got = advance(&mut *engine, 0, &tokens, piece);
             check(&format!("{} in pieces of {piece}", subject.name), &got, &want);
         }
-        // A prompt, then a token at a time, as in generation.
+        // A prompt, then one token at a time, as in generation.
         for length in LENGTHS {
             engine.reset(0);
             let more = (length + 6).min(tokens.len());
@@ -53,8 +53,9 @@ fn prompts_in_pieces_and_token_by_token() {
 }
 
 #[test]
-fn norms_of_small_vectors_have_their_own_epsilon() {
-    // The latent vector's is not the model's, which shows only where its square is as small as the two are.
+fn latent_norm_uses_its_own_epsilon() {
+    // The epsilon of the latent vector's norm differs from the model's, which matters only where mean squares are as
+    // small as the two.
     let subject = Subject::draw(("kimi-linear-mini", &[]));
     subject.shrink("kv_a_proj_with_mqa", 7);
     let tokens = tokens(8, 21);
@@ -68,7 +69,7 @@ fn every_instruction_set() {
         let tokens = tokens(3, 65);
         let want = subject.oracle().logits(&tokens);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
-            let device = device::open(facts::BackendKind::Cpu).unwrap().limited_to(isa);
+            let device = backends::open(facts::BackendKind::Cpu).unwrap().limited_to(isa);
             let mut engine = subject.engine_on(device, Storage::F32, 1);
             let mut got = advance(&mut *engine, 0, &tokens[..64], 64);
             got.extend(advance(&mut *engine, 0, &tokens[64..], 1));

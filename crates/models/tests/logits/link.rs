@@ -1,4 +1,4 @@
-//! Copies over a link that takes time: a step waits for none, and only those that pay are made.
+//! Copies over a link that takes time: no step waits for one, and only copies that pay off are made.
 
 use crate::eager::Eager;
 use crate::subject::tokens;
@@ -6,8 +6,9 @@ use architectures::Architecture;
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Drawn, Engine, Event, LogitsOf, Model, ModelError, Pages, Request,
-    RequestId, Sampling, Saved, Scheduler, StepBudget, Storage, Wanted, open, shape,
+    Batch, Capacity, Choice, Engine, LogitsOf, LogitsSelection, Model, ModelError, Pages, Request,
+    RequestId, SampledTokens, Sampling, SavedSequence, Scheduler, SchedulerEvent, StepBudget,
+    Storage, open, shape,
 };
 use serde_json::Value;
 use std::cell::Cell;
@@ -15,15 +16,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const NAME: &str = "granite-hybrid-mini";
-const BUDGET: StepBudget =
-    StepBudget { tokens: 150, beside: 60, patience: Duration::MAX, ahead: 1 };
+const BUDGET: StepBudget = StepBudget {
+    tokens: 150,
+    max_mixed_tokens: 60,
+    max_mixed_step: Duration::MAX,
+    decode_steps_in_flight: 1,
+};
 
-/// An engine behind a link.
+/// An engine with a simulated link.
 struct Link {
     inner: Box<dyn Engine>,
-    /// Whether copies to the host that were begun are still on their way, so that another one would wait.
+    /// Whether copies to the host are in progress, so that another one would wait.
     busy: bool,
-    /// How often it is asked for what comes back until that is there.
+    /// Number of polls after which a restored sequence has arrived.
     polls: Cell<usize>,
     per_second: Arc<Mutex<Option<f64>>>,
     saves: usize,
@@ -33,7 +38,7 @@ struct Link {
 impl Link {
     fn new(sequences: usize) -> Self {
         let config = shape(NAME).unwrap().with("tie_word_embeddings", Value::Bool(false));
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         let capacity = Capacity { sequences, tokens: 320 };
         let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
         let inner = Box::new(Eager::new(engine.unwrap()));
@@ -55,7 +60,7 @@ impl Engine for Link {
     fn pages(&self) -> &Pages {
         self.inner.pages()
     }
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         self.inner.step(batch, wanted)
     }
     fn choose(
@@ -63,7 +68,7 @@ impl Engine for Link {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
         self.inner.choose(batch, how, count)
     }
     fn reset(&mut self, sequence: usize) {
@@ -86,11 +91,11 @@ impl Engine for Link {
     fn bytes_per_second(&self) -> Option<f64> {
         *self.per_second.lock().unwrap()
     }
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.saves += 1;
         self.inner.save(sequence)
     }
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         self.restores += 1;
         self.inner.restore(saved, to)
     }
@@ -105,25 +110,25 @@ fn request(seed: u32, limit: usize) -> Request {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::None,
     }
 }
 
-/// Runs one request to its end; whether it began with what the host had.
+/// Runs one request to its end; returns whether it started from a copy on the host.
 fn ask(scheduler: &mut Scheduler<'_>, request: Request) -> bool {
     scheduler.submit(request).unwrap();
     let mut from_host = false;
     while !scheduler.is_idle() {
         for event in scheduler.step().unwrap() {
-            from_host |= matches!(event, Event::Begun { from_host: true, .. });
+            from_host |= matches!(event, SchedulerEvent::Begun { from_host: true, .. });
         }
     }
     from_host
 }
 
 #[test]
-fn a_snapshot_is_dropped_where_its_copy_would_wait() {
+fn snapshot_is_dropped_if_its_copy_would_wait() {
     let mut link = Link { busy: true, ..Link::new(3) };
     let mut scheduler = Scheduler::new(&mut link, BUDGET).with_prefix_cache(1);
     scheduler.set_swap_space(1 << 30).unwrap();
@@ -136,19 +141,21 @@ fn a_snapshot_is_dropped_where_its_copy_would_wait() {
 }
 
 #[test]
-fn others_go_on_until_a_copy_has_come_back() {
+fn other_sequences_continue_during_a_swap_in() {
     let mut link = Link::new(4);
     link.polls.set(5);
     let mut scheduler = Scheduler::new(&mut link, BUDGET).with_prefix_cache(1);
     scheduler.set_swap_space(1 << 30).unwrap();
-    // The second takes the slot of the first's snapshot, which the host has from then on.
+    // The second takes the slot of the first one's snapshot, which is on the host from then on.
     ask(&mut scheduler, request(20, 2));
     ask(&mut scheduler, request(21, 2));
     let long = scheduler.submit(Request { prompt: tokens(9, 3), ..request(0, 30) }).unwrap();
-    let tokens_of = |events: &[Event], of: RequestId| {
+    let tokens_of = |events: &[SchedulerEvent], of: RequestId| {
         events
             .iter()
-            .filter(|event| matches!(event, Event::Token { request, .. } if *request == of))
+            .filter(
+                |event| matches!(event, SchedulerEvent::Token { request, .. } if *request == of),
+            )
             .count()
     };
     scheduler.step().unwrap();
@@ -166,11 +173,11 @@ fn others_go_on_until_a_copy_has_come_back() {
 }
 
 #[test]
-fn a_copy_that_takes_longer_than_reading_is_not_made() {
+fn copy_slower_than_prefill_is_not_made() {
     for (per_second, expect) in [(Some(1e18), true), (Some(1.0), false), (None, true)] {
         let mut link = Link::new(3);
         *link.per_second.lock().unwrap() = per_second;
-        // Full steps tell how long a token takes.
+        // Full steps measure the time per token.
         let budget = StepBudget { tokens: 32, ..BUDGET };
         let mut scheduler = Scheduler::new(&mut link, budget).with_prefix_cache(1);
         scheduler.set_swap_space(1 << 30).unwrap();
@@ -183,7 +190,7 @@ fn a_copy_that_takes_longer_than_reading_is_not_made() {
 }
 
 #[test]
-fn a_copy_that_takes_longer_than_reading_does_not_come_back() {
+fn copy_slower_than_prefill_is_not_restored() {
     let mut link = Link::new(3);
     let per_second = Arc::clone(&link.per_second);
     let budget = StepBudget { tokens: 32, ..BUDGET };

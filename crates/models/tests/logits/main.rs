@@ -1,6 +1,6 @@
-//! Logits against an implementation in float64 that shares nothing with the room: 1e-5 absolute in float32.
+//! Logits compared with an independent float64 implementation: 1e-5 absolute in float32.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod bias;
 mod bitsandbytes;

@@ -1,23 +1,23 @@
-//! Weights narrower than 16 bits, split over ranks: each reads its own numbers and the scales that belong to them.
+//! Quantized weights split over ranks: each rank reads its own values and their scales.
 
 use crate::gguf::{Kind, write};
 use crate::ranks::split_stored;
 use crate::subject::{
-    AWQ, Drawn, FLOAT8_BLOCKS, FLOAT8_ROWS, FLOAT8_TENSORS, GPTQ_ORDERED, GPTQ_SECOND,
-    INTEGERS_MIXED, Subject, advance, check, tokens,
+    AWQ, FLOAT8_BLOCKS, FLOAT8_ROWS, FLOAT8_TENSORS, GPTQ_ORDERED, GPTQ_SECOND, INTEGERS_MIXED,
+    SampledTokens, Subject, advance, check, tokens,
 };
-use models::{Engine, Model, Place, Storage};
+use models::{Engine, Model, ShardRank, Storage};
 use std::path::Path;
 
-/// Every way that files have them, of widths whose groups are not cut through, and over how many ranks.
-const FLOATS: &[(Drawn<'static>, usize)] = &[
+/// Every quantization format, with widths that do not cut groups, and the number of ranks.
+const FLOATS: &[(SampledTokens<'static>, usize)] = &[
     (("granite-hybrid-mini", FLOAT8_ROWS), 4),
     (("falcon-h1-mini", FLOAT8_ROWS), 2),
     (("lfm2-mini", FLOAT8_ROWS), 4),
     (("llama-mini", FLOAT8_TENSORS), 2),
     (("qwen3-mini", &[FLOAT8_BLOCKS[0], ("head_dim", "64"), ("intermediate_size", "256")]), 2),
 ];
-const INTEGERS: &[(Drawn<'static>, usize)] = &[
+const INTEGERS: &[(SampledTokens<'static>, usize)] = &[
     (("granite-moe-mini", INTEGERS_MIXED), 2),
     (("granite-hybrid-mini", &[INTEGERS_MIXED[0], ("shared_intermediate_size", "128")]), 2),
     (("qwen3-moe-mini", &[GPTQ_SECOND[0], ("intermediate_size", "128")]), 2),
@@ -32,10 +32,10 @@ const INTEGERS: &[(Drawn<'static>, usize)] = &[
     (("lfm2-moe-mini", &[INTEGERS_MIXED[0], WIDE, ("moe_intermediate_size", "64")]), 2),
 ];
 
-/// A feed-forward part whose halves are of whole groups.
+/// A feed-forward part whose halves are whole groups.
 const WIDE: (&str, &str) = ("intermediate_size", "128");
 
-/// Logits of two passes over a prompt, whose rows are multiplied together and one by one.
+/// Logits of two passes over a prompt, with all rows together and one by one.
 fn logits(engine: &mut dyn Engine) -> Vec<f32> {
     let tokens = tokens(1, 40);
     let whole = advance(engine, 0, &tokens, 40);
@@ -44,19 +44,19 @@ fn logits(engine: &mut dyn Engine) -> Vec<f32> {
 }
 
 fn whole(path: &Path, storage: Storage) -> Vec<f32> {
-    let device = device::open(facts::BackendKind::Cpu).unwrap();
+    let device = backends::open(facts::BackendKind::Cpu).unwrap();
     let capacity = models::Capacity { sequences: 4, tokens: 300 };
     logits(&mut *models::open(Model::read(path).unwrap(), device, storage, capacity).unwrap())
 }
 
 #[test]
-fn narrow_weights_split_give_the_logits_of_whole_ones() {
+fn split_quantized_weights_give_the_same_logits() {
     for (drawn, count) in FLOATS.iter().chain(INTEGERS) {
         let subject = Subject::draw(*drawn);
         let (path, name) = (subject.folder(), &subject.name);
         let want: Vec<f64> = whole(path, Storage::F32).into_iter().map(f64::from).collect();
         split_stored((path, Storage::F32), (*count, false), |engine, [read, own, all]| {
-            // Scales are read beside the numbers.
+            // Scales are read in addition to the values.
             assert!((own..own * 3 / 2).contains(&read), "{name}: {read} of {own}");
             assert!(own < all * 3 / 4, "{name} reads {own} of {all}");
             check(name, &logits(engine), &want);
@@ -67,9 +67,9 @@ fn narrow_weights_split_give_the_logits_of_whole_ones() {
     }
 }
 
-/// Blocks of GGUF files, which have their scales in them.
+/// Blocks of GGUF files, which contain their scales.
 #[test]
-fn blocks_of_a_file_split_give_the_logits_of_whole_ones() {
+fn split_gguf_blocks_give_the_same_logits() {
     let widths: &[_] = &[
         ("hidden_size", "256"),
         ("shared_intermediate_size", "512"),
@@ -86,7 +86,7 @@ fn blocks_of_a_file_split_give_the_logits_of_whole_ones() {
         write(subject.folder(), &path, |_| kind);
         if let Some(words) = refused {
             let model = Model::read(&path).unwrap();
-            let error = model.part(Place { rank: 0, ranks: 2 }).unwrap_err().to_string();
+            let error = model.part(ShardRank { rank: 0, ranks: 2 }).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
             continue;
         }
@@ -97,9 +97,9 @@ fn blocks_of_a_file_split_give_the_logits_of_whole_ones() {
     }
 }
 
-/// Where the processor keeps integers as they are: those of a rank are as good as whole ones.
+/// Integers that the CPU does not expand give the same logits when split.
 #[test]
-fn integers_that_are_kept_split_too() {
+fn split_integers_give_the_same_logits() {
     for (drawn, count) in INTEGERS {
         let subject = Subject::draw(*drawn);
         let path = subject.folder();
@@ -113,8 +113,8 @@ fn integers_that_are_kept_split_too() {
 }
 
 #[test]
-fn what_is_cut_through_is_refused_by_name() {
-    let refusals: [(Drawn<'_>, &str); 4] = [
+fn splits_within_a_group_are_refused_by_name() {
+    let refusals: [(SampledTokens<'_>, &str); 4] = [
         (
             ("llama-mini", AWQ),
             "`model.layers.0.mlp.down_proj.weight` is in int4 in groups of 32 columns, and column 48 is inside one",
@@ -125,7 +125,7 @@ fn what_is_cut_through_is_refused_by_name() {
         ),
         (
             ("granite-hybrid-mini", GPTQ_ORDERED),
-            "columns of `model.layers.0.mamba.out_proj.weight` belong to groups in an order of their own",
+            "columns of `model.layers.0.mamba.out_proj.weight` belong to groups in a permuted order",
         ),
         (
             ("granite-hybrid-mini", INTEGERS_MIXED),
@@ -135,7 +135,7 @@ fn what_is_cut_through_is_refused_by_name() {
     for (drawn, words) in refusals {
         let subject = Subject::draw(drawn);
         let model = Model::read(subject.folder()).unwrap();
-        let error = model.part(Place { rank: 0, ranks: 2 }).unwrap_err();
+        let error = model.part(ShardRank { rank: 0, ranks: 2 }).unwrap_err();
         assert_eq!(error.to_string(), format!("the model cannot be split: {words}"));
     }
 }

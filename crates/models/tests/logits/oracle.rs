@@ -1,6 +1,6 @@
 //! The models in float64, from the formulas of their papers and of transformers' code, token by token and head by head.
 //!
-//! Nothing here is shared with the room under test: config.json and the weight files are read again, by other code.
+//! Nothing is shared with the crate under test: other code reads config.json and the weight files.
 
 mod bamba;
 mod falcon;
@@ -62,7 +62,7 @@ impl Oracle {
         }
         let config: Value = serde_json::from_str(&config).unwrap();
         integers::unpack(&config, &mut tensors, &shapes);
-        // A model that sees has its language model one level down, in the config and in names.
+        // A vision-language model nests its language model, in the config and in names.
         Self { config: config.get("text_config").cloned().unwrap_or(config), tensors }
     }
 
@@ -178,7 +178,7 @@ fn attend(logits: &[f64], values: &[&[f64]]) -> Vec<f64> {
     out
 }
 
-/// Causal convolution of one channel-major weight `[channels, 1, taps]`, then SiLU: `y_t = sum_w k_w x_(t-taps+1+w)`.
+/// Causal convolution with weights `[channels, 1, taps]`, then SiLU: `y_t = sum_w k_w x_(t-taps+1+w)`.
 fn convolve(xs: &[Vec<f64>], weight: &[f64], bias: Option<&[f64]>) -> Vec<Vec<f64>> {
     let channels = xs[0].len();
     let taps = weight.len() / channels;

@@ -1,4 +1,4 @@
-//! The prefix cache: what is continued from a kept state is continued as if it had been read anew.
+//! The prefix cache: requests that start from a cached state get the same answers as without the cache.
 
 use crate::eager::Eager;
 use crate::subject::tokens;
@@ -6,19 +6,24 @@ use architectures::Architecture;
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Drawn, Engine, Event, LogitsOf, Model, ModelError, Pages, Request,
-    Sampling, Saved, Scheduler, StepBudget, Storage, Wanted, choose_by_steps, open, shape,
+    Batch, Capacity, Choice, Engine, LogitsOf, LogitsSelection, Model, ModelError, Pages, Request,
+    SampledTokens, Sampling, SavedSequence, Scheduler, SchedulerEvent, StepBudget, Storage,
+    choose_by_steps, open, shape,
 };
 use serde_json::Value;
 use std::time::Duration;
 
-pub(crate) const BUDGET: StepBudget =
-    StepBudget { tokens: 100, beside: 60, patience: Duration::MAX, ahead: 1 };
+pub(crate) const BUDGET: StepBudget = StepBudget {
+    tokens: 100,
+    max_mixed_tokens: 60,
+    max_mixed_step: Duration::MAX,
+    decode_steps_in_flight: 1,
+};
 pub(crate) const MOST: f32 = 1e-5;
 
 pub(crate) fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences, tokens: 320 };
     let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
     Box::new(Eager::new(engine.unwrap()))
@@ -33,12 +38,12 @@ pub(crate) fn request(prompt: &[u32], shared: usize) -> Request {
         keep: false,
         shared,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::All,
     }
 }
 
-/// What became of a request: its tokens, their logits where it wanted them, and how many of the prompt's it did not read.
+/// The answer to a request: its tokens, their logits if requested, and the number of cached prompt tokens.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<u32>,
@@ -48,7 +53,7 @@ pub(crate) struct Answer {
     pub(crate) from_host: bool,
 }
 
-/// Submits requests together, and runs all to their ends.
+/// Submits requests together and runs them to completion.
 pub(crate) fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer> {
     let ids = requests.into_iter().map(|request| scheduler.submit(request).unwrap());
     let ids: Vec<_> = ids.collect();
@@ -57,10 +62,10 @@ pub(crate) fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> 
         for event in scheduler.step().unwrap() {
             let answer = &mut answers[ids.binary_search(&event.request()).unwrap()];
             match event {
-                Event::Begun { reused, lost, from_host, .. } => {
+                SchedulerEvent::Begun { reused, lost, from_host, .. } => {
                     (answer.reused, answer.lost, answer.from_host) = (reused, lost, from_host);
                 }
-                Event::Token { token, logits, .. } => {
+                SchedulerEvent::Token { token, logits, .. } => {
                     answer.tokens.push(token);
                     let logits = logits.and_then(|of| scheduler.logits(of));
                     answer.logits.extend(logits.unwrap_or_default());
@@ -72,7 +77,7 @@ pub(crate) fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> 
     answers
 }
 
-/// Answers of an engine that knows nothing of earlier requests.
+/// Answers of an engine without a prefix cache.
 pub(crate) struct Fresh(pub(crate) Box<dyn Engine>);
 
 impl Fresh {
@@ -85,7 +90,7 @@ impl Fresh {
     }
 }
 
-/// A prompt that has its first tokens in common with those of others.
+/// A prompt whose first tokens are shared with others.
 fn parting(at: usize, length: usize, seed: u32) -> Vec<u32> {
     [&tokens(1, 320)[..at], &tokens(seed, length - at)].concat()
 }
@@ -95,13 +100,13 @@ fn everywhere(name: &str) {
     let mut engine = engine(name, 4);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(2);
     let (mut hits, mut seed) = (0, 50);
-    // Around the ends of blocks, both where prompts part and where they end.
+    // Around block boundaries, both where prompts diverge and where they end.
     for at in [0, 1, 63, 64, 65, 127, 128, 129, 192, 255] {
         for beyond in [1, 63, 64, 65, 130] {
             let length = (at + beyond).min(300);
             seed += 1;
             let prompt = parting(at, length, seed);
-            // A stranger, and the same again: the places of both are wanted.
+            // An unrelated prompt, then the same one again: both need slots.
             for prompt in [&prompt, &tokens(seed + 500, 70), &prompt] {
                 let answer = answers(&mut scheduler, vec![request(prompt, 0)]).remove(0);
                 assert!(answer.reused < prompt.len() && answer.reused.is_multiple_of(64));
@@ -118,44 +123,44 @@ fn everywhere(name: &str) {
 }
 
 #[test]
-fn granite_goes_on_from_kept_states_wherever_prompts_part() {
+fn granite_continues_from_cached_prefixes() {
     everywhere("granite-hybrid-mini");
 }
 
 #[test]
-fn kimi_goes_on_from_kept_states_wherever_prompts_part() {
+fn kimi_continues_from_cached_prefixes() {
     everywhere("kimi-linear-mini");
 }
 
 #[test]
-fn jamba_goes_on_from_kept_states_wherever_prompts_part() {
+fn jamba_continues_from_cached_prefixes() {
     everywhere("jamba-mini");
 }
 
 #[test]
-fn what_is_read_again_is_what_nobody_kept() {
+fn only_uncached_tokens_are_prefilled() {
     let mut engine = engine("granite-hybrid-mini", 13);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(12);
     let mut of = |prompt: &[u32], shared: usize| {
         let answer = answers(&mut scheduler, vec![request(prompt, shared)]).remove(0);
         (answer.reused, answer.lost)
     };
-    // The same prompt again, also one that ends with a block: something has to be read of it.
+    // The same prompt again, also one that ends at a block boundary: at least one token must be prefilled.
     let whole = tokens(9, 128);
     assert_eq!((of(&whole, 0), of(&whole, 0)), ((0, 0), (64, 0)));
-    // What is known to be shared is there for the second request, in the block where it ends.
+    // A declared shared prefix is cached for the second request, up to the last whole block.
     let [first, second] = [60, 61].map(|seed| parting(200, 260, seed));
     assert_eq!((of(&first, 200), of(&second, 200)), ((0, 0), (192, 0)));
-    // What is not known shows where two prompts part, and is there for the third one.
+    // An undeclared one is detected where two prompts diverge, and cached for the third.
     let shared = tokens(70, 220);
     let [first, second, third] = [71, 72, 73].map(|seed| [&shared[..], &tokens(seed, 40)].concat());
     assert_eq!((of(&first, 0), of(&second, 0), of(&third, 0)), ((0, 0), (128, 64), (192, 0)));
-    // Shorter than a block, nothing is kept.
+    // Prompts shorter than a block are not cached.
     assert_eq!((of(&shared[..40], 40), of(&shared[..40], 40)), ((0, 0), (0, 0)));
 }
 
 #[test]
-fn prompts_that_come_together_are_read_once() {
+fn concurrent_equal_prompts_are_prefilled_once() {
     let name = "granite-hybrid-mini";
     let mut fresh = Fresh(engine(name, 1));
     let mut engine = engine(name, 8);
@@ -171,10 +176,10 @@ fn prompts_that_come_together_are_read_once() {
 }
 
 #[test]
-fn a_cache_that_has_no_room_gives_way() {
+fn full_prefix_cache_evicts() {
     let name = "granite-hybrid-mini";
     let mut fresh = Fresh(engine(name, 2));
-    // Ten blocks: what is kept of a prompt and the next one want more.
+    // Ten blocks: a cached prompt and the next one need more.
     let mut engine = engine(name, 2);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(1);
     for seed in 20..24 {
@@ -185,7 +190,7 @@ fn a_cache_that_has_no_room_gives_way() {
     }
 }
 
-/// An engine whose copies of states are wrong in a way that servers were.
+/// An engine with a planted fault in its copies of states, as servers have had them.
 pub(crate) struct Planted {
     pub(crate) inner: Box<dyn Engine>,
     pub(crate) fault: Fault,
@@ -193,11 +198,11 @@ pub(crate) struct Planted {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Fault {
-    /// A slot begins with the state of other tokens.
+    /// A slot starts with the state of other tokens.
     OtherState,
-    /// A slot begins with the state of padding.
+    /// A slot starts with the state of padding.
     Padding,
-    /// Tokens that end a sequence are read, and what is chosen behind them.
+    /// Stop tokens are read, and tokens after them are chosen.
     ReadsOn,
 }
 
@@ -214,16 +219,16 @@ impl Engine for Planted {
     fn pages(&self) -> &Pages {
         self.inner.pages()
     }
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         self.inner.step(batch, wanted)
     }
     fn bytes_of(&self, tokens: usize) -> u64 {
         self.inner.bytes_of(tokens)
     }
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.inner.save(sequence)
     }
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         self.inner.restore(saved, to)
     }
     fn reset(&mut self, sequence: usize) {
@@ -237,7 +242,7 @@ impl Engine for Planted {
         batch: &Batch,
         how: &[Option<Choice<'_>>],
         count: usize,
-    ) -> Result<Vec<Drawn>, ModelError> {
+    ) -> Result<Vec<SampledTokens>, ModelError> {
         let mut how = how.to_vec();
         if self.fault == Fault::ReadsOn {
             how.iter_mut().flatten().for_each(|how| how.stop_ids = &[]);
@@ -251,12 +256,12 @@ impl Engine for Planted {
             Fault::Padding => vec![0; length],
             Fault::ReadsOn => return self.inner.fork(from, to, keep),
         };
-        self.inner.step(&Batch::new().with(to, &tokens), Wanted::Last).map(|_| ())
+        self.inner.step(&Batch::new().with(to, &tokens), LogitsSelection::Last).map(|_| ())
     }
 }
 
 #[test]
-fn a_wrong_state_is_seen() {
+fn wrong_cached_state_changes_the_answer() {
     let name = "granite-hybrid-mini";
     for fault in [Fault::OtherState, Fault::Padding] {
         let mut fresh = Fresh(engine(name, 1));

@@ -1,22 +1,24 @@
-//! A model split over ranks gives what one rank gives. The ranks are threads here, each with threads of its own for its rows: one
-//! that waits for the others must keep none of them waiting.
+//! A split model gives the same results as an unsplit one. The ranks are threads here, each with its own thread pool:
+//! one that waits must not block the others.
 
 use crate::subject::{
-    Drawn, FALCON_NORMED, LFM2_BIASED, NEMOTRON_SUPER, Subject, VOCABULARY, advance, check, tokens,
+    FALCON_NORMED, LFM2_BIASED, NEMOTRON_SUPER, SampledTokens, Subject, VOCABULARY, advance, check,
+    tokens,
 };
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Chosen, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
-    Place, Ranks, Request, Sampling, StepBudget, Storage, Wanted, follow, generate,
+    Batch, Capacity, Engine, GeneratedToken, GenerationControl, LargestStep, LogitsOf,
+    LogitsSelection, ModelError, ModelSource, Opening, Ranks, Request, Sampling, ShardRank,
+    StepBudget, Storage, follow, generate,
 };
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Families with a rule, and over how many ranks.
-const SPLIT: &[(Drawn<'static>, &[usize])] = &[
+/// Families with tensor parallelism, and the numbers of ranks.
+const SPLIT: &[(SampledTokens<'static>, &[usize])] = &[
     (("granite-hybrid-mini", &[]), &[2, 4]),
     (("granite-moe-mini", &[("mamba_n_groups", "1")]), &[4]),
     (("granite-moe-mini", &[]), &[2]),
@@ -41,18 +43,18 @@ const SPLIT: &[(Drawn<'static>, &[usize])] = &[
 ];
 
 fn cpu() -> Device {
-    device::open(BackendKind::Cpu).unwrap()
+    backends::open(BackendKind::Cpu).unwrap()
 }
 
-/// Families whose layers are shared out, and over how many processes.
-const STAGED: &[(Drawn<'static>, usize)] = &[
+/// Families with pipeline parallelism, and the numbers of processes.
+const STAGED: &[(SampledTokens<'static>, usize)] = &[
     (("granite-hybrid-mini", &[]), 2),
     (("kimi-linear-mini", &[]), 3),
     (("jamba-mini", &[]), 2),
     (("qwen3-next-mini", &[]), 2),
 ];
 
-/// Runs `work` with a model that is split over so many ranks, by its heads or by its layers.
+/// Runs `work` with a model split over this many ranks, by heads or by layers.
 fn split(
     subject: &Subject,
     (count, layers): (usize, bool),
@@ -60,14 +62,15 @@ fn split(
 ) {
     let (folder, name) = (subject.folder(), &subject.name);
     split_stored((folder, Storage::F32), (count, layers), |engine, [read, own, all]| {
-        // What this rank has is all that it reads; embeddings come when tokens want them.
+        // A rank reads only its part; embeddings are read on demand.
         assert_eq!(read, own, "{name}");
         assert!(own < all * 3 / 4, "{name} reads {own} of {all}");
         work(engine);
     });
 }
 
-/// The same of a folder or a file in a storage type; `work` is told what rank 0 has read, what was said that it would, and the bytes of all.
+/// [`split`] for a folder or a file in a storage type; `work` gets the bytes that rank 0 has read, the predicted bytes,
+/// and the bytes of all.
 pub(crate) fn split_stored(
     (path, storage): (&Path, Storage),
     (count, layers): (usize, bool),
@@ -79,7 +82,7 @@ pub(crate) fn split_stored(
     std::thread::scope(|scope| {
         for rank in 1..count {
             scope.spawn(move || {
-                let ranks = Ranks::join(at, Place { rank, ranks: count }, b"word").unwrap();
+                let ranks = Ranks::join(at, ShardRank { rank, ranks: count }, b"word").unwrap();
                 let end = pool().install(|| follow(&ranks, |_, _| Ok::<_, ModelError>(cpu())));
                 end.unwrap_or_else(|why| panic!("rank {rank}: {why}"));
             });
@@ -105,7 +108,7 @@ pub(crate) fn split_stored(
     });
 }
 
-/// Token ids that are chosen one by one.
+/// Greedy token ids, chosen one by one.
 fn greedy(engine: &mut dyn Engine) -> Vec<Vec<u32>> {
     let request = |seed, count| Request {
         prompt: tokens(seed, count),
@@ -114,18 +117,25 @@ fn greedy(engine: &mut dyn Engine) -> Vec<Vec<u32>> {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
-        anew: false,
+        bypass_cache: false,
         turn: false,
         logits: LogitsOf::None,
     };
-    let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead: 4 };
+    let budget = StepBudget {
+        tokens: 16,
+        max_mixed_tokens: 16,
+        max_mixed_step: Duration::MAX,
+        decode_steps_in_flight: 4,
+    };
     let requests = [request(5, 20), request(6, 3)];
-    let generated = generate(engine, &requests, budget, |_: Chosen<'_>| Next::More).unwrap();
+    let generated =
+        generate(engine, &requests, budget, |_: GeneratedToken<'_>| GenerationControl::More)
+            .unwrap();
     generated.into_iter().map(|one| one.tokens).collect()
 }
 
 #[test]
-fn a_split_model_gives_the_logits_of_a_whole_one() {
+fn tensor_parallel_logits_match() {
     for (drawn, counts) in SPLIT {
         let subject = Subject::draw(*drawn);
         let tokens = tokens(1, 140);
@@ -142,15 +152,16 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
                     let got = advance(engine, 0, &tokens[..len], piece);
                     check(&format!("{name}, pieces of {piece}"), &got, &want[..len * VOCABULARY]);
                 }
-                // Beside others, of whom one begins where it ended.
+                // With other sequences, one of which starts where it ended.
                 engine.reset(0);
                 advance(engine, 0, &tokens[..64], 64);
                 engine.fork(0, 2, false).unwrap();
                 let batch = Batch::new().with(2, &tokens[64..70]).with(1, &tokens[..5]);
-                let got = engine.step(&batch.with(0, &tokens[64..65]), Wanted::Last).unwrap();
+                let got =
+                    engine.step(&batch.with(0, &tokens[64..65]), LogitsSelection::Last).unwrap();
                 let ends = [69, 4, 64].map(|at| &want[at * VOCABULARY..][..VOCABULARY]).concat();
                 check(&format!("{name}, in a batch"), &got, &ends);
-                // And where one goes on that was on the host, on which nobody writes over it.
+                // A sequence restored from the host, whose copy must not be overwritten.
                 let saved = engine.save(2).unwrap();
                 assert_eq!((saved.tokens(), saved.bytes()), (70, engine.bytes_to_save(70)));
                 engine.reset(2);
@@ -160,14 +171,15 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
                 engine.reset(2);
                 engine.restore(&saved, 2).unwrap();
                 drop(saved);
-                let got = engine.step(&Batch::new().with(2, &tokens[70..75]), Wanted::Last);
+                let got =
+                    engine.step(&Batch::new().with(2, &tokens[70..75]), LogitsSelection::Last);
                 check(
                     &format!("{name}, restored"),
                     &got.unwrap(),
                     &want[74 * VOCABULARY..][..VOCABULARY],
                 );
-                // What all refuse alike keeps nobody.
-                let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
+                // An error that all ranks return blocks none of them.
+                let error = engine.step(&Batch::new().with(3, &[1; 2000]), LogitsSelection::Last);
                 assert!(error.unwrap_err().to_string().starts_with("the cache has"));
                 (0..3).for_each(|slot| engine.reset(slot));
                 assert_eq!(greedy(engine), ids, "{name}");
@@ -177,7 +189,7 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
 }
 
 #[test]
-fn a_model_whose_layers_are_shared_out_gives_the_logits_of_a_whole_one() {
+fn pipeline_parallel_logits_match() {
     for (drawn, count) in STAGED {
         let subject = Subject::draw(*drawn);
         let tokens = tokens(1, 140);
@@ -186,16 +198,16 @@ fn a_model_whose_layers_are_shared_out_gives_the_logits_of_a_whole_one() {
         let ids = greedy(&mut *subject.engine(4));
         split(&subject, (*count, true), |engine| {
             let name = format!("{} in {count} stages", subject.name);
-            // The same arithmetic in other processes: the same bits.
+            // The same arithmetic in other processes gives the same bits.
             assert!(advance(engine, 0, &tokens, 140) == want, "{name}");
             engine.reset(0);
             let wide: Vec<f64> = want.iter().copied().map(f64::from).collect();
             check(&format!("{name}, in pieces"), &advance(engine, 0, &tokens, 33), &wide);
             let batch = Batch::new().with(1, &tokens[..5]).with(2, &tokens[..9]);
-            let got = engine.step(&batch, Wanted::Last).unwrap();
+            let got = engine.step(&batch, LogitsSelection::Last).unwrap();
             let ends = [4, 8].map(|at| &wide[at * VOCABULARY..][..VOCABULARY]).concat();
             check(&format!("{name}, in a batch"), &got, &ends);
-            let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
+            let error = engine.step(&Batch::new().with(3, &[1; 2000]), LogitsSelection::Last);
             assert!(error.unwrap_err().to_string().starts_with("the cache has"));
             (0..3).for_each(|slot| engine.reset(slot));
             assert_eq!(greedy(engine), ids, "{name}");

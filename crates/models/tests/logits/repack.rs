@@ -1,4 +1,4 @@
-//! Random models whose integers lie as GPTQ and AWQ pack them, which nothing here writes but this.
+//! Random models with integers packed as GPTQ and AWQ do, which only this test writes.
 
 use models::{Config, SynthOptions, synth};
 use safetensors::SafeTensors;
@@ -6,7 +6,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Draws a model of compressed-tensors' packing and packs it again as its config's `quantization_config` says.
+/// Generates a model in compressed-tensors' packing and repacks it for the config's `quantization_config`.
 pub(crate) fn draw(config: Config, quantised: &Value, folder: &Path, options: &SynthOptions) {
     let word = |key: &str| quantised[key].as_str().unwrap_or_default().to_owned();
     let bits = quantised["bits"].as_u64().unwrap() as usize;
@@ -92,7 +92,7 @@ pub(crate) fn draw(config: Config, quantised: &Value, folder: &Path, options: &S
         put("qzeros", Dtype::I32, [groups, across], le(qzeros));
         let scales = (0..groups * outputs).flat_map(|at| {
             let from = at % outputs * groups + at / outputs;
-            // Whatever bfloat16 holds of this size float16 holds too, as float32 does.
+            // float16, like float32, represents bfloat16 values of this magnitude exactly.
             let wide = u32::from(u16::from_le_bytes(
                 scale.data()[2 * from..2 * from + 2].try_into().unwrap(),
             ));
@@ -100,7 +100,7 @@ pub(crate) fn draw(config: Config, quantised: &Value, folder: &Path, options: &S
         });
         put("scales", Dtype::F32, [groups, outputs], scales.collect());
         if !awq {
-            // Any order: numbers are random, whatever group they belong to.
+            // The order is arbitrary: values are random, whatever their group.
             let ordered = quantised["desc_act"] == true;
             let place = |k: usize| if ordered { (k * 7 + 3) % columns } else { k };
             let group = quantised["group_size"].as_u64().unwrap() as usize;

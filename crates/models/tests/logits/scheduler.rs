@@ -1,28 +1,34 @@
-//! Requests that come and go at random: each gets the tokens that it gets alone, and nothing of the engine is lost.
+//! Requests that arrive and leave at random: each gets the tokens that it gets alone, and no resource leaks.
 //!
-//! The tests draw a few hundred arrivals. All 10,000 of each model take minutes:
+//! The tests run a few hundred arrivals. All 10,000 of each model take minutes:
 //!
 //! ```text
 //! FIRSTLIGHT_ARRIVALS=10000 cargo test -p models --test logits scheduler::
 //! ```
 
+mod conversations;
+
 use crate::eager::Eager;
 use crate::subject::tokens;
 use facts::BackendKind;
 use models::{
-    Capacity, Ended, Engine, Event, LogitsOf, Model, Next, Request, RequestId, Sampling, Scheduler,
-    StepBudget, Storage, generate, open, shape,
+    Capacity, Engine, FinishReason, GenerationControl, LogitsOf, Model, Request, RequestId,
+    Sampling, Scheduler, SchedulerEvent, StepBudget, Storage, generate, open, shape,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SLOTS: usize = 5;
-/// A block of 64 tokens for each: fewer than the sequences take.
+/// A block of 64 tokens for each: fewer than the sequences need.
 const TOKENS: usize = 64;
-const BUDGET: StepBudget =
-    StepBudget { tokens: 150, beside: 60, patience: Duration::MAX, ahead: 4 };
-/// Lengths of prompts around the ends of blocks and chunks, of which a sequence outgrows its blocks while it decodes.
+const BUDGET: StepBudget = StepBudget {
+    tokens: 150,
+    max_mixed_tokens: 60,
+    max_mixed_step: Duration::MAX,
+    decode_steps_in_flight: 4,
+};
+/// Prompt lengths around block and chunk boundaries, from which a sequence outgrows its blocks while it decodes.
 const LENGTHS: [usize; 12] = [1, 2, 17, 50, 60, 62, 63, 64, 65, 120, 127, 250];
 const LIMIT: usize = 14;
 
@@ -31,9 +37,9 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 }
 
 fn eager(name: &str, capacity: Capacity) -> Eager {
-    // A head of its own: the likeliest token is not the last one again.
+    // With an untied head the most likely token differs from the last one.
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
     Eager::new(engine.unwrap())
 }
@@ -48,29 +54,30 @@ fn request(prompt: Vec<u32>, limit: usize) -> Request {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits,
     }
 }
 
-/// What each of the prompts is continued with, alone on an engine.
+/// The prompts, and the tokens that each gets alone on an engine.
 fn alone(name: &str) -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut engine = engine(name, Capacity { sequences: 1, tokens: 300 });
-    let budget = StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
+    let budget =
+        StepBudget { tokens: 1000, max_mixed_tokens: 1000, decode_steps_in_flight: 1, ..BUDGET };
     let mut answer = |(seed, length): (u32, &usize)| {
-        // Some begin like others.
+        // Some prompts share a prefix.
         let prompt =
             [&tokens(29, *length)[..length / 4 * 3], &tokens(seed, length - length / 4 * 3)]
                 .concat();
         let requests = [request(prompt.clone(), LIMIT)];
-        let generated = generate(&mut *engine, &requests, budget, |_| Next::More).unwrap();
+        let generated =
+            generate(&mut *engine, &requests, budget, |_| GenerationControl::More).unwrap();
         (prompt, generated[0].tokens.clone())
     };
     let prompts = LENGTHS.iter().chain(&LENGTHS).chain(&LENGTHS);
     (30..).zip(prompts).map(&mut answer).collect()
 }
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -82,24 +89,24 @@ impl Random {
     }
 }
 
-/// A request that has not ended.
+/// An active request.
 struct Asked {
     want: Vec<u32>,
-    ended: Ended,
+    ended: FinishReason,
     got: Vec<u32>,
 }
 
 fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, Asked) {
     let (prompt, answer) = &answers[random.below(answers.len())];
     let mut request = request(prompt.clone(), random.below(LIMIT + 1));
-    // Some stay in their slots, which others then take.
+    // Some keep their slots, which others then take.
     request.keep = prompt.len() % 3 == 2;
-    let (mut want, mut ended) = (answer[..request.limit].to_vec(), Ended::Limit);
+    let (mut want, mut ended) = (answer[..request.limit].to_vec(), FinishReason::Limit);
     if random.below(4) == 0 {
         let stop = answer[random.below(LIMIT)];
         request.stop_ids.push(stop);
         if let Some(at) = want.iter().position(|token| *token == stop) {
-            (want, ended) = (want[..at].to_vec(), Ended::StopId);
+            (want, ended) = (want[..at].to_vec(), FinishReason::StopId);
         }
     }
     (request, Asked { want, ended, got: Vec::new() })
@@ -112,13 +119,13 @@ struct Counts {
     preempted: usize,
     together: usize,
     reused: usize,
-    /// Preempted requests that the host has, and those that came back from there, with snapshots.
+    /// Preempted requests saved to the host, and those restored, with snapshots.
     saved: usize,
     from_host: usize,
 }
 
-/// Steps in which the oldest request may go without a token: it reads at least as many tokens of its prompt in each, but for the one in
-/// which it comes from the host.
+/// Maximum steps without a token for the oldest request: each step prefills at least this many of its tokens, except
+/// the one in which it is swapped in.
 const PATIENCE: usize = 300 / 55 + 2;
 
 fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> Counts {
@@ -153,26 +160,26 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
         for event in scheduler.step().unwrap() {
             let id = event.request();
             match event {
-                Event::Token { token, .. } => {
+                SchedulerEvent::Token { token, .. } => {
                     open.get_mut(&id).unwrap().got.push(token);
                     patience = if Some(id) == oldest { 0 } else { patience };
                 }
-                Event::Finished { ended, .. } => {
+                SchedulerEvent::Finished { ended, .. } => {
                     let asked = open.remove(&id).unwrap();
                     assert_eq!((asked.got, ended), (asked.want, asked.ended), "{name}, {id:?}");
                     counts.finished += 1;
                 }
-                Event::Begun { reused, from_host, .. } => {
+                SchedulerEvent::Begun { reused, from_host, .. } => {
                     counts.reused += usize::from(reused > 0);
                     counts.from_host += usize::from(from_host);
                 }
-                Event::Scored { .. } => unreachable!("no prompt is scored"),
-                Event::Preempted { saved, .. } => {
+                SchedulerEvent::Scored { .. } => unreachable!("no prompt is scored"),
+                SchedulerEvent::Preempted { saved, .. } => {
                     counts.saved += usize::from(saved);
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
                     counts.preempted += 1;
                 }
-                Event::Embedded { .. } => {}
+                SchedulerEvent::Embedded { .. } => {}
             }
         }
         assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
@@ -204,39 +211,39 @@ fn arrivals(name: &str, snapshots: usize, on_host: u64) {
     assert!(counts.cancelled > arrivals / 20 && counts.preempted > arrivals / 30, "{counts:?}");
     assert_eq!(counts.together, SLOTS);
     assert!(snapshots == 0 || counts.reused > arrivals / 10, "{counts:?}");
-    // Some are read again all the same: the host has room for few.
+    // Some are recomputed anyway: host memory has room for few.
     let some = arrivals / 50..counts.preempted;
     assert!(on_host == 0 || some.contains(&counts.saved), "{counts:?}");
     assert!(on_host == 0 || counts.from_host > arrivals / 50, "{counts:?}");
 }
 
 #[test]
-fn kimi_requests_that_come_and_go_are_each_as_if_alone() {
+fn kimi_requests_arriving_at_random_get_their_tokens() {
     arrivals("kimi-linear-mini", 0, 0);
 }
 
 #[test]
-fn requests_that_begin_with_what_others_left_are_each_as_if_alone() {
+fn requests_with_shared_prefixes_get_their_tokens() {
     arrivals("granite-hybrid-mini", 3, 0);
 }
 
 #[test]
-fn granite_requests_that_come_and_go_are_each_as_if_alone() {
+fn granite_requests_arriving_at_random_get_their_tokens() {
     arrivals("granite-hybrid-mini", 0, 0);
 }
 
 #[test]
-fn kimi_requests_that_go_to_the_host_and_come_back_are_each_as_if_alone() {
+fn kimi_swapped_requests_get_their_tokens() {
     arrivals("kimi-linear-mini", 3, 2);
 }
 
 #[test]
-fn granite_requests_that_go_to_the_host_and_come_back_are_each_as_if_alone() {
+fn granite_swapped_requests_get_their_tokens() {
     arrivals("granite-hybrid-mini", 3, 1);
 }
 
 #[test]
-fn a_request_that_can_never_run_is_refused_and_one_that_just_fits_runs() {
+fn request_beyond_the_capacity_is_refused() {
     let mut engine = engine("granite-hybrid-mini", Capacity { sequences: 2, tokens: 64 });
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET);
     for (request, words) in [
@@ -254,23 +261,26 @@ fn a_request_that_can_never_run_is_refused_and_one_that_just_fits_runs() {
         assert_eq!(scheduler.submit(request).unwrap_err().to_string(), words);
     }
     assert!(scheduler.is_idle());
-    // The last token is read by nobody.
+    // The last token is not fed to the engine.
     let id = scheduler.submit(request(tokens(1, 120), 9)).unwrap();
     let mut events = Vec::new();
     while !scheduler.is_idle() {
         events.extend(scheduler.step().unwrap());
     }
-    assert_eq!(events.last(), Some(&Event::Finished { request: id, ended: Ended::Limit }));
-    // It begins, has nine tokens and ends.
+    assert_eq!(
+        events.last(),
+        Some(&SchedulerEvent::Finished { request: id, ended: FinishReason::Limit })
+    );
+    // One start, nine tokens and one end.
     assert_eq!((events.len(), scheduler.usage().free_blocks), (11, 2));
 }
 
 #[test]
-fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
+fn joining_prompt_delays_others_by_one_chunk_per_step() {
     let mut engine = engine("granite-hybrid-mini", Capacity { sequences: 2, tokens: 300 });
     let mut scheduler = Scheduler::new(
         &mut *engine,
-        StepBudget { tokens: 1000, beside: 40, patience: Duration::MAX, ahead: 1 },
+        StepBudget { tokens: 1000, max_mixed_tokens: 40, decode_steps_in_flight: 1, ..BUDGET },
     );
     let decoding = scheduler.submit(request(tokens(1, 4), 12)).unwrap();
     scheduler.step().unwrap();
@@ -278,9 +288,9 @@ fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
     let mut steps = 0;
     loop {
         let events = scheduler.step().unwrap();
-        let token = |event: &&Event| matches!(event, Event::Token { .. });
+        let token = |event: &&SchedulerEvent| matches!(event, SchedulerEvent::Token { .. });
         let of = |id| events.iter().filter(token).filter(|event| event.request() == id).count();
-        // Of the step's 40 tokens one is decoded.
+        // One of the step's 40 tokens is decoded.
         steps += 1;
         assert_eq!(of(decoding), 1, "a token in every step");
         if of(joined) > 0 {
@@ -290,169 +300,26 @@ fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
     assert_eq!(steps, 200usize.div_ceil(39));
 }
 
-/// The tokens of a request, how many of its prompt were not read again, and how it ended.
-struct Answered {
-    tokens: Vec<u32>,
-    reused: usize,
-    ended: Option<Ended>,
-}
-
-/// Runs a request to its end, or for so many tokens.
-fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Answered {
-    let id = scheduler.submit(request).unwrap();
-    let mut answered = Answered { tokens: Vec::new(), reused: 0, ended: None };
-    while answered.ended.is_none() && answered.tokens.len() < most {
-        let events = scheduler.step().unwrap();
-        answered.reused = scheduler.reused(id).unwrap_or(answered.reused);
-        for event in events {
-            match event {
-                Event::Token { token, .. } => answered.tokens.push(token),
-                Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Begun { .. }
-                | Event::Scored { .. }
-                | Event::Embedded { .. }
-                | Event::Preempted { .. } => {}
-            }
-        }
-    }
-    scheduler.cancel(id);
-    answered
-}
-
-fn conversation(name: &str) {
-    let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
-    let mut fresh = |prompt: &[u32], limit: usize| {
-        let requests = [request(prompt.to_vec(), limit)];
-        let budget = StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
-        generate(&mut *fresh, &requests, budget, |_| Next::More).unwrap().remove(0).tokens
-    };
-    let mut engine = engine(name, Capacity { sequences: 1, tokens: 400 });
-    // Eight at once where nothing is kept: a kept sequence must not have read behind its end.
-    let budget = StepBudget { tokens: 50, beside: 50, patience: Duration::MAX, ahead: 8 };
-    let mut scheduler = Scheduler::new(&mut *engine, budget);
-    let keep =
-        |prompt: &[u32], limit: usize| Request { keep: true, ..request(prompt.to_vec(), limit) };
-    let first = tokens(7, 70);
-    let answer = answered(&mut scheduler, keep(&first, 12), 99);
-    assert_eq!((&answer.tokens, answer.reused), (&fresh(&first, 12), 0), "{name}");
-    // The last token of an answer at its limit was read by nobody.
-    let mut said = [&first[..], &answer.tokens, &tokens(8, 20)].concat();
-    let second = answered(&mut scheduler, keep(&said, 9), 99);
-    assert_eq!((&second.tokens, second.reused), (&fresh(&said, 9), 70 + 11), "{name}");
-    // One that is ended by a token has read all before that.
-    said.extend(&second.tokens);
-    said.extend(tokens(9, 3));
-    let all = fresh(&said, 10);
-    let at = (1..10).find(|at| !all[..*at].contains(&all[*at])).unwrap();
-    let third =
-        answered(&mut scheduler, Request { stop_ids: vec![all[at]], ..keep(&said, 10) }, 99);
-    assert_eq!((&third.tokens[..], third.ended), (&all[..at], Some(Ended::StopId)), "{name}");
-    let kept = said.len() + at;
-    said.extend(&all[..=at]);
-    // One that is cancelled stays too.
-    let fourth = answered(&mut scheduler, keep(&said, 10), 4);
-    assert_eq!((&fourth.tokens, fourth.reused), (&fresh(&said, 4), kept), "{name}");
-    // What does not begin alike is read whole, and so is the same again: a state cannot go back.
-    for prompt in [&said[..], &said[1..], &tokens(3, 90)] {
-        let other = answered(&mut scheduler, keep(prompt, 3), 99);
-        assert_eq!((&other.tokens, other.reused), (&fresh(prompt, 3), 0), "{name}");
-    }
-    assert_eq!((scheduler.usage().kept, scheduler.usage().free_slots), (1, 0));
-    // A request that wants all pages gets them.
-    let long = tokens(5, 380);
-    let whole = answered(&mut scheduler, request(long.clone(), 5), 99);
-    assert_eq!(whole.tokens, fresh(&long, 5), "{name}");
-    let usage = scheduler.usage();
-    assert_eq!((usage.kept, usage.free_blocks), (0, usage.blocks));
-}
-
-#[test]
-fn a_conversation_is_read_once_and_answered_as_if_read_anew() {
-    conversation("kimi-linear-mini");
-    conversation("granite-hybrid-mini");
-}
-
-/// One who talks to a model.
-struct Talker {
-    said: Vec<u32>,
-    turns: usize,
-    /// The request that is answered, what it should be answered with, and what it was so far.
-    open: Option<(RequestId, Vec<u32>)>,
-    got: Vec<u32>,
-}
-
-/// More talkers than slots: who finds the sequence still there goes on with it, the others begin anew, and nobody can tell.
-#[test]
-fn conversations_on_few_slots_are_answered_as_if_read_anew() {
-    let name = "granite-hybrid-mini";
-    let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
-    let mut engine = engine(name, Capacity { sequences: 3, tokens: 130 });
-    let mut scheduler = Scheduler::new(&mut *engine, StepBudget { ahead: 1, ..BUDGET });
-    let mut random = Random(5);
-    let talker = |_| Talker { said: Vec::new(), turns: 6, open: None, got: Vec::new() };
-    let mut talkers: Vec<Talker> = (0..4).map(talker).collect();
-    let (mut reused, mut anew, mut seed) = (0, 0, 100);
-    while !scheduler.is_idle() || talkers.iter().any(|talker| talker.turns > 0) {
-        for talker in &mut talkers {
-            if talker.open.is_some() || talker.turns == 0 || random.below(3) > 0 {
-                continue;
-            }
-            (talker.turns, seed) = (talker.turns - 1, seed + 1);
-            talker.said.extend(tokens(seed, 1 + random.below(25)));
-            let asked = request(talker.said.clone(), 1 + random.below(9));
-            let budget =
-                StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
-            let requests = std::slice::from_ref(&asked);
-            let want = generate(&mut *fresh, requests, budget, |_| Next::More).unwrap().remove(0);
-            let id = scheduler.submit(Request { keep: true, ..asked }).unwrap();
-            (talker.open, talker.got) = (Some((id, want.tokens)), Vec::new());
-        }
-        for event in scheduler.step().unwrap() {
-            let id = event.request();
-            let mine = |talker: &&mut Talker| talker.open.as_ref().is_some_and(|open| open.0 == id);
-            let talker = talkers.iter_mut().find(mine).unwrap();
-            match event {
-                Event::Token { token, .. } => {
-                    if talker.got.is_empty() && talker.turns < 5 {
-                        // It may have ended in this step, and is then not known any more.
-                        match scheduler.reused(id) {
-                            Some(0) => anew += 1,
-                            Some(_) => reused += 1,
-                            None => {}
-                        }
-                    }
-                    talker.got.push(token);
-                }
-                Event::Finished { .. } => {
-                    let want = talker.open.take().map(|(_, want)| want);
-                    assert_eq!(Some(&talker.got), want.as_ref());
-                    talker.said.extend(&talker.got);
-                }
-                Event::Begun { .. }
-                | Event::Scored { .. }
-                | Event::Embedded { .. }
-                | Event::Preempted { .. } => {}
-            }
-        }
-    }
-    assert!(reused > 4 && anew > 2, "{reused} went on, {anew} began anew");
-}
-
-/// One ends by a token while the device goes on, one is cancelled, one comes, and two end by their length.
+/// One is ended by a stop token while the device continues, one is cancelled, one arrives, and two reach their limits.
 #[test]
 fn tokens_of_each_step_in_flight_are_delivered_when_it_ends() {
     let name = "kimi-linear-mini";
     let prompts = [31, 32, 33, 34].map(|seed| tokens(seed, 60));
     let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
-    let budget = StepBudget { tokens: 400, beside: 400, patience: Duration::MAX, ahead: 1 };
+    let budget =
+        StepBudget { tokens: 400, max_mixed_tokens: 400, decode_steps_in_flight: 1, ..BUDGET };
     let want = prompts.clone().map(|prompt| {
         let requests = [request(prompt, 40)];
-        generate(&mut *fresh, &requests, budget, |_| Next::More).unwrap().remove(0).tokens
+        generate(&mut *fresh, &requests, budget, |_| GenerationControl::More)
+            .unwrap()
+            .remove(0)
+            .tokens
     });
-    // Its first token that no other ends with, within a part.
+    // Its first token that no other sequence ends with, within a range.
     let at = (8..40).find(|at| !want[0][..*at].contains(&want[0][*at])).unwrap();
     let mut engine = eager(name, Capacity { sequences: 3, tokens: 300 });
-    let mut scheduler = Scheduler::new(&mut engine, StepBudget { ahead: 8, ..budget });
+    let mut scheduler =
+        Scheduler::new(&mut engine, StepBudget { decode_steps_in_flight: 8, ..budget });
     let stopped =
         Request { stop_ids: vec![want[0][at]], turn: true, ..request(prompts[0].clone(), 40) };
     let rest = prompts[1..3].iter().map(|prompt| request(prompt.clone(), 40));
@@ -462,7 +329,7 @@ fn tokens_of_each_step_in_flight_are_delivered_when_it_ends() {
     while !scheduler.is_idle() {
         let mut now = Vec::new();
         for event in scheduler.step().unwrap() {
-            if let Event::Token { request, token, .. } = event {
+            if let SchedulerEvent::Token { request, token, .. } = event {
                 assert!(!now.contains(&request), "two tokens of one request in one delivery");
                 now.push(request);
                 got.entry(request).or_default().push(token);

@@ -1,9 +1,9 @@
-//! Many sequences at once: each as if it were alone.
+//! Many sequences at once give the same logits as each alone.
 
 use crate::subject::{Subject, VOCABULARY, check, tokens};
-use models::{Batch, Wanted};
+use models::{Batch, LogitsSelection};
 
-/// Sequences by their place, with the number of tokens that each step advances them by.
+/// Sequences by slot, with the number of tokens that each step advances them by.
 const STEPS: &[&[(usize, usize)]] = &[
     &[(3, 1), (0, 64), (2, 5)],
     &[(0, 1), (1, 130), (3, 1)],
@@ -13,7 +13,7 @@ const STEPS: &[&[(usize, usize)]] = &[
 ];
 
 #[test]
-fn sequences_of_unequal_lengths_do_not_touch_each_other() {
+fn sequences_of_unequal_lengths_are_independent() {
     for subject in Subject::all() {
         let oracle = subject.oracle();
         let prompts: Vec<Vec<u32>> = (0..4).map(|place| tokens(10 + place, 140)).collect();
@@ -30,12 +30,12 @@ fn sequences_of_unequal_lengths_do_not_touch_each_other() {
                     want.extend(&wants[*place][range.start * VOCABULARY..range.end * VOCABULARY]);
                     done[*place] = range.end;
                 }
-                let got = engine.step(&batch, Wanted::Every).unwrap();
+                let got = engine.step(&batch, LogitsSelection::Every).unwrap();
                 check(&format!("{} round {round} step {index}", subject.name), &got, &want);
             }
             for (place, done) in done.into_iter().enumerate() {
                 assert_eq!(engine.len(place), done);
-                // A place that is used again knows nothing of who was there.
+                // A reused slot is independent of its former sequence.
                 engine.reset(place);
             }
         }
@@ -47,15 +47,15 @@ fn the_last_tokens_logits_are_those_of_every_token() {
     for subject in Subject::all() {
         let (a, b) = (tokens(20, 30), tokens(21, 7));
         let batch = Batch::new().with(1, &a).with(0, &b);
-        let every = subject.engine(2).step(&batch, Wanted::Every).unwrap();
-        let last = subject.engine(2).step(&batch, Wanted::Last).unwrap();
+        let every = subject.engine(2).step(&batch, LogitsSelection::Every).unwrap();
+        let last = subject.engine(2).step(&batch, LogitsSelection::Last).unwrap();
         let ends = [29, 36].map(|token| &every[token * VOCABULARY..(token + 1) * VOCABULARY]);
         assert_eq!(last, ends.concat(), "{}", subject.name);
     }
 }
 
 #[test]
-fn what_cannot_be_is_one_sentence_and_changes_nothing() {
+fn invalid_batches_are_refused_without_effect() {
     let subject = Subject::draw(("granite-hybrid-mini", &[]));
     let mut engine = subject.engine(2);
     for (batch, words) in [
@@ -69,7 +69,7 @@ fn what_cannot_be_is_one_sentence_and_changes_nothing() {
             "the cache has 640 of 640 tokens free, this step wants 704 more",
         ),
     ] {
-        assert_eq!(engine.step(&batch, Wanted::Last).unwrap_err().to_string(), words);
+        assert_eq!(engine.step(&batch, LogitsSelection::Last).unwrap_err().to_string(), words);
         assert_eq!(engine.len(0), 0);
     }
 }

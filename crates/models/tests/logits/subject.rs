@@ -1,17 +1,19 @@
-//! A random model in a folder of its own, and the comparison with the oracle.
+//! A random model in a temporary folder, and the comparison with the oracle.
 
 use crate::eager::Eager;
 use crate::oracle::Oracle;
 use crate::repack;
 use device::Device;
 use facts::BackendKind;
-use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
+use models::{
+    Batch, Capacity, Engine, LogitsSelection, Model, Storage, SynthOptions, open, shape, synth,
+};
 use safetensors::SafeTensors;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Every shape whose logits are compared, with what is changed of it.
-pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
+/// Every shape whose logits are compared, with changed keys.
+pub(crate) const SUBJECTS: &[SampledTokens<'static>] = &[
     ("granite-hybrid-mini", &[]),
     ("granite-hybrid-mini", &[("mamba_n_groups", "2")]),
     ("granite-moe-mini", &[("mamba_n_groups", "1")]),
@@ -60,7 +62,7 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("llama-mini", AWQ),
 ];
 
-/// Weights in float8, in the ways that checkpoints have them. Not all of them: some stay wide by name, some by an expression.
+/// float8 weights in the formats of checkpoints. Some modules are excluded by name, some by a regular expression.
 pub(crate) const FLOAT8_ROWS: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
@@ -86,7 +88,7 @@ const FLOAT8_INVERSE: &[(&str, &str)] = &[(
         "weight_block_size": [128, 128], "modules_to_not_convert": ["model.layers.0"]}"#,
 )];
 
-/// Weights in integers: zero points, groups and whole rows, of both sizes, in one model.
+/// Integer weights with zero points, groups and whole rows, of both sizes, in one model.
 pub(crate) const INTEGERS_MIXED: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "compressed-tensors", "format": "pack-quantized",
@@ -114,10 +116,10 @@ pub(crate) const AWQ: &[(&str, &str)] = &[(
         "modules_to_not_convert": []}"#,
 )];
 
-/// A shape, and keys with other values, as JSON.
-pub(crate) type Drawn<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+/// A shape, and keys with other values as JSON.
+pub(crate) type SampledTokens<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
-/// One parameter for queries, keys and values, one for gates and ups, and heads of which a half is rotated.
+/// One parameter for queries, keys and values, one for gate and up, and heads of which half is rotated.
 const PHI3: &[(&str, &str)] = &[
     ("model_type", r#""phi3""#),
     ("architectures", r#"["Phi3ForCausalLM"]"#),
@@ -132,7 +134,7 @@ const MXFP4: &[(&str, &str)] = &[(
         "model.embed_tokens", "lm_head"]}"#,
 )];
 
-/// A gate behind the norm, and step sizes whose factor is the gate's.
+/// A gate after the norm, and step sizes with the gate's multiplier.
 pub(crate) const FALCON_NORMED: &[(&str, &str)] = &[
     ("mamba_rms_norm", "true"),
     ("mamba_norm_before_gate", "true"),
@@ -140,11 +142,11 @@ pub(crate) const FALCON_NORMED: &[(&str, &str)] = &[
     ("mlp_multipliers", "[1.0, 0.3]"),
 ];
 
-/// Biases around and in the convolution, a head of its own, and one tap more.
+/// Biases of projections and convolution, an untied head, and one more tap.
 pub(crate) const LFM2_BIASED: &[(&str, &str)] =
     &[("conv_bias", "true"), ("tie_embedding", "false"), ("conv_L_cache", "4")];
 
-/// Experts on a narrower vector, eight groups, and weights that do not sum up to 1.
+/// Experts on a narrower vector, eight groups, and weights that do not add up to 1.
 pub(crate) const NEMOTRON_SUPER: &[(&str, &str)] = &[
     ("hybrid_override_pattern", r#""EM*ME""#),
     ("moe_latent_size", "32"),
@@ -152,7 +154,7 @@ pub(crate) const NEMOTRON_SUPER: &[(&str, &str)] = &[
     ("norm_topk_prob", "false"),
 ];
 
-/// Attention first, experts in no layer, and biases where there were none.
+/// Attention first, no experts, and additional biases.
 const JAMBA: &[(&str, &str)] = &[
     ("attn_layer_offset", "0"),
     ("num_experts", "1"),
@@ -175,7 +177,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn draw((name, changes): Drawn<'_>) -> Self {
+    pub(crate) fn draw((name, changes): SampledTokens<'_>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = shape(name).unwrap();
         for (key, value) in changes {
@@ -208,7 +210,7 @@ impl Subject {
                 if name.contains(part) {
                     found += 1;
                     for value in bytes[range].as_chunks_mut::<2>().0 {
-                        // bfloat16: the exponent begins at bit 7. What would fall below it is 0 already.
+                        // In bfloat16 the exponent starts at bit 7. Values that would underflow become 0.
                         let bits = u16::from_le_bytes(*value);
                         let exponent = bits >> 7 & 0xff;
                         let less = if exponent > power { bits - (power << 7) } else { 0 };
@@ -234,7 +236,7 @@ impl Subject {
     }
 
     pub(crate) fn engine(&self, sequences: usize) -> Box<dyn Engine> {
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         Box::new(Eager::new(self.engine_on(device, Storage::F32, sequences)))
     }
 
@@ -249,25 +251,26 @@ impl Subject {
     }
 }
 
-/// Token ids without a pattern that a layer could profit from.
+/// Pseudorandom token ids, so that no layer benefits from a pattern.
 pub(crate) fn tokens(seed: u32, count: usize) -> Vec<u32> {
     let token =
         |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 7) % VOCABULARY as u32;
     (1..=count as u32).map(token).collect()
 }
 
-/// Advances one sequence by its tokens in pieces, and gives the logits of every token.
+/// Advances one sequence by its tokens in pieces and returns the logits of every token.
 pub(crate) fn advance(
     engine: &mut dyn Engine,
     place: usize,
     tokens: &[u32],
     piece: usize,
 ) -> Vec<f32> {
-    let step = |piece| engine.step(&Batch::new().with(place, piece), Wanted::Every).unwrap();
+    let step =
+        |piece| engine.step(&Batch::new().with(place, piece), LogitsSelection::Every).unwrap();
     tokens.chunks(piece).flat_map(step).collect()
 }
 
-/// Holds logits against the oracle's.
+/// Compares logits with the oracle's.
 pub(crate) fn check(name: &str, got: &[f32], want: &[f64]) {
     assert_eq!(got.len(), want.len(), "{name}: logits");
     let mut worst = (0.0, 0);

@@ -1,4 +1,4 @@
-//! Sequences that go to the host and come back: nothing is read twice, and nobody can tell.
+//! Swapping sequences to the host and back: nothing is prefilled twice, and answers are the same.
 
 use crate::eager::Eager;
 use crate::subject::{Subject, advance, tokens};
@@ -6,21 +6,26 @@ use architectures::Architecture;
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Engine, Event, LogitsOf, Model, ModelError, Pages, Request, RequestId,
-    Sampling, Saved, Scheduler, StepBudget, Storage, Wanted, engine_kind, open, shape,
+    Batch, Capacity, Engine, LogitsOf, LogitsSelection, Model, ModelError, Pages, Request,
+    RequestId, Sampling, SavedSequence, Scheduler, SchedulerEvent, StepBudget, Storage,
+    engine_kind, open, shape,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const BUDGET: StepBudget =
-    StepBudget { tokens: 150, beside: 60, patience: Duration::MAX, ahead: 4 };
+const BUDGET: StepBudget = StepBudget {
+    tokens: 150,
+    max_mixed_tokens: 60,
+    max_mixed_step: Duration::MAX,
+    decode_steps_in_flight: 4,
+};
 const FAMILIES: [&str; 3] = ["granite-hybrid-mini", "kimi-linear-mini", "jamba-mini"];
 
 #[test]
-fn a_sequence_goes_on_in_another_slot_as_if_it_had_stayed() {
-    // Also on a GPU, where there is one.
-    let devices = [BackendKind::Cpu, BackendKind::Cuda].map(device::open).into_iter().flatten();
+fn restored_sequence_continues_in_another_slot() {
+    // Also on a GPU, if there is one.
+    let devices = [BackendKind::Cpu, BackendKind::Cuda].map(backends::open).into_iter().flatten();
     let storages = |device: Device| {
         let kind = engine_kind(&device).unwrap();
         kind.storages.iter().map(|storage| (kind.backend, *storage))
@@ -28,11 +33,11 @@ fn a_sequence_goes_on_in_another_slot_as_if_it_had_stayed() {
     let kinds: Vec<_> = devices.flat_map(storages).collect();
     for subject in Subject::all() {
         for (backend, storage) in kinds.iter().copied() {
-            let device = device::open(backend).unwrap();
+            let device = backends::open(backend).unwrap();
             let mut engine = subject.engine_on(device, storage, 3);
             engine.reserve(64 << 20).unwrap();
             let (first, rest) = (tokens(3, 150), tokens(4, 70));
-            // Blocks that lie apart.
+            // Blocks that are not consecutive.
             advance(&mut *engine, 0, &first[..70], 70);
             advance(&mut *engine, 1, &tokens(5, 70), 70);
             advance(&mut *engine, 0, &first[70..], 80);
@@ -41,7 +46,7 @@ fn a_sequence_goes_on_in_another_slot_as_if_it_had_stayed() {
             let stayed = advance(&mut *engine, 0, &rest, 7);
             let error = engine.restore(&saved, 1).unwrap_err();
             assert_eq!(error.to_string(), "slot 1 is not empty");
-            // Others write over all that it had.
+            // Other sequences overwrite its memory.
             engine.reset(0);
             engine.reset(1);
             advance(&mut *engine, 1, &tokens(6, 200), 90);
@@ -63,7 +68,7 @@ fn a_sequence_goes_on_in_another_slot_as_if_it_had_stayed() {
 
 fn engine(name: &str, sequences: usize, tokens: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences, tokens };
     let engine = open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity);
     Box::new(Eager::new(engine.unwrap()))
@@ -78,17 +83,17 @@ fn request(prompt: &[u32], limit: usize) -> Request {
         keep: false,
         shared: 0,
         turn: false,
-        anew: false,
+        bypass_cache: false,
         logits: LogitsOf::All,
     }
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Answer {
     tokens: Vec<u32>,
     logits: Vec<f32>,
-    /// Of its prompt, where it began first.
+    /// Cached tokens of its prompt at its first start.
     reused: Option<usize>,
     lost: usize,
     from_host: usize,
@@ -97,7 +102,8 @@ struct Answer {
 }
 
 impl Answer {
-    /// How far its logits are from another one's, as far as both chose alike: where two tokens are rated alike, rounding chooses.
+    /// The distance of its logits from another answer's, up to the first different token: with nearly equal logits
+    /// rounding decides.
     fn differs(&self, other: &Self) -> f32 {
         assert_eq!(self.logits.len(), other.logits.len());
         let alike = self.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
@@ -107,7 +113,7 @@ impl Answer {
     }
 }
 
-/// Runs requests that come together; with the tokens that the engine was advanced by.
+/// Runs requests that arrive together; also returns the tokens that the engine was advanced by.
 fn answers(scheduler: &mut Scheduler<'_>, requests: &[Request]) -> (Vec<Answer>, usize) {
     let ids = requests.iter().map(|request| scheduler.submit(request.clone()).unwrap());
     let mut all: BTreeMap<RequestId, Answer> = ids.map(|id| (id, Answer::default())).collect();
@@ -118,21 +124,21 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: &[Request]) -> (Vec<Answer>,
         for event in events {
             let answer = all.get_mut(&event.request()).unwrap();
             match event {
-                Event::Begun { reused, from_host, lost, .. } => {
+                SchedulerEvent::Begun { reused, from_host, lost, .. } => {
                     answer.reused.get_or_insert(reused);
                     answer.from_host += usize::from(from_host);
                     answer.lost += lost;
                 }
-                Event::Token { token, logits, .. } => {
+                SchedulerEvent::Token { token, logits, .. } => {
                     answer.tokens.push(token);
                     answer.logits.extend(scheduler.logits(logits.unwrap()).unwrap());
                 }
-                Event::Scored { .. } => unreachable!("no prompt is scored"),
-                Event::Preempted { saved, .. } => {
+                SchedulerEvent::Scored { .. } => unreachable!("no prompt is scored"),
+                SchedulerEvent::Preempted { saved, .. } => {
                     answer.preempted += 1;
                     answer.saved += usize::from(saved);
                 }
-                Event::Finished { .. } | Event::Embedded { .. } => {}
+                SchedulerEvent::Finished { .. } | SchedulerEvent::Embedded { .. } => {}
             }
         }
     }
@@ -149,14 +155,14 @@ fn total(answers: &[Answer], of: impl Fn(&Answer) -> usize) -> usize {
     answers.iter().map(of).sum()
 }
 
-/// Four that begin with so many blocks each, and each want one more later.
+/// Four that start with this many blocks each, and each need one more later.
 fn crowded(blocks: usize) -> Vec<Request> {
     let prompt = |seed| tokens(seed, 64 * blocks - 40 + seed as usize);
     (10..14).map(|seed| request(&prompt(seed), 70)).collect()
 }
 
 #[test]
-fn what_was_preempted_reads_nothing_twice() {
+fn preempted_request_prefills_nothing_twice() {
     for name in FAMILIES {
         let mut engine = engine(name, 4, 128);
         let mut scheduler = Scheduler::new(&mut *engine, BUDGET);
@@ -180,7 +186,7 @@ fn what_was_preempted_reads_nothing_twice() {
 }
 
 #[test]
-fn a_snapshot_that_lost_its_slot_comes_back_from_the_host() {
+fn evicted_snapshot_is_restored_from_the_host() {
     for name in FAMILIES {
         let mut engine = engine(name, 3, 320);
         let bytes = engine.bytes_to_save(128);
@@ -193,7 +199,7 @@ fn a_snapshot_that_lost_its_slot_comes_back_from_the_host() {
             (answer.reused, answer.from_host, answer.lost)
         };
         let (anew, lost) = ((Some(0), 0, 0), (Some(0), 0, 128));
-        // Without room, the one slot is the last prompt's.
+        // Without host memory, the only slot has the last prompt.
         assert_eq!([0, 1, 0].map(|at| ask(&mut scheduler, at)), [anew, anew, lost], "{name}");
         scheduler.set_swap_space(16 * bytes).unwrap();
         assert_eq!([1, 2, 3].map(|at| ask(&mut scheduler, at)), [lost, anew, anew], "{name}");
@@ -203,13 +209,13 @@ fn a_snapshot_that_lost_its_slot_comes_back_from_the_host() {
         assert_eq!([0, 2, 3].map(|at| ask(&mut scheduler, at)), [host; 3], "{name}");
         let usage = scheduler.usage();
         assert!(usage.snapshots == 1 && usage.saved_snapshots >= 4, "{name}: {usage:?}");
-        // Where there is room for one, the others go.
+        // With room for one copy, the others are dropped.
         scheduler.set_swap_space(bytes).unwrap();
         assert_eq!(ask(&mut scheduler, 4), anew, "{name}");
         assert!(scheduler.usage().saved_snapshot_bytes <= bytes, "{name}");
         let lost = [0, 1, 2].map(|at| ask(&mut scheduler, at).2);
         assert!(lost.iter().filter(|lost| **lost > 0).count() >= 2, "{name}: {lost:?}");
-        // A mistrusted cache keeps nothing anywhere.
+        // A disabled cache keeps nothing anywhere.
         scheduler.end_prefix_cache();
         let usage = scheduler.usage();
         assert_eq!((usage.snapshots, usage.saved_snapshots), (0, 0));
@@ -218,7 +224,7 @@ fn a_snapshot_that_lost_its_slot_comes_back_from_the_host() {
 }
 
 #[test]
-fn preempted_requests_take_the_room_of_snapshots() {
+fn preempted_requests_replace_snapshots_on_the_host() {
     let name = FAMILIES[0];
     let mut engine = engine(name, 6, 128);
     let bytes = engine.bytes_to_save(256);
@@ -236,7 +242,7 @@ fn preempted_requests_take_the_room_of_snapshots() {
     }
 }
 
-/// An engine whose copies fail now and then.
+/// An engine whose copies fail sometimes.
 struct Failing {
     inner: Box<dyn Engine>,
     copies: usize,
@@ -265,7 +271,7 @@ impl Engine for Failing {
     fn pages(&self) -> &Pages {
         self.inner.pages()
     }
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         self.inner.step(batch, wanted)
     }
     fn reset(&mut self, sequence: usize) {
@@ -277,19 +283,19 @@ impl Engine for Failing {
     fn bytes_of(&self, tokens: usize) -> u64 {
         self.inner.bytes_of(tokens)
     }
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.fails()?;
         self.inner.save(sequence)
     }
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
-        // Half of it is there by then.
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
+        // It is partly restored by then.
         self.inner.restore(saved, to)?;
         self.fails()
     }
 }
 
 #[test]
-fn a_copy_that_fails_is_read_again() {
+fn failed_copy_is_recomputed() {
     for name in FAMILIES {
         let mut engine = Failing { inner: engine(name, 6, 128), copies: 0 };
         let blocks = engine.pages().free_blocks();

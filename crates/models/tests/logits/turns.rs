@@ -1,10 +1,11 @@
-//! The ends of turns: the next message is read behind them, and answered as if all of it had been read anew.
+//! Snapshots at the end of turns: the next message starts from them and is answered as if everything had been
+//! prefilled.
 
 use crate::prefixes::{Answer, BUDGET, Fault, Fresh, MOST, Planted, answers, engine, request};
 use crate::subject::tokens;
 use models::{Engine, LogitsOf, Request, Scheduler, StepBudget};
 
-/// What stands behind an answer, in place of a template's.
+/// The tokens after an answer, as a template would add them.
 const BETWEEN: [u32; 3] = [7, 11, 13];
 
 fn turn(prompt: &[u32], limit: usize) -> Request {
@@ -15,7 +16,7 @@ fn answer(scheduler: &mut Scheduler<'_>, request: Request) -> Answer {
     answers(scheduler, vec![request]).remove(0)
 }
 
-/// A conversation so far, with a next message of so many tokens.
+/// A conversation so far, with a next message.
 fn next(prompt: &[u32], answer: &Answer, message: &[u32]) -> Vec<u32> {
     [prompt, &answer.tokens, &BETWEEN, message].concat()
 }
@@ -25,7 +26,7 @@ fn conversations(name: &str) {
     let mut engine = engine(name, 6);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(3);
     let mut seed = 100;
-    // Where turns end: before, at and behind the ends of blocks. Of an answer of 2 tokens the second is never read.
+    // Turns that end before, at and after block boundaries. The second token of an answer of 2 tokens is never read.
     for length in [1, 61, 62, 63, 64, 126, 127, 190] {
         seed += 10;
         let mut prompt = tokens(seed, length);
@@ -34,9 +35,9 @@ fn conversations(name: &str) {
             let answered = answer(&mut scheduler, turn(&prompt, 2));
             let differs = fresh.differs(&prompt, &answered);
             assert!(differs <= MOST, "{name}: {length}, turn {turns}: {differs}");
-            // Or further, where one of those others left the end of a block.
+            // Or further, if another one left a snapshot at a block boundary.
             assert!(answered.reused >= exact, "{name}: {length}, turn {turns}: {answered:?}");
-            // Two others take it up elsewhere, and a stranger comes between.
+            // Two others continue it from another place, and an unrelated one comes between.
             exact = prompt.len() + 1;
             let following = next(&prompt, &answered, &tokens(seed + 1 + turns as u32, message));
             for other in [5, 6] {
@@ -55,17 +56,17 @@ fn conversations(name: &str) {
 }
 
 #[test]
-fn granite_goes_on_exactly_where_a_turn_ended() {
+fn granite_continues_exactly_at_the_end_of_a_turn() {
     conversations("granite-hybrid-mini");
 }
 
 #[test]
-fn kimi_goes_on_exactly_where_a_turn_ended() {
+fn kimi_continues_exactly_at_the_end_of_a_turn() {
     conversations("kimi-linear-mini");
 }
 
 #[test]
-fn a_token_that_ends_an_answer_is_not_read() {
+fn stop_token_is_not_read() {
     let mut engine = engine("granite-hybrid-mini", 6);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(3);
     let prompt = tokens(30, 50);
@@ -75,7 +76,7 @@ fn a_token_that_ends_an_answer_is_not_read() {
     assert_eq!(answered.tokens, free[..1]);
     let second = next(&prompt, &answered, &[9]);
     assert_eq!(answer(&mut scheduler, request(&second, 0)).reused, 51);
-    // One that was cancelled, and one that nobody is likely to go on from, leave nothing.
+    // A cancelled request, and one that is not a turn, leave no snapshot.
     let id = scheduler.submit(turn(&tokens(31, 40), 9)).unwrap();
     (0..3).for_each(|_| drop(scheduler.step().unwrap()));
     assert!(scheduler.cancel(id));
@@ -83,18 +84,18 @@ fn a_token_that_ends_an_answer_is_not_read() {
     assert_eq!(scheduler.usage().snapshots, 1);
 }
 
-/// A token that was not there before, in the midst of what is chosen at once: two come by steps, then eight.
+/// A token that did not occur before, in the middle of a run: two tokens come by steps, then eight together.
 fn within(tokens: &[u32]) -> usize {
     let new = |at: &usize| !tokens[..*at].contains(&tokens[*at]);
     (3..tokens.len()).filter(new).find(|at| (at - 2) % 8 != 7).expect("a new token within a burst")
 }
 
-/// How far answers differ that follow turns which tokens ended, at once.
+/// The distance of answers that follow turns ended by stop tokens.
 fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
     let mut fresh = Fresh(crate::prefixes::engine(name, 1));
-    let budget = StepBudget { ahead: 8, ..BUDGET };
+    let budget = StepBudget { decode_steps_in_flight: 8, ..BUDGET };
     let mut scheduler = Scheduler::new(engine, budget).with_prefix_cache(7);
-    // Two together, which end in different places.
+    // Two together, which end at different positions.
     let prompts = [tokens(40, 62), tokens(43, 190)];
     let asked =
         |at: usize| Request { limit: 24, logits: LogitsOf::None, ..request(&prompts[at], 0) };
@@ -107,7 +108,7 @@ fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
         assert_eq!(answered[at].tokens, free[at].tokens[..last[at]]);
         next(&prompts[at], &answered[at], &tokens(41, 5))
     });
-    // Before there was time for anything else.
+    // Before anything else could run.
     let asked = following.iter().map(|following| request(following, 0)).collect();
     let answered = answers(&mut scheduler, asked);
     [0, 1].map(|at| {
@@ -117,7 +118,7 @@ fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
 }
 
 #[test]
-fn a_turn_that_a_token_ended_is_kept_at_its_end_however_many_were_chosen_at_once() {
+fn turn_ended_in_a_run_of_tokens_is_snapshotted_at_its_end() {
     for name in ["granite-hybrid-mini", "kimi-linear-mini"] {
         let mut engine = engine(name, 10);
         let differs = behind_ended_turns(name, &mut *engine);
@@ -125,7 +126,8 @@ fn a_turn_that_a_token_ended_is_kept_at_its_end_however_many_were_chosen_at_once
         assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
     }
     let name = "granite-hybrid-mini";
-    // On a busy machine fewer come at once, and the last of them may be the one that ends: there is nothing to read behind it.
+    // On a busy machine fewer come together, and the last of them may be the one that ends the sequence: then nothing
+    // is read after it.
     let found = (0..5).any(|_| {
         let mut reads_on = Planted { inner: engine(name, 10), fault: Fault::ReadsOn };
         let differs = behind_ended_turns(name, &mut reads_on);
@@ -135,7 +137,7 @@ fn a_turn_that_a_token_ended_is_kept_at_its_end_however_many_were_chosen_at_once
 }
 
 #[test]
-fn a_turn_comes_back_from_the_host() {
+fn turn_is_restored_from_the_host() {
     let name = "kimi-linear-mini";
     let mut fresh = Fresh(engine(name, 1));
     let mut engine = engine(name, 3);
@@ -153,7 +155,7 @@ fn a_turn_comes_back_from_the_host() {
 }
 
 #[test]
-fn a_wrong_state_behind_a_turn_is_seen() {
+fn wrong_state_after_a_turn_changes_the_answer() {
     let name = "granite-hybrid-mini";
     for fault in [Fault::OtherState, Fault::Padding] {
         let mut fresh = Fresh(engine(name, 1));

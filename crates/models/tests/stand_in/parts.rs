@@ -1,15 +1,16 @@
-//! Prompts over ranks that keep parts of their rows: what goes from GPU to GPU.
+//! Sequence parallelism: the copies between GPUs.
 
 use super::*;
 
 #[test]
-fn rows_of_prompts_are_kept_in_parts() {
+fn prompt_rows_are_divided_among_gpus() {
     machine::launched("parts::rows_of_prompts_are_kept_in_parts", || {
-        // Only there GPUs share memory.
+        // GPUs share memory only with this setting.
         if std::env::var_os("FAKE_CUDA_SHARED").is_none() {
             return;
         }
-        // A norm over all ranks, whose squares go with the parts, and experts, whose sums are narrowed first.
+        // A norm over all ranks, whose sums of squares are sent with the parts, and experts, whose sums are converted
+        // to bfloat16 first.
         for (name, ranks, rows) in [
             ("granite-hybrid-mini", 2, &[640, 560][..]),
             ("granite-hybrid-mini", 4, &[704, 640, 640, 616]),
@@ -22,25 +23,25 @@ fn rows_of_prompts_are_kept_in_parts() {
     });
 }
 
-/// A copy between GPUs: to where and of how many bytes.
+/// A copy between GPUs: its target and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Copied {
-    /// Whose memory, and how far into it.
+    /// The target's rank, and the offset in its memory.
     area: usize,
     at: u64,
     bytes: usize,
-    /// What its mark was set to, and where.
+    /// The value and the location of its flag.
     turn: u32,
     mark: u64,
 }
 
-/// The copies of a step between ranks' GPUs, of each thread that asked for some.
+/// The copies between GPUs in a step, by the thread that enqueued them.
 fn copies_between(areas: &[u64], told: &str) -> Vec<Vec<Copied>> {
     let mut by_thread = std::collections::BTreeMap::<u64, Vec<[u64; 3]>>::new();
     for line in told.lines() {
         let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
         let [thread, to, bytes, number] = numbers[..] else { panic!("{line}") };
-        // Memory that is another one's lies behind no more than its room.
+        // Another rank's memory is within its buffer's size.
         if areas.iter().any(|area| (*area..area + (1 << 28)).contains(&to)) {
             by_thread.entry(thread).or_default().push([to, bytes, number]);
         }
@@ -51,20 +52,20 @@ fn copies_between(areas: &[u64], told: &str) -> Vec<Vec<Copied>> {
     };
     let of_thread = |copies: Vec<[u64; 3]>| {
         let pairs = copies.as_chunks::<2>().0.iter().map(|[[to, bytes, _], mark]| {
-            let ((area, at), (marked, at_mark)) = (place(*to), place(mark[0]));
-            // Each copy's mark is set behind it, in the same memory.
+            let ((area, at), (marked, hash_at_snapshot)) = (place(*to), place(mark[0]));
+            // Each copy's flag is set after it, in the same memory.
             assert_eq!((marked, mark[1], copies.len() % 2), (area, 4, 0));
             let (bytes, turn) = (*bytes as usize, mark[2] as u32);
-            Copied { area, at, bytes, turn, mark: at_mark }
+            Copied { area, at, bytes, turn, mark: hash_at_snapshot }
         });
         pairs.collect()
     };
     by_thread.into_values().map(of_thread).collect()
 }
 
-/// A prompt over ranks that keep so many of its rows each: what goes from GPU to GPU, and what is launched.
+/// A prompt whose rows are divided among ranks: the copies between GPUs and the launches.
 fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
-    // A head of attention for each of eight ranks.
+    // One attention head for each of eight ranks.
     let sizes =
         ["hidden_size", "intermediate_size", "shared_intermediate_size"].map(|key| (key, 128));
     let sizes = sizes.into_iter().chain([
@@ -91,7 +92,7 @@ fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
             let ids: Vec<u32> = (0..tokens as u32).map(|id| id % 512).collect();
             let prompts = ids.chunks(300).enumerate();
             let batch = prompts.fold(Batch::new(), |batch, (slot, ids)| batch.with(slot, ids));
-            engine.step(&batch, Wanted::Last).unwrap();
+            engine.step(&batch, LogitsSelection::Last).unwrap();
             told = std::fs::read_to_string(&log).unwrap();
             counts = ["join_own", "meet", "join_many"]
                 .map(|kernel| engine.device().launches().of(&format!("decoder.{kernel}")).count);
@@ -103,9 +104,9 @@ fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
     let areas: Vec<u64> = areas.into_iter().collect();
     let mut by_rank = copies_between(&areas, &told);
     assert_eq!([areas.len(), by_rank.len()], [ranks; 2], "{name}");
-    // Of each sum parts come first and then norms, to all others each.
+    // For each sum, first partial sums, then norms, to every other rank.
     let (kind, others) = (|nth: usize| nth / (ranks - 1) % 2, ranks - 1);
-    // Norms lie in the order of ranks, in each GPU's memory at the same place.
+    // Norms are in the order of ranks, at the same offset on each GPU.
     by_rank.sort_by_key(|copies| copies[others].at);
     let first_row = by_rank[0][others].at;
     let own: Vec<usize> = by_rank
@@ -125,7 +126,7 @@ fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
         assert_eq!(copies.len(), 2 * sums * others, "{name}");
         let before: usize = rows[..rank].iter().sum();
         for (nth, copy) in copies.iter().enumerate() {
-            // To the next rank first, so that at each time each gets something from one.
+            // First to the next rank, so that at each time each GPU receives from one.
             let to = (rank + 1 + nth % others) % ranks;
             let turn = nth / (2 * others) + 1;
             assert_eq!((copy.area, copy.turn), (own[to], turn as u32), "{name}, {nth} of {rank}");
@@ -133,10 +134,10 @@ fn kept_in_parts(name: &str, ranks: usize, rows: &[usize]) {
                 0 => (rows[to] * (2 * hidden + 4), None),
                 _ => (rows[rank] * 2 * hidden, Some(first_row + (before * 2 * hidden) as u64)),
             };
-            // Sums begin at a multiple of 512 bytes behind squares.
+            // Sums start at a multiple of 512 bytes after squares.
             assert!((bytes..bytes + 512).contains(&copy.bytes), "{name}, {nth} of {rank}");
             assert_eq!(copy.at, fixed.unwrap_or(copy.at), "{name}, {nth} of {rank}");
-            // Always there, and nowhere that another rank's or another kind's is.
+            // Always at the same offset, without overlap with another rank or kind.
             let end = copy.at + copy.bytes as u64;
             let place = (copy.at, (end, copy.mark));
             let kept = places[to].entry((kind(nth), rank)).or_insert(place);

@@ -1,4 +1,4 @@
-//! Conversations drawn from a seed, as JSON text: the same bytes for firstlight and for transformers.
+//! Conversations generated from a seed, as JSON text with the same bytes for firstlight and transformers.
 
 /// SplitMix64.
 struct Draw(u64);
@@ -16,7 +16,7 @@ impl Draw {
         (self.next() % count as u64) as usize
     }
 
-    /// Whether something happens that happens so many times in a hundred.
+    /// True with a probability in percent.
     fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -88,7 +88,7 @@ impl Draw {
     fn text(&mut self) -> String {
         let count = [0, 1, 2, 3, 5, 9][self.below(6)];
         let mut text: Vec<&str> = (0..count).map(|_| self.of(&WORDS)).collect();
-        // Space at the ends is what templates trim.
+        // Leading and trailing spaces are what templates strip.
         if self.percent(15) {
             text.insert(0, " \n");
         }
@@ -226,7 +226,7 @@ impl Draw {
                     say(&entries);
                 }
             }
-            // The last question is mostly still to be answered.
+            // The last question is usually unanswered.
             if turn + 1 < turns || self.percent(30) {
                 let mut entries = vec![("role", string("assistant")), ("content", self.content())];
                 if self.percent(30) {
@@ -283,7 +283,7 @@ impl Draw {
     }
 }
 
-/// So many conversations.
+/// `count` conversations.
 pub(crate) fn conversations(seed: u64, count: usize) -> Vec<String> {
     let mut draw = Draw(seed);
     (0..count).map(|_| draw.conversation()).collect()

@@ -1,8 +1,8 @@
-//! transformers itself beside firstlight, on the drawn conversations, on published templates too, and on the snippets.
+//! Compares transformers with firstlight on generated conversations, also with published templates, and on snippets.
 //!
-//! `cargo xtask test` installs transformers and names the folder in FIRSTLIGHT_TEMPLATES. With FIRSTLIGHT_RECORD=1 beside it,
-//! recorded.json is written again.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `cargo xtask test` installs transformers and names the folder in FIRSTLIGHT_TEMPLATES. With FIRSTLIGHT_RECORD=1 in
+//! addition, recorded.json is written.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod draw;
 mod shared;
@@ -15,10 +15,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Kimi's templates, which are recorded too. They are under a licence of Moonshot's own, and stay out of this repository.
+/// Kimi's templates, which are recorded too. Their licence is Moonshot's, so they are not in this repository.
 const RECORDED: [&str; 3] = ["moonshotai-Kimi-K2", "Kimi-K2-Thinking", "Kimi-K3"];
 
-/// Templates that are not held to the letter, with the reason.
+/// Templates whose output may differ, with the reason.
 const EXCEPT: [(&str, &str); 4] = [
     (
         "meetkai-functionary-medium-v3.1",
@@ -32,7 +32,7 @@ const EXCEPT: [(&str, &str); 4] = [
     ("GigaChat3.1-10B-A1.8B", "joins floats with exponents by `~`"),
 ];
 
-/// What transformers makes of everything.
+/// transformers' output for everything.
 #[derive(Deserialize)]
 struct Answer {
     transformers: String,
@@ -65,7 +65,7 @@ fn ask(home: &Path, templates: &BTreeMap<String, String>, conversations: &[Strin
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The templates that stand here, and those that were fetched.
+/// The templates in this repository, and those that were downloaded.
 fn templates(home: &Path) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> =
         HERE.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
@@ -88,7 +88,7 @@ fn templates(home: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn transformers_makes_the_same_text() {
+fn generated_conversations_match_transformers() {
     let home = std::env::var_os("FIRSTLIGHT_TEMPLATES").map(PathBuf::from);
     let home = home.expect("FIRSTLIGHT_TEMPLATES is not set: run `cargo xtask test`");
     let (templates, conversations) = (templates(&home), draw::conversations(SEED, COUNT));
@@ -99,8 +99,8 @@ fn transformers_makes_the_same_text() {
         if EXCEPT.iter().any(|(except, _)| except == name) {
             continue;
         }
-        // Where transformers refuses, for a loop over None for instance, the engine may be more patient: that gives nobody another
-        // text. The templates of models that firstlight runs are held to that too.
+        // Where transformers refuses, for example a loop over None, minijinja may render: no text differs then. The
+        // templates of supported models must be refused as well.
         let strict = HERE.iter().any(|(here, _)| here == name) || RECORDED.contains(&name.as_str());
         let want = &answer.rendered[name];
         let differ = |at: &usize| got[*at] != want[*at] && (strict || want[*at].is_some());
@@ -108,13 +108,13 @@ fn transformers_makes_the_same_text() {
         if let Some(first) = differing.first() {
             let (got, want) = (&got[*first], &answer.rendered[name][*first]);
             let (count, asked) = (differing.len(), &conversations[*first]);
-            wrong.push(format!("{name}: {count} differ, the first is {first}: {asked}\n  gives  {got:?}\n  wanted {want:?}"));
+            wrong.push(format!("{name}: {count} differ, the first is {first}: {asked}\n  gives  {got:?}\n  expected {want:?}"));
         }
     }
     for (text, want) in snippets::SNIPPETS.iter().zip(&answer.snippets) {
         let got = snippet(text);
         if got.as_ref().ok() != want.as_ref() {
-            wrong.push(format!("{text:?}\n  gives  {got:?}\n  wanted {want:?}"));
+            wrong.push(format!("{text:?}\n  gives  {got:?}\n  expected {want:?}"));
         }
     }
     record(answer);
@@ -122,7 +122,7 @@ fn transformers_makes_the_same_text() {
     assert!(templates.len() > 50, "only {} templates were fetched", templates.len());
 }
 
-/// Holds what transformers said against the record, or writes it.
+/// Compares transformers' output with the record, or writes the record.
 fn record(answer: Answer) {
     let names = HERE.map(|(name, _)| name).into_iter().chain(RECORDED);
     let hashes = |name: &str| {

@@ -1,8 +1,8 @@
-//! Chat templates against transformers' own `apply_chat_template`: on drawn conversations, and on what Jinja and Python do in ways of
-//! their own.
+//! Chat templates compared with transformers' `apply_chat_template`: on generated conversations, and on special
+//! behaviour of Jinja and Python.
 //!
-//! What transformers makes of them is recorded in recorded.json; live.rs runs transformers again and writes the record.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! transformers' output is recorded in recorded.json; live.rs runs transformers again and writes the record.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod draw;
 mod shared;
@@ -11,7 +11,7 @@ mod snippets;
 use shared::{COUNT, HERE, SEED, digits, recorded, rendered, snippet};
 
 #[test]
-fn drawn_conversations_become_the_text_that_transformers_makes() {
+fn generated_conversations_match_the_recorded_text() {
     let (recorded, conversations) = (recorded(), draw::conversations(SEED, COUNT));
     for (name, text) in HERE {
         let got = rendered(text, &conversations);
@@ -28,7 +28,7 @@ fn drawn_conversations_become_the_text_that_transformers_makes() {
         let texts = got.iter().flatten().count();
         assert!(texts > 180, "{name}: only {texts} were rendered");
     }
-    // A draw that never has one of these would prove little.
+    // Conversations without these features would prove little.
     for words in [
         "\"tools\": [{",
         "\"tool_calls\": [{",
@@ -46,7 +46,7 @@ fn drawn_conversations_become_the_text_that_transformers_makes() {
 }
 
 #[test]
-fn what_jinja_and_python_do_is_done_alike() {
+fn snippets_match_the_recorded_text() {
     let recorded = recorded();
     let known: Vec<&str> = recorded.snippets.iter().map(|(text, _)| text.as_str()).collect();
     assert_eq!(known, snippets::SNIPPETS, "write the record again, as main.rs says");
@@ -54,7 +54,7 @@ fn what_jinja_and_python_do_is_done_alike() {
     for (text, want) in &recorded.snippets {
         let got = snippet(text);
         if got.as_ref().ok() != want.as_ref() {
-            wrong.push(format!("{text:?}\n  gives  {got:?}\n  wanted {want:?}"));
+            wrong.push(format!("{text:?}\n  gives  {got:?}\n  expected {want:?}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), known.len(), wrong.join("\n"));

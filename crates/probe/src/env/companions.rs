@@ -1,5 +1,5 @@
-//! Packages that are compiled for one torch: what their version files say, and whether they compare CUDA's release with
-//! torch's when they are imported.
+//! Packages compiled for one torch: their version files, and whether they compare their CUDA release with torch's on
+//! import.
 
 use super::torch_version;
 use crate::Source;
@@ -22,7 +22,7 @@ fn companion(source: &Source, package: &Path, name: &str) -> Option<Companion> {
     let text = source.text(&file)?;
     let version = torch_version::parse(&text, "")?.version;
     let comparing = COMPARING.iter().map(|file| package.join(file)).find(|file| {
-        // Major and minor: torchvision compares the major version alone, which its CUDA label tells.
+        // Major and minor: torchvision compares only the major version, which is in its CUDA label.
         source.text(file).is_some_and(|text| text.contains("ta_version != t_version"))
     });
     Some(Companion {

@@ -1,4 +1,4 @@
-//! Which environments there are.
+//! Finds environments.
 
 use super::ask::{self, Answers};
 use super::layout::has_stdlib;
@@ -14,9 +14,9 @@ pub(super) struct Candidate {
     pub(super) root: PathBuf,
     pub(super) kind: EnvKind,
     pub(super) found_by: String,
-    /// The interpreter that led here, where one did.
+    /// The interpreter by which it was found, if any.
     pub(super) python: Option<PathBuf>,
-    /// What that interpreter said, where it had to be asked.
+    /// The interpreter's answers, if it had to be queried.
     pub(super) answers: Option<Answers>,
     pub(super) problems: Vec<String>,
 }
@@ -61,7 +61,7 @@ pub(super) fn candidates(
     Ok(found)
 }
 
-/// The environment the user named, checked before anything else is done.
+/// The environment selected by the user, checked first.
 pub(super) fn named(source: &Source, venv: &Path) -> Result<Candidate, ProbeError> {
     let root = source.absolute(venv).into_owned();
     let path = venv.to_path_buf();
@@ -84,7 +84,7 @@ pub(super) fn named(source: &Source, venv: &Path) -> Result<Candidate, ProbeErro
     Ok(Candidate::new(root, kind, "--venv"))
 }
 
-/// An environment that a variable names. A stale variable is common and worth knowing: it stays in the list, empty.
+/// The environment in a variable. A stale variable is common and informative: it stays in the list, without packages.
 fn of_variable(source: &Source, variable: &str, root: &Path, kind: EnvKind) -> Candidate {
     let mut candidate = Candidate::new(source.absolute(root).into_owned(), kind, variable);
     match kind_of(source, &candidate.root) {
@@ -103,7 +103,7 @@ fn of_variable(source: &Source, variable: &str, root: &Path, kind: EnvKind) -> C
     candidate
 }
 
-/// What makes a folder an environment.
+/// The kind of an environment folder.
 pub(super) fn kind_of(source: &Source, root: &Path) -> Option<EnvKind> {
     if source.exists(root.join("pyvenv.cfg")) {
         Some(EnvKind::Venv)
@@ -128,7 +128,7 @@ fn of_executable(source: &Source, python: PathBuf) -> Option<Candidate> {
         candidate.python = Some(python.to_path_buf());
         candidate
     };
-    // Python itself looks for pyvenv.cfg beside the path it was started by, before following any link.
+    // Python looks for pyvenv.cfg next to the path by which it was started, before following any link.
     let above = |python: &Path| {
         Some(python.parent().filter(|bin| bin.ends_with("bin"))?.parent()?.to_path_buf())
     };
@@ -157,7 +157,7 @@ fn of_executable(source: &Source, python: PathBuf) -> Option<Candidate> {
     {
         return None;
     }
-    // Some other launcher: only the interpreter it starts can tell where it belongs.
+    // Another launcher: only its interpreter knows the prefix.
     match ask::ask(source, &python) {
         Ok(answers) => {
             let root = answers.prefix.clone()?;

@@ -3,7 +3,7 @@
 use crate::Source;
 use std::path::{Path, PathBuf};
 
-/// The source folder of an editable install, by the text of its direct_url.json.
+/// The source folder of an editable install, from its direct_url.json.
 pub(super) fn parse(text: &str) -> Option<PathBuf> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
     let editable = json.get("dir_info")?.get("editable")?.as_bool()?;
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Option<PathBuf> {
     (editable && path.is_absolute()).then_some(path)
 }
 
-/// A URL's path with `%20` and the like put in.
+/// A URL's path with `%20` and the like decoded.
 fn unquoted(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -33,8 +33,8 @@ fn unquoted(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Whether a folder of a source tree may hold what Python imports: not what a build leaves behind, nor a tool's own
-/// folder, nor another environment.
+/// Whether a folder of a source tree may contain imported files: not a build folder, a tool's folder, or another
+/// environment.
 pub(super) fn is_source(source: &Source, folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let left = ["build", "dist", "node_modules", "target", "__pycache__"].contains(&name);

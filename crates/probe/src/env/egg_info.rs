@@ -1,7 +1,7 @@
-//! Legacy installations: an egg-info folder (or a single PKG-INFO file) beside the packages.
+//! Legacy installations: an egg-info folder (or a single PKG-INFO file) next to the packages.
 
-/// Requirements in requires.txt: plain ones, then sections `[extra]`, `[:marker]` or `[extra:marker]`. Written the way
-/// METADATA writes them.
+/// Requirements in requires.txt: plain ones, then sections `[extra]`, `[:marker]` or `[extra:marker]`, converted to
+/// METADATA's syntax.
 pub(crate) fn parse_requires(text: &str) -> Vec<String> {
     let mut condition = String::new();
     let mut requires = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn parse_requires(text: &str) -> Vec<String> {
     requires
 }
 
-/// Paths in installed-files.txt that are compiled code, relative to the egg-info folder; and how many paths there are.
+/// Compiled files in installed-files.txt, relative to the egg-info folder; and the number of all paths.
 pub(crate) fn parse_installed_files(text: &str) -> (u32, Vec<String>) {
     let paths = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let native =

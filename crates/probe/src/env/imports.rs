@@ -1,5 +1,5 @@
-//! Which Python files run whenever a package is imported, by the import statements that stand outside any block. Those
-//! within `try`, `if` or a function may not run, and are left out.
+//! Finds the Python files that run whenever a package is imported, from import statements outside of any block.
+//! Statements within `try`, `if` or a function may not run, and are ignored.
 
 use super::answers::{Answers, Trace};
 use super::record::Record;
@@ -8,7 +8,7 @@ use facts::PyEnv;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// torch, of the largest packages there are, imports some 900 files of its own.
+/// torch, one of the largest packages, imports about 900 of its files.
 const MOST_FILES: usize = 1500;
 
 /// One import statement.
@@ -20,27 +20,28 @@ pub(crate) struct Import {
     level: usize,
     /// `a.b`; empty in `from . import b`.
     pub(crate) module: String,
-    /// Names behind `import` in a `from` statement, which may be modules.
+    /// Names after `import` in a `from` statement, which may be modules.
     names: Vec<String>,
 }
 
 /// A file that an import of its package runs.
-pub(crate) struct Reached<'a> {
+pub(crate) struct ImportedFiles<'a> {
     pub(crate) path: &'a Path,
     pub(crate) text: &'a str,
-    /// Its import statements, of other packages too.
+    /// Its import statements, including those of other packages.
     pub(crate) imports: &'a [Import],
-    /// What these may lead to within the package, as paths without an ending.
+    /// Modules of the package that these may import, as paths without a suffix.
     pub(crate) targets: &'a [PathBuf],
 }
 
-/// Visits the files that an import of a package runs, until the visitor says false. What it depends on goes into the trace.
+/// Visits the files that an import of a package runs, until the visitor returns false. Dependencies are added to the
+/// trace.
 pub(crate) fn walk(
     source: &Source,
     site: &Path,
     package: &str,
     trace: &mut Trace,
-    visit: &mut dyn FnMut(&Reached<'_>) -> bool,
+    visit: &mut dyn FnMut(&ImportedFiles<'_>) -> bool,
 ) {
     let Some(start) = module(source, &site.join(package), trace) else { return };
     let mut seen = BTreeSet::from([start.clone()]);
@@ -52,7 +53,8 @@ pub(crate) fn walk(
         let imports = parse(&text);
         let targets: Vec<PathBuf> =
             imports.iter().flat_map(|import| import.targets(site, package, own)).collect();
-        let reached = Reached { path: &path, text: &text, imports: &imports, targets: &targets };
+        let reached =
+            ImportedFiles { path: &path, text: &text, imports: &imports, targets: &targets };
         if !visit(&reached) || seen.len() > MOST_FILES {
             return;
         }
@@ -64,7 +66,8 @@ pub(crate) fn walk(
     }
 }
 
-/// The modules that the import statement of one line may lead to, whatever its indentation and in any package, as paths without an ending.
+/// The modules that the import statement on one line may load, with any indentation and in any package, as paths
+/// without a suffix.
 pub(crate) fn targets_of_statement(statement: &str, site: &Path, own: &Path) -> Vec<PathBuf> {
     let mut imports = Vec::new();
     statements(statement.trim(), 0, &mut imports);
@@ -76,12 +79,12 @@ pub(crate) fn targets_of_statement(statement: &str, site: &Path, own: &Path) -> 
 }
 
 impl Import {
-    /// The modules of the package that it may lead to, as paths without an ending.
+    /// The modules of the package that it may load, as paths without a suffix.
     fn targets(&self, site: &Path, package: &str, own: &Path) -> Vec<PathBuf> {
         let base = match self.level {
             0 if self.module.split('.').next() == Some(package) => Some(site),
             0 => None,
-            // One dot is the folder of the file: that of the package, whether it is the package's own file or not.
+            // One dot is the folder of the file: that of the package, also for its `__init__.py`.
             level => own.ancestors().nth(level - 1).filter(|folder| *folder != site),
         };
         let Some(base) = base.filter(|base| base.starts_with(site)) else { return Vec::new() };
@@ -105,7 +108,7 @@ pub fn first_import(
 ) -> Option<String> {
     let info = Path::new(&env.dist(dist)?.path);
     let site = info.parent()?;
-    let mut answers = Answers::beside(options.cache.as_deref());
+    let mut answers = Answers::open(options.cache.as_deref());
     let question = format!("import of {} by {}", modules.join(" "), info.display());
     let at = answers.answer(&options.source, site, &question, |trace| {
         trace.insert(info.join("RECORD"));
@@ -151,18 +154,18 @@ fn module(source: &Source, at: &Path, trace: &mut Trace) -> Option<PathBuf> {
     let file = [package, at.with_file_name(format!("{name}.py"))]
         .into_iter()
         .find(|file| source.is_file(file));
-    // Another file would come into this folder, or with it into the one around it.
+    // Another file could be added to this folder, or with the folder to its parent.
     trace.extend(at.parent().map(Path::to_path_buf));
     trace.extend(Some(at.to_path_buf()).filter(|at| source.is_dir(at)));
     trace.extend(file.clone());
     file
 }
 
-/// The import statements of a file that stand at the beginning of a line and outside of strings.
+/// The import statements of a file at the start of a line and outside of strings.
 pub(crate) fn parse(text: &str) -> Vec<Import> {
     let mut imports = Vec::new();
     let mut lines = text.lines().enumerate();
-    // The quotes that end the string of several lines that a line stands in.
+    // The quotes that end the current multi-line string.
     let mut string: Option<&str> = None;
     while let Some((index, line)) = lines.next() {
         if let Some(end) = string {

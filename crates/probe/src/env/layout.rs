@@ -1,4 +1,4 @@
-//! Interpreter and package folders of an environment, by the layout of its folders.
+//! Interpreter and package folders of an environment, from its folder layout.
 
 use super::ask::{self, Answers};
 use super::discover::Candidate;
@@ -9,11 +9,11 @@ use facts::CompactSort;
 use facts::{EnvKind, Fact, Interpreter};
 use std::path::{Path, PathBuf};
 
-/// Where things are in an environment.
+/// The paths of an environment.
 pub(super) struct Layout {
     pub(super) interpreter: Interpreter,
     pub(super) site_packages: Vec<PathBuf>,
-    /// Version of the uv that made it.
+    /// Version of the uv that created it.
     pub(super) uv: Option<String>,
     pub(super) problems: Vec<String>,
 }
@@ -40,7 +40,7 @@ impl PythonFolder {
         Some(Self { name: name.to_string(), version, flags: rest[end..].to_string(), pypy })
     }
 
-    /// Wheel ABI tag of CPython; PyPy's needs its own release, which no folder tells.
+    /// Wheel ABI tag of CPython; PyPy's contains its own release, which is in no folder name.
     fn abi_tag(&self) -> Option<String> {
         let (major, minor) = self.version;
         // Until 3.7 every ABI tag ended in `m`, for pymalloc.
@@ -49,7 +49,7 @@ impl PythonFolder {
     }
 }
 
-/// Whether a prefix holds a Python 3 standard library of its own.
+/// Whether a prefix has its own Python 3 standard library.
 pub(super) fn has_stdlib(source: &Source, prefix: &Path) -> bool {
     !stdlib_folders(source, prefix).is_empty()
 }
@@ -114,7 +114,7 @@ impl Layout {
         let in_root = || {
             ["bin/python", "bin/python3"].iter().map(|name| candidate.root.join(name)).find(
                 |python| {
-                    // A link whose interpreter is gone is still what the environment calls its python.
+                    // A link to a missing interpreter is still the environment's python.
                     source.is_file(python) || source.is_link(python)
                 },
             )
@@ -133,7 +133,8 @@ impl Layout {
         }
     }
 
-    /// A virtual environment: pyvenv.cfg and the lib folder tell everything. Answers of the interpreter if they do not.
+    /// A virtual environment: pyvenv.cfg and the lib folder have the facts. Otherwise the interpreter's answers are
+    /// returned.
     fn of_venv(&mut self, source: &Source, root: &Path) -> Option<Answers> {
         let file = root.join("pyvenv.cfg");
         let cfg = match source.text(&file) {
@@ -153,7 +154,7 @@ impl Layout {
             source.is_dir(root.join("lib").join(&folder.name).join("site-packages"))
         });
         let said = cfg.version.as_deref().and_then(crate::text::major_minor);
-        // What its python leads to decides where packages are looked for; pyvenv.cfg tells of the day it was made.
+        // The resolved python determines the package folders; pyvenv.cfg describes the state at creation.
         let runs = self.interpreter.resolved.as_deref().map(Path::new);
         let runs = runs.and_then(|real| PythonFolder::parse(real.file_name()?.to_str()?));
         let wanted = [runs.map(|folder| folder.version), said];
@@ -190,7 +191,7 @@ impl Layout {
     fn of_prefix(&mut self, source: &Source, candidate: &Candidate) -> Option<Answers> {
         let root = &candidate.root;
         let folders = stdlib_folders(source, root);
-        // `/usr/bin/python3.12` tells which of several standard libraries is its own.
+        // `/usr/bin/python3.12` identifies its standard library among several.
         let resolved = self.interpreter.resolved.as_deref().map(Path::new);
         let called = resolved.and_then(|real| PythonFolder::parse(real.file_name()?.to_str()?));
         let chosen = match (&folders[..], called) {
@@ -207,7 +208,7 @@ impl Layout {
             self.add(source, &user_site(source, &folder.name));
             self.add(source, &prefix_sites(root, &folder.name));
         }
-        // Asked already, with or without an answer.
+        // Already queried, with or without an answer.
         let asked = candidate.answers.is_some() || !candidate.problems.is_empty();
         if asked { None } else { self.ask_if_unknown(source) }
     }
@@ -228,7 +229,7 @@ impl Layout {
         }
     }
 
-    /// Takes from the interpreter's answers what the files did not tell.
+    /// Fills in facts from the interpreter's answers that the files did not have.
     fn fill_from(&mut self, answers: Option<Answers>, root: &Path) {
         let Some(answers) = answers else { return };
         let words = match &self.interpreter.executable {
@@ -254,7 +255,7 @@ impl Layout {
         self.interpreter.abi_tag = folder.abi_tag().map(|tag| Fact::new(tag, words));
     }
 
-    /// Adds folders that exist, each once whatever links lead to it: lib64 is mostly a link to lib.
+    /// Adds existing folders, each once after resolving links: lib64 is usually a link to lib.
     fn add(&mut self, source: &Source, folders: &[PathBuf]) {
         for folder in folders.iter().filter(|folder| source.is_dir(folder)) {
             let real = source.canonical(folder);
@@ -265,7 +266,7 @@ impl Layout {
     }
 }
 
-/// Package folders of an installation, in the order of its sys.path. Debian and Ubuntu have their own.
+/// Package folders of an installation, in the order of its sys.path. Debian and Ubuntu have additional ones.
 fn prefix_sites(prefix: &Path, python: &str) -> Vec<PathBuf> {
     vec![
         prefix.join("local/lib").join(python).join("dist-packages"),
@@ -276,7 +277,7 @@ fn prefix_sites(prefix: &Path, python: &str) -> Vec<PathBuf> {
     ]
 }
 
-/// Where `pip install --user` puts packages, which come before the installation's own.
+/// The user site of `pip install --user`, which precedes the installation's own.
 fn user_site(source: &Source, python: &str) -> Vec<PathBuf> {
     if source.var("PYTHONNOUSERSITE").is_some() {
         return Vec::new();
@@ -286,7 +287,7 @@ fn user_site(source: &Source, python: &str) -> Vec<PathBuf> {
     base.map(|base| base.join("lib").join(python).join("site-packages")).into_iter().collect()
 }
 
-/// The full version in an installation's own header.
+/// The full version in an installation's header file.
 fn patchlevel(source: &Source, prefix: &Path, python: &str) -> Option<Fact<String>> {
     let file = prefix.join("include").join(python).join("patchlevel.h");
     let text = source.text(&file)?;

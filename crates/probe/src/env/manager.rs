@@ -1,4 +1,4 @@
-//! Who manages an environment, which decides the words of a remedy.
+//! The package manager of an environment, which determines the commands of a remedy.
 
 use crate::Source;
 use facts::CompactCollect;
@@ -19,7 +19,7 @@ pub(super) fn manager(
         let cfg = root.join("pyvenv.cfg");
         return Some(Fact::new(EnvManager::Uv, format!("{}: uv = {version}", cfg.display())));
     }
-    // Whoever installed most of what is there; pip itself is put there by venv, so it does not count.
+    // The installer of most packages; pip itself is installed by venv, so it does not count.
     let installed = |by: &str| {
         dists
             .iter()
@@ -38,13 +38,13 @@ pub(super) fn manager(
     Some(Fact::new(EnvManager::Pip, pip.path.clone()))
 }
 
-/// Normalised names of the packages that conda-meta lists: `numpy-2.1.3-py312h58c1407_0.json`.
+/// Normalised names of the packages in conda-meta: `numpy-2.1.3-py312h58c1407_0.json`.
 pub(super) fn conda_packages(source: &Source, root: &Path) -> BTreeSet<String> {
     let names = source.list(root.join("conda-meta")).into_iter();
     names.filter_map(|file| Some(Dist::normalise(conda_record(&file)?.0))).compact_set()
 }
 
-/// Version of a package that conda-meta lists, and the file that says so.
+/// Version of a package in conda-meta, and the file.
 pub(super) fn conda_version(source: &Source, root: &Path, package: &str) -> Option<Fact<String>> {
     let folder = root.join("conda-meta");
     let file = source

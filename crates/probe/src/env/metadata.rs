@@ -1,4 +1,4 @@
-//! METADATA of a dist-info folder and PKG-INFO of an egg-info: header lines as in a mail, then the description.
+//! METADATA of a dist-info folder and PKG-INFO of an egg-info: header lines in mail format, then the description.
 
 /// The fields that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -40,11 +40,11 @@ impl Metadata {
     }
 }
 
-/// Header fields up to the first empty line; a line that begins with white space continues the one before.
+/// Header fields up to the first empty line; a line that begins with white space continues the previous one.
 fn headers(text: &str) -> Vec<(&str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     for line in text.lines() {
-        // Only a line with nothing in it ends the headers: a folded licence has lines of white space alone.
+        // Only an empty line ends the headers: a folded licence has lines of white space.
         if line.is_empty() {
             break;
         }
@@ -61,7 +61,7 @@ fn headers(text: &str) -> Vec<(&str, String)> {
     fields
 }
 
-/// PEP 508: letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+/// PEP 508: ASCII alphanumerics, `-`, `_` and `.`, with a letter or digit at both ends.
 fn is_name(name: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
@@ -69,16 +69,16 @@ fn is_name(name: &str) -> bool {
     edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
 }
 
-/// Loose on purpose: old packages have versions that PEP 440 refuses, and they are installed all the same.
+/// Deliberately lenient: old packages have versions that are invalid in PEP 440.
 fn is_version(version: &str) -> bool {
     !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Name and version of a folder such as `flash_attn-2.8.3.dist-info`, for when its METADATA does not tell.
+/// Name and version of a folder such as `flash_attn-2.8.3.dist-info`, if its METADATA is missing or invalid.
 pub(crate) fn of_folder_name(folder: &str) -> Option<(String, String)> {
     let stem = folder.strip_suffix(".dist-info").or_else(|| folder.strip_suffix(".egg-info"))?;
     let (name, version) = stem.split_once('-')?;
-    // An egg-info's name goes on with the Python version: `ffpa_attn-0.0.2.1-py3.10`.
+    // An egg-info's name ends with the Python version: `ffpa_attn-0.0.2.1-py3.10`.
     let version = version.split_once("-py").map_or(version, |(version, _)| version);
     (is_name(name) && is_version(version)).then(|| (name.to_string(), version.to_string()))
 }
@@ -117,7 +117,7 @@ mod tests {
             "Name: a\nVersion: 1\nRequires-Dist: b\n  (>=2)\n\nRequires-Dist: body\n",
             Ok(("a", "1", &["b (>=2)"])),
         );
-        // As pandas, scipy, sglang and tiktoken have it: a licence text whose paragraphs are apart.
+        // A licence text with several paragraphs, as in pandas, scipy, sglang and tiktoken.
         check(
             "Name: a\nVersion: 1\nLicense: MIT\n        \n        Copyright\nRequires-Dist: b\n\nbody\n",
             Ok(("a", "1", &["b"])),

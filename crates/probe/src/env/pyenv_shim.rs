@@ -1,16 +1,16 @@
-//! pyenv puts one shell script, a shim, for every program of every Python on PATH. Running it starts several shells;
-//! reading pyenv's own files tells the same.
+//! pyenv puts a shell script, a shim, on PATH for every program of every Python. Running it starts several shells;
+//! pyenv's files have the same information.
 
 use crate::Source;
 use std::path::{Path, PathBuf};
 
-/// The program behind a shim; `None` when the path is none or pyenv would choose by rules not known here.
+/// The program of a shim; `None` if the path is not a shim or pyenv would choose by other rules.
 pub(super) fn resolve(source: &Source, shim: &Path) -> Option<PathBuf> {
     let root = shim.parent().filter(|folder| folder.ends_with("shims"))?.parent()?;
     let versions = root.join("versions");
     let name = shim.file_name()?;
     let chosen = chosen(source, root)?;
-    // Several versions may be chosen; the first that has the program is the one that runs.
+    // Several versions may be selected; the first that has the program runs.
     chosen.split([':', '\n', ' ']).map(str::trim).filter(|version| !version.is_empty()).find_map(
         |version| {
             let program = versions.join(version).join("bin").join(name);

@@ -1,4 +1,4 @@
-//! What PYTHONPATH puts in front of an environment's own packages.
+//! Packages on PYTHONPATH, which precede an environment's own.
 
 use super::record::is_native;
 use crate::Source;
@@ -6,10 +6,10 @@ use facts::{Dist, PathFolder, PathModule};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// So many packages of a folder are looked into; a folder with more is no folder of packages.
+/// Maximum number of packages examined in a folder; a larger folder is not a package folder.
 const MOST_PACKAGES: usize = 2000;
 
-/// The folders of PYTHONPATH that have packages with compiled modules and are no folder of the environment.
+/// The folders of PYTHONPATH with packages that have compiled modules, except the environment's own folders.
 pub(super) fn read(source: &Source, sites: &[PathBuf]) -> Vec<PathFolder> {
     let folders = source.folders_of_var("PYTHONPATH").into_iter();
     folders
@@ -49,7 +49,7 @@ fn version(entries: &[(String, bool)], package: &str) -> Option<String> {
     })
 }
 
-/// The compiled modules of one package and of the folders in it, which is where they are.
+/// The compiled modules of one package and of its direct subfolders, where they usually are.
 fn module(source: &Source, folder: &Path, name: String, sites: &[PathBuf]) -> Option<PathModule> {
     let package = folder.join(&name);
     let mut releases = BTreeSet::new();

@@ -1,15 +1,15 @@
-//! pyvenv.cfg, the mark of a virtual environment.
+//! pyvenv.cfg, which identifies a virtual environment.
 
-/// What pyvenv.cfg tells. Made by venv, virtualenv and uv, which agree on the form but not on the keys.
+/// The content of pyvenv.cfg, written by venv, virtualenv or uv, whose keys differ.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PyvenvCfg {
     /// Folder of the interpreter the environment was made from.
     pub(crate) home: Option<String>,
     /// `3.12.3`, without virtualenv's `.final.0`.
     pub(crate) version: Option<String>,
-    /// Version of the uv that made it.
+    /// Version of the uv that created it.
     pub(crate) uv: Option<String>,
-    /// Whether the base installation's packages are seen as well.
+    /// Whether the base installation's packages are visible.
     pub(crate) system_site_packages: bool,
 }
 
@@ -37,7 +37,7 @@ impl PyvenvCfg {
     }
 }
 
-/// `3.12.3` of `3.12.3.final.0`; a pre-release keeps its mark: `3.14.0rc1`.
+/// `3.12.3` of `3.12.3.final.0`; a pre-release keeps its suffix: `3.14.0rc1`.
 fn release(value: &str) -> Option<String> {
     let parts: Vec<&str> = value.split('.').take(3).collect();
     let digits = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit());

@@ -1,16 +1,16 @@
-//! RECORD of a dist-info folder: one line a file, `path,hash,size`, quoted as in a CSV file where a path needs it.
+//! RECORD of a dist-info folder: one line per file, `path,hash,size`, quoted as in CSV if necessary.
 
 use facts::CompactSort;
 use std::borrow::Cow;
 
-/// What RECORD tells. A torch has some 15,000 lines, so only what is used is kept.
+/// The used content of RECORD. torch has about 15,000 lines, so only this is kept.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// Number of files.
     pub(crate) files: u32,
-    /// Paths of native files, relative to the folder that holds the dist-info folder, with the size RECORD gives.
+    /// Paths of native files, relative to the parent of the dist-info folder, with the size in RECORD.
     pub(crate) native: Vec<(String, Option<u64>)>,
-    /// First parts of the paths inside that folder, each once: the packages' folders and modules.
+    /// First components of the paths inside that folder, each once: the packages' folders and modules.
     pub(crate) top_level: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl Record {
                 record.native.push((path.clone().into_owned(), size));
             }
             let first = path.split('/').next().unwrap_or_default();
-            // Files of one package stand together, so comparing with the last entry keeps this list short.
+            // Files of one package are adjacent, so comparing with the last entry keeps this list short.
             if first != ".."
                 && !first.is_empty()
                 && record.top_level.last().is_none_or(|last| last != first)
@@ -39,7 +39,7 @@ impl Record {
     }
 }
 
-/// The lines of a text, as [`str::lines`] has them; a folder's RECORDs have some ten million letters.
+/// The lines of a text, as with [`str::lines`], but faster: a folder's RECORDs have about ten million characters.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -53,7 +53,7 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first field of a line, and what follows it.
+/// The first field of a line, and the rest.
 pub(crate) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
     let (path, rest) = match line.strip_prefix('"') {
         None => {
@@ -62,7 +62,7 @@ pub(crate) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
             (Cow::Borrowed(path), rest)
         }
         Some(quoted) => {
-            // A doubled quote stands for one; the first single one ends the field.
+            // A doubled quote is an escaped quote; the first single one ends the field.
             let mut from = 0;
             let end = loop {
                 let at = from + quoted.get(from..)?.find('"')?;
@@ -74,9 +74,9 @@ pub(crate) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
     (!path.trim().is_empty()).then_some((path, rest))
 }
 
-/// Whether a path names compiled code: `.so`, `.so.13`, `.pyd`, `.dylib`.
+/// Whether a path is compiled code: `.so`, `.so.13`, `.pyd`, `.dylib`.
 pub(crate) fn is_native(path: &str) -> bool {
-    // Tens of thousands of names are asked about, and the last letter tells of nearly all that they are none.
+    // There are tens of thousands of names, and the last character excludes nearly all of them.
     match path.as_bytes().last() {
         Some(b'o' | b'd' | b'b') => {
             [".so", ".pyd", ".dylib"].iter().any(|ending| path.ends_with(ending))

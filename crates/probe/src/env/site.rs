@@ -1,4 +1,4 @@
-//! One folder of packages.
+//! One site-packages folder.
 
 use super::metadata::{self, Metadata};
 use super::record::{Record, is_native};
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// What a folder of packages holds.
+/// The content of a site-packages folder.
 #[derive(Debug, Default)]
 pub(super) struct Site {
     pub(super) dists: Vec<Dist>,
@@ -28,7 +28,7 @@ struct Entry {
     problems: Vec<String>,
 }
 
-/// Reads a folder of packages; `verify` compares the contents of every file with its RECORD.
+/// Reads a site-packages folder; `verify` compares the contents of every file with its RECORD.
 pub(super) fn read(source: &Source, folder: &Path, verify: bool) -> Site {
     let names = match source.try_list(folder) {
         Ok(names) => names,
@@ -53,7 +53,7 @@ pub(super) fn read(source: &Source, folder: &Path, verify: bool) -> Site {
         owned.extend(entry.top_level);
     }
     site.problems.extend(twice(&site.dists));
-    // Packages without a RECORD (conda, Debian, copied in by hand) have their compiled files found by walking.
+    // Packages without a RECORD (conda, Debian, manual copies) have their compiled files found in the file system.
     let strays: Vec<&String> = names
         .iter()
         .filter(|name| {
@@ -71,7 +71,7 @@ pub(super) fn read(source: &Source, folder: &Path, verify: bool) -> Site {
     site
 }
 
-/// Fills in what of the files is not as the RECORDs say.
+/// Records differences between the files and the RECORDs.
 fn compare_with_records(source: &Source, folder: &Path, entries: &mut [Entry], verify: bool) {
     let listed = entries.iter().filter_map(|entry| {
         let dist = entry.dist.as_ref()?;
@@ -88,7 +88,7 @@ fn compare_with_records(source: &Source, folder: &Path, entries: &mut [Entry], v
     }
 }
 
-/// Two versions of one package in one folder: an upgrade that went wrong, and Python takes either.
+/// Two versions of one package in one folder: a failed upgrade, of which Python may use either.
 fn twice(dists: &[Dist]) -> Vec<String> {
     let mut versions: BTreeMap<String, Vec<&Dist>> = BTreeMap::new();
     for dist in dists {
@@ -107,8 +107,8 @@ fn twice(dists: &[Dist]) -> Vec<String> {
 fn entry(source: &Source, site: &Path, name: &str) -> Entry {
     let path = site.join(name);
     if name.starts_with('~') {
-        // pip renames what it removes to `~orch`, and leaves it behind when it is interrupted.
-        let problem = format!("{} is what an interrupted pip left behind", path.display());
+        // pip renames packages that it removes to `~orch`, and leaves them if it is interrupted.
+        let problem = format!("{} is a remnant of an interrupted pip", path.display());
         return Entry { problems: vec![problem], ..Entry::default() };
     }
     if name.ends_with(".dist-info") {
@@ -146,7 +146,7 @@ fn dist_info(source: &Source, site: &Path, path: &Path) -> Entry {
 
 fn egg(source: &Source, site: &Path, path: &Path) -> Entry {
     let mut entry = Entry::default();
-    // distutils wrote a single file where setuptools writes a folder.
+    // distutils wrote a single file instead of setuptools's folder.
     let folder = source.is_dir(path);
     let file = if folder { path.join("PKG-INFO") } else { path.to_path_buf() };
     let Some(mut dist) = named(source, path, &file, &mut entry.problems) else { return entry };
@@ -167,7 +167,7 @@ fn egg(source: &Source, site: &Path, path: &Path) -> Entry {
                 entry.add_native(source, &dist, &path.join("installed-files.txt"), paths);
             }
             None => {
-                // Without a list of files, the packages it names are its own.
+                // Without a list of files, its top-level packages are attributed to it.
                 let tops: Vec<PathBuf> = entry.top_level.iter().map(|top| site.join(top)).collect();
                 for top in tops {
                     let files = walk(source, top, &is_package);
@@ -182,7 +182,7 @@ fn egg(source: &Source, site: &Path, path: &Path) -> Entry {
     entry
 }
 
-/// A package installed in development mode: the link's first line names the source folder with its egg-info.
+/// A package installed in development mode: the link file's first line is the source folder with its egg-info.
 fn egg_link(source: &Source, path: &Path) -> Entry {
     let text = source.text(path).unwrap_or_default();
     let target = PathBuf::from(text.lines().next().unwrap_or_default().trim());
@@ -200,7 +200,7 @@ fn egg_link(source: &Source, path: &Path) -> Entry {
     }
 }
 
-/// Name, version and requirements by the metadata file; by the folder's name when that file is missing or corrupt.
+/// Name, version and requirements from the metadata file, or from the folder's name if that file is missing or corrupt.
 fn named(source: &Source, path: &Path, file: &Path, problems: &mut Vec<String>) -> Option<Dist> {
     let parsed = match source.read(file) {
         Ok(bytes) => Metadata::parse(&String::from_utf8_lossy(&bytes)).map_err(str::to_string),
@@ -225,7 +225,7 @@ fn named(source: &Source, path: &Path, file: &Path, problems: &mut Vec<String>) 
 }
 
 impl Entry {
-    /// Adds the compiled files of an editable install, which lie where its source does.
+    /// Adds the compiled files of an editable install, which are in its source folder.
     fn add_source(&mut self, source: &Source, dist: &Dist, info: &Path, folder: &Path) {
         let Some(real) = source.canonical(folder) else {
             let problem = format!(
@@ -241,7 +241,7 @@ impl Entry {
             .extend(files.map(|file| NativeFile { dist: Some(dist.name.clone()), ..file }));
     }
 
-    /// Adds the compiled files that are there, with the size the file system tells, and names those that are not.
+    /// Adds existing compiled files with their sizes, and reports missing ones.
     fn add_native(
         &mut self,
         source: &Source,
@@ -274,12 +274,12 @@ impl Entry {
     }
 }
 
-/// Whether a folder of site-packages can have compiled files that are imported.
+/// Whether a folder of site-packages can contain importable compiled files.
 fn is_package(folder: &Path) -> bool {
     folder.file_name().is_none_or(|name| name != "__pycache__")
 }
 
-/// Compiled files in or at a path, of no known distribution, in folders that are wanted. Links to folders are not
+/// Compiled files at or below a path that belong to no distribution, in accepted folders. Links to folders are not
 /// followed.
 fn walk(
     source: &Source,
@@ -312,7 +312,7 @@ fn walk(
     files.collect::<Vec<_>>().into_iter()
 }
 
-/// The path without `..`: RECORD names files outside site-packages as `../../../bin/x`.
+/// The path without `..`: RECORD has files outside site-packages as `../../../bin/x`.
 pub(super) fn without_dots(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {

@@ -1,4 +1,4 @@
-//! Environments laid out on disk, good and broken.
+//! Environments on disk, valid and broken.
 
 use super::{EnvOptions, environments};
 use crate::{ProbeError, Source};
@@ -6,12 +6,12 @@ use facts::{EnvKind, EnvManager, PyEnv};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A folder with an environment in it that is whole until a test breaks it.
-struct Laid {
+/// A folder with an environment, valid until a test breaks it.
+struct TestEnvironment {
     folder: TempDir,
 }
 
-impl Laid {
+impl TestEnvironment {
     fn new() -> Self {
         let laid = Self { folder: tempfile::tempdir().unwrap() };
         laid.write("env/pyvenv.cfg", "home = /nowhere/bin\nversion = 3.12.3\n");
@@ -54,7 +54,7 @@ impl Laid {
         Source::live().without_vars().with_working_folder(self.folder.path())
     }
 
-    /// Reads the environment as the one the user named.
+    /// Reads it as the environment selected by the user.
     fn read(&self) -> PyEnv {
         let options = EnvOptions {
             source: self.source(),
@@ -65,7 +65,7 @@ impl Laid {
         environments(&options).unwrap().remove(0)
     }
 
-    /// Reads what a source leads to, with this folder's path written as `.`.
+    /// Reads the environments of a source, with this folder's path replaced by `.`.
     fn discover(&self, source: Source) -> Vec<String> {
         let envs =
             environments(&EnvOptions { source, venv: None, cache: None, verify_files: false })
@@ -81,7 +81,7 @@ impl Laid {
         text.replace(self.folder.path().to_str().unwrap(), ".")
     }
 
-    /// Reads the environment and compares what is wrong with it.
+    /// Reads the environment and compares its problems.
     fn check(&self, problems: &[&str]) -> PyEnv {
         let env = self.read();
         let got: Vec<String> = env.problems.iter().map(|problem| self.shorten(problem)).collect();
@@ -94,7 +94,7 @@ const SITE: &str = "./env/lib/python3.12/site-packages";
 
 #[test]
 fn a_whole_environment() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.dist("flash_attn", "2.8.3");
     laid.dist("Einops", "0.8.1");
     let env = laid.check(&[]);
@@ -118,7 +118,7 @@ fn a_whole_environment() {
 
 #[test]
 fn a_named_environment_that_is_none() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.write("plain/file", "");
     laid.write("odd/pyvenv.cfg/file", "");
     let check = |path: &str, message: &str, hint: &str| {
@@ -156,7 +156,7 @@ fn a_named_environment_that_is_none() {
 
 #[test]
 fn corrupt_metadata_is_named_and_the_rest_is_read() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.dist("good", "1.0");
     laid.dist("torn", "2.0");
     laid.site("torn-2.0.dist-info/METADATA", [0xff, 0xfe, 0x00, 0x80]);
@@ -175,8 +175,8 @@ fn corrupt_metadata_is_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn what_went_wrong_in_site_packages_is_named() {
-    let laid = Laid::new();
+fn problems_of_site_packages_are_named() {
+    let laid = TestEnvironment::new();
     laid.dist("lost", "1.0");
     std::fs::remove_file(laid.path("env/lib/python3.12/site-packages/lost/_C.so")).unwrap();
     laid.dist("twice", "1.0");
@@ -187,10 +187,10 @@ fn what_went_wrong_in_site_packages_is_named() {
     let env = laid.check(&[
         &format!("{SITE}/far.egg-link leads to no egg-info (/no/such/source)"),
         &format!("{SITE}/lost-1.0.dist-info/RECORD lists {SITE}/lost/_C.so, which is not there"),
-        &format!("{SITE}/~orch-2.9.0.dist-info is what an interrupted pip left behind"),
+        &format!("{SITE}/~orch-2.9.0.dist-info is a remnant of an interrupted pip"),
         &format!("twice is there 2 times: {SITE}/twice-1.0.dist-info, {SITE}/twice-2.0.dist-info"),
     ]);
-    // What is half removed is none of the environment's compiled files.
+    // Half-removed packages do not count as compiled files of the environment.
     assert!(
         env.native_files.iter().all(|file| file.dist.as_deref() == Some("twice")),
         "{:?}",
@@ -200,7 +200,7 @@ fn what_went_wrong_in_site_packages_is_named() {
 
 #[test]
 fn torch_without_a_readable_version() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.dist("torch", "2.9.0");
     let env = laid
         .check(&[&format!("{SITE}/torch-2.9.0.dist-info is there, but torch/version.py is not")]);
@@ -212,7 +212,7 @@ fn torch_without_a_readable_version() {
 
 #[test]
 fn legacy_and_development_installations() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.site("old-1.0-py3.12.egg-info", "Metadata-Version: 1.1\nName: old\nVersion: 1.0\n");
     laid.site("ffpa_attn.egg-info/PKG-INFO", "Name: ffpa-attn\nVersion: 0.0.2.1\n");
     laid.site("ffpa_attn.egg-info/requires.txt", "torch\n[all]\npytest\n");
@@ -240,8 +240,8 @@ fn legacy_and_development_installations() {
 }
 
 #[test]
-fn compiled_files_of_nobody_are_found() {
-    let laid = Laid::new();
+fn compiled_files_without_a_package_are_found() {
+    let laid = TestEnvironment::new();
     laid.dist("mine", "1.0");
     laid.site("copied/deep/inside/lib.so.2", "12345");
     laid.site("lonely.so", "1");
@@ -264,7 +264,7 @@ fn compiled_files_of_nobody_are_found() {
 
 #[test]
 fn interpreters_that_are_gone_or_of_another_version() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     std::fs::remove_file(laid.path("env/bin/python")).unwrap();
     laid.link("env/bin/python", "/nowhere/bin/python3.12");
     laid.write("env/lib/python3.10/site-packages/left.txt", "");
@@ -283,14 +283,14 @@ fn interpreters_that_are_gone_or_of_another_version() {
 
 #[test]
 fn packages_are_looked_for_where_the_interpreter_of_today_does() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.write("base/bin/python3.13", "");
     std::fs::remove_file(laid.path("env/bin/python")).unwrap();
     laid.link("env/bin/python", laid.path("base/bin/python3.13"));
     let sites = || -> Vec<String> {
         laid.read().site_packages.iter().map(|site| laid.shorten(site)).collect()
     };
-    // Upgraded in place: the packages of the old release are all there is.
+    // Upgraded in place: only the packages of the old release exist.
     assert_eq!(sites(), [SITE]);
     laid.write("env/lib/python3.13/site-packages/README.txt", "");
     assert_eq!(sites(), ["./env/lib/python3.13/site-packages"]);
@@ -298,7 +298,7 @@ fn packages_are_looked_for_where_the_interpreter_of_today_does() {
 
 #[test]
 fn system_packages_are_seen_only_where_asked_for_and_shadowed() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.dist("numpy", "2.0");
     for (name, version) in [("numpy", "1.26"), ("six", "1.17")] {
         let file = format!("base/lib/python3.12/site-packages/{name}-{version}.dist-info/METADATA");
@@ -322,7 +322,7 @@ fn system_packages_are_seen_only_where_asked_for_and_shadowed() {
 
 #[test]
 fn found_in_order_and_each_once() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.write(".venv/pyvenv.cfg", "home = /x\nversion = 3.11.1\n");
     laid.write(".venv/bin/python", "");
     laid.write(".venv/lib/python3.11/site-packages/x", "");
@@ -331,11 +331,11 @@ fn found_in_order_and_each_once() {
     let local = "./.venv Venv ./.venv 3.11.1 []";
     assert_eq!(laid.discover(laid.source()), [local]);
     assert_eq!(laid.discover(laid.source().with_var("VIRTUAL_ENV", &path("env"))), [env, local]);
-    // The python on PATH is the active environment's own: nothing new.
+    // The python on PATH is that of the active environment.
     let source =
         laid.source().with_var("VIRTUAL_ENV", &path("env")).with_var("PATH", &path("env/bin"));
     assert_eq!(laid.discover(source), [env, local]);
-    // Row R3-06: the python on PATH is not the active environment's.
+    // Row R3-06: the python on PATH is not that of the active environment.
     laid.write("other/pyvenv.cfg", "home = /x\nversion = 3.9.1\n");
     laid.write("other/bin/python3", "");
     laid.write("other/lib/python3.9/site-packages/x", "");
@@ -346,7 +346,7 @@ fn found_in_order_and_each_once() {
 
 #[test]
 fn stale_variables_stay_in_the_list() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     laid.write("plain/file", "");
     let path = |text: &str| laid.path(text).display().to_string();
     let source = laid
@@ -364,7 +364,7 @@ fn stale_variables_stay_in_the_list() {
 
 #[test]
 fn pyenv_shims_are_followed_without_running_them() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     for version in ["3.12.1", "3.11.7"] {
         let minor = &version[..4];
         laid.write(&format!("pyenv/versions/{version}/bin/python"), "");
@@ -384,10 +384,11 @@ fn pyenv_shims_are_followed_without_running_them() {
     assert_eq!(laid.discover(source().with_var("PYENV_VERSION", "3.11.7")), expect("3.11.7"));
 }
 
-/// The launchers lie in fixtures/: one written here could not be started while another test's child still holds it open.
+/// The launchers are in fixtures/: one written here could not be started while another test's child still holds it
+/// open.
 #[test]
 fn an_interpreter_is_asked_only_where_no_file_tells() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     let launchers = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/launchers");
     let source = |launcher: &str| {
         let source = laid.source().with_var("PREFIX", laid.path("far").to_str().unwrap());
@@ -407,9 +408,9 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
     assert_eq!(env.interpreter.version.unwrap().value, "3.13.2");
     assert_eq!(env.interpreter.abi_tag.unwrap().value, "cp313t");
     assert_eq!(env.dists[0].name, "solo");
-    // Isolated, without site-packages, without writing anything.
+    // Isolated, without site-packages, without writing files.
     assert_eq!(std::fs::read_to_string(laid.path("far/flags")).unwrap(), "-I -S -B\n");
-    // A broken launcher is a problem of that environment, nothing more.
+    // A broken launcher is a problem of its environment only.
     let broken = launchers.join("broken").display().to_string();
     assert_eq!(
         laid.discover(source("broken")),
@@ -419,10 +420,10 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
     );
 }
 
-/// pip and uv leave the files of an editable install where its source is, and say so in direct_url.json.
+/// pip and uv leave the files of an editable install in its source folder, which direct_url.json names.
 #[test]
 fn compiled_files_of_an_editable_install() {
-    let laid = Laid::new();
+    let laid = TestEnvironment::new();
     let info = "mamba_ssm-2.2.6.dist-info";
     laid.site(&format!("{info}/METADATA"), "Name: mamba-ssm\nVersion: 2.2.6\n");
     laid.site(&format!("{info}/RECORD"), "__editable__.mamba_ssm-2.2.6.pth,,\n");
@@ -433,7 +434,7 @@ fn compiled_files_of_an_editable_install() {
     laid.site(&format!("{info}/direct_url.json"), url(&laid.path("my src")));
     laid.write("real/selective_scan_cuda.so", "code");
     laid.write("real/mamba_ssm/ops/_C.so", "code");
-    // What a build left behind and what another environment has is imported by nobody here.
+    // Build folders and other environments are not imported here.
     laid.write("real/build/lib/selective_scan_cuda.so", "code");
     laid.write("real/.venv/lib/python3.12/site-packages/torch/_C.so", "code");
     laid.write("real/env/pyvenv.cfg", "home = /usr/bin\n");

@@ -1,10 +1,10 @@
-//! torch/version.py: what torch was built for, without importing it.
+//! torch/version.py: the build of torch, without importing it.
 
 use crate::Source;
 use facts::Torch;
 use std::path::Path;
 
-/// Reads the file of one site-packages folder; `None` when there is no torch in it.
+/// Reads the file of one site-packages folder; `None` without torch.
 pub(super) fn read(source: &Source, site: &Path) -> Option<Result<Torch, String>> {
     let file = site.join("torch/version.py");
     if !source.exists(&file) {
@@ -19,7 +19,7 @@ pub(super) fn read(source: &Source, site: &Path) -> Option<Result<Torch, String>
     })
 }
 
-/// Reads assignments of plain strings and `None`, with or without an annotation: `cuda: Optional[str] = '13.0'`.
+/// Parses assignments of plain strings and `None`, with or without an annotation: `cuda: Optional[str] = '13.0'`.
 pub(crate) fn parse(text: &str, source: &str) -> Option<Torch> {
     let value = |name: &str| {
         text.lines().find_map(|line| {
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str, source: &str) -> Option<Torch> {
     })
 }
 
-/// The text of a Python string literal without escapes; `None` for the word None and for anything else.
+/// The text of a Python string literal without escapes; `None` for the word None and for other values.
 fn string_literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;

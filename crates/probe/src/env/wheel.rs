@@ -6,7 +6,7 @@ pub(crate) fn parse_tags(text: &str) -> Vec<String> {
         .filter_map(|line| line.split_once(':'))
         .filter(|(key, _)| key.trim().eq_ignore_ascii_case("tag"))
         .map(|(_, tag)| tag.trim())
-        // interpreter, ABI, platform: anything else is no tag.
+        // interpreter, ABI, platform: everything else is not a tag.
         .filter(|tag| tag.split('-').count() == 3 && tag.split('-').all(|part| !part.is_empty()))
         .map(str::to_string)
         .collect()

@@ -9,7 +9,7 @@ pub(crate) struct CacheEntry {
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const NEW_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 
-/// Entries of the 64-bit architectures, in the cache's order; empty for anything that is no such cache.
+/// Entries of the 64-bit architectures, in the cache's order; empty for an invalid file.
 pub(crate) fn parse_cache(bytes: &[u8]) -> Vec<CacheEntry> {
     // Header: magic (20), count (4), length of the strings (4), flags (4), extension offset (4), unused (12).
     const HEADER: usize = 48;
@@ -29,7 +29,7 @@ pub(crate) fn parse_cache(bytes: &[u8]) -> Vec<CacheEntry> {
         .collect()
 }
 
-/// The cache in its present format, which older glibc puts behind one in the old format.
+/// The cache in the current format, which older glibc writes after one in the old format.
 fn new_format(bytes: &[u8]) -> Option<&[u8]> {
     if bytes.starts_with(NEW_MAGIC) {
         return Some(bytes);
@@ -42,7 +42,7 @@ fn new_format(bytes: &[u8]) -> Option<&[u8]> {
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
-    // Written in the machine's byte order; the platforms here are little-endian.
+    // The byte order is the machine's; supported platforms are little-endian.
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
@@ -70,7 +70,7 @@ mod tests {
         const EXPECT: &[&str] =
             &["/opt/cuda/lib64/libnvrtc.so.12", "/opt/cuda/lib64/libcublasLt.so.12"];
         check(RECORDED, EXPECT);
-        // The same behind an old-format cache without entries.
+        // The same after an old-format cache without entries.
         let mut both = OLD_MAGIC.to_vec();
         both.resize(16, 0);
         both.extend_from_slice(RECORDED);

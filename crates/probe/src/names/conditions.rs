@@ -1,10 +1,10 @@
-//! Conditions that are the same in every run of one Python: `TYPE_CHECKING`, `sys.version_info`, `sys.platform`.
+//! Conditions that are constant for one Python: `TYPE_CHECKING`, `sys.version_info`, `sys.platform`.
 
 use super::lexer::{Kind, Lines, Token};
 use super::module::Python;
 use std::cmp::Ordering;
 
-/// The value of a condition; `None` where it depends on what the program does.
+/// The value of a condition; `None` if it depends on the program.
 pub(super) fn value(lines: &Lines<'_>, tokens: &[Token], python: Option<Python>) -> Option<bool> {
     let python = python?;
     Conditions { lines, python }.any(tokens)
@@ -45,16 +45,12 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Tokens between those of an operator that stand outside of brackets.
+    /// Tokens between those of an operator, outside of brackets.
     fn split<'t>(&self, tokens: &'t [Token], operator: &str) -> Vec<&'t [Token]> {
         let mut depth = 0_i32;
         tokens
             .split(|token| {
-                match self.text(token) {
-                    "(" | "[" | "{" => depth += 1,
-                    ")" | "]" | "}" => depth -= 1,
-                    _ => {}
-                }
+                depth += self.lines.nesting(token);
                 depth == 0 && token.kind == Kind::Name && self.text(token) == operator
             })
             .collect()
@@ -90,11 +86,7 @@ impl<'a> Conditions<'a> {
     fn closes_at_end(&self, tokens: &[Token]) -> bool {
         let mut depth = 0_i32;
         for (index, token) in tokens.iter().enumerate() {
-            match self.text(token) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth -= 1,
-                _ => {}
-            }
+            depth += self.lines.nesting(token);
             if depth == 0 {
                 return index + 1 == tokens.len();
             }
@@ -120,7 +112,7 @@ impl<'a> Conditions<'a> {
                 (vec![self.python.minor], rest)
             }
             ["[", ":", "2", "]", rest @ ..] => (vec![self.python.major, self.python.minor], rest),
-            // Followed by the patch release, which decides where only two numbers are compared for equality.
+            // Followed by the patch release, which decides if only two numbers are compared for equality.
             rest => (vec![self.python.major, self.python.minor, u32::MAX], rest),
         };
         let (operator, other) = rest.split_first()?;
@@ -133,7 +125,7 @@ impl<'a> Conditions<'a> {
                 .collect::<Option<_>>()?,
             _ => return None,
         };
-        // Of (3, 12, 1) and longer the patch release is not known.
+        // For (3, 12, 1) and longer the patch release is not known.
         if own.len() == 3 && other.len() > 2 && other[..2] == own[..2] {
             return None;
         }

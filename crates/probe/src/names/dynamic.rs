@@ -1,10 +1,10 @@
-//! Ways by which a module has names that no statement of it binds, as tokens show them.
+//! Detects names of a module that no statement binds.
 
 use super::conditions::unquoted;
 use super::lexer::{Kind, Lines};
 use super::module::{Dynamic, Module};
 
-/// Notes what a file does to its own names and to attributes of other objects.
+/// Records what a file does with its own names and with attributes of other objects.
 pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
     let tokens = lines.all();
     let text = |index: usize| tokens.get(index).map_or("", |token| lines.text(token));
@@ -14,14 +14,14 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
             continue;
         }
         let word = text(index);
-        let called = text(index + 1) == "(";
-        let member = index > 0 && text(index - 1) == ".";
+        let called = || text(index + 1) == "(";
+        let member = || index > 0 && text(index - 1) == ".";
         match word {
-            "globals" | "exec" | "execfile" if called && !member => dynamic = Dynamic::Open,
-            // In a function both are the function's own.
+            "globals" | "exec" | "execfile" if called() && !member() => dynamic = Dynamic::Open,
+            // In a function both refer to the function.
             "vars" | "locals"
-                if called
-                    && !member
+                if called()
+                    && !member()
                     && text(index + 2) == ")"
                     && outside_functions(lines, token.line) =>
             {
@@ -31,8 +31,12 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
             "modules" if text(index + 1) == "[" && text(index + 2) == "__name__" => {
                 dynamic = Dynamic::Open;
             }
-            "extend_path" | "meta_path" | "declare_namespace" => module.changes_path = true,
-            // Others only list it.
+            "extend_path" | "meta_path" | "declare_namespace" => {
+                module.changes_path = true;
+                let registers = matches!(text(index + 2), "insert" | "append");
+                module.registers_loader |= word == "meta_path" && registers;
+            }
+            // Other uses only list it.
             "__path__" => {
                 let set = matches!(text(index + 1), "=" | "+=" | "[");
                 let changed = matches!(text(index + 2), "append" | "extend" | "insert");
@@ -41,8 +45,8 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
             "__dict__" if matches!(text(index + 2), "update" | "setdefault") => {
                 dynamic = Dynamic::Open;
             }
-            "setattr" if called && !member => {
-                // The object up to the comma, and the name if it is written out.
+            "setattr" if called() && !member() => {
+                // The object up to the comma, and the name if it is a literal.
                 let object = text(index + 2);
                 let attribute = unquoted(text(index + 4)).filter(|_| text(index + 3) == ",");
                 match (object, attribute) {
@@ -55,12 +59,12 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
             _ => {}
         }
     }
-    // transformers' own kind lists its names in the file, or in those of its package.
+    // transformers' `_LazyModule` has its names in the file, or in those of its package.
     let lazy = tokens.iter().any(|token| lines.text(token) == "_LazyModule");
     module.dynamic = if lazy { dynamic.min(Dynamic::Listed) } else { dynamic };
 }
 
-/// Whether a line stands in no function: nothing above it that is indented less begins one.
+/// Whether a line is outside of functions: no less indented line above it starts one.
 fn outside_functions(lines: &Lines<'_>, line: u32) -> bool {
     let index = lines.lines.partition_point(|it| lines.of(*it)[0].line <= line);
     let Some(own) = index.checked_sub(1).and_then(|index| lines.lines.get(index)) else {

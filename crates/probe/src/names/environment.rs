@@ -1,4 +1,4 @@
-//! The imports of one environment: the modules and commands of each distribution.
+//! Checks the imports of one environment: the modules and commands of each distribution.
 
 use super::simulate::{Failure, Kind};
 use super::{failures, python};
@@ -9,7 +9,8 @@ use facts::{Dist, EnvKind, MissingKind, MissingName, PyEnv};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Folders at the top of site-packages that are no package's: wheels that ship their tests and scripts by mistake.
+/// Top-level folders of site-packages that belong to no package: wheels that include their tests and scripts by
+/// mistake.
 const NO_PACKAGES: [&str; 16] = [
     "benchmark",
     "benchmarks",
@@ -29,11 +30,11 @@ const NO_PACKAGES: [&str; 16] = [
     "utils",
 ];
 
-/// Names that the imports of an environment's packages and commands ask for and that are certainly not there. The answer is
-/// cached until a RECORD or a folder of packages changes.
+/// Names that packages and commands of an environment import and that certainly do not exist. The result is cached
+/// until a RECORD or a package folder changes.
 pub fn missing_names(options: &EnvOptions, env: &PyEnv) -> Vec<MissingName> {
     let named = env.found_by == "--venv";
-    // A system's own packages are patched and split by its distribution.
+    // A system's packages are patched and split by its distribution.
     if env.kind == EnvKind::System && !named {
         return Vec::new();
     }
@@ -42,7 +43,7 @@ pub fn missing_names(options: &EnvOptions, env: &PyEnv) -> Vec<MissingName> {
         return Vec::new();
     };
     let Some(site) = env.site_packages.first() else { return Vec::new() };
-    let mut answers = Answers::beside(options.cache.as_deref());
+    let mut answers = Answers::open(options.cache.as_deref());
     let question = format!("names in {} of Python {major}.{minor}", env.site_packages.join(" "));
     let found = answers.answer(&options.source, Path::new(site), &question, |trace| {
         trace.extend(env.site_packages.iter().map(PathBuf::from));
@@ -58,7 +59,7 @@ fn release(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The installed files of an environment by the distributions that list them.
+/// The installed files of an environment by distribution.
 struct Installed<'a> {
     env: &'a PyEnv,
     /// Top-level modules, and the distributions that have files in them.
@@ -92,7 +93,7 @@ fn modules(record: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Modules of the commands that a distribution installs; those of an extra may lack what the extra brings.
+/// Modules of a distribution's commands; those of an extra may lack its requirements.
 fn commands(entry_points: &str) -> Vec<String> {
     let mut wanted = false;
     let mut found = Vec::new();
@@ -131,7 +132,7 @@ impl<'a> Installed<'a> {
         Self { env, tops, records }
     }
 
-    /// The version of the one distribution that each top-level module is of.
+    /// The version of the single distribution of each top-level module.
     fn versions(&self) -> HashMap<String, String> {
         let one = self.tops.iter().filter(|(_, dists)| dists.len() == 1);
         one.filter_map(|(top, dists)| {
@@ -154,7 +155,7 @@ impl<'a> Installed<'a> {
         dists.iter().find(lists).map(|index| &self.env.dists[*index])
     }
 
-    /// The distribution that a module is of: of several, the one that is named like it.
+    /// The distribution of a module: of several, the one with its name.
     fn provider(&self, module: &str) -> Option<&'a Dist> {
         let top = module.split('.').next()?;
         let dists: Vec<&Dist> =
@@ -176,6 +177,7 @@ impl<'a> Installed<'a> {
                 Kind::Submodule => MissingKind::Submodule,
                 Kind::Attribute => MissingKind::Attribute,
                 Kind::Version => MissingKind::Version,
+                Kind::Keyword => MissingKind::Keyword,
             },
             imports,
             via: failure

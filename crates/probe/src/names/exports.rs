@@ -1,6 +1,8 @@
-//! Whether a module has a name. "No" only where every way by which it could have one was looked at.
+//! Decides whether a module has a name. "No" only if every possible source was checked.
 
-use super::locate::{Located, Modules, absolute};
+use super::calls::{self, Parameters};
+use super::lazy::Lists;
+use super::locate::{ModuleLocation, Modules, absolute};
 use super::module::{Alias, Dynamic, Module};
 use memchr::memmem::Finder;
 use rayon::prelude::*;
@@ -12,11 +14,11 @@ use std::rc::Rc;
 /// Whether a module has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// A statement of the module binds it, in some branch at least.
+    /// A statement of the module binds it, at least in some branch.
     Bound,
     /// It is a submodule that no statement of the module binds.
     Submodule,
-    /// Nothing gives it.
+    /// It does not exist.
     Absent,
     /// It cannot be decided.
     Unknown,
@@ -24,30 +26,83 @@ pub(crate) enum Presence {
 
 /// The names of an environment's modules.
 pub(crate) struct Exports<'a> {
-    modules: &'a Modules<'a>,
-    /// Attributes and objects that any module read sets attributes on.
-    patched: HashSet<Box<str>>,
-    patched_objects: HashSet<Box<str>>,
+    pub(super) modules: &'a Modules<'a>,
+    patches: RefCell<Patches>,
     known: RefCell<HashMap<(String, String), Presence>>,
-    texts: RefCell<HashMap<String, Rc<Vec<Vec<u8>>>>>,
+    texts: RefCell<HashMap<String, Rc<Texts>>>,
+    parameters: RefCell<HashMap<(String, String), Option<Parameters>>>,
+    pub(super) lists: RefCell<HashMap<String, Rc<Lists>>>,
+    /// Files that were searched for names.
+    searched: RefCell<HashMap<PathBuf, Rc<Vec<u8>>>>,
 }
 
-/// The largest compiled file whose bytes are searched for a name.
+/// Attributes that modules set on other objects, and objects with computed attributes.
+#[derive(Default)]
+struct Patches {
+    names: HashSet<Box<str>>,
+    objects: HashSet<Box<str>>,
+    /// Top-level packages with a module that registers a loader.
+    loaders: HashSet<Box<str>>,
+}
+
+/// The files of a package with their bytes.
+type Texts = Vec<(PathBuf, Vec<u8>)>;
+
+/// Maximum size of a compiled file that is searched for a name.
 const LARGEST: u64 = 64 << 20;
 
 impl<'a> Exports<'a> {
-    /// `read`: the modules that the imports of the environment run.
+    /// `read`: the modules that the environment's imports run.
     pub(crate) fn new<'m>(
         modules: &'a Modules<'a>,
-        read: impl Iterator<Item = &'m Module>,
+        read: impl Iterator<Item = (&'m str, &'m Module)>,
     ) -> Self {
-        let (mut patched, mut patched_objects) = (HashSet::new(), HashSet::new());
-        for module in read {
-            patched.extend(module.patched.iter().cloned());
-            patched_objects.extend(module.patched_objects.iter().cloned());
+        let (patches, known, texts, parameters, lists, searched) = Default::default();
+        let exports = Self { modules, patches, known, texts, parameters, lists, searched };
+        read.for_each(|(name, module)| exports.note_patches(name, module));
+        exports
+    }
+
+    /// Records the attributes that a module sets on other objects.
+    pub(super) fn note_patches(&self, name: &str, module: &Module) {
+        if module.patched.is_empty()
+            && module.patched_objects.is_empty()
+            && !module.registers_loader
+        {
+            return;
         }
-        let (known, texts) = Default::default();
-        Self { modules, patched, patched_objects, known, texts }
+        let mut patches = self.patches.borrow_mut();
+        if module.registers_loader {
+            patches.loaders.insert(name.split('.').next().unwrap_or(name).into());
+        }
+        patches.names.extend(module.patched.iter().cloned());
+        patches.objects.extend(module.patched_objects.iter().cloned());
+    }
+
+    /// Whether a module may set this name on another.
+    fn is_patched(&self, module: &str, name: &str) -> bool {
+        let patches = self.patches.borrow();
+        let leaf = module.rsplit('.').next().unwrap_or(module);
+        let top = module.split('.').next().unwrap_or(module);
+        patches.names.contains(name)
+            || patches.objects.contains(leaf)
+            || patches.loaders.contains(top)
+    }
+
+    /// The parameters of a function or class, if they are certain: no other module replaces it.
+    pub(super) fn parameters(&self, module: &str, name: &str) -> Option<Parameters> {
+        if self.is_patched(module, name) {
+            return None;
+        }
+        let key = (module.to_owned(), name.to_owned());
+        if let Some(known) = self.parameters.borrow().get(&key) {
+            return known.clone();
+        }
+        let located = self.modules.get(module);
+        let text = located.source().and_then(|(path, _)| self.modules.files().text(path));
+        let found = text.and_then(|text| calls::parameters(&text, name));
+        self.parameters.borrow_mut().insert(key, found.clone());
+        found
     }
 
     pub(crate) fn presence(&self, module: &str, name: &str) -> Presence {
@@ -66,41 +121,40 @@ impl<'a> Exports<'a> {
         }
         let located = self.modules.get(module);
         let (package, source) = match &*located {
-            Located::Absent | Located::Compiled(_) => return Presence::Unknown,
-            Located::Namespace(folders) => {
+            ModuleLocation::Absent | ModuleLocation::Compiled(_) => return Presence::Unknown,
+            ModuleLocation::Namespace(folders) => {
                 return match &*self.modules.get(&format!("{module}.{name}")) {
-                    Located::Absent if self.is_closed(module, folders) => Presence::Absent,
-                    Located::Absent => Presence::Unknown,
+                    ModuleLocation::Absent if self.is_closed(module, folders) => Presence::Absent,
+                    ModuleLocation::Absent => Presence::Unknown,
                     _ => Presence::Submodule,
                 };
             }
-            Located::Source { package, module, .. } => (*package, module),
+            ModuleLocation::Source { package, module, .. } => (*package, module),
         };
         let child = format!("{module}.{name}");
         if source.bound.contains_key(name) {
-            // `from . import a` in the package's own file binds the submodule that it loads.
+            // `from . import a` in the package's `__init__.py` binds the submodule that it loads.
             let itself = matches!(source.aliases.get(name), Some(Alias::Member(origin, member))
                 if **member == *name
                     && absolute(module, package, origin.level, &origin.module).as_deref() == Some(module));
-            return match itself && !matches!(&*self.modules.get(&child), Located::Absent) {
+            return match itself && !matches!(&*self.modules.get(&child), ModuleLocation::Absent) {
                 true => Presence::Submodule,
                 false => Presence::Bound,
             };
         }
-        if package && !matches!(&*self.modules.get(&child), Located::Absent) {
+        if package && !matches!(&*self.modules.get(&child), ModuleLocation::Absent) {
             return Presence::Submodule;
         }
         for star in &source.stars {
             let Some(origin) = absolute(module, package, star.level, &star.module) else {
                 return Presence::Unknown;
             };
-            // The names of a module that is already being looked at are looked at there.
+            // The names of a module in progress are checked there.
             if !seen.contains(&origin) && self.look(&origin, name, seen) != Presence::Absent {
                 return Presence::Unknown;
             }
         }
-        let leaf = module.rsplit('.').next().unwrap_or(module);
-        let set = self.patched.contains(name) || self.patched_objects.contains(leaf);
+        let set = self.is_patched(module, name);
         let lists = source.dynamic == Dynamic::Listed;
         let elsewhere = || package && !lists && self.submodule(module, name) == Presence::Unknown;
         if set || source.dynamic == Dynamic::Open || elsewhere() {
@@ -116,30 +170,32 @@ impl<'a> Exports<'a> {
         }
     }
 
-    /// Whether a package has a submodule that its folders do not show.
+    /// Whether a package has a submodule that is not in its folders.
     pub(crate) fn submodule(&self, parent: &str, leaf: &str) -> Presence {
         let ends = parent.match_indices('.').map(|(at, _)| at).chain([parent.len()]);
         for end in ends {
             let around = &parent[..end];
-            if let Located::Source { module, .. } = &*self.modules.get(around)
+            if let ModuleLocation::Source { module, .. } = &*self.modules.get(around)
                 && module.changes_path
             {
                 return Presence::Unknown;
             }
         }
         match &*self.modules.get(parent) {
-            Located::Absent | Located::Compiled(_) => Presence::Unknown,
-            Located::Namespace(folders) if !self.is_closed(parent, folders) => Presence::Unknown,
+            ModuleLocation::Absent | ModuleLocation::Compiled(_) => Presence::Unknown,
+            ModuleLocation::Namespace(folders) if !self.is_closed(parent, folders) => {
+                Presence::Unknown
+            }
             // `sys.modules["a.b"] = ..` in any file of the package.
             _ if self.is_registered(parent, leaf) => Presence::Unknown,
             _ => Presence::Absent,
         }
     }
 
-    /// Whether a namespace package has no other folders than those found: none that a .pth file or an editable install adds.
+    /// Whether all folders of a namespace package are known: no .pth file or editable install adds another one.
     fn is_closed(&self, module: &str, folders: &[PathBuf]) -> bool {
         let top = module.split('.').next().unwrap_or(module);
-        // A folder of data or of type stubs is no package at all.
+        // A folder of data or type stubs is not a package.
         let has_code = |folder: &PathBuf| {
             let listing = self.modules.listing(folder);
             listing
@@ -156,7 +212,7 @@ impl<'a> Exports<'a> {
     }
 
     /// The Python files of a top-level package.
-    fn texts(&self, module: &str) -> Rc<Vec<Vec<u8>>> {
+    pub(super) fn texts(&self, module: &str) -> Rc<Texts> {
         let top = module.split('.').next().unwrap_or(module);
         if let Some(known) = self.texts.borrow().get(top) {
             return known.clone();
@@ -167,9 +223,8 @@ impl<'a> Exports<'a> {
             files.push(site.join(format!("{top}.py")));
         }
         let source = self.modules.files();
-        let texts: Vec<Vec<u8>> =
-            files.par_iter().filter_map(|file| source.read(file).ok()).collect();
-        let texts = Rc::new(texts);
+        let read = |file: PathBuf| Some((file.clone(), source.read(file).ok()?));
+        let texts: Rc<Texts> = Rc::new(files.into_par_iter().filter_map(read).collect());
         self.texts.borrow_mut().insert(top.to_owned(), texts.clone());
         texts
     }
@@ -186,13 +241,12 @@ impl<'a> Exports<'a> {
         }
     }
 
-    /// Whether a file of the package has a name as a word.
+    /// Whether a file of the package contains a name as a word.
     fn mentions(&self, module: &str, name: &str) -> bool {
         let finder = Finder::new(name);
-        // The module's own file is the usual place, and the only one where the list is written out in it.
-        if let Some((path, _)) = self.modules.get(module).source()
-            && let Ok(own) = self.modules.files().read(path)
-        {
+        // The module's own file usually has it, and is the only one if the list is a literal.
+        if let Some((path, _)) = self.modules.get(module).source() {
+            let own = self.searched(path);
             let has = |word: &str| Finder::new(word).find(&own).is_some();
             let lazy = has("_LazyModule") && !has("define_import_structure");
             let attached = has("submod_attrs") && !has("attach_stub");
@@ -200,18 +254,28 @@ impl<'a> Exports<'a> {
                 return has_word(&own, &finder, name.len());
             }
         }
-        self.texts(module).par_iter().any(|text| has_word(text, &finder, name.len()))
+        self.texts(module).par_iter().any(|(_, text)| has_word(text, &finder, name.len()))
     }
 
-    /// Whether a file of the package that changes `sys.modules` has the name.
+    /// A file's bytes, read once; empty if it cannot be read.
+    fn searched(&self, path: &Path) -> Rc<Vec<u8>> {
+        if let Some(known) = self.searched.borrow().get(path) {
+            return known.clone();
+        }
+        let bytes = Rc::new(self.modules.files().read(path).unwrap_or_default());
+        self.searched.borrow_mut().insert(path.to_owned(), bytes.clone());
+        bytes
+    }
+
+    /// Whether a file of the package that changes `sys.modules` contains the name.
     fn is_registered(&self, module: &str, leaf: &str) -> bool {
         let (finder, modules) = (Finder::new(leaf), Finder::new("sys.modules"));
         self.texts(module)
             .par_iter()
-            .any(|text| modules.find(text).is_some() && has_word(text, &finder, leaf.len()))
+            .any(|(_, text)| modules.find(text).is_some() && has_word(text, &finder, leaf.len()))
     }
 
-    /// Whether a compiled file of the package has the name among its bytes.
+    /// Whether a compiled file of the package contains the name.
     fn mentioned_in_compiled(&self, module: &str, name: &str) -> bool {
         let top = module.split('.').next().unwrap_or(module);
         let mut files = Vec::new();
@@ -222,7 +286,7 @@ impl<'a> Exports<'a> {
         let source = self.modules.files();
         files.par_iter().any(|file| {
             let small = source.file_size(file).is_some_and(|bytes| bytes <= LARGEST);
-            // A module that is too large to search may have it; libraries of kernels have no names of Python.
+            // A module that is too large to search may have it; kernel libraries contain no Python names.
             let library =
                 file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"lib"));
             match small {
@@ -243,7 +307,7 @@ impl<'a> Exports<'a> {
     }
 }
 
-/// Whether a text has a word: no letter of a name before or after it.
+/// Whether a text contains a word.
 fn has_word(text: &[u8], finder: &Finder<'_>, length: usize) -> bool {
     let is_letter = |at: Option<usize>| {
         at.and_then(|at| text.get(at)).is_some_and(|it| it.is_ascii_alphanumeric() || *it == b'_')

@@ -4,7 +4,7 @@
 use super::lexer::{Kind, Lines, Token};
 use super::module::{Module, Statement};
 
-/// The guard in the function that begins at a line: the line that raises, and the module that is compared.
+/// The guard in the function at a line: the line that raises, and the module that is compared.
 pub(super) fn in_function(lines: &Lines<'_>, at: usize) -> Option<(u32, Box<str>)> {
     let head = lines.lines.get(at)?;
     let body = lines.lines[at + 1..].iter().take_while(|line| line.indent > head.indent);

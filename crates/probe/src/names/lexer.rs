@@ -1,5 +1,5 @@
-//! Python source as tokens, grouped into logical lines. Only what the reader of statements needs: operators keep their
-//! text, and a string is one token whatever stands in it.
+//! A tokenizer for Python source, grouped into logical lines, with only what the statement parser needs: operators keep
+//! their text, and a string is one token.
 
 /// A piece of a logical line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) struct Token {
     pub(super) line: u32,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An identifier or a keyword.
@@ -19,11 +19,11 @@ pub(super) enum Kind {
     Number,
     /// A string literal with its prefix and quotes.
     Text,
-    /// An operator or delimiter of up to three letters.
+    /// An operator or delimiter of up to three characters.
     Operator,
 }
 
-/// One logical line: its tokens, and how far it is indented.
+/// One logical line: its tokens, and its indentation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) indent: u32,
@@ -47,13 +47,25 @@ impl<'a> Lines<'a> {
         &self.text[token.start as usize..token.end as usize]
     }
 
+    /// Change of the bracket depth by a token.
+    pub(super) fn nesting(&self, token: &Token) -> i32 {
+        if token.kind != Kind::Operator || token.end - token.start != 1 {
+            return 0;
+        }
+        match self.text.as_bytes()[token.start as usize] {
+            b'(' | b'[' | b'{' => 1,
+            b')' | b']' | b'}' => -1,
+            _ => 0,
+        }
+    }
+
     /// Every token of the file.
     pub(super) fn all(&self) -> &[Token] {
         &self.tokens
     }
 }
 
-/// Splits a file; a file that is no valid Python gives some lines, never a panic.
+/// Splits a file; an invalid file gives some lines, and never a panic.
 pub(super) fn lex(text: &str) -> Lines<'_> {
     let mut lexer = Lexer { bytes: text.as_bytes(), at: 0, line: 1, tokens: Vec::new() };
     if text.starts_with('\u{feff}') {
@@ -84,7 +96,7 @@ impl Lexer<'_> {
         self.bytes.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Reads the blanks at the beginning of a line: a tab goes to the next multiple of 8, a form feed starts over.
+    /// Measures indentation: a tab advances to the next multiple of 8, a form feed resets it.
     fn indentation(&mut self) -> u32 {
         let mut indent = 0;
         loop {
@@ -134,7 +146,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Moves past one end of a line, of whichever system.
+    /// Skips one line end of any system.
     fn newline(&mut self) {
         self.at += if self.bytes[self.at..].starts_with(b"\r\n") { 2 } else { 1 };
         self.line += 1;
@@ -185,14 +197,14 @@ impl Lexer<'_> {
         let start = self.at;
         let rest = &self.bytes[start..];
         self.at += LONG.iter().find(|long| rest.starts_with(long)).map_or(1, |long| long.len());
-        // A letter that Python does not know ends where the text can be cut.
+        // An unknown character ends at the next UTF-8 boundary.
         while self.at < self.bytes.len() && self.bytes[self.at] & 0xc0 == 0x80 {
             self.at += 1;
         }
         self.push(Kind::Operator, start, self.line);
     }
 
-    /// Reads a string literal that begins at `start`, with `at` on its first quote.
+    /// Reads a string literal that starts at `start`, with `at` on its first quote.
     fn string(&mut self, start: usize) {
         let prefix = &self.bytes[start..self.at];
         let has = |letters: &[u8]| prefix.iter().any(|byte| letters.contains(byte));
@@ -243,7 +255,7 @@ impl Lexer<'_> {
         self.at = self.bytes.len();
     }
 
-    /// Skips the expression of an f-string, its format included, up to the closing brace.
+    /// Skips the expression of an f-string with its format, up to the closing brace.
     fn replacement_field(&mut self, quote: u8, triple: bool, raw: bool) {
         let mut depth = 0_u32;
         while self.at < self.bytes.len() {

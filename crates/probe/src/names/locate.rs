@@ -1,4 +1,4 @@
-//! Where the modules of an environment are: Python's search of its folders, by listings that are read once.
+//! Locates the modules of an environment as Python does, with cached folder listings.
 
 use super::module::{Module, Python};
 use super::reader;
@@ -14,27 +14,27 @@ pub(crate) struct Modules<'a> {
     sites: Vec<PathBuf>,
     python: Python,
     folders: Mutex<HashMap<PathBuf, Arc<Listing>>>,
-    known: Mutex<HashMap<Box<str>, Arc<Located>>>,
+    known: Mutex<HashMap<Box<str>, Arc<ModuleLocation>>>,
 }
 
 /// Names in a folder, and whether each is a folder.
 type Listing = HashMap<String, bool>;
 
-/// A module, as Python would find it.
+/// The location of a module, as Python would find it.
 #[derive(Debug)]
-pub(crate) enum Located {
-    /// Python source; a package where it is an `__init__.py`.
+pub(crate) enum ModuleLocation {
+    /// Python source; a package if it is an `__init__.py`.
     Source { path: PathBuf, package: bool, module: Box<Module> },
     /// Folders without an `__init__.py`.
     Namespace(Vec<PathBuf>),
     /// A compiled module, or one without source.
     Compiled(Option<PathBuf>),
-    /// Not in the environment's folders: Python's own, elsewhere on the path, or not installed.
+    /// Not in the environment's folders: standard library, elsewhere on the path, or not installed.
     Absent,
 }
 
-impl Located {
-    /// Where its submodules are searched.
+impl ModuleLocation {
+    /// Search folders of its submodules.
     fn search(&self) -> Vec<PathBuf> {
         match self {
             Self::Source { path, package: true, .. } | Self::Compiled(Some(path)) => {
@@ -76,7 +76,7 @@ impl<'a> Modules<'a> {
             .source
             .entries(folder)
             .into_iter()
-            // A link to a folder is a folder to Python.
+            // Python treats a link to a folder as a folder.
             .map(|(name, is_dir)| {
                 let is_dir =
                     is_dir || !name.contains('.') && self.source.is_dir(folder.join(&name));
@@ -87,7 +87,7 @@ impl<'a> Modules<'a> {
     }
 
     /// The module of this absolute name.
-    pub(crate) fn get(&self, name: &str) -> Arc<Located> {
+    pub(crate) fn get(&self, name: &str) -> Arc<ModuleLocation> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(name) {
             return known.clone();
@@ -96,13 +96,13 @@ impl<'a> Modules<'a> {
         lock().entry(name.into()).or_insert(located).clone()
     }
 
-    /// Every module that was read so far, by name.
-    pub(super) fn all(&self) -> Vec<(Box<str>, Arc<Located>)> {
+    /// Every module read so far, by name.
+    pub(super) fn all(&self) -> Vec<(Box<str>, Arc<ModuleLocation>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, located)| (name.clone(), located.clone())).collect()
     }
 
-    /// Reads modules and all that their imports run, in parallel.
+    /// Reads modules and their imports recursively, in parallel.
     pub(super) fn read_all(&self, names: Vec<String>) {
         let mut seen: HashSet<String> = names.iter().cloned().collect();
         let mut pending = names;
@@ -110,7 +110,9 @@ impl<'a> Modules<'a> {
             let more: Vec<String> = pending
                 .par_iter()
                 .flat_map_iter(|name| match &*self.get(name) {
-                    Located::Source { package, module, .. } => module.targets(name, *package),
+                    ModuleLocation::Source { package, module, .. } => {
+                        module.targets(name, *package)
+                    }
                     _ => Vec::new(),
                 })
                 .collect();
@@ -118,16 +120,17 @@ impl<'a> Modules<'a> {
         }
     }
 
-    fn find(&self, name: &str) -> Located {
+    fn find(&self, name: &str) -> ModuleLocation {
         match name.rsplit_once('.') {
-            None if super::standard::is_standard(name) => Located::Absent,
+            None if super::standard::is_standard(name) => ModuleLocation::Absent,
             None => self.search(&self.sites, name),
             Some((parent, leaf)) => self.search(&self.get(parent).search(), leaf),
         }
     }
 
-    /// Python's order: a package, a compiled module, a source file, a file without source; a namespace if no folder has one of these.
-    fn search(&self, folders: &[PathBuf], name: &str) -> Located {
+    /// Python's order: a package, a compiled module, a source file, a file without source; a namespace package if no
+    /// folder has one of these.
+    fn search(&self, folders: &[PathBuf], name: &str) -> ModuleLocation {
         let mut namespace = Vec::new();
         for folder in folders {
             let listing = self.listing(folder);
@@ -135,39 +138,39 @@ impl<'a> Modules<'a> {
                 let inner = folder.join(name);
                 let files = self.listing(&inner);
                 if let Some(compiled) = compiled_in(&files, "__init__") {
-                    return Located::Compiled(Some(inner.join(compiled)));
+                    return ModuleLocation::Compiled(Some(inner.join(compiled)));
                 }
                 if files.get("__init__.py") == Some(&false) {
                     return self.read(inner.join("__init__.py"), true);
                 }
                 if files.contains_key("__init__.pyc") {
-                    return Located::Compiled(Some(inner.join("__init__.pyc")));
+                    return ModuleLocation::Compiled(Some(inner.join("__init__.pyc")));
                 }
                 namespace.push(inner);
             }
             if compiled_in(&listing, name).is_some() {
-                return Located::Compiled(None);
+                return ModuleLocation::Compiled(None);
             }
             if listing.contains_key(&format!("{name}.py")) {
                 return self.read(folder.join(format!("{name}.py")), false);
             }
             if listing.contains_key(&format!("{name}.pyc")) {
-                return Located::Compiled(None);
+                return ModuleLocation::Compiled(None);
             }
         }
         match namespace.is_empty() {
-            true => Located::Absent,
-            false => Located::Namespace(namespace),
+            true => ModuleLocation::Absent,
+            false => ModuleLocation::Namespace(namespace),
         }
     }
 
-    fn read(&self, path: PathBuf, package: bool) -> Located {
+    fn read(&self, path: PathBuf, package: bool) -> ModuleLocation {
         match self.source.text(&path) {
             Some(text) => {
                 let module = Box::new(reader::read(&text, Some(self.python)));
-                Located::Source { path, package, module }
+                ModuleLocation::Source { path, package, module }
             }
-            None => Located::Compiled(None),
+            None => ModuleLocation::Compiled(None),
         }
     }
 }
@@ -186,12 +189,12 @@ fn compiled_in<'l>(listing: &'l Listing, name: &str) -> Option<&'l String> {
     listing.keys().filter(|file| file.ends_with(".so") || file.ends_with(".pyd")).find(is_it)
 }
 
-/// The absolute name of what a `from` statement in a module names; `None` beyond the top-level package.
+/// The absolute name of a `from` statement's module; `None` beyond the top-level package.
 pub(super) fn absolute(from: &str, package: bool, level: u32, module: &str) -> Option<String> {
     if level == 0 {
         return Some(module.to_owned());
     }
-    // One dot is the package itself, for its own file, and the package around it for a module.
+    // One dot is the package itself, for its own file, and the parent package for a module.
     let mut base = from;
     for _ in 0..level - u32::from(package) {
         base = base.rsplit_once('.')?.0;

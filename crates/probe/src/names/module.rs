@@ -1,4 +1,4 @@
-//! What a Python file says about names: the statements that its import runs, and every name that it may bind.
+//! The names of a Python file: the statements that its import runs, and every name that it may bind.
 
 use super::locate::absolute;
 use serde::{Deserialize, Serialize};
@@ -15,24 +15,32 @@ pub(crate) struct Module {
     pub(super) shadowed: HashSet<Box<str>>,
     /// Star imports that may run.
     pub(super) stars: Vec<Origin>,
-    /// Modules under the names that imports bind.
+    /// Modules bound by imports, by name.
     pub(super) aliases: HashMap<Box<str>, Alias>,
     /// Attributes that it sets on other objects: `torch.compile = ..`, `setattr(torch, "compile", ..)`.
     pub(super) patched: HashSet<Box<str>>,
     /// Names of objects that it sets computed attributes on: `setattr(torch, name, ..)`.
     pub(super) patched_objects: HashSet<Box<str>>,
-    /// How it has names that no statement binds.
+    /// Names that no statement binds.
     pub(super) dynamic: Dynamic,
-    /// Whether it changes where its submodules are searched.
+    /// Whether it changes the search path of its submodules.
     pub(super) changes_path: bool,
-    /// Functions that compare the version of another package with that of their own and raise: line, and the other package.
+    /// Whether it registers a loader, which may give any names to the modules of its package.
+    pub(super) registers_loader: bool,
+    /// Functions that compare the version of another package with their version and raise: line, and the other
+    /// package.
     pub(super) guards: HashMap<Box<str>, (u32, Box<str>)>,
-    /// Every import statement in it, those of functions and of branches that may not run included.
+    /// Every import statement in it, including those of functions and of branches that may not run.
     pub(super) imports: Vec<NestedImport>,
 }
 
 impl Module {
-    /// Modules that its import may load, by absolute names, those around them included; some are names of other things.
+    /// Whether exactly one statement binds a name, so that references are to its value.
+    pub(super) fn has_one_definition(&self, name: &str) -> bool {
+        self.bound.get(name) == Some(&1) && !self.shadowed.contains(name)
+    }
+
+    /// Modules that its import may load, by absolute names, including parent packages; some are names of other objects.
     pub(super) fn targets(&self, own: &str, package: bool) -> Vec<String> {
         let mut targets = Vec::new();
         for star in &self.stars {
@@ -68,24 +76,24 @@ fn collect(body: &[Statement], own: &str, package: bool, targets: &mut Vec<Strin
                 }
             }
             Statement::Guard(_, module) => targets.push(module.to_string()),
-            Statement::Attribute(..) | Statement::Raise => {}
+            Statement::Attribute(..) | Statement::Call(_) | Statement::Raise => {}
         }
     }
 }
 
-/// How a module has names that no statement of it binds.
+/// How a module gets names that no statement of it binds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Dynamic {
-    /// It has none.
+    /// It has no such names.
     #[default]
     No,
-    /// A `__getattr__` that looks them up in something that a function made: lazy_loader, huggingface_hub's `_attach`.
+    /// A `__getattr__` that looks them up in the result of a function: lazy_loader, huggingface_hub's `_attach`.
     Listed,
-    /// A `__getattr__` that may find anything, `globals()`, `exec` and the like.
+    /// A `__getattr__` that may find any name, `globals()`, `exec` and the like.
     Open,
 }
 
-/// The module that a `from` statement names.
+/// The module in a `from` statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// Line, counted from 1.
@@ -96,7 +104,7 @@ pub(crate) struct Origin {
     pub(crate) module: Box<str>,
 }
 
-/// What an import binds a name to.
+/// The target of a name bound by an import.
 #[derive(Debug, Clone)]
 pub(super) enum Alias {
     /// A module by its absolute name.
@@ -124,12 +132,25 @@ pub(super) enum Statement {
     Star(Origin),
     /// `a.b.c` in an expression that is evaluated.
     Attribute(u32, Vec<Box<str>>),
+    /// `a.b(c, key=d)`, evaluated.
+    Call(Call),
     /// A call of a function that raises unless this other package has the same version as the package.
     Guard(u32, Box<str>),
     /// `raise`.
     Raise,
     /// `try` with its handlers.
     Try(Try),
+}
+
+/// A call of an imported function, with keyword arguments.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Line, counted from 1.
+    pub(super) line: u32,
+    /// `a`, `b` of `a.b(c, key=d)`.
+    pub(super) chain: Vec<Box<str>>,
+    /// `key`.
+    pub(super) keywords: Vec<Box<str>>,
 }
 
 /// A `try` statement.

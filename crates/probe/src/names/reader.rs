@@ -6,9 +6,9 @@ use super::conditions;
 use super::guards;
 use super::lexer::{Kind, Line, Lines, Token, lex};
 use super::module::{Dynamic, Handler, Module, Python, Statement, Try};
-use super::targets::{self, Bound};
+use super::targets::{self, BoundTarget};
 
-/// Reads a file as the given Python runs it; without one, every branch counts as one that may run.
+/// Parses a file as the given Python runs it; without one, every branch may run.
 pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
     let lines = lex(text);
     let mut reader = Reader {
@@ -27,7 +27,7 @@ pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
     reader.module
 }
 
-/// In what the statement that is read stands.
+/// The context of a statement.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// It runs whenever the module is imported.
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Some((line, self.lines.of(line)))
     }
 
-    /// Reads the lines that are indented at least so far.
+    /// Parses the lines with at least this indentation.
     fn block(&mut self, indent: u32, place: Place) -> Vec<Statement> {
         let mut body = Vec::new();
         while let Some((line, tokens)) = self.line() {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         body
     }
 
-    /// The word that begins a compound statement; `async` is passed over.
+    /// The first word of a compound statement, after `async`.
     fn keyword(&self, tokens: &[Token]) -> (&'a str, usize) {
         let word = |index: usize| tokens.get(index).map_or("", |token| self.text(token));
         match word(0) {
@@ -128,20 +128,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `match` is a name too: as a statement its line ends with a colon, and the next one begins with `case`.
+    /// `match` is also a name: as a statement its line ends with a colon, and the next one starts with `case`.
     fn is_match(&self, tokens: &[Token]) -> bool {
         let next = self.lines.lines.get(self.at + 1).map(|line| self.lines.of(*line));
         let case = next.and_then(|tokens| tokens.first()).is_some_and(|it| self.text(it) == "case");
         case && tokens.last().is_some_and(|last| self.text(last) == ":")
     }
 
-    /// The place of the colon that ends a header.
+    /// The index of the colon that ends a header.
     fn header(&self, tokens: &[Token]) -> usize {
         let (mut depth, mut lambdas) = (0_i32, 0_u32);
         for (index, token) in tokens.iter().enumerate() {
+            depth += self.lines.nesting(token);
             match self.text(token) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth -= 1,
                 "lambda" if depth == 0 => lambdas += 1,
                 ":" if depth == 0 && lambdas > 0 => lambdas -= 1,
                 ":" if depth == 0 => return index,
@@ -151,7 +150,7 @@ impl<'a> Reader<'a> {
         tokens.len()
     }
 
-    /// What follows a header: statements on its line, or a block.
+    /// The body after a header: statements on its line, or a block.
     fn suite(
         &mut self,
         line: Line,
@@ -187,7 +186,7 @@ impl<'a> Reader<'a> {
                 self.module.dynamic = self.module.dynamic.max(dynamic);
             }
         }
-        // Defaults and annotations are evaluated when the function is made; those of type parameters are not.
+        // Defaults and annotations are evaluated when the function is created; those of type parameters are not.
         let generic = tokens.get(2).is_some_and(|token| self.text(token) == "[");
         if !self.lazy_annotations && !generic {
             self.uses(tokens.get(2..end).unwrap_or_default(), place, body);
@@ -203,7 +202,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A `__getattr__` that raises AttributeError itself has a list of names, unless it asks another object for any name.
+    /// A `__getattr__` that raises AttributeError itself has a list of names, unless it queries another object for any
+    /// name.
     fn attribute_hook(&self) -> Dynamic {
         let lines = &self.lines.lines[self.at..];
         let indent = lines[0].indent;
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A branch that never runs: its imports are listed, and it binds nothing.
+    /// A branch that never runs: its imports are listed, and it binds no names.
     fn discarded(&mut self, line: Line, tokens: &'a [Token], end: usize) {
         let dynamic = self.module.dynamic;
         let (bound, stars) = (self.module.bound.clone(), self.module.stars.len());
@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
                     let body = self.suite(next, tokens, end, place);
                     attempt.handlers.push(Handler { catches, body });
                 }
-                // It runs only if nothing was raised, which only running the body can tell.
+                // It runs only if the body did not raise, which is known only by running it.
                 "else" => drop(self.suite(next, tokens, end, place.maybe())),
                 "finally" => attempt.finally = self.suite(next, tokens, end, place),
                 _ => break,
@@ -325,7 +325,7 @@ impl<'a> Reader<'a> {
         self.bind_all(bound, place);
         targets::walrus(self.lines, head).for_each(|name| bind(&mut self.module, name, place));
         self.uses(head, place, body);
-        // A context manager may suppress what is raised in its block; that of warnings does not.
+        // A context manager may suppress exceptions of its block; that of warnings does not.
         let warnings = head.iter().any(|token| self.text(token) == "catch_warnings");
         let inner = if keyword == "with" && warnings { place } else { place.maybe() };
         body.extend(self.suite(line, tokens, end, inner));
@@ -342,11 +342,7 @@ impl<'a> Reader<'a> {
     fn simple(&mut self, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
         let mut depth = 0_i32;
         let parts = tokens.split(|token| {
-            match self.lines.text(token) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth -= 1,
-                _ => {}
-            }
+            depth += self.lines.nesting(token);
             depth == 0 && self.lines.text(token) == ";"
         });
         for part in parts.filter(|part| !part.is_empty()) {
@@ -387,26 +383,26 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bind_all(&mut self, bound: Vec<Bound<'a>>, place: Place) {
+    fn bind_all(&mut self, bound: Vec<BoundTarget<'a>>, place: Place) {
         for bound in bound {
             match bound {
-                Bound::Name(name) => {
+                BoundTarget::Name(name) => {
                     if name == "__getattr__" && !place.class {
                         self.module.dynamic = self.module.dynamic.max(Dynamic::Listed);
                     }
                     bind(&mut self.module, name, place);
                 }
-                Bound::Attribute(name) => {
+                BoundTarget::Attribute(name) => {
                     self.module.patched.insert(name.into());
                 }
             }
         }
     }
 
-    /// Attributes of imported modules in an expression all of which is evaluated.
+    /// Attributes of imported modules in an expression that is completely evaluated.
     fn uses(&mut self, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
         if place.runs {
-            targets::uses(self.lines, tokens, body);
+            targets::uses(self.lines, tokens, &self.module.aliases, body);
         }
     }
 }

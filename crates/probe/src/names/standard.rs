@@ -1,11 +1,11 @@
-//! Modules of Python's own library, which come before those of site-packages.
+//! Modules of Python's standard library, which precede those of site-packages.
 
-/// Whether a top-level module is Python's own.
+/// Whether a top-level module is in the standard library.
 pub(super) fn is_standard(name: &str) -> bool {
     NAMES.binary_search(&name).is_ok()
 }
 
-/// `sys.stdlib_module_names` of Python 3.11 and 3.12, those of 3.10 and 3.14 added, without private ones.
+/// `sys.stdlib_module_names` of Python 3.11 and 3.12, with those of 3.10 and 3.14, without private ones.
 const NAMES: [&str; 219] = [
     "abc",
     "aifc",

@@ -1,38 +1,35 @@
 //! Names that statements bind, and attributes that expressions read.
 
 use super::lexer::{Kind, Lines, Token};
-use super::module::Statement;
+use super::module::{Alias, Call, Statement};
+use std::collections::HashMap;
 
-/// What an assignment changes.
+/// The target of an assignment.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Bound<'a> {
+pub(super) enum BoundTarget<'a> {
     /// A name of the module.
     Name(&'a str),
     /// An attribute of another object.
     Attribute(&'a str),
 }
 
-/// Words that no target has and no name can be.
+/// Words that cannot be names or targets.
 const KEYWORDS: [&str; 14] = [
     "and", "await", "else", "for", "from", "if", "in", "is", "lambda", "not", "or", "yield",
     "async", "as",
 ];
 
-/// The targets of an assignment. Returns where the value of an annotated one begins.
+/// The targets of an assignment. Returns the start of an annotated assignment's value.
 pub(super) fn of_assignment<'a>(
     lines: &Lines<'a>,
     tokens: &[Token],
-    bound: &mut Vec<Bound<'a>>,
+    bound: &mut Vec<BoundTarget<'a>>,
 ) -> Option<usize> {
     let (mut depth, mut lambdas) = (0_i32, 0_u32);
     let mut start = 0;
     for (index, token) in tokens.iter().enumerate() {
         let text = lines.text(token);
-        match text {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
+        depth += lines.nesting(token);
         if depth != 0 {
             continue;
         }
@@ -43,7 +40,7 @@ pub(super) fn of_assignment<'a>(
             "=" if lambdas > 0 => {}
             ":" if start == 0 => {
                 let Some(equal) = outer(lines, &tokens[index..], "=") else {
-                    // Without a value nothing is bound.
+                    // Without a value, no name is bound.
                     return Some(tokens.len());
                 };
                 target(lines, &tokens[..index], bound);
@@ -64,36 +61,28 @@ pub(super) fn of_assignment<'a>(
     None
 }
 
-/// The place of a token outside of brackets.
+/// The index of a token outside of brackets.
 fn outer(lines: &Lines<'_>, tokens: &[Token], wanted: &str) -> Option<usize> {
     let mut depth = 0_i32;
     tokens.iter().position(|token| {
-        match lines.text(token) {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
+        depth += lines.nesting(token);
         depth == 0 && lines.text(token) == wanted
     })
 }
 
 /// The targets of `for .. in`.
-pub(super) fn of_for<'a>(lines: &Lines<'a>, head: &[Token], bound: &mut Vec<Bound<'a>>) {
+pub(super) fn of_for<'a>(lines: &Lines<'a>, head: &[Token], bound: &mut Vec<BoundTarget<'a>>) {
     let end = outer(lines, head, "in").unwrap_or(0);
     target(lines, &head[..end], bound);
 }
 
 /// The targets of `with .. as`.
-pub(super) fn of_with<'a>(lines: &Lines<'a>, head: &[Token], bound: &mut Vec<Bound<'a>>) {
+pub(super) fn of_with<'a>(lines: &Lines<'a>, head: &[Token], bound: &mut Vec<BoundTarget<'a>>) {
     for (index, _) in head.iter().enumerate().filter(|(_, token)| lines.text(token) == "as") {
         let mut depth = 0_i32;
         let rest = &head[index + 1..];
         let end = rest.iter().position(|token| {
-            match lines.text(token) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth -= 1,
-                _ => {}
-            }
+            depth += lines.nesting(token);
             depth < 0 || (depth == 0 && lines.text(token) == ",")
         });
         target(lines, &rest[..end.unwrap_or(rest.len())], bound);
@@ -101,7 +90,7 @@ pub(super) fn of_with<'a>(lines: &Lines<'a>, head: &[Token], bound: &mut Vec<Bou
 }
 
 /// One target: names, tuples and lists of targets, attributes and subscripts.
-fn target<'a>(lines: &Lines<'a>, tokens: &[Token], bound: &mut Vec<Bound<'a>>) {
+fn target<'a>(lines: &Lines<'a>, tokens: &[Token], bound: &mut Vec<BoundTarget<'a>>) {
     let text = |index: usize| tokens.get(index).map_or("", |token| lines.text(token));
     let mut index = 0;
     while let Some(token) = tokens.get(index) {
@@ -113,22 +102,18 @@ fn target<'a>(lines: &Lines<'a>, tokens: &[Token], bound: &mut Vec<Bound<'a>>) {
             "(" | "[" if after_operand => {
                 let mut depth = 0_i32;
                 let close = tokens[index..].iter().position(|token| {
-                    match lines.text(token) {
-                        "(" | "[" | "{" => depth += 1,
-                        ")" | "]" | "}" => depth -= 1,
-                        _ => {}
-                    }
+                    depth += lines.nesting(token);
                     depth == 0
                 });
                 index += close.unwrap_or(tokens.len());
             }
             name if token.kind == Kind::Name && !matches!(next, "." | "(" | "[") => {
                 match before {
-                    // What a method sets on its own object is no module's attribute.
+                    // Attributes that a method sets on its object are not module attributes.
                     "." if index == 2 && matches!(text(0), "self" | "cls") => {}
-                    "." => bound.push(Bound::Attribute(name)),
+                    "." => bound.push(BoundTarget::Attribute(name)),
                     _ if KEYWORDS.contains(&name) => {}
-                    _ => bound.push(Bound::Name(name)),
+                    _ => bound.push(BoundTarget::Name(name)),
                 }
             }
             _ => {}
@@ -167,11 +152,16 @@ pub(super) fn captures<'a, 't>(
     })
 }
 
-/// Words after which a part of an expression may not be evaluated, or not now.
+/// Words after which a part of an expression may not be evaluated, or only later.
 const LAZY: [&str; 7] = ["lambda", "if", "else", "and", "or", "for", "yield"];
 
-/// `a.b.c` in an expression all of which is evaluated.
-pub(super) fn uses(lines: &Lines<'_>, tokens: &[Token], body: &mut Vec<Statement>) {
+/// `a.b.c` in an expression that is completely evaluated, and keyword arguments of calls of imported functions.
+pub(super) fn uses(
+    lines: &Lines<'_>,
+    tokens: &[Token],
+    imported: &HashMap<Box<str>, Alias>,
+    body: &mut Vec<Statement>,
+) {
     let lazy = |token: &Token| token.kind == Kind::Name && LAZY.contains(&lines.text(token));
     if tokens.iter().any(lazy) {
         return;
@@ -195,9 +185,31 @@ pub(super) fn uses(lines: &Lines<'_>, tokens: &[Token], body: &mut Vec<Statement
         if is_set {
             chain.pop();
         }
+        let called = text(end) == "(" && imported.contains_key(&chain[0]);
+        let keywords = if called { keywords(lines, &tokens[end..]) } else { Vec::new() };
         if chain.len() > 1 {
-            body.push(Statement::Attribute(token.line, chain));
+            body.push(Statement::Attribute(token.line, chain.clone()));
+        }
+        if !keywords.is_empty() {
+            body.push(Statement::Call(Call { line: token.line, chain, keywords }));
         }
         index = end;
     }
+}
+
+/// The names of keyword arguments, from the parenthesis that opens a call.
+fn keywords(lines: &Lines<'_>, tokens: &[Token]) -> Vec<Box<str>> {
+    let mut depth = 0_i32;
+    let mut found = Vec::new();
+    for three in tokens.windows(3) {
+        depth += lines.nesting(&three[0]);
+        if depth == 0 {
+            break;
+        }
+        let begins = depth == 1 && matches!(lines.text(&three[0]), "(" | ",");
+        if begins && three[1].kind == Kind::Name && lines.text(&three[2]) == "=" {
+            found.push(lines.text(&three[1]).into());
+        }
+    }
+    found
 }

@@ -1,4 +1,4 @@
-//! Packages laid out on disk, and what their imports certainly do not find.
+//! Packages on disk, and the names that their imports certainly do not find.
 
 use super::{failures, missing_names, python};
 use crate::{EnvOptions, Source, environments};
@@ -14,7 +14,7 @@ fn lay(site: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// What the import of `user` does not find, as `file:line kind module.name`.
+/// The missing names of importing `user`, as `file:line kind module.name`.
 fn found(files: &[(&str, &str)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     lay(folder.path(), files);
@@ -29,7 +29,7 @@ fn found(files: &[(&str, &str)]) -> Vec<String> {
     found.into_iter().map(|(failure, _)| line(failure)).collect()
 }
 
-/// The result where `user` has one statement and `lib` one file.
+/// Checks the result for a `user` with one statement and a `lib` with one file.
 fn check(user: &str, lib: &str, expect: &[&str]) {
     let files =
         [("user/__init__.py", user), ("lib/__init__.py", lib), ("lib/sub.py", "deep = 1\n")];
@@ -92,7 +92,7 @@ fn statements_that_may_not_run_are_not_judged() {
 }
 
 #[test]
-fn modules_whose_names_cannot_be_listed_have_every_name() {
+fn modules_with_dynamic_names_have_every_name() {
     for lib in [
         "gone = 1\n",
         "if unknown():\n    gone = 1\n",
@@ -118,7 +118,7 @@ fn modules_whose_names_cannot_be_listed_have_every_name() {
         ];
         assert_eq!(found(&files), [""; 0], "{lib}");
     }
-    // What lists its names does not have the others.
+    // A list of names is complete.
     for lib in [
         "def __getattr__(name):\n    if name == 'old':\n        return 1\n    raise AttributeError(name)\n",
         "__getattr__, __dir__, __all__ = attach(__name__, {'sub': ['old']})\n",
@@ -129,7 +129,7 @@ fn modules_whose_names_cannot_be_listed_have_every_name() {
     ] {
         check("from lib import gone\n", lib, &["user/__init__.py:1 Name lib.gone"]);
     }
-    // A list that is written out is whole, wherever else the name is.
+    // A literal list is complete, wherever else the name occurs.
     let attached =
         "__getattr__, __dir__, __all__ = attach(__name__, submod_attrs={'sub': ['old']})\n";
     let elsewhere = [
@@ -138,7 +138,14 @@ fn modules_whose_names_cannot_be_listed_have_every_name() {
         ("lib/sub.py", "gone = 1\n"),
     ];
     assert_eq!(found(&elsewhere), ["user.py:1 Name lib.gone"]);
-    // Compiled modules are not read, and may set names of their package.
+    // toolz's tlz gets its names from a loader that one of its modules registers.
+    let registered = [
+        ("user.py", "from lib import gone\n"),
+        ("lib/__init__.py", "from . import build\n"),
+        ("lib/build.py", "import sys\nsys.meta_path.insert(0, Loader())\n"),
+    ];
+    assert_eq!(found(&registered), [""; 0]);
+    // Compiled modules are not parsed, and may set names of their package.
     let compiled = [
         ("user.py", "from lib import gone\n"),
         ("lib/__init__.py", ""),
@@ -148,7 +155,7 @@ fn modules_whose_names_cannot_be_listed_have_every_name() {
 }
 
 #[test]
-fn namespaces_have_what_their_folders_have() {
+fn namespaces_have_the_modules_of_their_folders() {
     let user = "from flash import cute\nfrom flash import flash_func\n";
     let files = [("user.py", user), ("flash/cute/__init__.py", "")];
     assert_eq!(found(&files), ["user.py:2 Name flash.flash_func"]);
@@ -168,6 +175,75 @@ fn failures_reach_the_packages_that_import_them() {
     // Both import each other.
     let circle = [("user.py", "import lib\nx = 1\n"), ("lib.py", "import user\ny = user.x\n")];
     assert_eq!(found(&circle), [""; 0]);
+}
+
+#[test]
+fn keywords_that_a_function_of_another_package_lacks_are_reported() {
+    let lib = "from .sub import deep\nclass C:\n    def __init__(self, a): ...\ndef f(a, *, b=1): ...\n\
+               def open(**rest): ...\n@wraps\ndef wrapped(a): ...\nif unknown():\n    def maybe(a): ...\n";
+    let check = |user: &str, expect: &[&str]| {
+        let files = [
+            ("user/__init__.py", user),
+            ("user/own.py", "def f(a): ...\n"),
+            ("lib/__init__.py", lib),
+            ("lib/sub.py", "def deep(a): ...\n"),
+        ];
+        assert_eq!(found(&files), expect, "{user}");
+    };
+    check("import lib\nx = lib.f(1, b=2)\n", &[]);
+    check("import lib\nx = lib.f(1, c=2)\n", &["user/__init__.py:2 Keyword lib.f.c"]);
+    check(
+        "from lib import f\n@f(a=g(c=1), c=2)\ndef g(): ...\n",
+        &["user/__init__.py:2 Keyword lib.f.c"],
+    );
+    check(
+        "from lib import C as D\nx = [D(a=1), D(b=1)]\n",
+        &["user/__init__.py:2 Keyword lib.C.b"],
+    );
+    check("import lib\nx = lib.deep(b=1)\n", &["user/__init__.py:2 Keyword lib.sub.deep.b"]);
+    for user in [
+        "from lib import open, wrapped, maybe\nx = open(c=1), wrapped(c=1), maybe(c=1)\n",
+        "from lib import f\ntry:\n    f(c=1)\nexcept TypeError:\n    pass\n",
+        "from lib import f\ndef g():\n    f(c=1)\n",
+        "from lib import f\nf = print\nf(c=1)\n",
+        "import lib\nlib.f = print\nlib.f(c=1)\n",
+        "from .own import f\nf(c=1)\n",
+        "from lib import f\nx = f(1, b={'c': 2}) if unknown() else f(c=1)\n",
+    ] {
+        check(user, &[]);
+    }
+}
+
+#[test]
+fn lazily_loaded_modules_are_followed() {
+    let lazy = "def __getattr__(name):\n    if name in names:\n        return import_module(names[name])\n    raise AttributeError(name)\n";
+    let structure = "import sys\nsys.modules[__name__] = _LazyModule(__name__, globals()['__file__'], _import_structure)\n";
+    let check = |lib: &str, expect: &[&str]| {
+        let files = [
+            ("user.py", "from lib import Model\n"),
+            ("lib/__init__.py", lib),
+            ("lib/models.py", "from other import gone\nclass Model: ...\n"),
+            ("lib/fine.py", "class Model: ...\n"),
+            (
+                "lib/deeper/__init__.py",
+                "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .models import Model\nelse:\n    import sys\n    sys.modules[__name__] = _LazyModule(define_import_structure())\n",
+            ),
+            ("lib/deeper/models.py", "import other.gone\nclass Model: ...\n"),
+            ("other.py", "here = 1\n"),
+        ];
+        assert_eq!(found(&files), expect, "{lib}");
+    };
+    let fails = ["lib/models.py:1 Name other.gone"];
+    check(&format!("names = {{'Model': '.models'}}\n{lazy}"), &fails);
+    check(&format!("_import_structure = {{'models': ['Model']}}\n{structure}"), &fails);
+    check(
+        &format!("_import_structure = {{'deeper': ['Model']}}\n{structure}"),
+        &["lib/deeper/models.py:1 Submodule other.gone"],
+    );
+    check(&format!("names = {{'Model': '.fine'}}\n{lazy}"), &[]);
+    // Two candidates count as none, and an unlisted name loads no module.
+    check(&format!("names = {{'Model': '.fine'}}\nmore = {{'models': ['Model']}}\n{lazy}"), &[]);
+    check(&format!("names = {{'Other': '.models'}}\nModel = 1\n{lazy}"), &[]);
 }
 
 #[test]
@@ -229,12 +305,12 @@ fn an_environment_is_checked_once_until_a_record_changes() {
     assert_eq!((missing.module.as_str(), missing.name.as_str()), ("lib", "gone"));
     assert_eq!(missing.imports, ["user.cli"]);
     assert!(missing.at.ends_with("user/cli.py:1"), "{}", missing.at);
-    // The answer is cached: files that change without their RECORD are not read again.
+    // The result is cached: files that change without their RECORD are not read again.
     lay(&site, &[("lib/__init__.py", "gone = 1\n")]);
     assert_eq!(look(), first);
     lay(&site, &[("the_lib-1.dist-info/RECORD", "lib/__init__.py,,9\n")]);
     assert_eq!(look(), []);
-    // A cache that cannot be written costs time alone.
+    // A cache that cannot be written only costs time.
     let unwritable = EnvOptions { cache: Some("/proc/none/native".into()), ..options.clone() };
     assert_eq!(missing_names(&unwritable, &environments(&options).unwrap()[0]), []);
 }

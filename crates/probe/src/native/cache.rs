@@ -1,7 +1,7 @@
-//! What earlier runs read, kept in one file so that a second look at an environment costs some milliseconds.
+//! Caches results of earlier runs in one file, so that a second run of an environment takes milliseconds.
 //!
-//! The file is written whole and put in place by a rename, so a reader never sees half of one. A file that is torn, of
-//! another version or of another layout is no error: everything is read again and the file replaced.
+//! The file is written completely and renamed into place, so a reader never sees a partial one. A damaged file, or one
+//! of another version, is not an error: everything is read again and the file is replaced.
 
 use super::elf::Object;
 use super::link::Unresolved;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Raised when what is read of a file, or how, changes.
-const VERSION: u32 = 6;
-/// Files of environments that are gone drop out once there are this many.
+/// Incremented when the cached data or its computation changes.
+const VERSION: u32 = 7;
+/// Files of removed environments are dropped beyond this number.
 const MOST_FILES: usize = 20_000;
 
-/// Files read earlier.
+/// Files read in earlier runs.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct CachedFiles {
     files: HashMap<PathBuf, Entry>,
 }
 
@@ -26,20 +26,20 @@ pub(crate) struct Known {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) stamp: Stamp,
-    /// `None`: no ELF file.
+    /// `None`: not an ELF file.
     pub(crate) object: Option<Object>,
     /// The unresolved symbols, for the set of libraries with this fingerprint.
     pub(crate) linked: Option<(u64, Unresolved)>,
 }
 
-impl Known {
-    /// Reads the cache file; empty when there is none that can be used.
+impl CachedFiles {
+    /// Reads the cache file; empty if it is not usable.
     pub(crate) fn read(path: &Path) -> Self {
         let files = std::fs::read(path).ok().and_then(|bytes| parse(&bytes));
         Self { files: files.unwrap_or_default() }
     }
 
-    /// Whether it has exactly this of a file.
+    /// Whether it has exactly this data of a file.
     pub(crate) fn has(
         &self,
         path: &Path,
@@ -51,13 +51,13 @@ impl Known {
         entry.is_some_and(|it| it.object.as_ref() == object && it.linked.as_ref() == linked)
     }
 
-    /// What was read of an unchanged file: `Some(None)` when it is no ELF file.
+    /// The data of an unchanged file: `Some(None)` if it is not an ELF file.
     pub(crate) fn object(&self, path: &Path, stamp: &Stamp) -> Option<Option<&Object>> {
         let entry = self.files.get(path).filter(|entry| entry.stamp == *stamp)?;
         Some(entry.object.as_ref())
     }
 
-    /// The unresolved symbols of an unchanged file among the same libraries.
+    /// The unresolved symbols of an unchanged file with the same libraries.
     pub(crate) fn linked(&self, path: &Path, stamp: &Stamp, key: u64) -> Option<&Unresolved> {
         let entry = self.files.get(path).filter(|entry| entry.stamp == *stamp)?;
         entry.linked.as_ref().filter(|(known, _)| *known == key).map(|(_, unresolved)| unresolved)
@@ -66,7 +66,7 @@ impl Known {
     /// Writes the cache. The files of this run come first, others while there is room.
     ///
     /// # Errors
-    /// When the folder or the file cannot be written; nothing is lost then but time.
+    /// The folder or the file cannot be written, which only costs time.
     pub(crate) fn update(self, path: &Path, fresh: HashMap<PathBuf, Entry>) -> std::io::Result<()> {
         let mut files: BTreeMap<String, Entry> = BTreeMap::new();
         let old = self.files.into_iter().filter(|(path, _)| !fresh.contains_key(path));
@@ -83,12 +83,12 @@ impl Known {
 /// Writes a cache: a header line with version and checksum, then JSON.
 ///
 /// # Errors
-/// When the folder or the file cannot be written.
+/// The folder or the file cannot be written.
 pub(crate) fn write(path: &Path, cached: &impl Serialize) -> std::io::Result<()> {
     let Some(folder) = path.parent() else { return Ok(()) };
     std::fs::create_dir_all(folder)?;
     let body = serde_json::to_vec(cached)?;
-    // The process id keeps two runs at once apart; the rename decides whose file stays.
+    // The process id separates concurrent runs; the last rename wins.
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = std::fs::write(&partial, [header(&body).as_bytes(), &body].concat())
         .and_then(|()| std::fs::rename(&partial, path));
@@ -98,7 +98,7 @@ pub(crate) fn write(path: &Path, cached: &impl Serialize) -> std::io::Result<()>
     written
 }
 
-/// What a cache's bytes hold; `None` where they are torn or another version's.
+/// The content of a cache; `None` if it is damaged or has another version.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     let (head, body) = bytes.split_at(end);
@@ -111,7 +111,7 @@ pub(super) fn header(body: &[u8]) -> String {
     format!("firstlight native cache {VERSION} {} {:016x}\n", env!("CARGO_PKG_VERSION"), sum.0)
 }
 
-/// FNV-1a over 8 bytes at a time: a checksum against accidents and a key, the same in every build.
+/// FNV-1a over 8 bytes at a time: a checksum against accidental damage and a key, the same in every build.
 pub(crate) struct Fnv(pub(crate) u64);
 
 impl Default for Fnv {

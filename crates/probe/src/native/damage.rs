@@ -1,9 +1,9 @@
-//! What a file with a library's name holds when it does not begin as an ELF file does.
+//! Classifies a file with a library's name that does not start as an ELF file.
 
 use object::read::ReadRef;
 
-/// Why the loader refuses it; `None` for what somebody may have meant to be there: a linker script, a line of text in the
-/// place of a link.
+/// Why the loader refuses it; `None` for a file that may be intended: a linker script, a line of text instead of a
+/// link.
 pub(super) fn of_another_kind<'data, R: ReadRef<'data>>(data: R) -> Option<String> {
     let length = data.len().ok()?;
     let begin = data.read_bytes_at(0, length.min(256)).ok()?;
@@ -28,7 +28,7 @@ fn classify(begin: &[u8], length: u64) -> Option<String> {
     if lower.starts_with("<!doctype") || lower.starts_with("<html") {
         return Some("is a web page in the place of the file".to_owned());
     }
-    // Mach-O and PE files lie in wheels for several systems.
+    // Wheels for several systems contain Mach-O and PE files.
     let other_systems: [&[u8]; 6] = [
         b"MZ",
         b"\xcf\xfa\xed\xfe",
@@ -49,7 +49,7 @@ mod tests {
     use super::classify;
 
     #[test]
-    fn what_stands_in_the_place_of_a_library() {
+    fn files_that_replaced_a_library() {
         let check = |begin: &[u8], expect: Option<&str>| {
             let got = classify(begin, begin.len() as u64);
             match expect {

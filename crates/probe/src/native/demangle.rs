@@ -1,14 +1,14 @@
-//! C++ names as people write them.
+//! Demangles C++ names.
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 use std::fmt;
 
-/// A longer symbol is not read: real ones of templates reach some thousands of letters.
+/// A longer symbol is not demangled: real template names have some thousands of characters.
 const LONGEST_SYMBOL: usize = 8 << 10;
-/// A longer name is cut: nobody reads on.
+/// A longer name is truncated.
 const LONGEST_NAME: usize = 400;
 
-/// The C++ name behind a symbol; `None` when it is no C++ symbol.
+/// The C++ name of a symbol; `None` for other symbols.
 pub(crate) fn demangle(symbol: &str) -> Option<String> {
     if !symbol.starts_with("_Z") || symbol.len() > LONGEST_SYMBOL {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(96);
     let parsed = Symbol::new_with_options(symbol.as_bytes(), &parse).ok()?;
     let mut name = Bounded::default();
-    // Back references can make a short symbol a name of gigabytes; the writer ends that.
+    // Back references can expand a short symbol to gigabytes; the writer stops at the limit.
     match parsed.structured_demangle(&mut name, &DemangleOptions::new().recursion_limit(96)) {
         Ok(()) => Some(name.0),
         Err(_) if name.0.len() >= LONGEST_NAME => Some(name.0 + "..."),
@@ -24,7 +24,7 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     }
 }
 
-/// The beginning of a symbol that all its overloads share: scope and name, not the arguments.
+/// The prefix of a symbol that all its overloads share: scope and name, without the arguments.
 pub(crate) fn overloads(symbol: &str) -> Option<&str> {
     let rest = symbol.strip_prefix("_Z")?;
     let nested = rest.strip_prefix('N');
@@ -42,7 +42,7 @@ pub(crate) fn overloads(symbol: &str) -> Option<&str> {
             break;
         }
     }
-    // Constructors and destructors have a letter and a digit for a name; operators two lower-case letters.
+    // Names of constructors and destructors are `C` or `D` and a digit; operators are two lower-case characters.
     let special = rest.as_bytes();
     let after = match special {
         [b'C' | b'D', b'0'..=b'5', ..] => rest.get(2..)?,
@@ -51,7 +51,7 @@ pub(crate) fn overloads(symbol: &str) -> Option<&str> {
         }
         _ => last?,
     };
-    // `E` ends the scope, so that `Error` does not take `ErrorAlwaysShowCppStacktrace` for its overload.
+    // `E` ends the scope, so that `ErrorAlwaysShowCppStacktrace` does not count as an overload of `Error`.
     let end = symbol.len() - after.len() + usize::from(after.starts_with(['E', 'I']));
     symbol.get(..end)
 }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_name_that_grows_without_end_is_cut() {
-        // Each level names the one before twice.
+        // Each level repeats the previous one twice.
         let mut symbol = String::from("_Z1fI1aE");
         for _ in 0..60 {
             symbol.push_str("3fooIS_S_E");

@@ -1,48 +1,52 @@
-//! What one ELF file says about itself, read through its program headers as the dynamic loader reads it.
+//! Parses one ELF file through its program headers, as the dynamic loader does.
 
 use facts::CompactSort;
+use memchr::memmem;
 use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian as LE;
 use object::read::ReadRef;
 use object::read::elf::FileHeader as _;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
-/// One ELF file, without its symbols. This is what the cache keeps.
+/// The cached data of one ELF file, without its symbols.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Object {
     /// `e_machine`.
     pub(crate) machine: u16,
-    /// A 64-bit little-endian file: all others are only named.
+    /// A 64-bit little-endian file; others are only identified.
     pub(crate) readable: bool,
     pub(crate) soname: Option<String>,
     pub(crate) needed: Vec<String>,
     pub(crate) rpath: Option<String>,
     pub(crate) runpath: Option<String>,
-    /// DF_1_NODEFLIB: the cache and the default folders are not searched for what it needs.
+    /// DF_1_NODEFLIB: the cache and the default folders are not searched for its needed libraries.
     pub(crate) no_default: bool,
     pub(crate) requires: Vec<Requires>,
     /// Symbol versions it defines.
     pub(crate) defines: Vec<String>,
-    /// The CUDA release a program of the toolkit names itself by: `12.8` of a ptxas.
+    /// The CUDA release in a program of the toolkit: `12.8` of a ptxas.
     pub(crate) cuda_release: Option<String>,
-    /// `facts::GpuCode`, as read.
+    /// The architectures that a ptxas compiles for: `90`, `90a`.
+    pub(crate) ptxas_targets: Vec<String>,
+    /// `facts::GpuCode`.
     pub(crate) gpu_code: Vec<facts::GpuCode>,
     pub(crate) numpy: Option<facts::NumpyApi>,
     /// PT_GNU_STACK has PF_X.
     pub(crate) executable_stack: bool,
-    /// Why the loader cannot map it, whatever it is.
+    /// Why the loader cannot map it.
     pub(crate) damage: Option<String>,
     pub(crate) problems: Vec<String>,
 }
 
 impl Object {
-    /// Whether it begins as an ELF file does.
+    /// Whether it has the magic number of ELF.
     pub(crate) fn is_elf(&self) -> bool {
         self.machine != 0
     }
 
-    /// Whether the loader stops at it in a search by this processor's name: it walks past files for another one, and
-    /// takes the first other file of the name, be it whole or not.
+    /// Whether the loader's search stops at it on this processor: it skips files for other processors, and takes the
+    /// first other file of the name, even a damaged one.
     pub(crate) fn ends_search(&self, machine: u16) -> bool {
         match self.is_elf() {
             true => self.machine == machine && (self.readable || self.damage.is_some()),
@@ -51,17 +55,17 @@ impl Object {
     }
 }
 
-/// The symbol versions a file asks of one library.
+/// The symbol versions that a file requires of one library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Requires {
     pub(crate) library: String,
-    /// Versions that must be there; weak ones are left out.
+    /// Required versions, without weak ones.
     pub(crate) versions: Vec<String>,
 }
 
-/// More of anything than this is no library but an attack or a torn file; the largest real ones have some hundreds.
+/// Maximum number of table entries, against hostile or damaged files; the largest real libraries have some hundreds.
 const MAX_ENTRIES: usize = 20_000;
-/// The loader itself has no limit for a name; C++ symbols reach 5,000 letters, file names do not.
+/// Maximum length of a name. The loader has no limit; C++ symbols reach 5,000 characters, file names do not.
 const MAX_NAME: u64 = 4096;
 
 /// Whether these are the first bytes of an ELF file.
@@ -69,12 +73,12 @@ pub(crate) fn is_elf(magic: &[u8]) -> bool {
     magic.starts_with(&elf::ELFMAG)
 }
 
-/// Reads a file. `None` when it is no ELF file and never was one; what is wrong inside one is in [`Object::problems`],
-/// and in [`Object::damage`] where the loader refuses it.
+/// Parses a file. `None` if it is not an ELF file; problems are in [`Object::problems`], and in [`Object::damage`] if
+/// the loader refuses it.
 pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
     let ident = match data.read_bytes_at(0, 20) {
         Ok(ident) if is_elf(ident) => ident,
-        // Neither is a file that was never a library; what reads as damage is kept under its own name.
+        // A file that was never a library; damaged ones are reported under their own name.
         _ => {
             let damage = super::damage::of_another_kind(data)?;
             return Some(Object { damage: Some(damage), ..Object::default() });
@@ -104,8 +108,10 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
             Err(problem) => object.problems.push(problem),
         }
     }
-    if file.is_program() {
-        object.cuda_release = file.cuda_release();
+    if let Some((release, targets)) =
+        Some(&file).filter(|it| it.is_program()).and_then(File::compiler)
+    {
+        (object.cuda_release, object.ptxas_targets) = (Some(release), targets);
     }
     object.numpy = file.numpy();
     object.executable_stack = file.has_executable_stack();
@@ -121,7 +127,7 @@ pub(crate) struct File<'data, R: ReadRef<'data>> {
     segments: &'data [ProgramHeader64<LE>],
 }
 
-/// The values of a dynamic section this room uses.
+/// The values of a dynamic section used here.
 #[derive(Debug, Default)]
 pub(crate) struct Dynamic {
     needed: Vec<u64>,
@@ -141,16 +147,16 @@ pub(crate) struct Dynamic {
 /// One entry of `.gnu.version_r` or `.gnu.version_d`.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// The number symbols refer to it by.
+    /// The index by which symbols refer to it.
     pub(crate) index: u16,
     pub(crate) name: String,
-    /// The library it is asked of; `None` for a version the file defines.
+    /// The required library; `None` for a version that the file defines.
     pub(crate) library: Option<String>,
     pub(crate) weak: bool,
 }
 
 impl<'data, R: ReadRef<'data>> File<'data, R> {
-    /// Reads the headers. The error has no words when the file is whole but of another kind than read here.
+    /// Parses the headers. The error is empty if the file is valid but of an unsupported kind.
     pub(crate) fn open(data: R) -> Result<Self, Option<&'static str>> {
         let ident = data.read_bytes_at(0, 16).map_err(|()| Some("has no whole ELF header"))?;
         if ident[4] != elf::ELFCLASS64.0 || ident[5] != elf::ELFDATA2LSB.0 {
@@ -164,7 +170,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         Ok(Self { data, length, header, segments })
     }
 
-    /// Where in the file the byte at an address is, and how many bytes of its segment follow.
+    /// The file offset of an address, and the remaining bytes of its segment.
     pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|s| s.p_type.get(LE) == elf::PT_LOAD).find_map(|segment| {
             let into = address.checked_sub(segment.p_vaddr.get(LE))?;
@@ -249,7 +255,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         self.data.read_at(offset).map_err(|()| "has symbol versions outside the file")
     }
 
-    /// `.gnu.version_r`: the versions asked for.
+    /// `.gnu.version_r`: required versions.
     pub(crate) fn required_versions(
         &self,
         dynamic: &Dynamic,
@@ -257,7 +263,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         let mut versions = Vec::new();
         let Some((address, count)) = dynamic.verneed else { return Ok(versions) };
         let mut at = self.offset_of(address).ok_or("has symbol versions outside the file")?.0;
-        // One budget for both loops: a torn table can lead from any entry to any other.
+        // A common limit for both loops: entries of a damaged table can form cycles.
         let mut steps = MAX_ENTRIES;
         for _ in 0..count.min(MAX_ENTRIES as u64) {
             let need: &elf::Verneed<LE> = self.at(at)?;
@@ -287,7 +293,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         Ok(versions)
     }
 
-    /// `.gnu.version_d`: the versions defined, without the file's own name.
+    /// `.gnu.version_d`: defined versions, without the file's own name.
     pub(crate) fn defined_versions(&self, dynamic: &Dynamic) -> Result<Vec<Version>, &'static str> {
         let mut versions = Vec::new();
         let Some((address, count)) = dynamic.verdef else { return Ok(versions) };
@@ -310,7 +316,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         Ok(versions)
     }
 
-    /// What tells that the file is not as its linker wrote it.
+    /// Signs that the file is not as its linker wrote it.
     fn damage(&self) -> Option<String> {
         let loads = self
             .segments
@@ -342,7 +348,7 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
             return zeros("its dynamic section");
         }
         let (offset, rest) = self.offset_of(dynamic.strtab)?;
-        // The first string is the empty one; that the next is empty too is what no linker writes.
+        // The first string is the empty one; no linker writes a second empty string.
         let names = self.data.read_bytes_at(offset, dynamic.strtab_size.min(rest).min(64)).ok()?;
         if names.len() > 16 && names.iter().all(|byte| *byte == 0) {
             return zeros("its table of names");
@@ -350,9 +356,9 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         None
     }
 
-    /// What NumPy's headers put into everything that imports its C API.
+    /// The constants that NumPy's headers compile into every user of its C API.
     fn numpy(&self) -> Option<facts::NumpyApi> {
-        /// The constants of libtorch_python.so are 6 MB; larger ones are tables of numbers.
+        /// The constants of libtorch_python.so have 6 MB; larger ones are tables.
         const LARGEST: u64 = 48 << 20;
         let (offset, size) =
             self.sections_named(&[b".rodata"]).into_iter().find(|(_, size)| *size <= LARGEST)?;
@@ -360,35 +366,34 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
         super::numpy::read(constants)
     }
 
-    /// Whether its header for the stack asks that it can be executed.
+    /// Whether its program headers request an executable stack.
     fn has_executable_stack(&self) -> bool {
         let mut stack = self.segments.iter().filter(|s| s.p_type.get(LE) == elf::PT_GNU_STACK);
         stack.any(|segment| segment.p_flags.get(LE).0 & elf::PF_X.0 != 0)
     }
 
-    /// Whether it is a program and no library: programs name the loader that starts them.
+    /// Whether it is a program instead of a library: programs name their loader.
     fn is_program(&self) -> bool {
         self.segments.iter().any(|segment| segment.p_type.get(LE) == elf::PT_INTERP)
     }
 
-    /// The release in the words NVIDIA's compilers print when asked for their version.
-    fn cuda_release(&self) -> Option<String> {
+    /// The release in the version text of NVIDIA's compilers, and the architectures that they support.
+    fn compiler(&self) -> Option<(String, Vec<String>)> {
         const WORDS: &[u8] = b"Cuda compilation tools, release ";
-        /// The constants of a ptxas are 3 MB.
+        /// The constants of a ptxas have 3 MB.
         const LARGEST: u64 = 32 << 20;
         let (offset, size) =
             self.sections_named(&[b".rodata"]).into_iter().find(|(_, size)| *size <= LARGEST)?;
         let constants = self.data.read_bytes_at(offset, size).ok()?;
-        let starts = constants.iter().enumerate().filter(|(_, byte)| **byte == WORDS[0]);
-        let found = starts.map(|(at, _)| &constants[at..]).find(|rest| rest.starts_with(WORDS))?;
-        let number = &found[WORDS.len()..];
+        let number = &constants[memmem::find(constants, WORDS)? + WORDS.len()..];
         let end =
             number.iter().take(8).position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))?;
-        std::str::from_utf8(&number[..end]).ok().filter(|text| !text.is_empty()).map(str::to_owned)
+        let release = std::str::from_utf8(&number[..end]).ok().filter(|text| !text.is_empty())?;
+        Some((release.to_owned(), targets(constants)))
     }
 
     fn sections(&self) -> &'data [SectionHeader64<LE>] {
-        // Section headers can be stripped from a whole library: what only they tell is then unknown.
+        // Section headers can be stripped from a valid library: facts that only they have are then unknown.
         self.header.section_headers(LE, self.data).unwrap_or_default()
     }
 
@@ -416,14 +421,29 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
             .collect()
     }
 
-    /// How many dynamic symbols there are, by the section headers; `None` when those are stripped.
+    /// Number of dynamic symbols, from the section headers; `None` if those are stripped.
     pub(crate) fn symbol_count(&self) -> Option<u64> {
         let section = self.sections().iter().find(|s| s.sh_type.get(LE) == elf::SHT_DYNSYM)?;
         Some(section.sh_size.get(LE) / 24)
     }
 }
 
-/// The name `uname -m` has for an ELF machine.
+/// The values of ptxas' option --gpu-name, from the names of their virtual architectures: other strings with `sm_` are
+/// architectures that it no longer supports. Equal to the list of `--help` of ptxas 11.8 to 13.4.
+fn targets(constants: &[u8]) -> Vec<String> {
+    const WORD: &[u8] = b"compute_";
+    let found = memmem::find_iter(constants, WORD).filter_map(|at| {
+        let rest = &constants[at + WORD.len()..];
+        let name = &rest[..rest.iter().take(8).position(|byte| *byte == 0)?];
+        let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let is_target = digits >= 2 && matches!(&name[digits..], b"" | b"a" | b"f");
+        is_target.then(|| String::from_utf8_lossy(name).into_owned())
+    });
+    let targets: BTreeSet<String> = found.collect();
+    targets.into_iter().collect()
+}
+
+/// The name of an ELF machine in `uname -m`.
 pub(crate) fn machine_name(machine: u16) -> String {
     match elf::Machine(machine) {
         elf::EM_X86_64 => "x86_64".to_owned(),

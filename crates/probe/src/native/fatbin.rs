@@ -1,4 +1,4 @@
-//! GPU code inside a shared object: the fatbin containers nvcc puts into `.nv_fatbin` and `__nv_relfatbin`.
+//! GPU code in a shared object: the fatbin containers that nvcc writes into `.nv_fatbin` and `__nv_relfatbin`.
 //!
 //! Only headers are read, a few bytes of each image, so a gigabyte of GPU code costs some thousands of small reads.
 
@@ -6,14 +6,14 @@ use facts::{GpuCode, GpuImage, GpuImageKind, GpuReach};
 use object::read::ReadRef;
 
 const MAGIC: u32 = 0xBA55_ED50;
-/// The shortest header an image can have and still tell its architecture and flags.
+/// The shortest header of an image with its architecture and flags.
 const IMAGE_HEADER: u64 = 48;
 /// Containers are aligned to 8 bytes; the linker aligns sections to at most a page.
 const LONGEST_GAP: u64 = 4096;
 /// libtorch_cuda.so has about 5,000 containers and 25,000 images.
 const MOST_IMAGES: u32 = 2_000_000;
 
-/// Compilers are called with a few lists of architectures in one library.
+/// One library is compiled with only a few lists of architectures.
 const MOST_SETS: usize = 1000;
 
 const ARCHITECTURE_ONLY: u64 = 0x0010_0000;
@@ -21,7 +21,7 @@ const FAMILY_ONLY: u64 = 0x0020_0000;
 /// LZ4 and zstd.
 const COMPRESSED: u64 = 0x2000 | 0x8000;
 
-/// Adds what the containers of one section hold.
+/// Adds the containers of one section.
 pub(crate) fn walk<'data, R: ReadRef<'data>>(
     data: R,
     start: u64,
@@ -77,7 +77,7 @@ pub(crate) fn walk<'data, R: ReadRef<'data>>(
     Ok(())
 }
 
-/// The next container at or behind a place; `None` when only padding follows.
+/// The next container at or after an offset; `None` if only padding follows.
 fn next_container<'data, R: ReadRef<'data>>(data: R, at: u64, end: u64) -> Option<u64> {
     let is_magic =
         |bytes: &[u8]| bytes.first_chunk().is_some_and(|word| u32::from_le_bytes(*word) == MAGIC);

@@ -1,11 +1,11 @@
-//! The sub-folders `glibc-hwcaps/x86-64-v3` and the like: in each folder it searches, the loader takes a build for this
-//! processor before the plain one (ld.so(8), glibc 2.33 and later).
+//! The subfolders `glibc-hwcaps/x86-64-v3` and the like: in each folder, the loader prefers a build for this processor
+//! to the plain one (ld.so(8), glibc 2.33 and later).
 
 use crate::Source;
 use facts::CompactSort;
 use std::path::{Path, PathBuf};
 
-/// The name of the sub-folder that holds one folder for each level.
+/// The parent folder of the levels' folders.
 pub(crate) const FOLDER: &str = "glibc-hwcaps";
 
 /// Levels of the x86-64 psABI, best first, each with the flags of /proc/cpuinfo that it adds to the one below. 64-bit
@@ -17,7 +17,7 @@ const LEVELS: &[(&str, &[&str])] = &[
     ("x86-64-v2", &["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"]),
 ];
 
-/// The sub-folders this processor's loader looks into, best first.
+/// The subfolders that this processor's loader searches, best first.
 pub(crate) fn of(source: &Source) -> Vec<&'static str> {
     levels(&source.text("/proc/cpuinfo").unwrap_or_default())
 }
@@ -38,8 +38,8 @@ fn levels(cpuinfo: &str) -> Vec<&'static str> {
     fit
 }
 
-/// Files of one name from ld.so.cache in the order the loader prefers: the best level first, then the plain ones; those
-/// of levels this processor does not reach are left out.
+/// Files of one name in ld.so.cache in the loader's order: the best level first, then the plain ones; unsupported
+/// levels are omitted.
 pub(crate) fn ordered(files: Vec<PathBuf>, levels: &[&str]) -> Vec<PathBuf> {
     let mut ranked: Vec<(usize, PathBuf)> = files
         .into_iter()
@@ -55,7 +55,7 @@ pub(crate) fn ordered(files: Vec<PathBuf>, levels: &[&str]) -> Vec<PathBuf> {
     ranked.into_iter().map(|(_, file)| file).collect()
 }
 
-/// The level whose folder a file lies in.
+/// The level of the folder of a file.
 fn level(file: &Path) -> Option<&str> {
     let folder = file.parent()?;
     (folder.parent()?.file_name()? == FOLDER).then(|| folder.file_name()?.to_str())?

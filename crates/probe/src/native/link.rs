@@ -1,6 +1,6 @@
-//! What the loader would miss in one file: symbol versions and symbols.
+//! Finds the symbol versions and symbols of one file that the loader would miss.
 
-use super::cache::{Fnv, Known};
+use super::cache::{CachedFiles, Fnv};
 use super::demangle::{demangle, overloads};
 use super::process::Process;
 use super::store::Store;
@@ -8,23 +8,23 @@ use super::symbols::Undefined;
 use facts::{Exported, MissingSymbol, MissingVersion, NativeFile};
 use serde::{Deserialize, Serialize};
 
-/// Symbols a file needs and no loaded library has.
+/// Symbols that a file needs and that no loaded library has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Unresolved {
     pub(crate) symbols: Vec<MissingSymbol>,
     pub(crate) total: u32,
-    /// Whether it exports the function by which Python imports a module of its name.
+    /// Whether it exports Python's init function for a module of its name.
     pub(crate) module: Option<bool>,
     /// Why the symbols of some library could not be read.
     pub(crate) problems: Vec<String>,
 }
 
-/// So many are written out; a file built for another torch can miss thousands.
+/// Maximum number of listed symbols; a file built for another torch can miss thousands.
 const MOST_SYMBOLS: usize = 12;
-/// So many exports of a like name are shown.
+/// Maximum number of similar exports shown.
 const MOST_INSTEAD: usize = 4;
 
-/// The versions a file asks of libraries that do not have them, which the loader checks before any symbol.
+/// Missing versions of needed libraries, which the loader checks before any symbol.
 pub(crate) fn missing_versions(process: &Process, root: usize) -> Vec<MissingVersion> {
     let map = &process.maps()[root];
     let mut missing = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn missing_versions(process: &Process, root: usize) -> Vec<MissingVer
     missing
 }
 
-/// The newest of the versions of one family: `GLIBC_2.31` of all that begin with `GLIBC_`.
+/// The newest version of the same family: `GLIBC_2.31` of all that begin with `GLIBC_`.
 fn newest_like(version: &str, defined: &[String]) -> Option<String> {
     let (family, _) = version.split_once('_')?;
     let numbers = |name: &str| -> Option<Vec<u32>> {
@@ -63,7 +63,7 @@ fn newest_like(version: &str, defined: &[String]) -> Option<String> {
     known.max().map(|(_, name)| name.clone())
 }
 
-/// A number that changes when any file of the process does.
+/// A hash that changes when any file of the process does.
 pub(crate) fn fingerprint(process: &Process, root: usize) -> u64 {
     let mut key = Fnv::default();
     key.word(root as u64);
@@ -78,10 +78,10 @@ pub(crate) fn fingerprint(process: &Process, root: usize) -> u64 {
     key.0
 }
 
-/// The symbols of one file that no loaded file exports; from the cache where all files are as they were.
+/// The symbols of one file that no loaded file exports; from the cache if all files are unchanged.
 pub(crate) fn unresolved(
     store: &Store<'_>,
-    known: &Known,
+    known: &CachedFiles,
     process: &Process,
     root: usize,
 ) -> (u64, Unresolved) {
@@ -98,17 +98,18 @@ pub(crate) fn unresolved(
             return (key, found);
         }
     };
-    // Of MPI.mpich.cpython-312-x86_64-linux-gnu.so this is MPI.mpich: no import statement finds it, only code that chooses.
+    // For MPI.mpich.cpython-312-x86_64-linux-gnu.so this is MPI.mpich: no import statement finds it, only code that
+    // selects it.
     let file = NativeFile { path: lib.path.display().to_string(), ..NativeFile::default() };
     found.module = Some(symbols.exports_function(format!("PyInit_{}", file.stem()).as_bytes()));
-    // What a damaged library exports is not known, and every file that needs it would be blamed.
+    // The exports of a damaged library are not known, and every file that needs it would be reported.
     if let Some(damaged) = process.maps().iter().find(|map| map.lib.object.damage.is_some()) {
         let damage = damaged.lib.object.damage.as_deref().unwrap_or_default();
         found.problems.push(format!("{} {damage}", damaged.lib.path.display()));
         return (key, found);
     }
-    // First the file's own scope, in which nearly all are found; then the rest of the process, because libraries that
-    // were opened for all to see are searched too, and which those are is up to the package.
+    // The file's own scope first, which has nearly all symbols; then the rest of the process, because libraries opened
+    // with RTLD_GLOBAL are searched too, and packages decide which those are.
     let mut order = process.scope(root);
     order.extend(
         (0..process.maps().len()).filter(|index| !order.contains(index)).collect::<Vec<_>>(),

@@ -4,12 +4,12 @@ use facts::NumpyApi;
 
 /// In all headers since NumPy 1.4.
 const ABI: &[u8] = b"module compiled against ABI version 0x";
-/// Where NumPy 2's headers look first.
+/// Searched first by NumPy 2's headers.
 const NEW_NAME: &[u8] = b"numpy._core";
-/// NumPy 2's headers name the oldest NumPy that has all the file may call.
+/// NumPy 2's headers contain the oldest NumPy with all functions that the file may call.
 const LEAST: &[u8] = b"module was compiled against NumPy C-API version 0x%x (NumPy ";
 
-/// Reads the constants of a file; `None` when it does not import the API.
+/// Parses the constants of a file; `None` if it does not import the API.
 pub(super) fn read(constants: &[u8]) -> Option<NumpyApi> {
     find(constants, ABI)?;
     let least = find(constants, LEAST).and_then(|at| {
@@ -37,7 +37,7 @@ mod tests {
     use super::read;
 
     #[test]
-    fn what_scipy_and_numpy_s_own_modules_say() {
+    fn numpy_abi_of_scipy_and_numpy_modules() {
         let check = |constants: &str, expect: Option<(bool, Option<&str>)>| {
             let got = read(constants.as_bytes());
             let got = got.as_ref().map(|it| (it.before_2, it.least.as_deref()));
@@ -53,7 +53,7 @@ mod tests {
             &format!("numpy._core._multiarray_umath\0numpy.core._multiarray_umath\0{abi}{new}"),
             Some((false, Some("1.25"))),
         );
-        // scipy's pypocketfft, by pybind11, which looks the API up when it is called.
+        // scipy's pypocketfft, by pybind11, which looks up the API when it is called.
         check("numpy.core.multiarray\0_ARRAY_API\0", None);
         check("", None);
     }

@@ -1,9 +1,9 @@
-//! Which of the files in trouble an import of their package opens: modules are imported by their names, and a library is
-//! opened because a module needs it, or because Python code that runs at the import names it.
+//! Determines which of the files that the loader refuses an import of their package opens: modules are imported by
+//! name, and a library is opened because a module needs it, or because Python code that runs at import names it.
 
 use crate::Source;
 use crate::env::answers::{Answers, Trace};
-use crate::env::imports::{self, Reached};
+use crate::env::imports::{self, ImportedFiles};
 use crate::native::Fnv;
 use facts::{Elf, NativeFile, PyEnv};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -58,17 +58,17 @@ fn opened_in(
     trace: &mut Trace,
 ) -> BTreeMap<String, String> {
     let mut opened = BTreeMap::new();
-    // What is named within a function is opened only where something calls that.
+    // A library named within a function is opened only if that function is called.
     let mut within: Vec<(&NativeFile, String, String)> = Vec::new();
     let mut texts: Vec<String> = Vec::new();
     imports::walk(source, site, package, trace, &mut |reached| {
         let by = || reached.path.display().to_string();
         files.retain(|file| match takes(reached, file) {
-            Some(Taken::Always) => {
+            Some(LibraryUse::Always) => {
                 opened.insert(file.path.clone(), by());
                 false
             }
-            Some(Taken::Within(function)) => {
+            Some(LibraryUse::Within(function)) => {
                 within.push((*file, function.to_owned(), by()));
                 true
             }
@@ -100,7 +100,7 @@ fn by_name(file: &NativeFile) -> bool {
     }
 }
 
-/// The files that modules need, and those that these need, each with one that needs it.
+/// The transitively needed files of modules, each with one that needs it.
 fn needed_by(files: &[NativeFile]) -> HashMap<&str, &str> {
     let by_path: HashMap<&str, &NativeFile> =
         files.iter().map(|file| (file.path.as_str(), file)).collect();
@@ -120,27 +120,27 @@ fn needed_by(files: &[NativeFile]) -> HashMap<&str, &str> {
     found
 }
 
-/// The folder of packages that a file lies in, and its package there.
+/// The site-packages folder of a file, and its package there.
 fn package_of<'a>(env: &'a PyEnv, file: &'a NativeFile) -> Option<(&'a str, &'a str)> {
     let site = env.site_packages.iter().find(|site| Path::new(&file.path).starts_with(site))?;
     let rest = file.path.get(site.len()..)?.trim_start_matches('/');
     rest.split_once('/').map(|(package, _)| (site.as_str(), package))
 }
 
-/// How a Python file takes a library.
-enum Taken<'a> {
+/// How a Python file opens a library.
+enum LibraryUse<'a> {
     /// Whenever it runs.
     Always,
-    /// In this function, where something calls it.
+    /// In this function, if it is called.
     Within(&'a str),
 }
 
 /// Whether a Python file imports a module or names a library.
-fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
+fn takes<'a>(reached: &ImportedFiles<'a>, file: &NativeFile) -> Option<LibraryUse<'a>> {
     let stem = file.stem();
     let path = Path::new(&file.path).with_file_name(stem);
     if reached.targets.contains(&path) {
-        return Some(Taken::Always);
+        return Some(LibraryUse::Always);
     }
     let begins = |at: usize| reached.text[..at].ends_with(['"', '\'', '/']);
     let named = |name: &str, ends: &[char]| {
@@ -150,13 +150,13 @@ fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
             .map(|at| function_around(reached.text, at))
             .collect();
         match places.contains(&None) {
-            true => Some(Taken::Always),
-            false => places.first().copied().flatten().map(Taken::Within),
+            true => Some(LibraryUse::Always),
+            false => places.first().copied().flatten().map(LibraryUse::Within),
         }
     };
-    // `f"libtorchcodec_core{major}"`: one of several builds, chosen by number.
+    // `f"libtorchcodec_core{major}"`: one of several builds, selected by number.
     let numbered = stem.trim_end_matches(|c: char| c.is_ascii_digit());
-    // A plain word in quotes is an option or a title as often as a module of that name (CuPy's "jitify").
+    // A quoted plain word is as often an option or a title as a module of that name (CuPy's "jitify").
     let plain = file.elf.as_ref().is_some_and(|elf| elf.module == Some(true))
         && stem.starts_with(|letter: char| letter.is_ascii_alphabetic());
     let ends: &[char] = if plain { &['.'] } else { &['"', '\'', '.'] };
@@ -165,12 +165,12 @@ fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
     })
 }
 
-/// How far a line is indented.
+/// The indentation of a line.
 pub(super) fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The function that a place in a Python file lies in, by indentation.
+/// The function around an offset in a Python file, by indentation.
 fn function_around(text: &str, at: usize) -> Option<&str> {
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
@@ -186,14 +186,14 @@ fn function_around(text: &str, at: usize) -> Option<&str> {
         if let Some(definition) = definition {
             return definition.split('(').next();
         }
-        // The last line of a signature of several stands as far left as its first.
+        // The last line of a multi-line signature has the indentation of its first.
         depth = if words.starts_with(')') { own + 1 } else { own };
     }
     None
 }
 
-/// Whether a place lies in a `try` whose `except` catches everything and raises nothing: what fails there is done without. One that
-/// catches errors of the package's own keeps them for whoever uses what is missing (xformers).
+/// Whether an offset is in a `try` whose `except` catches everything, or the exceptions that the file itself defines for a failed load
+/// (xformers), and does not raise: failures there are tolerated.
 fn is_caught(text: &str, at: usize) -> bool {
     let filled = |line: &&str| !line.trim().is_empty();
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -210,7 +210,9 @@ fn is_caught(text: &str, at: usize) -> bool {
         if line.trim_start().starts_with("try:") {
             let after = text[begin..].lines().filter(filled);
             let mut handler = after.skip_while(|line| indent(line) > own);
-            let handles = handler.next().is_some_and(|it| catches_everything(it.trim_start()));
+            let handles = handler.next().is_some_and(|line| {
+                catches_everything(line.trim_start()) || catches_own(text, line.trim_start())
+            });
             let mut body = handler.take_while(|line| indent(line) > own);
             return handles && body.all(|line| !line.trim_start().starts_with("raise"));
         }
@@ -218,8 +220,9 @@ fn is_caught(text: &str, at: usize) -> bool {
     false
 }
 
-/// Whether a place assigns to a variable (`path = find_library()`) that the lines after it first pass to a function within a `try`
-/// that catches everything (onnxruntime registers its CUDA provider so): the function found a library, and opening it may fail.
+/// Whether an offset assigns to a variable (`path = find_library()`) that later lines first pass to a function within a
+/// `try` that catches everything (as onnxruntime registers its CUDA provider): the function found a library, and
+/// opening it may fail.
 fn is_used_with_care(text: &str, at: usize) -> bool {
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let Some(variable) = text[begin..at].trim().strip_suffix('=').map(str::trim_end) else {
@@ -253,14 +256,23 @@ fn is_used_with_care(text: &str, at: usize) -> bool {
     false
 }
 
-/// Whether it is the line of an `except` for whatever is raised.
+/// Whether it is an `except` line that catches everything.
 fn catches_everything(line: &str) -> bool {
     let caught = line.strip_prefix("except").and_then(|rest| rest.split(':').next());
     let caught = caught.map(|caught| caught.split(" as ").next().unwrap_or_default().trim());
     matches!(caught, Some("" | "Exception" | "BaseException"))
 }
 
-/// Whether something calls a function of this name that is itself outside of functions, or in one that is called.
+/// Whether it is the line of an `except` for exceptions that the file defines.
+fn catches_own(text: &str, line: &str) -> bool {
+    let caught = line.strip_prefix("except").and_then(|rest| rest.split(':').next());
+    let caught = caught.map(|caught| caught.split(" as ").next().unwrap_or_default());
+    let names = caught.into_iter().flat_map(|caught| caught.split(['(', ')', ',', ' ']));
+    let mut names = names.filter(|name| !name.is_empty()).peekable();
+    names.peek().is_some() && names.all(|name| text.contains(&format!("class {name}(")))
+}
+
+/// Whether a function of this name is called outside of functions, or in one that is called.
 fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a str>) -> bool {
     if !seen.insert(function) {
         return false;

@@ -1,4 +1,5 @@
-//! Which of the files in trouble their distribution works without: its Python code tries to load them and handles the failure.
+//! Determines which of the files that the loader refuses are optional: the distribution's Python code tries to load
+//! them and handles the failure.
 
 use super::opened::{in_trouble, indent};
 use crate::Source;
@@ -10,7 +11,7 @@ use facts::{NativeFile, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// vllm, of the largest packages there are, has some 2,500 Python files.
+/// vllm, one of the largest packages, has about 2,500 Python files.
 const MOST_FILES: usize = 6000;
 
 /// Fills in [`facts::Elf::optional_in`] of files that the loader refuses and no import opens.
@@ -33,7 +34,8 @@ pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
         files.iter().for_each(|file| what.write(file.path.as_bytes()));
         let question = format!("what {dist} in {site} works without, of {:016x}", what.0);
         found.extend(answers.answer(source, root, &question, |trace: &mut Trace| {
-            // The files of a distribution change with its RECORD, and its folders when a file is added or removed by hand.
+            // The files of a distribution change with its RECORD, and its folders if a file is added or removed
+            // manually.
             trace.extend(record);
             trace.extend(packages.iter().map(|package| root.join(package)));
             optional_files(source, root, &packages, &files)
@@ -46,7 +48,7 @@ pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
     }
 }
 
-/// The folders with compiled files of a distribution, directly below the folder of packages.
+/// The folders with compiled files of a distribution, directly below site-packages.
 fn packages_of(env: &PyEnv, site: &Path, dist: &str) -> BTreeSet<String> {
     let mine = env.native_files.iter().filter(|file| file.dist.as_deref() == Some(dist));
     let inside = mine.filter_map(|file| Path::new(&file.path).strip_prefix(site).ok());
@@ -57,7 +59,7 @@ fn packages_of(env: &PyEnv, site: &Path, dist: &str) -> BTreeSet<String> {
     first.filter(|first| !first.ends_with(".libs")).compact_set()
 }
 
-/// Those of the files that Python code of these packages loads, with every attempt guarded; each with one that is.
+/// The files that Python code of these packages loads only in guarded attempts; each with one such attempt.
 fn optional_files(
     source: &Source,
     site: &Path,
@@ -100,7 +102,7 @@ fn optional_files(
     guarded
 }
 
-/// The places where a Python file loads a compiled file, each with whether its failure is handled.
+/// The offsets at which a Python file loads a compiled file, each with whether its failure is handled.
 fn attempts(text: &str, site: &Path, path: &Path, file: &NativeFile) -> Vec<bool> {
     let stem = file.stem();
     let module = Path::new(&file.path).with_file_name(stem);
@@ -128,7 +130,7 @@ fn attempts(text: &str, site: &Path, path: &Path, file: &NativeFile) -> Vec<bool
     found
 }
 
-/// The import statement that a line belongs to, joined into one line.
+/// The import statement around a line, joined into one line.
 fn statement_around(text: &str, begin: usize) -> Option<String> {
     let is_import = |line: &str| {
         let line = line.trim_start();
@@ -138,7 +140,7 @@ fn statement_around(text: &str, begin: usize) -> Option<String> {
     let start = match is_import(first) {
         true => begin,
         false => {
-            // A name within the parentheses of a statement that began some lines above.
+            // A name within the parentheses of a statement that started some lines above.
             let above = text[..begin].rfind('(')?;
             let start = text[..above].rfind('\n').map_or(0, |end| end + 1);
             let open = !text[above..begin].contains(')');
@@ -157,9 +159,9 @@ fn statement_around(text: &str, begin: usize) -> Option<String> {
     Some(whole.replace('\\', " "))
 }
 
-/// Whether a line lies in a `try` with a handler for what a failed load raises, which raises nothing and leaves a record of the
-/// failure: it sets a variable, or the `try` does once the load has succeeded. The first file of a package needs none: that it
-/// handles the failure means that the package is meant to be imported without.
+/// Whether a line is in a `try` with a handler for failed loads that does not raise and records the failure: it sets a
+/// variable, or the `try` does after a successful load. The `__init__.py` of a package needs no record: handling the
+/// failure means that the package can be imported without the file.
 fn is_handled(text: &str, begin: usize, is_package: bool) -> bool {
     let filled = |line: &&str| !line.trim().is_empty();
     let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
@@ -209,7 +211,7 @@ fn is_handled(text: &str, begin: usize, is_package: bool) -> bool {
     false
 }
 
-/// Whether a line is an `except` for what Python or the loader raises.
+/// Whether a line is an `except` for the exceptions of a failed load.
 fn catches_a_failed_load(line: &str) -> bool {
     let Some(rest) = line.strip_prefix("except") else { return false };
     let caught = rest.rsplit_once(':').map_or(rest, |(caught, _)| caught);

@@ -1,4 +1,4 @@
-//! A Python process as the dynamic loader would fill it: which file each name leads to, in glibc's order.
+//! Models the loaded files of a Python process: the file of each needed name, in glibc's search order.
 
 use super::elf::machine_name;
 use super::search::{Search, expand};
@@ -8,29 +8,29 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The loaded files, in the order they were loaded. Cloning is cheap: an extension is tried in a copy.
+/// The loaded files, in load order. Cloning is cheap: an extension is loaded in a copy.
 #[derive(Clone, Default)]
 pub(crate) struct Process {
     maps: Vec<Arc<Map>>,
-    /// Needed entries of each map, with the map each leads to.
+    /// Needed entries of each map, with the map of each.
     needs: Vec<Arc<Vec<Need>>>,
-    /// Names by which a map answers: its soname and the name it was asked for by.
+    /// Names of a map: its soname and the name by which it was needed.
     names: HashMap<String, usize>,
 }
 
-/// One DT_NEEDED entry, with the map it leads to.
+/// One DT_NEEDED entry, with its map.
 type Need = (Needed, Option<usize>);
 
 /// One loaded file.
 pub(crate) struct Map {
     pub(crate) lib: Arc<Lib>,
-    /// The map that asked for it; `None` for the program and for what was opened by its path.
+    /// The map that needed it; `None` for the program and for files opened by path.
     loader: Option<usize>,
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
 }
 
-/// What a search may use.
+/// The variables that a search may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variable {
     Honoured,
@@ -46,7 +46,7 @@ impl Process {
         self.needs.get(index).map_or(&[], |needs| needs.as_slice())
     }
 
-    /// Loads a file by its path with everything it needs, breadth first. `None` when it is no file the loader can read.
+    /// Loads a file by its path with everything it needs, breadth first. `None` if the loader cannot read the file.
     pub(crate) fn open(
         &mut self,
         store: &Store<'_>,
@@ -82,7 +82,7 @@ impl Process {
             words.as_deref().map(|words| expand(words, &lib.path, &machine)).unwrap_or_default()
         };
         let runpath = folders(&object.runpath);
-        // A file with a RUNPATH has no RPATH, whatever it says.
+        // A file with a RUNPATH has its RPATH ignored.
         let rpath = if object.runpath.is_some() { Vec::new() } else { folders(&object.rpath) };
         for name in object.soname.as_deref().into_iter().chain(name) {
             self.names.entry(name.to_owned()).or_insert(index);
@@ -92,7 +92,7 @@ impl Process {
         index
     }
 
-    /// One DT_NEEDED entry: the fact, the map it leads to, and whether that map is new.
+    /// One DT_NEEDED entry: the fact, its map, and whether that map is new.
     fn need(
         &mut self,
         store: &Store<'_>,
@@ -101,7 +101,7 @@ impl Process {
         name: &str,
     ) -> (Needed, Option<usize>, bool) {
         let words = |lib: &Lib| lib.path.display().to_string();
-        // A file for another processor is opened by no process of this one: what is loaded here does not serve it.
+        // A file for another processor is opened by another process: files loaded here do not serve it.
         let machine = self.maps[asker].lib.object.machine;
         let loaded = self.names.get(name).copied();
         if let Some(index) = loaded.filter(|index| self.maps[*index].lib.object.machine == machine)
@@ -132,7 +132,7 @@ impl Process {
             found_by: Some(found_by),
             other: shadowed.map(|(lib, _)| words(&lib)),
         };
-        // A file can be here under another name already: it is not loaded twice.
+        // A file that is loaded under another name is not loaded twice.
         let known = self.maps.iter().position(|map| map.lib.stamp.same_file(&lib.stamp));
         match known {
             Some(index) => {
@@ -143,7 +143,7 @@ impl Process {
         }
     }
 
-    /// The file the loader takes for a name that is not loaded yet, and the step that finds it.
+    /// The file that the loader takes for a name that is not loaded yet, and the search step that finds it.
     fn find(
         &self,
         store: &Store<'_>,
@@ -154,7 +154,7 @@ impl Process {
     ) -> Option<(Arc<Lib>, FoundBy)> {
         let map = &self.maps[asker];
         let machine = map.lib.object.machine;
-        // The loader walks past files of another processor without a word.
+        // The loader silently skips files for other processors.
         let fits = |path: &Path| store.get(path).filter(|lib| lib.object.ends_search(machine));
         let first = |folders: &[PathBuf], by| {
             search.in_folders(folders, name).find_map(|path| fits(&path)).map(|lib| (lib, by))
@@ -189,11 +189,11 @@ impl Process {
     /// RPATHs in order: the file's own, those of what loaded it, the program's.
     fn rpaths(&self, asker: usize) -> impl Iterator<Item = &[PathBuf]> {
         let chain = std::iter::successors(Some(asker), |index| self.maps[*index].loader);
-        // Map 0 is the program where the interpreter could be read; it comes last, and twice does no harm.
+        // Map 0 is the program if the interpreter could be read; it comes last, and duplicates are harmless.
         chain.chain([0]).map(|index| self.maps[index].rpath.as_slice())
     }
 
-    /// A map and what it needs, breadth first: the order symbols are looked up in.
+    /// A map and what it needs, breadth first: the lookup order of symbols.
     pub(crate) fn scope(&self, root: usize) -> Vec<usize> {
         let mut scope = vec![root];
         let mut next = 0;

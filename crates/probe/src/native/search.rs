@@ -1,4 +1,4 @@
-//! Where the dynamic loader looks for a library, in glibc's order (ld.so(8)).
+//! The search path of the dynamic loader, in glibc's order (ld.so(8)).
 
 use super::hwcaps;
 use crate::Source;
@@ -15,10 +15,10 @@ pub(crate) struct Search<'a> {
     pub(crate) ld_library_path: Vec<PathBuf>,
     cache: HashMap<String, Vec<PathBuf>>,
     defaults: Vec<PathBuf>,
-    /// Sub-folders of builds for this processor, best first.
+    /// Subfolders of builds for this processor, best first.
     levels: Vec<&'static str>,
-    /// Names in folders that were looked into: each folder is read once, instead of being asked for each name. Keyed by the letters
-    /// of its path, which are hashed several times as fast as its parts.
+    /// Cached folder listings: each folder is read once, instead of being queried for each name. Keyed by the path's
+    /// bytes, which are hashed several times as fast as its components.
     listings: Mutex<HashMap<OsString, Arc<HashSet<String>>>>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Search<'a> {
         Self { source, ld_library_path, cache, defaults, levels, listings: Mutex::default() }
     }
 
-    /// The files of this name in the folders, in their order; builds for this processor before the plain one.
+    /// The files of this name in the folders, in order; builds for this processor before the plain one.
     pub(crate) fn in_folders<'s>(
         &'s self,
         folders: &'s [PathBuf],
@@ -83,7 +83,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The folders of an RPATH or RUNPATH with `$ORIGIN` and the other tokens put in.
+/// The folders of an RPATH or RUNPATH with `$ORIGIN` and the other tokens expanded.
 pub(crate) fn expand(words: &str, file: &Path, machine: &str) -> Vec<PathBuf> {
     let origin = file.parent().unwrap_or(Path::new("/")).display().to_string();
     let expand = |word: &str| {
@@ -94,11 +94,11 @@ pub(crate) fn expand(words: &str, file: &Path, machine: &str) -> Vec<PathBuf> {
         }
         without_dots(Path::new(&out))
     };
-    // An empty entry is the working folder of whoever starts Python, which says nothing about the environment.
+    // An empty entry is the working folder of Python's process, which is not a fact of the environment.
     words.split(':').filter(|word| !word.is_empty()).map(expand).collect()
 }
 
-/// The path without `..`, as far as no link is in between: folders of wheels are no links.
+/// The path without `..`, assuming no links in between: folders of wheels are not links.
 fn without_dots(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

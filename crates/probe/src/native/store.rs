@@ -1,6 +1,6 @@
-//! Every file looked at, read once: from the cache of earlier runs where it has not changed since.
+//! The ELF files of one run, each read once: from the cache of earlier runs if it is unchanged.
 
-use super::cache::Known;
+use super::cache::CachedFiles;
 use super::elf::{self, Object};
 use super::symbols::{self, Symbols};
 use crate::Source;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What tells whether a file is the one that was read before.
+/// Identifies the state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub(crate) bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Whether both are one file, by whatever path.
+    /// Whether both are the same file, by any path.
     pub(crate) fn same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -41,13 +41,13 @@ pub(crate) struct Lib {
 /// The files of one run.
 pub(crate) struct Store<'a> {
     source: &'a Source,
-    known: &'a Known,
-    /// By the letters of the path, which are hashed several times as fast as its parts.
+    known: &'a CachedFiles,
+    /// Keyed by the path's bytes, which are hashed several times as fast as its components.
     files: Mutex<HashMap<OsString, Option<Arc<Lib>>>>,
 }
 
 impl<'a> Store<'a> {
-    pub(crate) fn new(source: &'a Source, known: &'a Known) -> Self {
+    pub(crate) fn new(source: &'a Source, known: &'a CachedFiles) -> Self {
         Self { source, known, files: Mutex::default() }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Store<'a> {
         if let Some(read) = lock().get(path.as_os_str()) {
             return read.clone();
         }
-        // Two threads may read one file at once: both find the same in it.
+        // Two threads may read one file at once, with equal results.
         let read = self.read(path).map(Arc::new);
         lock().entry(path.into()).or_insert(read).clone()
     }
@@ -74,7 +74,7 @@ impl<'a> Store<'a> {
         Some(Lib { path: path.to_path_buf(), stamp, object, symbols: OnceLock::new() })
     }
 
-    /// The symbols of a file, read when first asked for.
+    /// The symbols of a file, read on first use.
     pub(crate) fn symbols<'l>(&self, lib: &'l Lib) -> Result<&'l Symbols, &'l str> {
         let read = || {
             let file: File = self.source.open(&lib.path).map_err(|reason| reason.to_string())?;

@@ -1,4 +1,4 @@
-//! The dynamic symbols of one file, looked up as the loader looks them up.
+//! The dynamic symbols of one file, with the loader's lookup.
 
 use super::elf::{Dynamic, File};
 use object::elf::{self, Sym64};
@@ -7,19 +7,19 @@ use object::pod;
 use object::read::ReadRef;
 use std::collections::BTreeMap;
 
-/// libtorch_cpu.so has 7 MB of symbols and names; ten times that is no real library.
+/// libtorch_cpu.so has 7 MB of symbols and names; a table ten times as large is not real.
 const LARGEST_TABLE: u64 = 96 << 20;
 /// Entry size of `.dynsym`.
 const SYMBOL: u64 = 24;
-/// A symbol of a version other than the default one.
+/// A symbol with a version other than the default one.
 const HIDDEN: u16 = 0x8000;
 
-/// A symbol some other file must export.
+/// A symbol that another file must export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Undefined<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) hash: u32,
-    /// The version and the library it is asked of.
+    /// The required version and library.
     pub(crate) version: Option<(&'a str, &'a str)>,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Undefined<'a> {
 pub(crate) struct Symbols {
     table: Vec<u8>,
     strings: Vec<u8>,
-    /// Version numbers by symbol; empty in a file without versions.
+    /// Version indices by symbol; empty in a file without versions.
     versym: Vec<u8>,
     required: BTreeMap<u16, (String, String)>,
     defined: BTreeMap<u16, String>,
-    /// Hash (with its last bit set, as `.gnu.hash` does not keep it) and index of every exported symbol, by hash.
+    /// Hash (with its lowest bit set, which `.gnu.hash` does not store) and index of every exported symbol, by hash.
     exports: Vec<(u32, u32)>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Symbols, &'stati
     let mut exports: Vec<(u32, u32)> = (symbols.entries().iter().enumerate())
         .filter(|(_, symbol)| is_export(symbol))
         .map(|(index, symbol)| {
-            // Hashing the names of libtorch_cpu.so takes longer than all the rest: the file has done it already.
+            // Hashing the names of libtorch_cpu.so takes longer than everything else: the file has the hashes.
             let known = hashes.as_ref().and_then(|(base, words)| {
                 let at = index.checked_sub(*base)?.checked_mul(4)?;
                 Some(u32::from_le_bytes(words.get(at..at.checked_add(4)?)?.try_into().ok()?))
@@ -79,7 +79,7 @@ pub(crate) fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Symbols, &'stati
     Ok(symbols)
 }
 
-/// The chains of `.gnu.hash`: the index of its first symbol and, from that on, the hash of each, whose last bit ends a
+/// The chains of `.gnu.hash`: the index of its first symbol and the hash of each following one, whose lowest bit ends a
 /// chain.
 fn hashes<'data, R: ReadRef<'data>>(
     file: &File<'data, R>,
@@ -91,7 +91,7 @@ fn hashes<'data, R: ReadRef<'data>>(
     Some((base as usize, file.data.read_bytes_at(chains, size.min(LARGEST_TABLE)).ok()?))
 }
 
-/// The index of the first symbol in `.gnu.hash`, and where its chains begin.
+/// The index of the first symbol in `.gnu.hash`, and the start of its chains.
 fn chains<'data, R: ReadRef<'data>>(
     file: &File<'data, R>,
     dynamic: &Dynamic,
@@ -107,7 +107,7 @@ fn word_at<'data, R: ReadRef<'data>>(file: &File<'data, R>, at: u64) -> Option<u
     Some(u32::from_le_bytes(file.data.read_bytes_at(at, 4).ok()?.try_into().ok()?))
 }
 
-/// Copies a block out of the file; the reader's own copy goes when it does.
+/// Copies a block out of the file, so that the reader's copy can be freed.
 fn block<'data, R: ReadRef<'data>>(
     file: &File<'data, R>,
     address: u64,
@@ -121,7 +121,7 @@ fn block<'data, R: ReadRef<'data>>(
     bytes.map(<[u8]>::to_vec).map_err(|()| "has a symbol table outside the file")
 }
 
-/// The number of symbols as the hash table tells it, for files without section headers: the last chain's end.
+/// The number of symbols from the hash table, for files without section headers: the end of the last chain.
 fn count_by_hash<'data, R: ReadRef<'data>>(
     file: &File<'data, R>,
     dynamic: &Dynamic,
@@ -136,7 +136,7 @@ fn count_by_hash<'data, R: ReadRef<'data>>(
         .filter_map(|bytes| bytes.try_into().ok().map(u32::from_le_bytes))
         .max()?;
     let mut index = u64::from(last);
-    // A chain ends at the first odd hash; chains are short, so one that is not is a torn file.
+    // A chain ends at the first odd hash; chains are short, so a long one means a damaged file.
     for _ in 0..10_000 {
         let at = index.checked_sub(base)?.checked_mul(4)?.checked_add(chains)?;
         index += 1;
@@ -163,13 +163,13 @@ impl Symbols {
         &rest[..end]
     }
 
-    /// The version number of a symbol; `None` in a file without versions.
+    /// The version index of a symbol; `None` in a file without versions.
     fn version_of(&self, index: usize) -> Option<u16> {
         let bytes = self.versym.get(index * 2..index * 2 + 2)?;
         Some(u16::from_le_bytes(bytes.try_into().ok()?))
     }
 
-    /// The symbols that must be found for the file to load. Weak ones need not.
+    /// The symbols that must be found to load the file, without weak ones.
     pub(crate) fn undefined(&self) -> impl Iterator<Item = Undefined<'_>> {
         self.entries().iter().enumerate().skip(1).filter_map(|(index, symbol)| {
             let wanted =
@@ -199,25 +199,25 @@ impl Symbols {
                 let Some(number) = self.version_of(index) else { return true };
                 match (wanted.version, self.defined.get(&(number & !HIDDEN))) {
                     (Some((version, _)), Some(defined)) => version == defined,
-                    // Exported without a version: good for any, unless hidden.
+                    // Exported without a version: matches any, unless hidden.
                     (Some(_), None) => number & HIDDEN == 0,
-                    // Asked for without a version: the default one, or the library's oldest.
+                    // Required without a version: the default one, or the library's oldest.
                     (None, _) => number & HIDDEN == 0 || number & !HIDDEN <= 2,
                 }
             },
         )
     }
 
-    /// Whether a function of this name is exported, in whatever version.
+    /// Whether a function of this name is exported, with any version.
     pub(crate) fn exports_function(&self, name: &[u8]) -> bool {
         let hash = elf::gnu_hash(name);
         let wanted = Undefined { name, hash, version: None };
         self.provides(&wanted)
     }
 
-    /// Exports whose name begins with these letters, up to a number of them.
+    /// Up to `most` exports whose name starts with this prefix.
     pub(crate) fn beginning_with(&self, prefix: &[u8], most: usize) -> Vec<&[u8]> {
-        // The begin is compared before the end of a name is looked for: there are a hundred thousand names.
+        // The prefix is compared before the end of a name is searched: there are a hundred thousand names.
         let begins = |symbol: &&Sym64<LE>| {
             let rest = self.strings.get(symbol.st_name.get(LE) as usize..).unwrap_or_default();
             rest.starts_with(prefix) && is_export(symbol)

@@ -1,5 +1,5 @@
-//! The model of the loader against the loader itself: tiny libraries are compiled, the probe says what would happen to
-//! them, and a program that stands for Python opens them.
+//! Compares the model of the loader with the real one: small libraries are compiled, the probe predicts the result, and
+//! a program instead of Python opens them.
 
 mod fatbins;
 mod hostile;

@@ -1,4 +1,4 @@
-//! The calls themselves.
+//! The calls of NVML.
 
 mod health;
 
@@ -14,14 +14,14 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Starts NVML, asks it everything, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
-/// named before it is made, so that whoever reads knows which one never returned. It may never return itself.
+/// Starts NVML, makes all calls, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
+/// named before it is made, so that the reader knows which one did not return. This function may hang.
 pub fn tell(source: &Source, out: &mut impl Write) {
     Teller { out }.tell(source, Teller::everything);
 }
 
-/// The same of what changes while programs run alone: each GPU's programs, clocks and temperature. Links, memory errors and pairs are many
-/// calls, and every process of a check asks.
+/// As [`tell`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
+/// memory errors and pairs need many calls, and every process of a check queries NVML.
 pub fn tell_moment(source: &Source, out: &mut impl Write) {
     Teller { out }.tell(source, |teller, nvml| {
         teller.devices(nvml, |teller, device, of| {
@@ -31,7 +31,7 @@ pub fn tell_moment(source: &Source, out: &mut impl Write) {
     });
 }
 
-/// NVML's names of what holds the clocks down; idleness is not counted.
+/// NVML's names of the reasons for reduced clocks; idleness is not counted.
 pub(super) fn held_down(reasons: ThrottleReasons) -> Vec<String> {
     let names = (reasons - ThrottleReasons::GPU_IDLE).iter_names();
     names.map(|(name, _)| name.to_owned()).collect()
@@ -42,16 +42,16 @@ struct Teller<'a, W> {
 }
 
 impl<W: Write> Teller<'_, W> {
-    /// Tells of the library that starts, and what `of` asks it.
+    /// Starts a library, and makes the calls of `of`.
     fn tell(&mut self, source: &Source, of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
         self.start(&source.loader().files(source, "libnvidia-ml.so.1"), of);
         self.line(COMPLETE);
     }
 
-    /// `files` are places where the library lies outside the loader's own search.
+    /// `files` are library paths outside the loader's search.
     fn start(&mut self, files: &[PathBuf], of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
         let mut refused = None;
-        // The loader's own choice goes first, since that is the library CUDA programs get.
+        // The loader's choice goes first, because CUDA programs get that library.
         let own = std::iter::once(Path::new("libnvidia-ml.so.1"));
         for library in own.chain(files.iter().map(PathBuf::as_path)) {
             let name = library.display().to_string();
@@ -61,7 +61,7 @@ impl<W: Write> Teller<'_, W> {
                 Ok(nvml) => {
                     self.key("library", &name);
                     of(self, &nvml);
-                    // Closing NVML can hang as any call can, and this process ends anyway.
+                    // Closing NVML can hang like any call, and this process exits anyway.
                     std::mem::forget(nvml);
                     return;
                 }
@@ -93,7 +93,7 @@ impl<W: Write> Teller<'_, W> {
         self.pairs(nvml, count);
     }
 
-    /// Each GPU, and what `tell` asks of it; gives their number.
+    /// Makes the calls of `tell` for each GPU; returns their number.
     fn devices(
         &mut self,
         nvml: &nvml_wrapper::Nvml,
@@ -122,7 +122,7 @@ impl<W: Write> Teller<'_, W> {
         self.fact("compute_capability", capability.map(|c| format!("{}.{}", c.major, c.minor)));
         let pci = self.ask("nvmlDeviceGetPciInfo_v3", of, || device.pci_info());
         self.fact("pci_bus", pci.map(|pci| pci.bus_id));
-        // Most GPUs have no MIG, and say so by refusing.
+        // Most GPUs have no MIG and refuse the call.
         self.key("asking", &format!("nvmlDeviceGetMigMode{of}"));
         self.fact("mig", device.mig_mode().ok().map(|mode| mode.current == 1));
         self.key("asking", &format!("nvmlDeviceGetPersistenceMode{of}"));
@@ -140,7 +140,7 @@ impl<W: Write> Teller<'_, W> {
         self.health(device, of);
     }
 
-    /// How fast it may run now. A GPU that does not tell is none the worse for it.
+    /// The current clocks. A GPU that does not report them is not a problem.
     fn clocks(&mut self, device: &nvml_wrapper::Device, of: &str) {
         self.key("asking", &format!("nvmlDeviceGetClockInfo{of}"));
         self.fact("sm_mhz", device.clock_info(Clock::SM).ok());
@@ -154,7 +154,7 @@ impl<W: Write> Teller<'_, W> {
         self.fact("held_down_by", reasons.map(|reasons| held_down(reasons).join(" ")));
     }
 
-    /// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.
+    /// Compute and graphics processes; one that is both is in both lists and counts its memory once.
     fn processes(&mut self, device: &nvml_wrapper::Device, of: &str) {
         let process = |kind: &str, info: ProcessInfo| Process {
             pid: info.pid,
@@ -182,7 +182,7 @@ impl<W: Write> Teller<'_, W> {
         }
     }
 
-    /// Makes one call, which is named first; its refusal is part of the record.
+    /// Makes one call after naming it; a refusal is part of the record.
     fn ask<T>(
         &mut self,
         call: &str,
@@ -206,20 +206,19 @@ impl<W: Write> Teller<'_, W> {
     }
 
     fn key(&mut self, key: &str, value: &str) {
-        // A line is one fact: what a driver says must not begin another.
+        // A line is one fact: a driver's text must not start another.
         let value = value.replace(['\n', '\r'], " ");
         self.line(&format!("{key} = {value}"));
     }
 
-    /// Whoever reads may have left: then nobody misses the line.
+    /// Writes a line; a closed pipe is ignored.
     fn line(&mut self, line: &str) {
         let _ = writeln!(self.out, "{line}");
         let _ = self.out.flush();
     }
 }
 
-/// NVML's own words for its errors (nvmlErrorString), since those are what people paste and search for; the wrapper
-/// words them differently.
+/// NVML's own error messages (nvmlErrorString), because users paste and search those; the wrapper's differ.
 fn words(error: &NvmlError) -> String {
     let words = match error {
         NvmlError::Uninitialized => "Uninitialized",

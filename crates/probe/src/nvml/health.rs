@@ -1,13 +1,13 @@
-//! The state of a GPU's hardware in NVML's record, a line a fact; `-` stands for what was not told.
+//! The state of a GPU's hardware in NVML's record, one line per fact; `-` is a missing value.
 
 use facts::{EccCounts, GpuPath, NvLink, PcieLink, PciePath, RemappedRows};
 
-/// What NVML tells of a GPU's links, memory errors and power.
+/// NVML's values of a GPU's links, memory errors and power.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
     /// nvmlDeviceGetCurrPcieLinkGeneration and its siblings.
     pub pcie: Option<PcieLink>,
-    /// nvmlDeviceGetNvLinkState of each link; empty where there is none.
+    /// nvmlDeviceGetNvLinkState of each link; empty without links.
     pub nvlinks: Vec<NvLink>,
     /// nvmlDeviceGetUtilizationRates.
     pub busy_percent: Option<u32>,
@@ -123,9 +123,9 @@ fn remapped(rows: RemappedRows) -> String {
     format!("{} {} {} {}", rows.corrected, rows.uncorrected, rows.pending, rows.failed)
 }
 
-/// What NVML tells of a pair of GPUs.
+/// NVML's values of a pair of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair {
+pub struct GpuPair {
     /// Both indices, the lower one first.
     pub between: (u32, u32),
     /// nvmlDeviceGetTopologyCommonAncestor.
@@ -134,8 +134,8 @@ pub struct Pair {
     pub by_nvlink: bool,
 }
 
-impl Pair {
-    /// Reads `0 1 SYS nvlink`, or `-` for a pair that NVLink does not join.
+impl GpuPair {
+    /// Parses `0 1 SYS nvlink`, or `-` for a pair without NVLink.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let between = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -157,9 +157,9 @@ impl Pair {
         format!("pair = {} {} {} {nvlink}\n", self.between.0, self.between.1, self.pcie.as_str())
     }
 
-    /// The path, with the links that join both. Links to the other GPU itself are counted where there are any; else they go
-    /// to switches, or NVML hides where, and all that are up on both sides reach.
-    pub(crate) fn path(&self, gpus: &[super::Device]) -> GpuPath {
+    /// The path, with the links between both. Direct links to the other GPU are counted if there are any; otherwise the
+    /// links go to switches, or NVML hides their ends, and all active links of both sides count.
+    pub(crate) fn path(&self, gpus: &[super::NvmlDevice]) -> GpuPath {
         let gpu = |index: u32| gpus.get(index as usize);
         let up = |index: u32| {
             let links = gpu(index).into_iter().flat_map(|gpu| &gpu.health.nvlinks);
@@ -184,9 +184,9 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvml::Device;
+    use crate::nvml::NvmlDevice;
 
-    fn gpu(bus: &str, links: &[(bool, Option<&str>)]) -> Device {
+    fn gpu(bus: &str, links: &[(bool, Option<&str>)]) -> NvmlDevice {
         let link = |(up, remote): &(bool, Option<&str>)| NvLink {
             up: *up,
             megabytes_per_second: Some(26_562),
@@ -194,13 +194,13 @@ mod tests {
         };
         let nvlinks = links.iter().map(link).collect();
         let health = Health { nvlinks, ..Health::default() };
-        Device { pci_bus: Some(bus.into()), health, ..Device::default() }
+        NvmlDevice { pci_bus: Some(bus.into()), health, ..NvmlDevice::default() }
     }
 
     #[test]
     fn links_are_counted_by_where_they_end() {
-        let check = |gpus: &[Device], pair: &str, expect: u32| {
-            assert_eq!(Pair::parse(pair).unwrap().path(gpus).nvlinks, expect, "{pair}");
+        let check = |gpus: &[NvmlDevice], pair: &str, expect: u32| {
+            assert_eq!(GpuPair::parse(pair).unwrap().path(gpus).nvlinks, expect, "{pair}");
         };
         let switched = [
             gpu("0:1", &[(true, Some("s")), (true, Some("s"))]),
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_none() {
+    fn a_missing_half_of_a_pair_is_none() {
         for text in ["", "0", "0 1", "0 1 FAR", "a 1 SYS", "0 4294967296 SYS"] {
-            assert_eq!(Pair::parse(text), None, "{text}");
+            assert_eq!(GpuPair::parse(text), None, "{text}");
         }
     }
 }

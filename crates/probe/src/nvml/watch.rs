@@ -1,4 +1,4 @@
-//! The state of GPUs under load, again and again.
+//! Samples the state of GPUs under load.
 
 use super::ask::held_down;
 use crate::Source;
@@ -8,8 +8,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Asks NVML for the state of every GPU, by its index, until `told` says that nobody listens; at once, and then each time `every` has
-/// passed. Seconds count from the call. Without NVML nothing is told.
+/// Queries NVML for the state of every GPU, by its index, immediately and then after each interval `every`, until
+/// `told` returns false. Seconds count from the call. Without NVML there are no samples.
 pub fn watch(source: &Source, every: Duration, mut told: impl FnMut(&[(u32, LoadState)]) -> bool) {
     let since = Instant::now();
     let own = std::iter::once(PathBuf::from("libnvidia-ml.so.1"));

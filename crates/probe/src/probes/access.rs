@@ -1,4 +1,4 @@
-//! What stands between programs and the GPUs: the PCI bus, device files, Secure Boot, shared memory, variables.
+//! Access of programs to the GPUs: the PCI bus, device files, Secure Boot, shared memory, variables.
 
 use super::nvidia_smi;
 use crate::Source;
@@ -20,7 +20,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     access.visible_devices = source
         .set_var("CUDA_VISIBLE_DEVICES")
         .map(|devices| Fact::new(devices.to_owned(), "CUDA_VISIBLE_DEVICES"));
-    // Only nvidia-smi lists them, and starting it takes a while: it is asked where somebody names one.
+    // Only nvidia-smi lists them, and starting it takes a while: it is run only if a variable names one.
     let names_one = access.visible_devices.as_ref().is_some_and(|it| it.value.contains("MIG-"));
     let on = machine.gpus.iter().any(|gpu| gpu.mig == Some(true));
     access.mig_uuids = if names_one && on { mig_uuids(source) } else { None };
@@ -61,7 +61,7 @@ fn nodes(source: &Source) -> Vec<DeviceNode> {
     source.gpu_nodes().into_iter().map(node).collect()
 }
 
-/// The user and the groups a process acts as.
+/// The effective user and groups of a process.
 #[derive(Debug, PartialEq, Eq)]
 struct Who {
     user: u32,
@@ -81,8 +81,8 @@ impl Who {
         Some(Self { user, groups })
     }
 
-    /// Reading and writing, as the kernel decides it. Root may do both, except to what a user namespace does not know the
-    /// owner of (65534).
+    /// Read and write permission by the kernel's rules. Root has both, except for owners outside its user namespace
+    /// (65534).
     fn opens(&self, mode: u32, user: u32, group: u32) -> bool {
         const UNKNOWN: u32 = 65_534;
         if self.user == 0 && user != UNKNOWN {
@@ -107,7 +107,7 @@ fn group_name(groups: &str, number: u32) -> Option<String> {
     })
 }
 
-/// `updates/dkms/nvidia.ko.zst`, wherever the list of the kernel's modules has it.
+/// `updates/dkms/nvidia.ko.zst`, the module's path in the kernel's list.
 fn module_file(source: &Source) -> Option<Fact<String>> {
     let kernel = source.word("/proc/sys/kernel/osrelease")?;
     let list = format!("/lib/modules/{kernel}/modules.dep");
@@ -133,7 +133,7 @@ fn shared_memory(source: &Source) -> Option<Fact<u64>> {
     Some(Fact::new(bytes, format!("{MOUNTS} /dev/shm")))
 }
 
-/// The last mount of /dev/shm is the one that is seen: `shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0`.
+/// The last mount of /dev/shm is the visible one: `shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0`.
 fn parse_shared_memory(mounts: &str) -> Option<u64> {
     let mut options = mounts.lines().rev().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -151,7 +151,7 @@ fn parse_shared_memory(mounts: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// GPU instances by their folders, where the driver lists capabilities of a GPU in MIG mode.
+/// GPU instances from the driver's capability folders of a GPU in MIG mode.
 fn mig_instances(source: &Source) -> Option<Fact<u32>> {
     const FOLDER: &str = "/proc/driver/nvidia/capabilities";
     let mut seen = None;
@@ -188,7 +188,7 @@ fn parse_partitions(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// As NVIDIA's MIG user guide prints it, of drivers from 470 on and before.
+    /// As in NVIDIA's MIG user guide, for drivers since 470 and before.
     #[test]
     fn partitions_by_uuid() {
         let check = |text: &str, expect: &[&str]| assert_eq!(parse_partitions(text), expect);
@@ -209,17 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_s_own_rule_of_who_opens_a_file() {
+    fn file_access_follows_the_rules_of_the_kernel() {
         let who = |status: &str| Who::of(status).unwrap();
         let user = who("Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\nGroups:\t27 44 1000 \n");
         assert_eq!(user, Who { user: 1000, groups: vec![27, 44, 1000, 1000] });
         assert!(user.opens(0o666, 0, 0) && user.opens(0o660, 0, 44));
         assert!(!user.opens(0o660, 0, 0) && !user.opens(0o444, 0, 0));
-        // The owner's bits count for the owner, however open the file is to others.
+        // The owner's bits apply to the owner, even if others have more permissions.
         assert!(!user.opens(0o066, 1000, 1000));
         let root = who("Uid:\t0\t0\t0\t0\nGid:\t0\t0\nGroups:\t\n");
         assert!(root.opens(0o000, 0, 0));
-        // In a rootless container root is nobody to files of the host.
+        // In a rootless container root has no rights on files of the host.
         assert!(!root.opens(0o660, 65_534, 65_534) && root.opens(0o666, 65_534, 65_534));
         assert_eq!(Who::of(""), None);
         assert_eq!(group_name("root:x:0:\nvideo:x:44:me\n", 44).as_deref(), Some("video"));
@@ -234,7 +234,7 @@ mod tests {
         check("shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k 0 0", Some(64 << 20));
         check("tmpfs /dev/shm tmpfs rw,size=16g,inode64 0 0\n", Some(16 << 30));
         check("a /dev/shm tmpfs size=1k 0 0\nb /dev/shm tmpfs size=2k 0 0", Some(2 << 10));
-        // Half of the memory, by default: no limit of its own.
+        // The default is half of the memory, without an explicit limit.
         check("tmpfs /dev/shm tmpfs rw,nosuid,nodev,inode64 0 0", None);
         check("tmpfs /run tmpfs size=1k 0 0\n/dev/shm\n\n", None);
         check("x /dev/shm tmpfs size=18446744073709551615g 0 0", None);

@@ -1,4 +1,4 @@
-//! Apple GPUs, by macOS's system_profiler.
+//! Apple GPUs, from macOS's system_profiler.
 
 use crate::Source;
 use crate::source::Command;
@@ -73,7 +73,7 @@ impl Display {
     }
 }
 
-/// Each `Chipset Model:` line begins a GPU; monitors are listed under it and have none.
+/// Each `Chipset Model:` line starts a GPU; monitors are listed below it.
 pub(crate) fn parse_displays(text: &str) -> Vec<Display> {
     let mut displays: Vec<Display> = Vec::new();
     for line in text.lines() {

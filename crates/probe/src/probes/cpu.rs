@@ -5,7 +5,7 @@ use crate::cgroup::{self, Membership};
 use crate::text::cpuinfo::{self, CpuInfo};
 use crate::text::{count_cpu_list, parse_size};
 use facts::CompactSort;
-use facts::{Cache, Cpu, Fact, Machine, Platform};
+use facts::{CpuCache, CpuFacts, Fact, Machine, Platform};
 use std::collections::BTreeSet;
 
 const CPUINFO: &str = "/proc/cpuinfo";
@@ -38,7 +38,7 @@ fn logical_cores(source: &Source, info: &CpuInfo) -> Option<Fact<u32>> {
     }
 }
 
-/// Cores without their hardware threads: pairs of socket and core, by cpuinfo on x86 and by sysfs on Arm.
+/// Physical cores: pairs of socket and core, from cpuinfo on x86 and from sysfs on Arm.
 fn physical_cores(source: &Source, info: &CpuInfo) -> Option<Fact<u32>> {
     let count = |pairs: usize| u32::try_from(pairs).ok();
     if !info.cores.is_empty() {
@@ -65,7 +65,7 @@ fn physical_cores(source: &Source, info: &CpuInfo) -> Option<Fact<u32>> {
         .then(|| Some(Fact::new(count(pairs.len())?, format!("{SYSFS}/cpu*/topology"))))?
 }
 
-/// The tighter of this process's affinity and its control group's processor time.
+/// The tighter of this process's affinity and its control group's CPU limit.
 fn usable_cores(source: &Source) -> Option<Fact<u32>> {
     let status = source.text("/proc/self/status").unwrap_or_default();
     let affinity = parse_affinity(&status)
@@ -80,8 +80,8 @@ pub(crate) fn parse_affinity(text: &str) -> Option<u32> {
     count_cpu_list(text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
 }
 
-/// Data and unified caches of the first core: the kernels' tiles live in no other.
-fn caches(source: &Source) -> Vec<Cache> {
+/// Data and unified caches of the first core, which are those that kernel tiles use.
+fn caches(source: &Source) -> Vec<CpuCache> {
     let folder = format!("{SYSFS}/cpu0/cache");
     let mut caches = Vec::new();
     for name in source.list(&folder).iter().filter(|name| name.starts_with("index")) {
@@ -93,14 +93,14 @@ fn caches(source: &Source) -> Vec<Cache> {
         let (Ok(level), Some(bytes)) = (level.parse(), parse_size(&size)) else { continue };
         let kind = kind.to_ascii_lowercase();
         if kind == "data" || kind == "unified" {
-            caches.push(Cache { level, kind, bytes, source: format!("{folder}/{name}/size") });
+            caches.push(CpuCache { level, kind, bytes, source: format!("{folder}/{name}/size") });
         }
     }
     caches.compact_sort_by_key(|cache| cache.level);
     caches
 }
 
-fn macos(source: &Source, cpu: &mut Cpu) {
+fn macos(source: &Source, cpu: &mut CpuFacts) {
     let sysctl = source.sysctl();
     let cores = |name: &str| {
         let count = u32::try_from(sysctl.number(name)?).ok()?;
@@ -127,7 +127,7 @@ fn macos(source: &Source, cpu: &mut Cpu) {
             .iter()
             .find_map(|name| Some((name, sysctl.number(name).filter(|bytes| *bytes > 0)?)));
         if let Some((name, bytes)) = found {
-            cpu.caches.push(Cache {
+            cpu.caches.push(CpuCache {
                 level,
                 kind: kind.to_string(),
                 bytes,

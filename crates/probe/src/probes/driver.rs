@@ -1,4 +1,4 @@
-//! The NVIDIA kernel module that is loaded.
+//! The loaded NVIDIA kernel module.
 
 use super::driver_of;
 use crate::Source;
@@ -19,15 +19,15 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// What /proc/driver/nvidia/version says about the module.
+/// The module in /proc/driver/nvidia/version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Module {
     pub(crate) version: String,
     pub(crate) open: bool,
 }
 
-/// Reads the NVRM line: `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (...)`, or
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.148.08  Sat Jan 11 ...` for the proprietary module.
+/// Parses the NVRM line: `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (...)`,
+/// or `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.148.08  Sat Jan 11 ...` for the proprietary module.
 pub(crate) fn parse_proc_version(text: &str) -> Option<Module> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix("NVRM version:"))?;
     let version = line

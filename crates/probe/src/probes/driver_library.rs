@@ -1,5 +1,5 @@
-//! The driver's user-space libraries on disk: their version, which a half-done upgrade leaves at another one than the
-//! loaded module's, and the libcuda that programs get, in front of which NVIDIA's compatibility package puts its own.
+//! The driver's user-space libraries on disk: their version, which differs from the loaded module's after an incomplete
+//! upgrade, and the libcuda that programs get, which NVIDIA's compatibility package may replace.
 
 use super::driver_of;
 use crate::Source;
@@ -24,7 +24,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 }
 
 /// The release in the library's name: `libnvidia-ml.so.1` links to `libnvidia-ml.so.580.159.04`. WSL and some container
-/// images copy the file instead of linking it; the release is then in the name of a file beside it, if anywhere.
+/// images copy the file instead of linking it; the release is then in the name of a file next to it, if at all.
 fn version(source: &Source, file: &Path) -> Option<(String, PathBuf)> {
     let real = source.canonical(file)?;
     if let Some(version) = release_of(&real) {
@@ -36,11 +36,11 @@ fn version(source: &Source, file: &Path) -> Option<(String, PathBuf)> {
     let mut releases: Vec<_> = beside
         .filter_map(|name| Some((release_of(Path::new(&name))?, folder.join(name))))
         .collect();
-    // Two releases side by side tell nothing about which of them the copy is.
+    // With two releases, it is not known which of them the copy is.
     if releases.len() == 1 { releases.pop() } else { None }
 }
 
-/// Version digits with at least a major and a minor, as releases have; the `.1` of a soname is none.
+/// Version digits with at least a major and a minor, as in releases; the `.1` of a soname is not one.
 fn release_of(path: &Path) -> Option<String> {
     version_of(path).filter(|version| version.contains('.'))
 }

@@ -1,12 +1,12 @@
-//! NVSwitches, and the service that sets them up before CUDA starts.
+//! NVSwitches, and the service that configures them before CUDA starts.
 
 use super::driver_of;
 use crate::Source;
 use facts::{Fact, Machine};
 
-/// The driver has a folder here for each switch, and the folder alone on machines without any.
+/// The driver has a folder here for each switch, and an empty folder on machines without switches.
 const SWITCHES: &str = "/proc/driver/nvidia-nvswitch/devices";
-/// The kernel cuts a process's name to 15 letters: this is nv-fabricmanager.
+/// The kernel truncates process names to 15 characters: this is nv-fabricmanager.
 const SERVICE: &str = "nv-fabricmanage";
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {

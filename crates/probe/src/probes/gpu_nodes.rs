@@ -1,4 +1,4 @@
-//! GPUs by the kernel module's own files: names only, but they are there even when NVML refuses to start.
+//! GPUs from the kernel module's files: only names, but available even if NVML does not start.
 
 use crate::Source;
 use facts::{Fact, Gpu, GpuVendor, Machine};
@@ -14,7 +14,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let silent = machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some());
     for (index, bus) in (0..).zip(source.list(FOLDER)) {
         let file = format!("{FOLDER}/{bus}/information");
-        // The module writes this file as it is read, with the locks a driver in trouble holds: reading it would hang.
+        // The module generates this file on read, with locks that a broken driver holds: reading it would hang.
         let information = if silent { None } else { source.text(&file) };
         let information = information.map(|text| parse_information(&text)).unwrap_or_default();
         machine.gpus.push(Gpu {
@@ -36,7 +36,8 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// Names of the NVIDIA GPUs in this machine, by files alone: no driver is asked, so they are here too where none works.
+/// Names of the NVIDIA GPUs in this machine, from files only: no driver is queried, so the names are available without
+/// a working one.
 pub fn names(source: &Source) -> Vec<Fact<String>> {
     let known = source.list(FOLDER);
     if known.is_empty() {
@@ -61,7 +62,7 @@ fn on_the_bus(source: &Source) -> Vec<Fact<String>> {
     source.list(BUS).into_iter().filter(is_gpu).map(|bus| unnamed(source, &bus)).collect()
 }
 
-/// A GPU by the numbers its board carries, which the system keeps apart from the driver.
+/// A GPU by its PCI IDs, which the system has without a driver.
 fn unnamed(source: &Source, bus: &str) -> Fact<String> {
     let file = format!("{BUS}/{}/device", bus.to_ascii_lowercase());
     match source.word(&file) {
@@ -73,7 +74,7 @@ fn unnamed(source: &Source, bus: &str) -> Fact<String> {
     }
 }
 
-/// What a GPU's `information` file says.
+/// The content of a GPU's `information` file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Information {
     pub(crate) model: Option<String>,
@@ -85,7 +86,7 @@ pub(crate) fn parse_information(text: &str) -> Information {
         let value =
             text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
         let value = value.trim();
-        // The module writes question marks for a UUID it has not read yet.
+        // The module writes question marks for a UUID that it has not read yet.
         (!value.is_empty() && !value.contains('?')).then(|| value.to_string())
     };
     Information { model: value("Model"), uuid: value("GPU UUID") }
@@ -114,7 +115,7 @@ mod tests {
             ("sys/bus/pci/devices/0000:00:06.0/vendor", "0x10de\n"),
             ("sys/bus/pci/devices/0000:00:06.0/class", "0x030200\n"),
             ("sys/bus/pci/devices/0000:00:06.0/device", "0x2335\n"),
-            // Its sound, and another maker's screen.
+            // Its audio device, and another vendor's display.
             ("sys/bus/pci/devices/0000:00:06.1/vendor", "0x10de\n"),
             ("sys/bus/pci/devices/0000:00:06.1/class", "0x040300\n"),
             ("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n"),

@@ -1,11 +1,11 @@
-//! Where GPUs and network cards are attached, and what lets one reach the other.
+//! The attachment of GPUs and network cards, and the requirements of peer access.
 
 use crate::Source;
 use facts::CompactSort;
 use facts::{Fact, Machine, RdmaPort};
 
 const BUS: &str = "/sys/bus/pci/devices";
-/// The NUMA nodes that are there: `0`, `0-1`.
+/// The online NUMA nodes: `0`, `0-1`.
 const NODES: &str = "/sys/devices/system/node/online";
 const CARDS: &str = "/sys/class/infiniband";
 /// GPUDirect RDMA's module, its name before CUDA 11.4, and GDRCopy's.
@@ -16,7 +16,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         let Some(device) = gpu.pci_bus.as_deref().and_then(device) else { continue };
         let node = format!("{device}/numa_node");
         let own = numa_node(source, &node).map(|number| Fact::new(number, node));
-        // Where there is one node alone the kernel writes -1 for each device, and all of them are there.
+        // With a single node the kernel reports -1 for each device; all are on that node.
         let only = || numa_node(source, NODES).map(|number| Fact::new(number, NODES));
         gpu.health.numa_node = own.or_else(only);
         let cores = format!("{device}/local_cpulist");
@@ -25,7 +25,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     machine.interconnect.ports = ports(source);
     machine.interconnect.iommu = iommu(source, machine);
     machine.interconnect.acs_bridges = acs_bridges(source, machine);
-    // Without a driver there is no GPU memory to reach.
+    // Without a driver there is no GPU memory to access.
     if machine.driver.is_some() {
         let loaded = |name: &&str| source.is_dir(format!("/sys/module/{name}"));
         let modules = MODULES.iter().filter(|name| loaded(name)).map(|name| (*name).to_string());
@@ -48,13 +48,13 @@ fn iommu(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> {
     Some(Fact::new(types, GROUPS))
 }
 
-/// Bridges whose ACS control register redirects requests between devices below them. Root alone reads the configuration space past
-/// its first 64 bytes, so that for others nothing is known.
+/// Bridges whose ACS control register redirects requests between devices below them. Only root can read the
+/// configuration space beyond its first 64 bytes; for others the state is not known.
 fn acs_bridges(source: &Source, machine: &Machine) -> Option<Fact<Vec<String>>> {
     let gpus = machine.gpus.iter().filter_map(|gpu| gpu.pci_bus.as_deref().and_then(device));
     let mut above: Vec<String> = Vec::new();
     for gpu in gpus {
-        // The kernel's own path of a device names every bridge above it.
+        // The kernel's path of a device contains every bridge above it.
         let Some(path) = source.canonical(&gpu) else { continue };
         let names = path
             .iter()
@@ -82,7 +82,7 @@ fn acs_redirects(config: &[u8]) -> bool {
         Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };
     let mut at = 0x100;
-    // A list of extended capabilities has at most 960 entries; a loop in it ends here.
+    // A list of extended capabilities has at most 960 entries; this ends a loop.
     for _ in 0..960 {
         let Some(head) = word(at).filter(|head| *head != 0 && *head != u32::MAX) else {
             return false;
@@ -98,14 +98,14 @@ fn acs_redirects(config: &[u8]) -> bool {
     false
 }
 
-/// The kernel's folder of a device: NVML writes the domain with eight digits and in capitals, the kernel with four.
+/// The kernel's folder of a device: NVML writes the domain with eight digits in upper case, the kernel with four.
 fn device(bus: &str) -> Option<String> {
     let (domain, rest) = bus.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
     Some(format!("{BUS}/{domain:04x}:{}", rest.to_ascii_lowercase()))
 }
 
-/// A node's number, and nothing for -1 or for several.
+/// A node's number; none for -1 or for several.
 fn numa_node(source: &Source, file: &str) -> Option<u32> {
     source.word(file)?.parse().ok()
 }

@@ -1,10 +1,10 @@
-//! What NVIDIA's driver wrote into the kernel's log about errors, each with a number (Xid).
+//! Errors of NVIDIA's driver in the kernel log, with and without a number (Xid).
 
 use crate::Source;
 use crate::source::Command;
 use facts::{DriverLine, DriverTrouble, Fact, Machine, Xid};
 
-/// The log is a ring in memory: reading it takes thousandths of a second.
+/// The log is a ring buffer in memory: reading it takes milliseconds.
 const PROGRAM: &str = "dmesg";
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
@@ -13,15 +13,15 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
     let limit = source.patience();
     let command = Command { record: "dmesg", program: PROGRAM, args: &[], limit };
-    // On most systems the log is root's alone, and a container may not have the program: then nothing is known.
+    // On most systems only root may read the log, and a container may lack the program: then it is not known.
     if let Ok(text) = source.run(&command) {
         machine.xids = Some(Fact::new(parse(&text), PROGRAM));
         machine.driver_lines = Some(Fact::new(driver_lines(&text), PROGRAM));
     }
 }
 
-/// Every error by GPU and number, in the order of their first lines:
-/// `[93297.02] NVRM: Xid (PCI:0000:43:00): 13, pid=4711, name=python, Graphics Exception: ..`.
+/// Every error by GPU and number, in the order of their first lines: `[93297.02] NVRM: Xid (PCI:0000:43:00): 13,
+/// pid=4711, name=python, Graphics Exception: ..`.
 pub(crate) fn parse(text: &str) -> Vec<Xid> {
     let mut found: Vec<Xid> = Vec::new();
     for line in text.lines() {
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Vec<Xid> {
     found
 }
 
-/// Words of the driver's lines without a number, and what they report; the first that fits counts.
+/// Texts of the driver's lines without a number, and their meaning; the first match counts.
 const TROUBLE: [(&str, DriverTrouble); 12] = [
     ("requires use of the NVIDIA open kernel modules", DriverTrouble::OpenModulesRequired),
     ("I/O region assigned to your NVIDIA device is invalid", DriverTrouble::Bar),
@@ -55,11 +55,11 @@ const TROUBLE: [(&str, DriverTrouble); 12] = [
     ("None of the NVIDIA devices were initialized", DriverTrouble::Initialization),
 ];
 
-/// Lines of trouble without an Xid, each kind once for each GPU, in the order of their first lines.
+/// Lines about problems without an Xid, each kind once per GPU, in the order of their first lines.
 pub(crate) fn driver_lines(text: &str) -> Vec<DriverLine> {
     let mut found: Vec<DriverLine> = Vec::new();
     for line in text.lines() {
-        // The driver tries for log buffers that it does not ship, and continues without them.
+        // The driver looks for log buffers that it does not ship, and continues without them.
         if line.contains("gsp_log_") {
             continue;
         }
@@ -154,7 +154,7 @@ Nov 22 18:29:55 hostname kernel: [ 966.503025] NVRM: Xid (0000:01:00): 31, Ch 00
     }
 
     #[test]
-    fn what_is_no_error_is_none() {
+    fn lines_without_an_error_are_none() {
         for text in [
             "",
             "NVRM: Xid (",

@@ -1,4 +1,4 @@
-//! The C library, which decides what binary wheels can load (manylinux_2_28 needs glibc 2.28 or later).
+//! The C library, which determines the loadable binary wheels (manylinux_2_28 needs glibc 2.28 or later).
 
 use crate::Source;
 use facts::{Fact, Machine, Platform};
@@ -22,7 +22,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         let version = glibc_version(source.open(Path::new(file)).ok()?)?;
         Some(Fact::new(format!("glibc {version}"), *file))
     });
-    // musl carries no banner in a fixed place, so Alpine's package list has to tell.
+    // musl has no version text at a fixed place, so Alpine's package list is used.
     let musl = || {
         let installed = "/lib/apk/db/installed";
         let version = parse_apk_version(&source.text(installed)?, "musl")?;
@@ -36,14 +36,14 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// The version in a C library of two million bytes, of which one part at a time is held.
+/// The version in a C library of two megabytes, of which one part at a time is in memory.
 fn glibc_version(mut library: impl Read) -> Option<String> {
     let mut part = vec![0; 64 << 10];
     let mut held = 0;
     loop {
         let read = library.read(&mut part[held..]).ok()?;
         let bytes = &part[..held + read];
-        // A banner that goes on in the next part is found there, behind what is kept of this one.
+        // A version text that continues in the next part is found there, after the kept end of this one.
         let whole = |at: usize| read == 0 || at + BANNER <= bytes.len();
         match memmem::find(bytes, NAME).filter(|at| whole(*at)) {
             Some(at) => return parse_glibc_banner(&bytes[at..]),
@@ -59,10 +59,10 @@ fn glibc_version(mut library: impl Read) -> Option<String> {
 
 const NAME: &[u8] = b"GNU C Library ";
 
-/// The banner is one line of some 80 bytes.
+/// The text is one line of about 80 bytes.
 const BANNER: usize = 200;
 
-/// Version in the line glibc prints when libc.so.6 is run: `GNU C Library (...) stable release version 2.39.`
+/// Version in the line that glibc prints when libc.so.6 is run: `GNU C Library (...) stable release version 2.39.`
 pub(crate) fn parse_glibc_banner(bytes: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"release version ";
     let at = memmem::find(bytes, NAME)?;

@@ -1,7 +1,7 @@
-//! Libraries that accelerator stacks load at run time, wherever they lie.
+//! Libraries that accelerator stacks load at run time, in all locations.
 
 use crate::Source;
-use crate::loader::{Found, is_library, libraries_in, version_of};
+use crate::loader::{FoundLibrary, is_library, libraries_in, version_of};
 use facts::CompactCollect;
 use facts::{AcceleratorLibrary, Machine, Platform};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let mut folders = Vec::new();
     for toolkit in &machine.toolkits {
         let root = Path::new(&toolkit.root);
-        // A toolkit that is the system itself (/usr) has its libraries among the loader's.
+        // The libraries of a toolkit in /usr are among the loader's.
         if root == Path::new("/usr") {
             continue;
         }
@@ -41,7 +41,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     search(source, &mut machine.libraries, &folders);
 }
 
-/// Libraries that Python packages bring: `nvidia/*/lib` of the CUDA wheels, and `torch/lib` of older torch wheels.
+/// Libraries of Python packages: `nvidia/*/lib` of the CUDA wheels, and `torch/lib` of older torch wheels.
 pub(crate) fn in_site_packages(
     source: &Source,
     libraries: &mut Vec<AcceleratorLibrary>,
@@ -58,7 +58,7 @@ pub(crate) fn in_site_packages(
                 .map(|part| (nvidia.join(part).join("lib"), words.clone())),
         );
         inside.push((site.join("torch/lib"), words.clone()));
-        // conda puts C libraries into the environment's own lib, two folders above its site-packages.
+        // conda installs C libraries into the environment's lib, two folders above its site-packages.
         let lib = site.parent().and_then(Path::parent).filter(|lib| lib.ends_with("lib"));
         if let Some((lib, root)) = lib.and_then(|lib| Some((lib, lib.parent()?)))
             && source.is_dir(root.join("conda-meta"))
@@ -74,23 +74,29 @@ fn search(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[(
         let files = libraries_in(source, folder);
         for (name, stem) in WANTED {
             let found = files.iter().filter(|path| is_library(path, stem) && source.is_file(path));
-            let found =
-                found.map(|path| Found { path: path.clone(), source: words.clone() }).collect();
+            let found = found
+                .map(|path| FoundLibrary { path: path.clone(), source: words.clone() })
+                .collect();
             add(source, libraries, name, found);
         }
     }
 }
 
-/// Adds each file once, whatever number of links and folders lead to it; the first way it was found is kept.
-fn add(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, name: &str, found: Vec<Found>) {
+/// Adds each file once after resolving links; the first path is kept.
+fn add(
+    source: &Source,
+    libraries: &mut Vec<AcceleratorLibrary>,
+    name: &str,
+    found: Vec<FoundLibrary>,
+) {
     let mut seen: BTreeSet<String> =
         libraries.iter().map(|library| library.path.clone()).compact_set();
-    for Found { path, source: words } in found {
+    for FoundLibrary { path, source: words } in found {
         let real = source.canonical(&path).unwrap_or_else(|| path.clone());
         if seen.insert(real.display().to_string()) {
             libraries.push(AcceleratorLibrary {
                 name: name.to_string(),
-                // The link `libcudnn.so.9` is what programs ask for, the file behind it has all digits.
+                // Programs load the link `libcudnn.so.9`, the file that it links to has all digits.
                 version: version_of(&real).or_else(|| version_of(&path)),
                 path: real.display().to_string(),
                 source: words,

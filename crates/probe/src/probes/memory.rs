@@ -1,8 +1,8 @@
-//! Main memory and the limit a container puts on it.
+//! Main memory and a container's limit.
 
 use crate::Source;
 use crate::cgroup::{self, Membership};
-use facts::{Fact, Machine, Memory};
+use facts::{Fact, Machine, SystemMemory};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     machine.memory = read(source);
@@ -13,26 +13,26 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// Main memory alone, for who wants to know what is free just now.
-pub fn read(source: &Source) -> Memory {
+/// Only main memory, to know the current free memory.
+pub fn read(source: &Source) -> SystemMemory {
     let Some(text) = source.text("/proc/meminfo") else {
         let total = source.sysctl().number("hw.memsize");
         let total_bytes = total.map(|bytes| Fact::new(bytes, "sysctl hw.memsize"));
-        return Memory { total_bytes, ..Memory::default() };
+        return SystemMemory { total_bytes, ..SystemMemory::default() };
     };
     let fact = |key| Some(Fact::new(parse_meminfo(&text, key)?, format!("/proc/meminfo {key}")));
     let total_bytes = fact("MemTotal");
     let membership = Membership::parse(&source.text("/proc/self/cgroup").unwrap_or_default());
     let total = total_bytes.as_ref().map_or(u64::MAX, |fact| fact.value);
     let left = cgroup::memory_left(source, &membership);
-    Memory {
+    SystemMemory {
         available_bytes: fact("MemAvailable").into_iter().chain(left).min_by_key(|fact| fact.value),
         limit_bytes: cgroup::memory_limit(source, &membership).filter(|limit| limit.value < total),
         total_bytes,
     }
 }
 
-/// One value of /proc/meminfo in bytes. The kernel writes `kB` and means 1024 bytes.
+/// One value of /proc/meminfo in bytes. The kernel's `kB` are 1024 bytes.
 pub(crate) fn parse_meminfo(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let mut words = value.split_whitespace();

@@ -1,4 +1,4 @@
-//! nvidia-smi, the last resort: run only where NVML cannot be loaded. Its absence is a fact, not a failure.
+//! nvidia-smi, the last resort: run only if NVML cannot be loaded. Its absence is a fact, not a failure.
 
 use super::driver_of;
 use crate::Source;
@@ -7,10 +7,10 @@ use crate::text::major_minor;
 use facts::{Fact, Gpu, GpuVendor, Machine, Platform};
 use std::path::PathBuf;
 
-/// Where nvidia-smi lies when it is not on PATH: WSL and the container toolkit.
+/// Paths of nvidia-smi outside of PATH: WSL and the container toolkit.
 const ELSEWHERE: &[&str] = &["/usr/lib/wsl/lib/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
 
-/// Where it lies.
+/// Its path.
 pub(super) fn program(source: &Source) -> Option<PathBuf> {
     source
         .which("nvidia-smi")
@@ -19,7 +19,7 @@ pub(super) fn program(source: &Source) -> Option<PathBuf> {
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let program = program(source);
-    // What NVML could not be asked, nvidia-smi cannot tell: it asks NVML, and would hang as well.
+    // If NVML did not answer, nvidia-smi does not either: it uses NVML, and would hang as well.
     if machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some()) {
         return;
     }
@@ -30,7 +30,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             .is_some_and(|driver| driver.cuda_limit.is_some() || driver.nvml_error.is_some());
     match program {
         None if nvml_spoke => {
-            machine.notes.push("nvidia-smi is not on PATH; NVML answered in its place".to_string());
+            machine.notes.push("nvidia-smi is not on PATH; NVML answered instead".to_string());
         }
         None if machine.driver.is_some() => {
             machine.notes.push(
@@ -53,7 +53,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 }
 
 fn ask(source: &Source, machine: &mut Machine, program: &str) {
-    // Drivers before 510 refuse the whole query when they do not know one field, hence the second, shorter one.
+    // Drivers before 510 refuse the whole query for one unknown field, hence the second, shorter one.
     const FULL: &str = "--query-gpu=index,name,uuid,compute_cap,driver_version,memory.total,memory.used,pci.bus_id,mig.mode.current";
     const SHORT: &str =
         "--query-gpu=index,name,uuid,driver_version,memory.total,memory.used,pci.bus_id";
@@ -94,7 +94,7 @@ fn ask(source: &Source, machine: &mut Machine, program: &str) {
         }
         Err(error) => machine.notes.push(format!("{program} {error}: its GPUs are unknown")),
     }
-    // The table's head line is the only place where nvidia-smi tells the CUDA limit.
+    // Only the table's header has the CUDA limit.
     if !machine.gpus.is_empty() {
         let table = Command { record: "nvidia-smi", program, args: &[], limit: source.patience() };
         match source.run(&table) {
@@ -130,7 +130,7 @@ fn gpu(row: Row, index: u32) -> Gpu {
     }
 }
 
-/// One line of `nvidia-smi --query-gpu=... --format=csv`; a field that was not asked for, or is `[N/A]`, is `None`.
+/// One line of `nvidia-smi --query-gpu=... --format=csv`; a field that was not queried, or is `[N/A]`, is `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) index: Option<u32>,
@@ -144,7 +144,7 @@ pub(crate) struct Row {
     pub(crate) mig: Option<bool>,
 }
 
-/// Reads the table by the names in its head line, so that the order and choice of fields do not matter.
+/// Parses the table by the names in its header, so that order and choice of fields do not matter.
 pub(crate) fn parse_query(text: &str) -> Vec<Row> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let Some(head) = lines.next() else { return Vec::new() };
@@ -156,7 +156,7 @@ pub(crate) fn parse_query(text: &str) -> Vec<Row> {
         .map(|line| {
             let mut row = Row::default();
             for (column, value) in columns.iter().zip(line.split(',')) {
-                // `[N/A]`, `[Not Supported]`, `[Unknown Error]`: nvidia-smi brackets whatever it cannot tell.
+                // `[N/A]`, `[Not Supported]`, `[Unknown Error]`: nvidia-smi brackets missing values.
                 if !value.trim().starts_with('[') {
                     row.set(column, value.trim());
                 }
@@ -190,7 +190,7 @@ impl Row {
     }
 }
 
-/// `143771 MiB`; the unit stands in the head line alone when `nounits` was asked for.
+/// `143771 MiB`; with `nounits` the unit is only in the header.
 fn bytes(column: &str, value: &str) -> Option<u64> {
     let mut words = value.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
@@ -200,13 +200,13 @@ fn bytes(column: &str, value: &str) -> Option<u64> {
     }
 }
 
-/// The CUDA version in the table's head line: `| NVIDIA-SMI 580.159.04 ... CUDA Version: 13.0     |`.
+/// The CUDA version in the table's header: `| NVIDIA-SMI 580.159.04 ... CUDA Version: 13.0     |`.
 pub(crate) fn parse_cuda_limit(text: &str) -> Option<(u32, u32)> {
     let (_, after) = text.split_once("CUDA Version:")?;
     major_minor(after.split_whitespace().next()?)
 }
 
-/// What nvidia-smi says instead of a table, without its own lead.
+/// nvidia-smi's message instead of a table, without its prefix.
 pub(crate) fn parse_failure(text: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     let words = line.strip_prefix("Failed to initialize NVML:").unwrap_or(line).trim();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_absent() {
+    fn missing_values_are_absent() {
         let text = "name, compute_cap, memory.total [MiB], mig.mode.current\nOrin (nvgpu), [N/A], [N/A], [N/A]\nB\n";
         let named = |name: &str| Row { name: Some(name.to_string()), ..Row::default() };
         assert_eq!(parse_query(text), [named("Orin (nvgpu)"), named("B")]);

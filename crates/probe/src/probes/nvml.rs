@@ -1,8 +1,8 @@
-//! GPUs and driver as NVML describes them.
+//! GPUs and driver from NVML.
 
 use super::driver_of;
 use crate::Source;
-use crate::nvml::{Device, Nvml};
+use crate::nvml::{Nvml, NvmlDevice};
 use facts::CompactSort;
 use facts::{Fact, Gpu, GpuHealth, GpuProcess, GpuUse, GpuVendor, Machine};
 
@@ -22,7 +22,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         Nvml::Answered(snapshot) => {
             if let Some(words) = &snapshot.unanswered {
                 machine.notes.push(format!(
-                    "{words}: what NVML tells beyond that, of this GPU and the ones behind it, could not be read"
+                    "{words}: NVML's other values of this GPU and the ones after it could not be read"
                 ));
                 let from = format!("NVML ({})", snapshot.library);
                 driver_of(machine).no_answer = Some(Fact::new(words.clone(), from));
@@ -33,7 +33,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             driver.cuda_limit = snapshot
                 .cuda
                 .map(|version| Fact::new(version, "NVML nvmlSystemGetCudaDriverVersion_v2"));
-            // In a container /sys and /proc may be hidden while NVML still answers for the loaded module.
+            // In a container /sys and /proc may be hidden while NVML still reports the loaded module.
             if driver.kernel_module.is_none() {
                 driver.kernel_module = snapshot
                     .driver
@@ -68,15 +68,15 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// Says what is missing, in one sentence, rather than leaving it out silently.
+/// Notes the missing values in one sentence.
 fn refused(machine: &mut Machine, of: &str, calls: &[String]) {
     if !calls.is_empty() {
         machine.notes.push(format!("NVML does not tell all of {of}: {}", calls.join(", ")));
     }
 }
 
-/// Adds what NVML lists; what the system knows of each process is another probe's matter.
-fn list_processes(machine: &mut Machine, gpu: u32, device: &Device) {
+/// Adds NVML's processes; another probe adds the system's facts about them.
+fn list_processes(machine: &mut Machine, gpu: u32, device: &NvmlDevice) {
     for listed in &device.processes {
         let known = machine.gpu_processes.iter().position(|process| process.pid == listed.pid);
         let place = known.unwrap_or_else(|| {
@@ -92,11 +92,11 @@ fn list_processes(machine: &mut Machine, gpu: u32, device: &Device) {
     machine.gpu_processes.compact_sort_by_key(|process| process.pid);
 }
 
-fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
+fn gpu(index: u32, device: NvmlDevice, shared: Option<&Fact<u64>>) -> Gpu {
     const MEMORY: &str = "NVML nvmlDeviceGetMemoryInfo_v2";
     let memory_total_bytes = match (&device.memory_error, device.memory_total) {
         (None, Some(bytes)) => Some(Fact::new(bytes, MEMORY)),
-        // GB10 and Jetson have no memory of their own: NVML refuses, and the host's memory is the GPU's.
+        // GB10 and Jetson have no dedicated memory: NVML refuses, and the host's memory is the GPU's.
         (Some(words), _) if words == "Not Supported" => shared.map(|total| {
             let source = format!("{} (shared with the host; {MEMORY}: {words})", total.source);
             Fact::new(total.value, source)
@@ -126,38 +126,38 @@ fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
     }
 }
 
-fn health(device: &Device) -> GpuHealth {
-    /// A value under the name of the call that told it.
-    fn told<T>(value: Option<T>, call: &str) -> Option<Fact<T>> {
+fn health(device: &NvmlDevice) -> GpuHealth {
+    /// A value with the name of its call.
+    fn fact<T>(value: Option<T>, call: &str) -> Option<Fact<T>> {
         value.map(|value| Fact::new(value, format!("NVML {call}")))
     }
     let it = device.health.clone();
     let links = (!it.nvlinks.is_empty()).then_some(it.nvlinks);
     GpuHealth {
-        pcie: told(it.pcie, "nvmlDeviceGetCurrPcieLinkGeneration"),
-        nvlinks: told(links, "nvmlDeviceGetNvLinkState"),
+        pcie: fact(it.pcie, "nvmlDeviceGetCurrPcieLinkGeneration"),
+        nvlinks: fact(links, "nvmlDeviceGetNvLinkState"),
         numa_node: None,
         nearest_cores: None,
-        sm_mhz: told(device.sm_mhz, "nvmlDeviceGetClockInfo"),
-        sm_mhz_most: told(device.sm_mhz_most, "nvmlDeviceGetMaxClockInfo"),
-        memory_mhz: told(device.memory_mhz, "nvmlDeviceGetClockInfo"),
-        held_down_by: told(
+        sm_mhz: fact(device.sm_mhz, "nvmlDeviceGetClockInfo"),
+        sm_mhz_most: fact(device.sm_mhz_most, "nvmlDeviceGetMaxClockInfo"),
+        memory_mhz: fact(device.memory_mhz, "nvmlDeviceGetClockInfo"),
+        held_down_by: fact(
             device.held_down_by.clone(),
             "nvmlDeviceGetCurrentClocksThrottleReasons",
         ),
-        busy_percent: told(it.busy_percent, "nvmlDeviceGetUtilizationRates"),
-        power_milliwatts: told(it.power_milliwatts, "nvmlDeviceGetPowerUsage"),
-        power_cap_milliwatts: told(it.power_cap_milliwatts, "nvmlDeviceGetEnforcedPowerLimit"),
-        power_default_milliwatts: told(
+        busy_percent: fact(it.busy_percent, "nvmlDeviceGetUtilizationRates"),
+        power_milliwatts: fact(it.power_milliwatts, "nvmlDeviceGetPowerUsage"),
+        power_cap_milliwatts: fact(it.power_cap_milliwatts, "nvmlDeviceGetEnforcedPowerLimit"),
+        power_default_milliwatts: fact(
             it.power_default_milliwatts,
             "nvmlDeviceGetPowerManagementDefaultLimit",
         ),
-        celsius: told(device.celsius, "nvmlDeviceGetTemperature"),
-        ecc: told(it.ecc, "nvmlDeviceGetEccMode"),
-        ecc_volatile: told(it.ecc_volatile, "nvmlDeviceGetTotalEccErrors"),
-        ecc_aggregate: told(it.ecc_aggregate, "nvmlDeviceGetTotalEccErrors"),
-        retirement_pending: told(it.retirement_pending, "nvmlDeviceGetRetiredPagesPendingStatus"),
-        remapped: told(it.remapped, "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED"),
-        confidential: told(it.confidential, "nvmlSystemGetConfComputeState"),
+        celsius: fact(device.celsius, "nvmlDeviceGetTemperature"),
+        ecc: fact(it.ecc, "nvmlDeviceGetEccMode"),
+        ecc_volatile: fact(it.ecc_volatile, "nvmlDeviceGetTotalEccErrors"),
+        ecc_aggregate: fact(it.ecc_aggregate, "nvmlDeviceGetTotalEccErrors"),
+        retirement_pending: fact(it.retirement_pending, "nvmlDeviceGetRetiredPagesPendingStatus"),
+        remapped: fact(it.remapped, "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED"),
+        confidential: fact(it.confidential, "nvmlSystemGetConfComputeState"),
     }
 }

@@ -22,9 +22,9 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// Kernel name, machine architecture, and where they were read.
+/// Kernel name, machine architecture, and their source.
 fn uname(source: &Source) -> Option<(String, String, String)> {
-    // Linux 6.1 and later tell the architecture in a file, which spares a process.
+    // Linux 6.1 and later have the architecture in a file, which avoids a process.
     if let (Some(system), Some(architecture)) =
         (source.word("/proc/sys/kernel/ostype"), source.word("/proc/sys/kernel/arch"))
     {
@@ -38,13 +38,13 @@ fn uname(source: &Source) -> Option<(String, String, String)> {
     };
     if let Some((system, architecture)) = source.run(&command).ok().as_deref().and_then(parse_uname)
     {
-        // A program translated by Rosetta is told x86_64; the flag tells the machine itself.
+        // A program translated by Rosetta sees x86_64; the flag has the machine's architecture.
         if system == "Darwin" && source.sysctl().is_set("hw.optional.arm64") {
             return Some((system, "arm64".to_string(), "sysctl hw.optional.arm64".to_string()));
         }
         return Some((system, architecture, "uname -s -m".to_string()));
     }
-    // A container without uname on an older kernel: the program at least knows what it was built for.
+    // A container without uname on an older kernel: the program's build target is used.
     source.is_live().then(|| {
         let (system, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
         (

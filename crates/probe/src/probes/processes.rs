@@ -1,4 +1,4 @@
-//! What the system knows of the processes NVML lists: command, owner, parent, age, state, container.
+//! The system's facts about NVML's processes: command, owner, parent, age, state, container.
 
 use super::virtualisation::container_of_cgroup;
 use crate::Source;
@@ -6,7 +6,7 @@ use facts::{Fact, GpuProcess, Machine};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// The unit of times in /proc/PID/stat on every processor supported here.
+/// The unit of times in /proc/PID/stat on every supported processor.
 const TICKS_A_SECOND: u64 = 100;
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
@@ -34,25 +34,25 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
     for pid in unread {
         machine.notes.push(format!(
-            "what /proc/{pid} tells of a process on a GPU could not be read within {:.1} s: it is most likely stuck \
+            "the files in /proc/{pid} of a process on a GPU could not be read within {:.1} s: it is most likely stuck \
              inside the driver",
             LIMIT.as_secs_f64()
         ));
     }
 }
 
-/// The kernel answers for a process that is stuck inside a driver with its memory map locked only when it comes free.
+/// Time limit: reading /proc of a process that is stuck inside a driver with its memory map locked blocks.
 const LIMIT: Duration = Duration::from_millis(400);
 
 enum Read {
     Described,
-    /// The number means a process of the host.
+    /// The PID belongs to a process of the host.
     Foreign,
     /// /proc did not answer.
     Unread,
 }
 
-/// Reads each process in a thread of its own, so that one that never answers hides no other; all have one limit.
+/// Reads each process in a separate thread, so that a hanging one hides no other; all share one limit.
 fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuProcess, Read)> {
     let shared = Arc::new(source.clone());
     let uptime = source.word("/proc/uptime").and_then(|text| parse_uptime(&text));
@@ -61,14 +61,14 @@ fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuP
         let (done, source) = (done.clone(), Arc::clone(&shared));
         std::thread::spawn(move || {
             let mut process = process;
-            // NVML numbers processes as the host does. In a container another process may have that number.
+            // NVML reports PIDs of the host. In a container another process may have that PID.
             let read = if inside && !uses_a_gpu(&source, process.pid) {
                 Read::Foreign
             } else {
                 describe(&source, &mut process, uptime);
                 Read::Described
             };
-            // Nobody listens any more when the limit has passed.
+            // The receiver is gone after the limit.
             let _ = done.send((index, process, read));
         });
     }
@@ -83,7 +83,7 @@ fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuP
     all
 }
 
-/// Whether a process is one of the driver's: it has one of its devices open (WSL's is /dev/dxg), or its library loaded.
+/// Whether a process uses the driver: it has one of its devices open (WSL's is /dev/dxg), or its library loaded.
 fn uses_a_gpu(source: &Source, pid: u32) -> bool {
     let folder = format!("/proc/{pid}/fd");
     let mut opened =
@@ -93,15 +93,15 @@ fn uses_a_gpu(source: &Source, pid: u32) -> bool {
         || ended(source, pid)
 }
 
-/// One that has ended has neither files nor libraries left; that a stranger's number is a zombie's here is unlikely.
+/// An ended process has neither files nor libraries; that a host's PID is a zombie here is unlikely.
 fn ended(source: &Source, pid: u32) -> bool {
     let stat = source.text(format!("/proc/{pid}/stat"));
     stat.as_deref().and_then(Stat::parse).is_some_and(|stat| stat.state == "Z")
 }
 
-/// Whether a file named libcuda.so, in any version, is in a process's map.
+/// Whether a file named libcuda.so, in any version, is mapped by a process.
 pub(crate) fn has_libcuda(maps: &str) -> bool {
-    // Five fields without a slash stand before the path, which may have spaces.
+    // Five fields without a slash precede the path, which may contain spaces.
     let paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
     let mut names = paths.filter_map(|path| path.rsplit('/').next());
     names.any(|name| name.starts_with("libcuda.so"))
@@ -125,7 +125,7 @@ fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
         process.command = Some(Fact::new(arguments.join(" "), file("cmdline")));
         process.program = Some(program(&arguments));
     } else {
-        // A zombie has no command line left.
+        // A zombie has no command line.
         process.program = Some(stat.name);
     }
     process.uid = source
@@ -133,7 +133,7 @@ fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
         .as_deref()
         .and_then(parse_uid)
         .map(|uid| Fact::new(uid, file("status")));
-    // The kernel writes 0 where it does not tell, or where the process waits for nothing.
+    // The kernel writes 0 if it hides the value, or if the process waits for nothing.
     process.waits_in = source
         .word(file("wchan"))
         .filter(|name| name != "0")
@@ -143,20 +143,20 @@ fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
     process.unit = unit(&cgroup).map(|name| Fact::new(name, file("cgroup")));
 }
 
-/// The parts of /proc/PID/stat that are asked for.
+/// The used fields of /proc/PID/stat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     name: String,
     state: String,
     pub(crate) parent: u32,
     started_ticks: u64,
-    /// Processor time of it and of its children that have ended.
+    /// CPU time of it and of its ended children.
     pub(crate) ran_ticks: u64,
 }
 
 impl Stat {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        // The name stands in parentheses and may hold any letter, parentheses and spaces too.
+        // The name is in parentheses and may contain any character, including parentheses and spaces.
         let (start, end) = (text.find('(')?, text.rfind(')')?);
         let name = text.get(start + 1..end)?.to_string();
         let fields: Vec<&str> = text.get(end + 1..)?.split_whitespace().collect();
@@ -177,7 +177,7 @@ pub(crate) fn parse_uptime(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.split('.').next()?.parse().ok()
 }
 
-/// Arguments, which the kernel separates by NUL. A program that sets its title leaves one long text with spaces.
+/// Arguments, separated by NUL. A program that sets its title has one long text with spaces.
 pub(crate) fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let arguments = text.trim_end_matches('\0').split('\0').map(|word| word.trim().to_string());
@@ -190,7 +190,7 @@ pub(crate) fn parse_uid(status: &str) -> Option<u32> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What a process is a copy of: `python train.py` of `/v/bin/python -u train.py --lr 1e-3`.
+/// The program of a process: `python train.py` of `/v/bin/python -u train.py --lr 1e-3`.
 pub(crate) fn program(arguments: &[String]) -> String {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
     let Some(executable) = arguments.first().map(|first| base(first)) else { return String::new() };
@@ -205,7 +205,7 @@ pub(crate) fn program(arguments: &[String]) -> String {
         match word.as_str() {
             "-m" | "-c" => {
                 let what = rest.next().map_or("", String::as_str);
-                // What -c is given can be a whole program: its begin tells copies apart well enough.
+                // The argument of -c can be a whole program: its beginning identifies copies well enough.
                 let what: String = what.chars().take(60).collect();
                 return format!("{executable} {word} {what}");
             }
@@ -219,7 +219,7 @@ pub(crate) fn program(arguments: &[String]) -> String {
     executable
 }
 
-/// Manager and the first letters of the id, as `docker ps` shows it.
+/// Manager and the first characters of the id, as in `docker ps`.
 pub(crate) fn container(cgroup: &str) -> Option<String> {
     let manager = container_of_cgroup(cgroup)?;
     let hex = |part: &str| part.len() == 64 && part.chars().all(|c| c.is_ascii_hexdigit());
@@ -230,11 +230,11 @@ pub(crate) fn container(cgroup: &str) -> Option<String> {
     })
 }
 
-/// The service a control group belongs to; a login's own scope is none.
+/// The service of a control group; a login scope is not a service.
 pub(crate) fn unit(cgroup: &str) -> Option<String> {
     let last = cgroup.lines().find_map(|line| line.splitn(3, ':').nth(2))?;
     let service = last.split('/').rev().find(|part| part.ends_with(".service"))?;
-    // Every process of a login runs below user@1000.service: that says nothing about who started it.
+    // Every process of a login is below user@1000.service, which does not identify its starter.
     (!service.starts_with("user@")).then(|| service.to_string())
 }
 
@@ -289,9 +289,9 @@ mod tests {
         check("", None, None);
     }
 
-    /// /proc of a process that is stuck inside the driver can keep a reader for ever, as a pipe without a writer does.
+    /// Reading /proc of a process that is stuck inside the driver can block forever, like a pipe without a writer.
     #[test]
-    fn a_process_whose_files_never_answer_hides_no_other() {
+    fn a_process_with_stuck_files_hides_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join("root").join(path);
@@ -312,7 +312,7 @@ mod tests {
         .unwrap();
         let source = Source::recorded(folder.path()).unwrap();
         let started = Instant::now();
-        let machine = crate::machine(&crate::Options { source, site_packages: Vec::new() });
+        let machine = crate::machine(&crate::ProbeOptions { source, site_packages: Vec::new() });
         assert!(started.elapsed() < LIMIT * 3, "{:?}", started.elapsed());
         let command = |index: usize| machine.gpu_processes[index].command.clone();
         assert_eq!(command(0), None);

@@ -1,4 +1,4 @@
-//! Jetson: an integrated GPU with its own driver releases, by the device tree (server Arm machines boot by ACPI).
+//! Jetson: an integrated GPU with separate driver releases, from the device tree (server Arm machines boot with ACPI).
 
 use crate::Source;
 use facts::{Fact, Gpu, GpuVendor, Machine, MachineKind};
@@ -25,7 +25,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     if chip.is_none() && release.is_none() {
         return;
     }
-    // The kind is marked here, since nothing else tells a Jetson from a server Arm.
+    // The kind is set here, because only these facts distinguish a Jetson from a server Arm.
     machine.kind = MachineKind::Jetson;
     if let Some(release) = release {
         machine.notes.push(format!("Jetson Linux (L4T) {release} ({RELEASE})"));
@@ -39,7 +39,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         }
         return;
     }
-    // Releases before JetPack 6 have no NVML: the chip tells which GPU it is.
+    // Releases before JetPack 6 have no NVML: the chip identifies the GPU.
     machine.gpus.push(Gpu {
         index: 0,
         vendor: GpuVendor::Nvidia,

@@ -1,4 +1,4 @@
-//! CUDA toolkits on disk. nvcc is started only where no file of the toolkit tells the version.
+//! CUDA toolkits on disk. nvcc is run only if no file of the toolkit has the version.
 
 use crate::Source;
 use crate::source::{Command, CommandError};
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Host compilers that Triton, torch.compile and builds of extensions call.
+/// Host compilers used by Triton, torch.compile and extension builds.
 const COMPILERS: [&str; 6] = ["gcc", "g++", "cc", "c++", "clang", "clang++"];
 
-/// The compilers on PATH. A recorded machine has no programs, so that nothing is known of its compilers.
+/// The compilers on PATH. A recorded machine has no programs, so its compilers are not known.
 fn compilers(source: &Source) -> Option<Fact<Vec<String>>> {
     if !source.is_live() {
         return None;
@@ -39,7 +39,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         }
         let has_nvcc = source.is_file(real.join("bin/nvcc"));
         let version = version(source, &real, has_nvcc, &mut machine.notes);
-        // An empty or runtime-only folder named cuda is no toolkit, unless the user says that it is.
+        // An empty or runtime-only folder named cuda is not a toolkit, unless the user selects it.
         if version.is_none() && !has_nvcc && found_by == "/usr/local" {
             continue;
         }
@@ -61,7 +61,7 @@ fn candidates(source: &Source) -> Vec<(PathBuf, String)> {
     }
     for folder in source.folders_of_var("PATH") {
         let nvcc = folder.join("nvcc");
-        // A link in /usr/bin leads into the toolkit; Debian's own package has a plain nvcc there, its root being /usr.
+        // A link in /usr/bin points into the toolkit; Debian's package has a plain nvcc there, with the root /usr.
         let Some(real) = source.canonical(&nvcc).filter(|real| source.is_file(real)) else {
             continue;
         };
@@ -85,7 +85,7 @@ fn candidates(source: &Source) -> Vec<(PathBuf, String)> {
         .filter(|name| name == "cuda" || name.starts_with("cuda-"))
     {
         let root = Path::new("/usr/local").join(name);
-        // A link left behind by an uninstalled toolkit is nothing to report.
+        // A stale link of an uninstalled toolkit is not reported.
         if source.is_dir(&root) {
             found.push((root, "/usr/local".to_string()));
         }

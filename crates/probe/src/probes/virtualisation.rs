@@ -19,7 +19,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 
 fn container(source: &Source) -> Option<Fact<String>> {
     let fact = |name: &str, from: &str| Some(Fact::new(name.to_string(), from));
-    // Kubernetes first: its containers carry the marks of the runtime below it as well.
+    // Kubernetes first: its containers also have the signs of the runtime below it.
     if source.var("KUBERNETES_SERVICE_HOST").is_some() {
         return fact("kubernetes", "KUBERNETES_SERVICE_HOST");
     }
@@ -48,12 +48,12 @@ fn container(source: &Source) -> Option<Fact<String>> {
     None
 }
 
-/// The container manager that a control group path names.
+/// The container manager in a control group path.
 pub(crate) fn container_of_cgroup(text: &str) -> Option<&'static str> {
     text.lines().find_map(|line| line.splitn(3, ':').nth(2)?.split('/').find_map(container_of_part))
 }
 
-/// A manager's own service (`docker.service`) is no container: only its payloads are.
+/// A manager's own service (`docker.service`) is not a container.
 fn container_of_part(part: &str) -> Option<&'static str> {
     match part {
         "docker" => Some("docker"),
@@ -68,7 +68,8 @@ fn container_of_part(part: &str) -> Option<&'static str> {
 
 fn hypervisor(source: &Source) -> Option<Fact<String>> {
     const DMI: &str = "/sys/class/dmi/id";
-    // Amazon's bare-metal instances carry its name as the virtual ones do; their product is `g5g.metal`, say.
+    // Amazon's bare-metal instances have the same vendor name as the virtual ones; their product is for example
+    // `g5g.metal`.
     if source.word(format!("{DMI}/product_name")).is_some_and(|product| product.contains(".metal"))
     {
         return None;
@@ -85,7 +86,7 @@ fn hypervisor(source: &Source) -> Option<Fact<String>> {
             return Some(Fact::new(name.strip_prefix("linux,").unwrap_or(name).to_string(), file));
         }
     }
-    // Hosts without DMI tables, Firecracker's among them, still offer their clock.
+    // Hosts without DMI tables, including Firecracker's, still offer their clock.
     const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
     if let Some(name) = source.text(CLOCKS).as_deref().and_then(hypervisor_of_clocks) {
         return Some(Fact::new(name.to_string(), CLOCKS));
@@ -96,7 +97,7 @@ fn hypervisor(source: &Source) -> Option<Fact<String>> {
     set.then(|| Fact::new("unknown hypervisor".to_string(), "/proc/cpuinfo flags"))
 }
 
-/// The hypervisor behind a word of the firmware's tables; `None` for real boards.
+/// The hypervisor of a word in the firmware's tables; `None` for real boards.
 pub(crate) fn hypervisor_of_dmi(word: &str) -> Option<&'static str> {
     const NAMES: &[(&str, &str)] = &[
         ("QEMU", "kvm"),

@@ -4,7 +4,7 @@ use super::report;
 use crate::Report;
 use facts::PyEnv;
 
-/// An environment in a few words.
+/// A summary of an environment.
 fn env_line(env: &PyEnv) -> String {
     let version = env.interpreter.version.as_ref().map_or("?", |fact| fact.value.as_str());
     let tag = env.interpreter.abi_tag.as_ref().map_or("?", |fact| fact.value.as_str());
@@ -44,7 +44,7 @@ fn gh200_has_a_torch_for_the_cpu() {
     assert_eq!(env.dist("torch").unwrap().tags, ["cp310-cp310-manylinux_2_28_aarch64"]);
 }
 
-/// Row R2-07: conda's torch beside pip's extensions, each with who installed it.
+/// Row R2-07: conda's torch next to pip's extensions, each with its installer.
 #[test]
 fn a10_mixes_conda_and_pip() {
     let env = report("a10").envs.remove(0);
@@ -68,7 +68,7 @@ fn a10_mixes_conda_and_pip() {
     assert_eq!(native.dist.as_deref(), Some("mamba-ssm"));
 }
 
-/// Rows R4-02 and R4-03: the driver's limit, the toolkit and torch's CUDA stand apart, and the five lines are there.
+/// Rows R4-02 and R4-03: the driver's limit, the toolkit and torch's CUDA are separate, and all five lines exist.
 #[test]
 fn rtx4090_five_lines() {
     let Report { machine, envs } = report("rtx4090");
@@ -87,7 +87,7 @@ fn rtx4090_five_lines() {
     assert_eq!(lines, [Some("3.11.10"), Some("2.3.1+cu121"), Some("12.1"), Some("2.3.1"), None]);
 }
 
-/// Debian's two folders of packages, one of them without any RECORD.
+/// Debian's two package folders, one of them without any RECORD.
 #[test]
 fn jetson_has_packages_of_pip_and_of_the_distribution() {
     let env = report("jetson-orin").envs.remove(0);

@@ -1,4 +1,4 @@
-//! What two H200 of one machine told of their hardware, held against what `nvidia-smi` said beside it.
+//! Hardware facts of two H200 of one machine, compared with the output of `nvidia-smi` at the same time.
 
 use super::{altered, replace, report};
 use facts::{EccCounts, GpuPath, PcieLink, PciePath, RemappedRows};
@@ -22,7 +22,7 @@ fn two_h200() {
         assert_eq!(health.ecc_aggregate.as_ref().unwrap().value, EccCounts::default());
         assert_eq!(health.remapped.as_ref().unwrap().value, RemappedRows::default());
         assert!(!health.confidential.as_ref().unwrap().value);
-        // Rows are remapped on these; no page is retired.
+        // These GPUs remap rows; no page is retired.
         assert_eq!(health.retirement_pending, None);
     }
     let path = GpuPath { between: (0, 1), pcie: PciePath::Phb, nvlinks: 18 };

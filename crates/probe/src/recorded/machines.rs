@@ -3,7 +3,7 @@
 use super::{altered, replace, report};
 use facts::{BackendKind, Fact, Machine, MachineKind, Platform};
 
-/// What a machine comes to in a few lines, each value followed by its source.
+/// A summary of a machine, each value followed by its source.
 fn describe(machine: &Machine) -> Vec<String> {
     let mut lines = vec![format!("{} {} {:?}", machine.platform, machine.backend, machine.kind)];
     let mut line = |name: &str, value: Option<(String, &str)>| {
@@ -107,7 +107,7 @@ fn h200() {
     );
 }
 
-/// Rows R0-01 and R0-02: 101,468,602,368 bytes are 101.47 GB or 94.50 GiB, and one count says so.
+/// Rows R0-01 and R0-02: 101,468,602,368 bytes are 101.47 GB or 94.50 GiB, from a single count.
 #[test]
 fn gh200() {
     check(
@@ -191,7 +191,7 @@ fn rtx4090() {
         limit: (12, 4) <- NVML nvmlSystemGetCudaDriverVersion_v2
         lib: nvrtc 12 /workspace/nsa/.venv/lib/python3.11/site-packages/torch/lib/libnvrtc-b51b459d.so.12 <- /workspace/nsa/.venv/lib/python3.11/site-packages
         container: docker <- /.dockerenv
-        note: nvidia-smi is not on PATH; NVML answered in its place",
+        note: nvidia-smi is not on PATH; NVML answered instead",
     );
     assert_eq!(25_757_220_864, 24_564u64 << 20);
 }
@@ -213,10 +213,10 @@ fn jetson_orin() {
         open: true <- /proc/driver/nvidia/version
         limit: (12, 6) <- NVML nvmlSystemGetCudaDriverVersion_v2
         toolkit: 12.6.11 in /usr/local/cuda by PATH, nvcc true <- /usr/local/cuda-12.6/version.json
-        note: nvidia-smi is not on PATH; NVML answered in its place
+        note: nvidia-smi is not on PATH; NVML answered instead
         note: Jetson Linux (L4T) R36.4.3 (/etc/nv_tegra_release)";
     check("jetson-orin", EXPECT);
-    // JetPack 5 has neither NVML nor the nvidia module: the device tree alone tells.
+    // JetPack 5 has neither NVML nor the nvidia module: only the device tree has the facts.
     let old = altered("jetson-orin", |folder| {
         std::fs::remove_file(folder.join("nvml")).unwrap();
         std::fs::remove_dir_all(folder.join("root/sys/module/nvidia")).unwrap();
@@ -280,7 +280,7 @@ fn apple_silicon() {
             for file in ["commands/sysctl", "commands/system_profiler-displays"] {
                 replace(folder, file, "Apple M4 Max", chip);
             }
-            // A program translated by Rosetta is told x86_64.
+            // A program translated by Rosetta sees x86_64.
             replace(folder, "commands/uname", "arm64", "x86_64");
         });
         assert_eq!(
@@ -291,7 +291,8 @@ fn apple_silicon() {
     }
 }
 
-/// Rows R1-02 and R1-04: no GPU is the CPU backend and a note, not a failure; a container's limits are seen.
+/// Rows R1-02 and R1-04: without a GPU there is the CPU backend and a note, not a failure; a container's limits are
+/// respected.
 #[test]
 fn no_gpu() {
     check(

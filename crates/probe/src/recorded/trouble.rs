@@ -1,10 +1,10 @@
-//! Recorded machines after something broke.
+//! Recorded machines with faults.
 
 use super::{altered, replace, report};
 use facts::{BackendKind, Fact, Gpu, Machine, MachineKind};
 use std::path::Path;
 
-/// Without NVML, nvidia-smi tells the same facts under its own name.
+/// Without NVML, nvidia-smi reports the same facts under its own name.
 #[test]
 fn nvidia_smi_is_the_last_resort() {
     let with = report("h200").machine;
@@ -33,7 +33,7 @@ fn nvidia_smi_is_the_last_resort() {
     assert_eq!(limit, Fact::new((13, 0), "nvidia-smi CUDA Version"));
 }
 
-/// A driver upgraded under a running system: NVML's own words, both versions, and nothing that claims to run on the GPU.
+/// A driver upgraded under a running system: NVML's message, both versions, and no backend on the GPU.
 #[test]
 fn driver_and_library_disagree() {
     let machine = altered("h200", |folder| {
@@ -55,7 +55,7 @@ fn driver_and_library_disagree() {
     );
     assert_eq!(driver.kernel_module.unwrap().value, "570.148.08");
     assert_eq!(driver.user_library.unwrap().value, "580.159.04");
-    // The module's own files still name the GPU.
+    // The module's files still have the GPU's name.
     assert_eq!(
         machine.gpus[0].name,
         Fact::new("NVIDIA H200".to_string(), "/proc/driver/nvidia/gpus/0000:00:06.0/information")
@@ -83,7 +83,7 @@ fn a_gpu_that_fell_off_the_bus_is_noted() {
     );
 }
 
-/// A limit on any group above this process's own binds it as well: the tightest one counts, of either version.
+/// A limit on any parent group applies as well: the tightest one counts, of either version.
 #[test]
 fn the_tightest_limit_counts() {
     let check = |files: &[(&str, &str)], memory: (u64, &str), cores: (u32, &str)| {
@@ -119,7 +119,7 @@ fn the_tightest_limit_counts() {
         root,
         (2, "/proc/self/status Cpus_allowed_list"),
     );
-    // Version 1, with its controllers mounted together, beside an unlimited memory group.
+    // Version 1, with its controllers mounted together, next to an unlimited memory group.
     check(
         &[
             ("proc/self/cgroup", "5:cpu,cpuacct:/pod\n4:memory:/pod\n0::/\n"),
@@ -132,7 +132,7 @@ fn the_tightest_limit_counts() {
     );
 }
 
-/// What is available is no more than what a limit leaves, of this process's own group or of one above it.
+/// Available memory is at most what a limit leaves, of this process's group or of a parent.
 #[test]
 fn a_limit_that_is_nearly_reached_leaves_little() {
     let check = |files: &[(&str, &str)], left: u64, source: &str| {
@@ -151,7 +151,7 @@ fn a_limit_that_is_nearly_reached_leaves_little() {
     let stat = ("pod/memory.stat", "anon 7\ninactive_file 1000\nactive_file 9\n");
     let own = [("pod/memory.max", "1048576\n"), ("pod/memory.current", "1040000\n"), stat];
     check(&own, 9_576, "/sys/fs/cgroup/pod/memory.max, less what is in use");
-    // The group above has less left than the group itself.
+    // The parent group has less left than the group itself.
     let above = [("memory.max", "5000000\n"), ("memory.current", "4999000\n")];
     let source = "/sys/fs/cgroup/memory.max, less what is in use";
     check(&[&own[..], &above].concat(), 1_000, source);
@@ -164,7 +164,7 @@ fn a_limit_that_is_nearly_reached_leaves_little() {
     check(&first, 500, source);
 }
 
-/// CUDA's compatibility package in front of the driver's libcuda, by the loader's order.
+/// CUDA's compatibility package precedes the driver's libcuda in the loader's order.
 #[test]
 fn the_libcuda_that_programs_get_is_the_loaders_first() {
     let compat = |folder: &Path| {
@@ -212,14 +212,14 @@ fn switches_and_the_service_that_sets_them_up() {
         }
     });
     assert_eq!(driver.fabric_manager, Some(Fact::new(2841, "/proc/2841/comm")));
-    // The driver makes the folder on machines without switches too.
+    // The driver creates the folder on machines without switches too.
     let empty = machine(&|folder: &Path| {
         std::fs::create_dir_all(folder.join("root/proc/driver/nvidia-nvswitch/devices")).unwrap();
     });
     assert_eq!(empty.nvswitches, None);
 }
 
-/// What stands between programs and the GPU, each read from its own file.
+/// Requirements of GPU access, each read from its file.
 #[test]
 fn the_way_to_a_gpu_is_read_from_the_kernel_s_files() {
     let machine = altered("h200", |folder| {
@@ -278,7 +278,7 @@ fn the_way_to_a_gpu_is_read_from_the_kernel_s_files() {
     assert_eq!(access.shared_memory_bytes, Some(Fact::new(64 << 20, "/proc/self/mounts /dev/shm")));
     assert_eq!(access.mig_instances.unwrap().value, 1);
     assert_eq!(access.visible_devices, Some(Fact::new(String::new(), "CUDA_VISIBLE_DEVICES")));
-    // A recording without any of it tells nothing.
+    // A recording without any of it has no facts.
     assert_eq!(report("h200").machine.access, facts::GpuAccess::default());
 }
 

@@ -4,17 +4,16 @@ use std::process::{Child, Command as Process, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a program that has ended may still have in its pipe. One that left a child behind, which holds the pipe open,
-/// is not waited for longer.
+/// Time for the remaining output of an ended program. A child that holds the pipe open is not waited for longer.
 const REST: Duration = Duration::from_millis(200);
 
-/// What a killed program may need to go. One that waits inside a driver never goes, and is left to the system.
+/// Time for a killed program to exit. One that is blocked inside a driver never does, and is left to the system.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// The most that is kept of what a program prints; the largest answer that is read has a few kilobytes.
+/// Maximum output kept of a program; the largest expected one has a few kilobytes.
 const LONGEST: usize = 4 << 20;
 
-/// A command whose output is read, and the name its output has in a recorded machine.
+/// A command whose output is read, and the name of its output in a recorded machine.
 pub(crate) struct Command<'a> {
     pub(crate) record: &'a str,
     pub(crate) program: &'a str,
@@ -22,16 +21,16 @@ pub(crate) struct Command<'a> {
     pub(crate) limit: Duration,
 }
 
-/// Why a command gave no output to read.
+/// Why a command has no usable output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CommandError {
     /// There is no such program (or, on a recorded machine, no such record).
     Absent,
-    /// It ended with an error; `text` is what it printed all the same.
+    /// It failed; `text` is its output.
     Failed { text: String },
-    /// It did not end in time and was killed; `text` is what it had printed by then.
+    /// It did not end in time and was killed; `text` is its output until then.
     TimedOut { limit: Duration, text: String },
-    /// The programs before it took all the time there is for them, so it was not started.
+    /// Earlier programs used up the time limit, so it was not started.
     NoTimeLeft,
 }
 
@@ -54,8 +53,8 @@ impl std::fmt::Display for CommandError {
 }
 
 impl Command<'_> {
-    /// Runs the program and returns what it printed to standard output. Returns within the limit and a quarter of a
-    /// second, whatever the program does.
+    /// Runs the program and returns its standard output. Returns within the limit and a quarter of a second in any
+    /// case.
     pub(super) fn run(&self, vars: &BTreeMap<String, String>) -> Result<String, CommandError> {
         let mut child = Process::new(self.program)
             .args(self.args)
@@ -66,11 +65,11 @@ impl Command<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|_| CommandError::Absent)?;
-        // Both pipes are drained while the program runs: one left full would stop it for ever.
+        // Both pipes are drained while the program runs: a full one would block it forever.
         let stdout = Drained::of(child.stdout.take());
         let stderr = Drained::of(child.stderr.take());
         let Some(status) = ended_within(&mut child, self.limit) else {
-            // Not waited for: one that is stuck inside a driver stays, and so may a child of its own.
+            // Not waited for: a program that is blocked inside a driver stays, and so may its child.
             let _ = child.kill();
             ended_within(&mut child, GRACE);
             return Err(CommandError::TimedOut { limit: self.limit, text: stdout.so_far() });
@@ -99,7 +98,7 @@ fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// What a program prints, read by a thread that is left alone when the program does not end.
+/// A program's output, read by a thread that is abandoned if the program does not end.
 struct Drained(Arc<(Mutex<Text>, Condvar)>);
 
 #[derive(Default)]
@@ -115,7 +114,7 @@ impl Drained {
         let kept = Arc::clone(&shared);
         std::thread::spawn(move || {
             let mut part = [0; 4096];
-            // A broken pipe ends the text early, which the parser then judges.
+            // A broken pipe ends the text early, which the parser detects.
             while let Ok(count @ 1..) = pipe.read(&mut part) {
                 let bytes = &mut lock(&kept.0).bytes;
                 let room = LONGEST.saturating_sub(bytes.len()).min(count);
@@ -127,7 +126,7 @@ impl Drained {
         Self(shared)
     }
 
-    /// The whole text, or what came of it in this time.
+    /// The whole text, or the part read within this time.
     fn text_within(&self, limit: Duration) -> String {
         let text = lock(&self.0.0);
         let waited = self.0.1.wait_timeout_while(text, limit, |text| !text.complete);
@@ -181,9 +180,9 @@ mod tests {
         let timed_out =
             |text: &str| Err(CommandError::TimedOut { limit: LIMIT, text: text.into() });
         within("exec sleep 30", timed_out(""));
-        // What it said before it hung is not lost.
+        // Output before a hang is kept.
         within("echo first; exec sleep 30", timed_out("first\n"));
-        // A child that holds the pipe open outlives the program, ended by itself or killed.
+        // A child that holds the pipe open outlives the program.
         within("sleep 3 & echo yes", Ok("yes\n"));
         within("sleep 3 & echo yes; wait", timed_out("yes\n"));
     }

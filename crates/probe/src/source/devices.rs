@@ -2,7 +2,7 @@ use super::Source;
 use facts::CompactSort;
 use std::os::unix::fs::MetadataExt as _;
 
-/// A device file as `ls -l` has it.
+/// A device file's mode and owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) path: String,
@@ -12,13 +12,13 @@ pub(crate) struct Node {
 }
 
 impl Source {
-    /// An environment variable that may be set to nothing, which [`Source::var`] takes for not set.
+    /// An environment variable that may be empty, which [`Source::var`] treats as not set.
     pub(crate) fn set_var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str)
     }
 
-    /// The device files `/dev/nvidia*`, sorted. A recording has them in its file `dev`, one a line:
-    /// `/dev/nvidia0 666 0 0`, since no repository keeps device files, their owners and their modes.
+    /// The device files `/dev/nvidia*`, sorted. A recording has them in its file `dev`, one per line: `/dev/nvidia0 666
+    /// 0 0`, because repositories do not store device files, owners and modes.
     pub(crate) fn gpu_nodes(&self) -> Vec<Node> {
         let mut nodes = match &self.recording {
             Some(folder) => {
@@ -38,7 +38,7 @@ fn live() -> Vec<Node> {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
         let metadata = entry.metadata().ok()?;
-        // Folders of capabilities and their files have rules of their own.
+        // Capability folders and their files have other rules.
         let counts = name.starts_with("nvidia") && !metadata.is_dir();
         counts.then(|| Node {
             path: format!("/dev/{name}"),

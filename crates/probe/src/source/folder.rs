@@ -3,11 +3,11 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// A folder whose files are looked at one after the other. The system looks each up by what follows the folder's own path,
-/// where a whole path costs several times as much.
+/// An open folder whose files are examined in sequence. The system resolves names relative to it, which is several
+/// times faster than whole paths.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// `None` on a recorded machine, whose links lead elsewhere than this one's, and where there is no such folder.
+    /// `None` on a recorded machine, whose links are resolved differently, and if there is no such folder.
     open: Option<OwnedFd>,
 }
 
@@ -21,7 +21,7 @@ impl Folder {
         Self { path, open: open.flatten() }
     }
 
-    /// A folder somewhere below this one.
+    /// A folder below this one.
     pub(crate) fn inner(&self, relative: &str) -> Self {
         let open = self.open.as_ref();
         let open = open.and_then(|it| rustix::fs::openat(it, relative, FLAGS, Mode::empty()).ok());
@@ -32,7 +32,7 @@ impl Folder {
         &self.path
     }
 
-    /// What [`Source::about`] tells of a file, by its path from this folder.
+    /// [`Source::about`] for a path relative to this folder.
     pub(crate) fn about(&self, source: &Source, relative: &str) -> Option<About> {
         let Some(folder) = &self.open else { return source.about(self.path.join(relative)) };
         let found = rustix::fs::statat(folder, relative, AtFlags::empty()).ok()?;
@@ -44,7 +44,7 @@ impl Folder {
         })
     }
 
-    /// What [`Source::state_of`] tells of a file or folder, by its path from here.
+    /// [`Source::state_of`] for a path relative to this folder.
     pub(crate) fn state_of(&self, source: &Source, relative: &str) -> [u64; 4] {
         let Some(folder) = &self.open else { return source.state_of(&self.path.join(relative)) };
         let Ok(it) = rustix::fs::statat(folder, relative, AtFlags::empty()) else { return [0; 4] };

@@ -1,22 +1,22 @@
-//! /proc/cpuinfo of x86-64 and AArch64, and the instruction sets it names.
+//! /proc/cpuinfo of x86-64 and AArch64, and its instruction sets.
 
 use super::sysctl::Sysctl;
 use facts::CompactCollect;
 use std::collections::BTreeSet;
 
-/// What /proc/cpuinfo tells.
+/// The content of /proc/cpuinfo.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuInfo {
     pub(crate) model: Option<String>,
-    /// Instruction sets under the names of [`facts::Cpu::features`], sorted.
+    /// Instruction sets under the names of [`facts::CpuFacts::features`], sorted.
     pub(crate) features: Vec<String>,
     pub(crate) processors: u32,
     /// (socket, core) of each physical core; empty on Arm, whose cpuinfo has neither.
     pub(crate) cores: BTreeSet<(u32, u32)>,
 }
 
-/// The sets worth knowing, by the kernel's word and ours. x86 words are the kernel's own names; AArch64 words are the
-/// HWCAP names of the Linux documentation (arch/arm64/elf_hwcaps).
+/// The relevant instruction sets, by the kernel's name and the name in the facts. x86 names are the kernel's own;
+/// AArch64 names are the HWCAP names of the Linux documentation (arch/arm64/elf_hwcaps).
 const FEATURES: &[(&str, &str)] = &[
     ("avx", "avx"),
     ("avx2", "avx2"),
@@ -79,7 +79,7 @@ impl CpuInfo {
                 "model name" if info.model.is_none() && !value.is_empty() => {
                     info.model = Some(value.to_string())
                 }
-                // All cores have the same sets: the first line speaks for them.
+                // All cores have the same sets: the first line counts.
                 "flags" | "Features" if info.features.is_empty() => info.features = features(value),
                 "physical id" => socket = value.parse().ok(),
                 "core id" => {
@@ -102,7 +102,7 @@ impl CpuInfo {
             }
         }
         if info.model.is_none() && !arm_cores.is_empty() {
-            // A GB10 has fast and slow cores: both are named.
+            // A GB10 has fast and slow cores: both are listed.
             info.model = Some(arm_cores.join(" + "));
         }
         info
@@ -142,7 +142,7 @@ pub(crate) fn features_of_sysctl(sysctl: &Sysctl) -> Vec<String> {
     ];
     let mut names: BTreeSet<&str> =
         FLAGS.iter().filter(|(flag, _)| sysctl.is_set(flag)).map(|(_, name)| *name).compact_set();
-    // Intel Macs name FMA only among the processor's own words.
+    // Intel Macs list FMA only in the processor's own feature names.
     let words = sysctl.word("machdep.cpu.features").unwrap_or_default();
     if words.split_whitespace().any(|word| word == "FMA") {
         names.insert("fma");

@@ -25,7 +25,7 @@ impl Sysctl {
         self.word(name)?.parse().ok()
     }
 
-    /// Whether a flag is there and not 0.
+    /// Whether a flag exists and is not 0.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.number(name).is_some_and(|value| value != 0)
     }

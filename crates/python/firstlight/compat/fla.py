@@ -1,4 +1,4 @@
-"""``chunk_kda`` and ``fused_recurrent_kda`` of the package flash-linear-attention (fla/ops/kda), forward."""
+"""Functions of the package flash-linear-attention (fla/ops), forward: Kimi Delta Attention, the gated delta rule and native sparse attention."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from .. import ops
 from .._types import Array
 from . import unsupported
 from ._gated_delta import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+from ._nsa import parallel_nsa
 from ._sequences import flat
 
-__all__ = ["chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_gated_delta_rule", "fused_recurrent_kda"]
+__all__ = ["chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_gated_delta_rule", "fused_recurrent_kda", "parallel_nsa"]
 
 
 # Keywords of fla's own that change what is computed or where states are, beyond the parameters above.

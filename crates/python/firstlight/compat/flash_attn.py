@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Optional, Union
 
-from .. import ops
 from .._types import Array
-from . import unsupported
-from ._cache import attend
+from ._attention import cached, dense, packed
 from ._packed import (
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -45,17 +43,8 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q. Results are the same each time, whatever ``deterministic`` says."""
-    unsupported("flash_attn_func", dropout_p=dropout_p, alibi_slopes=alibi_slopes is not None)
-    found = ops.attention(
-        q,
-        k,
-        v,
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        return_lse=return_attn_probs,
-    )
+    settings = softmax_scale, causal, window_size, softcap, return_attn_probs
+    found = dense("flash_attn_func", q, k, v, *settings, dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     return _answer(found, return_attn_probs)
 
 
@@ -79,29 +68,9 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32; with a ``block_table``
     ``[B, max_blocks]`` k and v are pages ``[blocks, block_size, Hkv, D]``. Nothing is read back from the GPU."""
-    unsupported(
-        "flash_attn_varlen_func",
-        dropout_p=dropout_p,
-        alibi_slopes=alibi_slopes is not None,
-    )
-    if block_table is None:
-        keys = {"cu_seqlens_k": None if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k}
-    else:
-        keys = {"cache_seqlens": cu_seqlens_k[1:] - cu_seqlens_k[:-1], "block_table": block_table}
-    found = ops.attention(
-        q,
-        k,
-        v,
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        cu_seqlens=cu_seqlens_q,
-        max_seqlen=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        return_lse=return_attn_probs,
-        **keys,
-    )
+    offsets = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table
+    settings = softmax_scale, causal, window_size, softcap, return_attn_probs
+    found = packed("flash_attn_varlen_func", q, k, v, *offsets, *settings, dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     return _answer(found, return_attn_probs)
 
 
@@ -129,24 +98,8 @@ def flash_attn_with_kvcache(
     """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, of which each sequence has ``cache_seqlens`` keys, or over pages by a
     ``block_table``; with ``cache_batch_idx`` ``[B]`` over those rows of a larger cache. New k and v ``[B, T, Hkv, D]`` are written to the
     cache first, k and q rotated where ``rotary_cos`` and ``rotary_sin`` are given."""
-    unsupported("flash_attn_with_kvcache", cache_leftpad=cache_leftpad is not None, alibi_slopes=alibi_slopes is not None)
-    return attend(
-        ops.attention,
-        q,
-        k_cache,
-        v_cache,
-        k,
-        v,
-        rotary_cos,
-        rotary_sin,
-        rotary_interleaved,
-        cache_seqlens,
-        cache_batch_idx,
-        block_table,
-        causal or tuple(window_size) != (-1, -1),
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        return_lse=return_softmax_lse,
-    )
+    rotary = rotary_cos, rotary_sin, rotary_interleaved
+    settings = softmax_scale, causal, window_size, softcap, return_softmax_lse
+    where = cache_seqlens, cache_batch_idx, block_table
+    refused = {"cache_leftpad": cache_leftpad, "alibi_slopes": alibi_slopes}
+    return cached("flash_attn_with_kvcache", q, (k_cache, v_cache), (k, v), rotary, *where, *settings, **refused)

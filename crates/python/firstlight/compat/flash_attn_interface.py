@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Optional, Union
 
-from .. import ops
 from .._types import Array
-from . import unsupported
-from ._cache import attend
+from ._attention import cached, dense, packed
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
@@ -72,17 +70,9 @@ def flash_attn_func(
 ) -> Any:
     """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q, with ``return_attn_probs`` and the log-sum-exp. ``num_splits``,
     ``pack_gqa``, ``deterministic`` and ``sm_margin`` change no result: firstlight chooses, and repeats its results."""
-    _refused("flash_attn_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
-    return ops.attention(
-        q,
-        k,
-        v,
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        return_lse=return_attn_probs,
-    )
+    settings = softmax_scale, causal, window_size, softcap, return_attn_probs
+    refused = {"qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale, "attention_chunk": attention_chunk}
+    return dense("flash_attn_func", q, k, v, *settings, **refused)
 
 
 def flash_attn_varlen_func(
@@ -111,22 +101,10 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32."""
-    unsupported("flash_attn_varlen_func", seqused_q=seqused_q is not None, seqused_k=seqused_k is not None)
-    _refused("flash_attn_varlen_func", qv, (q_descale, k_descale, v_descale), attention_chunk)
-    return ops.attention(
-        q,
-        k,
-        v,
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        cu_seqlens=cu_seqlens_q,
-        max_seqlen=max_seqlen_q,
-        cu_seqlens_k=None if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k,
-        max_seqlen_k=max_seqlen_k,
-        return_lse=return_attn_probs,
-    )
+    offsets = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None
+    settings = softmax_scale, causal, window_size, softcap, return_attn_probs
+    refused = {"qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale, "attention_chunk": attention_chunk}
+    return packed("flash_attn_varlen_func", q, k, v, *offsets, *settings, seqused_q=seqused_q, seqused_k=seqused_k, **refused)
 
 
 def flash_attn_with_kvcache(
@@ -164,37 +142,9 @@ def flash_attn_with_kvcache(
     """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, or over pages ``[blocks, block_size, Hkv, D]`` by a ``page_table``, of which
     each sequence has ``cache_seqlens`` keys. New k and v ``[B, T, Hkv, D]`` are written after these first, k and q rotated where
     ``rotary_cos`` and ``rotary_sin`` are given. Gives o, with ``return_softmax_lse`` and the log-sum-exp."""
-    unsupported(
-        "flash_attn_with_kvcache",
-        cache_leftpad=cache_leftpad is not None,
-        cu_seqlens_q=cu_seqlens_q is not None,
-        cu_seqlens_k_new=cu_seqlens_k_new is not None,
-        rotary_seqlens=rotary_seqlens is not None,
-    )
-    _refused("flash_attn_with_kvcache", qv, (q_descale, k_descale, v_descale), attention_chunk)
-    return attend(
-        ops.attention,
-        q,
-        k_cache,
-        v_cache,
-        k,
-        v,
-        rotary_cos,
-        rotary_sin,
-        rotary_interleaved,
-        cache_seqlens,
-        cache_batch_idx,
-        page_table,
-        causal or tuple(window_size) != (-1, -1),
-        causal=causal,
-        scale=softmax_scale,
-        softcap=softcap,
-        window=window_size,
-        return_lse=return_softmax_lse,
-    )
-
-
-def _refused(function, qv, scales, attention_chunk):
-    names = ("q_descale", "k_descale", "v_descale")
-    given = {name: scale is not None for name, scale in zip(names, scales)}
-    unsupported(function, qv=qv is not None, attention_chunk=attention_chunk, **given)
+    rotary = rotary_cos, rotary_sin, rotary_interleaved
+    settings = softmax_scale, causal, window_size, softcap, return_softmax_lse
+    where = cache_seqlens, cache_batch_idx, page_table
+    refused = {"qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale, "attention_chunk": attention_chunk}
+    refused.update(cache_leftpad=cache_leftpad, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new, rotary_seqlens=rotary_seqlens)
+    return cached("flash_attn_with_kvcache", q, (k_cache, v_cache), (k, v), rotary, *where, *settings, **refused)

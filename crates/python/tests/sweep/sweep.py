@@ -1,7 +1,8 @@
 """Runs every model class of transformers that can be made tiny before ``enable``, after it, and after ``disable``, and compares.
 
-``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--table FILE] [--made]``. ``--table`` writes the results
-of all classes into a page of the book. ``--made`` makes the models with
+``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--resume] [--table FILE] [--made]``. ``--out`` gets a line of
+JSON for each class; with ``--resume`` classes that are in it do not run again. ``--table`` writes the results of all classes into a page of
+the book. ``--made`` makes the models with
 ``attn_implementation="firstlight"`` after ``enable``. One process runs the classes; it is started again after a crash or a hang. It prints
 a line for each class and ends with 1 where a class is silently different, raises, or is not restored.
 """
@@ -11,6 +12,7 @@ import copy
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,8 @@ import warnings
 CASES = ("plain", "right", "left", "generate", "generate_left", "backward", "dropout", "checkpoint")
 # Relative differences that rounding in float32 explains, of outputs and of gradients.
 OUTPUTS, GRADIENTS = 1e-4, 1e-3
-SECONDS = 900
+# Limits for one class: of processor time, and of time where it only waits.
+SECONDS, IDLE_SECONDS = 900, 7200
 
 
 def _first(outputs):
@@ -211,6 +214,9 @@ def child(names, cases, made, out):
     known = classes()
     with open(out, "a") as file:
         for name in names:
+            # A class that computes for longer ends the process.
+            limit, most = int(time.process_time()) + SECONDS, resource.getrlimit(resource.RLIMIT_CPU)[1]
+            resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
             print(json.dumps({"begin": name}), file=file, flush=True)
             print(json.dumps(one(name, known[name], cases, made)), file=file, flush=True)
 
@@ -220,9 +226,9 @@ def _lines(path):
         return [json.loads(line) for line in file]
 
 
-def sweep(names, cases, made, show):
-    """Results of all classes, by processes that are started again where one ends early."""
-    results, left = {}, list(names)
+def sweep(names, cases, made, show, results):
+    """Adds the results of all classes, by processes that are started again where one ends early."""
+    left = [name for name in names if name not in results]
     while left:
         with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
             command = [sys.executable, __file__, "--child", json.dumps(left), "--cases", ",".join(cases), "--into", file.name]
@@ -239,7 +245,7 @@ def sweep(names, cases, made, show):
                         results[line["class"]] = line
                         show(line)
                 seen = len(lines)
-                if ended or time.monotonic() - since > SECONDS:
+                if ended or time.monotonic() - since > IDLE_SECONDS:
                     process.kill()
                     break
                 time.sleep(0.2)
@@ -253,7 +259,6 @@ def sweep(names, cases, made, show):
                 results[name] = {"class": name, "cases": {"process": why}, "ran": {}, "as_before": {}}
                 show(results[name])
                 left.remove(name)
-    return results
 
 
 def verdict(line):
@@ -317,6 +322,7 @@ def main():
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--made", action="store_true")
     parser.add_argument("--out")
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--table")
     parser.add_argument("--child")
     parser.add_argument("--into")
@@ -328,17 +334,27 @@ def main():
 
     names = sorted(classes())
     if given.only:
+        unknown = set(given.only.split(",")) - set(names)
+        if unknown:
+            parser.error(f"this transformers has no class {', '.join(sorted(unknown))} with text inputs")
         names = given.only.split(",")
     if given.sample:
-        names = sorted(random.Random(46).sample(sorted(classes(TEXT[:-1])), given.sample))
-    results = sweep(names, cases, given.made, _show)
+        names = sorted(random.Random(46).sample(sorted(classes(TEXT[:3])), given.sample))
+    results = {}
+    if given.resume and given.out and os.path.exists(given.out):
+        results = {line["class"]: line for line in _lines(given.out)}
+    out = open(given.out, "a" if results else "w") if given.out else None
+
+    def show(line):
+        _show(line)
+        if out:
+            print(json.dumps(line), file=out, flush=True)
+
+    sweep(names, cases, given.made, show, results)
     counts = {}
     for line in results.values():
         counts[verdict(line)] = counts.get(verdict(line), 0) + 1
     attention = sum(1 for line in results.values() if line.get("ran", {}).get("attention"))
-    if given.out:
-        with open(given.out, "w") as file:
-            json.dump(results, file, indent=1)
     if given.table:
         write_table(given.table, results, cases)
     failed = sum(counts.get(name, 0) for name in ("raised", "silent", "not restored"))

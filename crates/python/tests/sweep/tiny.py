@@ -9,7 +9,7 @@ from families import FAMILIES, merged
 from transformers.models.auto import configuration_auto, modeling_auto
 
 # The auto mappings whose classes have text inputs, in the order in which they are tried. The last one adds every base model.
-TEXT = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MASKED_LM", "MODEL")
+TEXT = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MASKED_LM", "MODEL", "MODEL_FOR_TEXT_ENCODING")
 VOCABULARY, TOKENS, TARGET_TOKENS = 200, 19, 17
 MOST_PARAMETERS = 60_000_000
 

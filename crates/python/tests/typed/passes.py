@@ -12,6 +12,7 @@ import firstlight.compat.causal_conv1d
 import firstlight.compat.fla
 import firstlight.compat.flash_attn
 import firstlight.compat.mamba_ssm
+import firstlight.kernels
 import firstlight.transformers
 from firstlight import ops, quantization
 
@@ -65,13 +66,17 @@ def other_packages(x: Floats) -> None:
     firstlight.compat.mamba_ssm.mamba_chunk_scan_combined(x, x, x, x, x, 64)
     firstlight.compat.causal_conv1d.causal_conv1d_fn(x, x, activation="silu")
     firstlight.compat.fla.chunk_kda(x, x, x, x, x)
+    firstlight.compat.fla.parallel_nsa(x, x, x, g_cmp=x, window_size=64, g_swa=x, cu_seqlens=(x, x))
+    layers: tuple[str, ...] = firstlight.kernels.layers.NAMES
+    print(layers, firstlight.kernels.PATH.name, sorted(firstlight.kernels.mapping()), firstlight.kernels.config())
 
 
 def models(model: object) -> dict[str, int]:
     enabled = firstlight.transformers.enable(model)
     replaced: dict[str, list[str]] = enabled.replaced
     left: dict[str, str] = enabled.left
-    print(enabled, replaced, left)
+    changed: dict[str, str] = enabled.changed
+    print(enabled, replaced, left, changed)
     firstlight.transformers.disable()
     firstlight.transformers.forget()
     try:

@@ -6,7 +6,7 @@ use crate::document::{Block, Document, Figure, Prose, Section, Table, Tone};
 use crate::format;
 use crate::plot::{ChangeBar, changes};
 use crate::run::Documents;
-use facts::{Change, Comparison, GateOutcome, GateReport, SpeedChange, Spread};
+use facts::{Change, Comparison, GateOutcome, GateReport, SpeedChange, TimingSpread};
 
 /// `compare.md` and `compare.html` of a comparison. The same input gives the same bytes.
 pub fn comparison_report(comparison: &Comparison) -> Documents {
@@ -180,7 +180,7 @@ fn speed(comparison: &Comparison) -> Vec<Block> {
 }
 
 /// `1.03 ms (1.02 ms to 1.05 ms)`.
-fn time(spread: Option<Spread>) -> String {
+fn time(spread: Option<TimingSpread>) -> String {
     spread.map_or_else(
         || format::ABSENT.to_owned(),
         |spread| {

@@ -4,7 +4,7 @@ use super::Recorded;
 use super::surroundings::hardware;
 use crate::conditions::{MOVED_PCT, disturbances, of};
 use crate::format;
-use facts::{BackendKind, CeilingKind, CeilingTwice};
+use facts::{BackendKind, CeilingDrift, CeilingKind};
 
 /// What is in doubt between two runs.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ fn apart(base: &Recorded<'_>, run: &Recorded<'_>, backend: BackendKind) -> Optio
         let raised = ceilings.raised.iter().find(|raised| raised.ceiling == CeilingKind::Copy);
         Some(raised.map_or(ceilings.copy_gbps, |raised| raised.measured))
     };
-    let twice = CeilingTwice { ceiling: CeilingKind::Copy, before: copy(base)?, after: copy(run)? };
+    let twice = CeilingDrift { ceiling: CeilingKind::Copy, before: copy(base)?, after: copy(run)? };
     (twice.moved_pct() > MOVED_PCT).then(|| {
         format!(
             "{backend}: the memory copy of one run is {} slower than the other's, on the same machine: {} and {} GB/s",

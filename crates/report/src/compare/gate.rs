@@ -51,7 +51,7 @@ pub fn gate(
     let held = timings + comparison.parity_passed;
     let disturbed = comparison.speed.iter().any(|change| change.disturbed);
     if held == 0 && !disturbed {
-        failures.push("nothing in this run can be held against the baseline".to_owned());
+        failures.push("nothing in this run can be compared with the baseline".to_owned());
     }
     let outcome = match failures.is_empty() {
         false => GateOutcome::Failed,
@@ -188,7 +188,7 @@ mod tests {
             &[
                 "ssd a bf16 on cuda takes 1.50 ms instead of 1.00 ms, 50.0 % longer",
                 "ssd b bf16 on cuda was timed in the baseline and is not in this run",
-                "nothing in this run can be held against the baseline",
+                "nothing in this run can be compared with the baseline",
             ],
         );
         check(

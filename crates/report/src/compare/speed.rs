@@ -5,7 +5,7 @@ use super::spread::spread;
 use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingChange, CeilingKind, Ceilings, Change, SpeedChange,
-    Spread,
+    TimingSpread,
 };
 
 /// Every kernel that either run timed: what got worse first, the largest change before the smaller ones.
@@ -78,8 +78,8 @@ fn change(base: Option<&BenchRow>, run: Option<&BenchRow>, tolerance_pct: f64) -
 }
 
 fn judge(
-    before: Option<Spread>,
-    after: Option<Spread>,
+    before: Option<TimingSpread>,
+    after: Option<TimingSpread>,
     change_pct: Option<f64>,
     tolerance_pct: f64,
 ) -> Change {

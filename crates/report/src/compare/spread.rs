@@ -1,7 +1,7 @@
 //! How well a median is known.
 
 use facts::CompactSort;
-use facts::{BenchRow, Spread};
+use facts::{BenchRow, TimingSpread};
 
 /// The normal deviate of a two-sided confidence of 99 %.
 const DEVIATE: f64 = 2.576;
@@ -10,7 +10,7 @@ const DEVIATE: f64 = 2.576;
 ///
 /// From samples: ranks n/2 ± z·√n/2 of the sorted ones, which holds for any distribution (Conover, Practical Nonparametric
 /// Statistics, 3.2). Few samples give their whole range.
-pub(super) fn spread(row: &BenchRow) -> Spread {
+pub(super) fn spread(row: &BenchRow) -> TimingSpread {
     let mut sorted = row.samples_ms.clone();
     sorted.compact_sort_by(f64::total_cmp);
     let count = sorted.len();
@@ -27,13 +27,13 @@ pub(super) fn spread(row: &BenchRow) -> Spread {
             (sorted[low], sorted[high])
         }
     };
-    Spread { median_ms: row.median_ms, low_ms, high_ms }
+    TimingSpread { median_ms: row.median_ms, low_ms, high_ms }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use facts::{BackendKind, Bound};
+    use facts::{BackendKind, RooflineBound};
 
     /// A timed row with these samples, whose median is the middle one.
     pub(crate) fn row(case: &str, samples_ms: &[f64]) -> BenchRow {
@@ -53,7 +53,7 @@ pub(crate) mod tests {
             p95_ms: sorted[sorted.len() - 1],
             gflops: 1.0,
             gbps: 1.0,
-            bound: Bound::Memory,
+            bound: RooflineBound::Memory,
             pct_of_ceiling: None,
             against: None,
             cache_resident: false,

@@ -4,8 +4,8 @@
 use super::fields::{CsvError, Row, Rows, optional, write};
 use crate::run::BENCH_FILE;
 use facts::{
-    BackendKind, BenchReport, BenchRow, Bound, CeilingKind, Ceilings, GemmCeilings, NotRunTiming,
-    RaisedCeiling, SCHEMA,
+    BackendKind, BenchReport, BenchRow, CeilingKind, Ceilings, GemmCeilings, RaisedCeiling,
+    RooflineBound, SCHEMA, SkippedTiming,
 };
 use std::collections::BTreeMap;
 
@@ -57,7 +57,8 @@ const RECORDS: [(&str, Record); 6] = [
     ("not applicable", Record::NotApplicable),
     ("not run", Record::NotRun),
 ];
-const BOUNDS: [(&str, Bound); 2] = [("compute", Bound::Compute), ("memory", Bound::Memory)];
+const BOUNDS: [(&str, RooflineBound); 2] =
+    [("compute", RooflineBound::Compute), ("memory", RooflineBound::Memory)];
 
 /// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
 /// empty cell.
@@ -149,7 +150,7 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("p95_ms", row.p95_ms.to_string()),
         ("gflops", row.gflops.to_string()),
         ("gbps", row.gbps.to_string()),
-        ("bound", if row.bound == Bound::Compute { "compute" } else { "memory" }.into()),
+        ("bound", if row.bound == RooflineBound::Compute { "compute" } else { "memory" }.into()),
         ("pct_of_ceiling", optional(row.pct_of_ceiling)),
         ("verified_rel_err", row.verified_rel_err.to_string()),
         ("reference_ms", optional(row.reference_ms)),
@@ -189,7 +190,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             Record::Kernel => kernels.push(read_kernel(&row)?),
             Record::NotTimed => not_timed.push(row.word("note")?),
             Record::NotApplicable => not_applicable.push(row.word("note")?),
-            Record::NotRun => not_run.push(NotRunTiming {
+            Record::NotRun => not_run.push(SkippedTiming {
                 case: row.word("case")?,
                 peer: row.word("peer")?,
                 why: row.word("note")?,
@@ -331,7 +332,7 @@ mod tests {
             p95_ms: 4.0,
             gflops: 81.7,
             gbps: 3.3,
-            bound: Bound::Compute,
+            bound: RooflineBound::Compute,
             pct_of_ceiling: Some(42.125),
             against: Some(CeilingKind::GemmF32),
             cache_resident: false,
@@ -343,7 +344,7 @@ mod tests {
         };
         let unmeasured = BenchRow {
             pct_of_ceiling: None,
-            bound: Bound::Memory,
+            bound: RooflineBound::Memory,
             against: None,
             cache_resident: true,
             reference_ms: None,
@@ -380,7 +381,7 @@ mod tests {
             rows: vec![row, unmeasured],
             not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],
             not_applicable: vec!["kda prefill: fla.chunk_kda needs a GPU".into()],
-            not_run: vec![NotRunTiming {
+            not_run: vec![SkippedTiming {
                 case: "kda decode-b8 bf16".into(),
                 peer: "fla.chunk_kda".into(),
                 why: "the 37 s for the peers of kda were spent".into(),
@@ -413,27 +414,27 @@ mod tests {
         check(
             "T=2048",
             "T=long",
-            "bench.csv line 8: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
+            "bench.csv line 8: column `shape` holds `B=1 H=16 T=long`, expected sizes",
         );
         check(
             "ceiling,copy",
             "ceiling,swap",
-            "bench.csv line 2: column `op` holds `swap`, wanted copy, or read or gemm after",
+            "bench.csv line 2: column `op` holds `swap`, expected copy, or read or gemm after",
         );
         check(
             "compute",
             "disk",
-            "bench.csv line 8: column `bound` holds `disk`, wanted compute or memory",
+            "bench.csv line 8: column `bound` holds `disk`, expected compute or memory",
         );
         check(
             "kernel,",
             "kernels,",
-            "bench.csv line 8: column `record` holds `kernels`, wanted ceiling or raised or kernel or not timed or not applicable or not run",
+            "bench.csv line 8: column `record` holds `kernels`, expected ceiling or raised or kernel or not timed or not applicable or not run",
         );
         check(
             "42.125",
             "half",
-            "bench.csv line 8: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
+            "bench.csv line 8: column `pct_of_ceiling` holds `half`, expected a number or nothing",
         );
         let without = |start: &str| {
             let gone = |line: &&str| !line.starts_with(start) && !line.starts_with("raised");

@@ -25,7 +25,7 @@ pub enum CsvError {
         wanted: String,
     },
     /// A cell does not hold what its column promises.
-    #[error("{file} line {line}: column `{column}` holds `{value}`, wanted {wanted}")]
+    #[error("{file} line {line}: column `{column}` holds `{value}`, expected {wanted}")]
     BadCell {
         /// The file.
         file: &'static str,

@@ -160,25 +160,25 @@ mod tests {
         check(
             "PASS",
             "pass",
-            "parity.csv line 2: column `status` holds `pass`, wanted PASS or FAIL or FALLBACK or SKIP or N/A",
+            "parity.csv line 2: column `status` holds `pass`, expected PASS or FAIL or FALLBACK or SKIP or N/A",
         );
         check(
             "0.25",
             "a lot",
-            "parity.csv line 2: column `rel_err` holds `a lot`, wanted a number or nothing",
+            "parity.csv line 2: column `rel_err` holds `a lot`, expected a number or nothing",
         );
-        check(",0.02,", ",,", "parity.csv line 2: column `tolerance` holds ``, wanted a number");
+        check(",0.02,", ",,", "parity.csv line 2: column `tolerance` holds ``, expected a number");
         check(
             ",1,",
             ",-1,",
-            "parity.csv line 2: column `launches` holds `-1`, wanted a whole number",
+            "parity.csv line 2: column `launches` holds `-1`, expected a whole number",
         );
         check(
             "cpu",
             "tpu",
-            "parity.csv line 2: column `backend` holds `tpu`, wanted cpu or cuda or metal",
+            "parity.csv line 2: column `backend` holds `tpu`, expected cpu or cuda or metal",
         );
-        check("attention", "", "parity.csv line 2: column `op` holds ``, wanted a word");
+        check("attention", "", "parity.csv line 2: column `op` holds ``, expected a word");
         check("rel_err", "error", "parity.csv: no column `rel_err` in the first line");
         check(",PASS", "", "parity.csv: not readable as CSV: ");
         assert!(

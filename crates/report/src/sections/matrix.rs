@@ -6,7 +6,7 @@ use facts::{Support, SupportCell, SupportMatrix};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let Some(matrix) = &run.doctor.matrix else { return Vec::new() };
-    // Of a machine that the matrix does not have it says nothing; `firstlight matrix` shows the others.
+    // Of a machine that the matrix does not have it says nothing; `firstlight plan --matrix` shows the others.
     let Some(platform) = &matrix.here else { return Vec::new() };
     let here = format!("This machine is {platform}, by ");
     let mut blocks = vec![Block::Paragraph(Prose::new().text(here).file(FACTS_FILE).text("."))];

@@ -4,10 +4,7 @@ use crate::counts::left_out;
 use crate::document::{Block, Prose};
 use crate::format;
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Run};
-use facts::{NotRun, RunState, Status};
-
-/// The reason of what the time of a whole run was too short for.
-const OUT_OF_TIME: &str = "the time that this run may take was spent";
+use facts::{OUT_OF_TIME, RunState, SkippedStage, Status};
 
 /// One thing done, pending or impossible.
 pub(crate) struct Item {
@@ -92,7 +89,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// The command that does what a run left out.
-fn command_of(run: &Run<'_>, not_run: &NotRun) -> Option<String> {
+fn command_of(run: &Run<'_>, not_run: &SkippedStage) -> Option<String> {
     let why = not_run.why.as_str();
     // Facts about how something was measured: nothing is left to do.
     if why.starts_with("where kernels were verified") || why.contains("(MIG)") {

@@ -82,7 +82,7 @@ pub(crate) fn why(run: &Run<'_>, verdict: Verdict) -> String {
             parts.join("; ") + "."
         }
         Verdict::NotVerified if run.parity.is_none() => {
-            "No kernel was held against the f64 reference in this run, so nothing is said about their results.".to_owned()
+            "No kernel was compared with the float64 reference in this run, so their results are not known.".to_owned()
         }
         Verdict::NotVerified => format!("{}: no kernel is shown to be right.", checks()),
         Verdict::Partial => {

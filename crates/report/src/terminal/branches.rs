@@ -1,7 +1,7 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
 use crate::format;
-use facts::{BranchReport, BranchRow, Branches};
+use facts::{BranchReport, BranchRow, PerBranch};
 
 /// The two tables of a step of decoding: what was measured, then what the field report's way of measuring gives.
 pub fn branches(report: &BranchReport, style: Style) -> String {
@@ -29,9 +29,9 @@ fn parts(rows: &[BranchRow], style: Style) -> String {
     let heads = ["S", "total", "p95", "cmp", "sel", "win", "read cmp", "sel", "win", "all"];
     let mut table = table(style, &heads.map(Column::number));
     for row in rows {
-        let Branches { compressed, selected, window } = row.adds_ms;
+        let PerBranch { compressed, selected, window } = row.adds_ms;
         let times = [row.total_ms, row.p95_ms, compressed, selected, window].map(signed);
-        let Branches { compressed, selected, window } = row.reads;
+        let PerBranch { compressed, selected, window } = row.reads;
         let reads =
             [compressed, selected, window, row.total_reads()].map(|reads| reads.to_string());
         let cells = [row.context.to_string()].into_iter().chain(times).chain(reads);
@@ -50,7 +50,7 @@ fn legacy(rows: &[BranchRow], style: Style) -> String {
     let heads = ["S", "total", "cmp%", "sel%", "win%", "reads"];
     let mut table = table(style, &heads.map(Column::number));
     for row in rows {
-        let Branches { compressed, selected, window } = row.one_hot_ms;
+        let PerBranch { compressed, selected, window } = row.one_hot_ms;
         let share = |millis: f64| format!("{:.0}", 100.0 * millis / row.total_ms);
         table.add_row(
             [row.context.to_string(), format::duration(row.total_ms)]

@@ -3,11 +3,12 @@ use super::layout::{Column, cell, fields, paragraph, plain, render, table, tagge
 use crate::compare::{UNCLEAR, kernel, matters, parity_words, summary, tone};
 use crate::document::Tone;
 use crate::format;
-use facts::{Comparison, GateOutcome, GateReport, SpeedChange, Spread};
+use facts::{Comparison, GateOutcome, GateReport, SpeedChange, TimingSpread};
 
 /// Two runs beside each other: what surrounded them, what is proven in one alone, and every time, worst first.
 pub fn comparison(comparison: &Comparison, style: Style) -> String {
-    let mut out = paragraph(style, &format!("{} held against {}", comparison.run, comparison.base));
+    let mut out =
+        paragraph(style, &format!("{} compared with {}", comparison.run, comparison.base));
     if !comparison.surroundings.is_empty() {
         let absent = || "not there".to_owned();
         let lines: Vec<(String, String)> = comparison
@@ -57,7 +58,7 @@ pub fn comparison(comparison: &Comparison, style: Style) -> String {
         out.push_str(&paragraph(style, &words));
     }
     for why in &comparison.unclear {
-        out.push_str(&paragraph(style, &format!("unclear: {why}")));
+        out.push_str(&paragraph(style, &format!("in doubt: {why}")));
     }
     for note in &comparison.notes {
         out.push_str(&paragraph(style, &format!("note: {note}")));
@@ -77,7 +78,7 @@ fn speed(changes: &[SpeedChange], style: Style) -> String {
     ];
     let mut table = table(style, &columns);
     for change in changes {
-        let time = |spread: Option<Spread>| {
+        let time = |spread: Option<TimingSpread>| {
             spread.map_or_else(
                 || format::ABSENT.to_owned(),
                 |spread| format::duration(spread.median_ms),

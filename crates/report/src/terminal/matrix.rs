@@ -38,7 +38,7 @@ pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
         ));
     }
     if !verbose {
-        out.push_str(&paragraph(style, "--verbose shows where each cell was read, and when"));
+        out.push_str(&paragraph(style, "--explain shows where each cell was read, and when"));
     }
     out
 }

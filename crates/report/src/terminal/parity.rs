@@ -90,7 +90,7 @@ pub fn parity_summary(report: &ParityReport, style: Style) -> String {
     out
 }
 
-/// `FALLBACK  ffpa.triton: 12 PASS, 8 FALLBACK; no kernel of its own ran`.
+/// `FALLBACK  ffpa.triton: 12 PASS, 8 FALLBACK; none of its kernels ran`.
 fn installed_line(kernel: &Installed<'_>) -> (Cell, String) {
     let (tone, word) = kernel.result();
     let counts = count_columns(kernel.counts);

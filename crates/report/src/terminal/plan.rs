@@ -1,7 +1,9 @@
 use super::Style;
 use super::layout::{Column, cell, fields, paint, paragraph, plain, render, table, tagged};
 use crate::document::Tone;
-use facts::{PackageOrigin, Plan, PlanTarget, PlannedPackage, Refusal, Rejected};
+use facts::{
+    InstallPlan, PackageOrigin, PlanRefusal, PlanTarget, PlannedPackage, RejectedCandidate,
+};
 
 /// How many refused candidates are shown where all are not asked for.
 const SHOWN: usize = 3;
@@ -10,7 +12,7 @@ const NAMED: usize = 3;
 
 /// What was chosen, what to know about it, and the commands that come next, one line each. With `explain` every candidate
 /// that was refused, and the source of each choice.
-pub fn plan(plan: &Plan, explain: bool, next: &[String], style: Style) -> String {
+pub fn plan(plan: &InstallPlan, explain: bool, next: &[String], style: Style) -> String {
     let mut out = paint(style, Tone::Plain, &format!("plan for {}", machine(&plan.target)));
     out.push_str("\n\n");
     out.push_str(&fields(style, &choice(plan)));
@@ -35,7 +37,7 @@ pub fn plan(plan: &Plan, explain: bool, next: &[String], style: Style) -> String
 }
 
 /// What cannot all hold, the plans nearest to what was asked for, and the commands that come next.
-pub fn refusal(refusal: &Refusal, explain: bool, next: &[String], style: Style) -> String {
+pub fn refusal(refusal: &PlanRefusal, explain: bool, next: &[String], style: Style) -> String {
     let words = format!("no plan for {}", machine(&refusal.target));
     let mut out = paint(style, Tone::Bad, &words);
     out.push('\n');
@@ -75,7 +77,7 @@ fn machine(target: &PlanTarget) -> String {
     format!("{name} ({} {}, {gpus})", target.os, target.arch)
 }
 
-fn choice(plan: &Plan) -> Vec<(String, String)> {
+fn choice(plan: &InstallPlan) -> Vec<(String, String)> {
     let mut rows = vec![("Python".to_owned(), plan.python.clone())];
     rows.extend(plan.cuda.iter().map(|cuda| ("CUDA".to_owned(), cuda.clone())));
     let torch = plan.packages.iter().find(|package| package.name == "torch");
@@ -85,7 +87,7 @@ fn choice(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// How much is downloaded, and which packages that does not count.
-fn download(plan: &Plan) -> Option<String> {
+fn download(plan: &InstallPlan) -> Option<String> {
     let size = |package: &PlannedPackage| package.files.first().and_then(|file| file.bytes);
     let bytes: u64 = plan.packages.iter().filter_map(size).sum();
     let unknown = plan.packages.iter().filter(|package| size(package).is_none());
@@ -104,7 +106,7 @@ fn download(plan: &Plan) -> Option<String> {
     })
 }
 
-fn packages(plan: &Plan, style: Style) -> String {
+fn packages(plan: &InstallPlan, style: Style) -> String {
     let columns = [
         Column::word("package"),
         Column::wrapped("version"),
@@ -123,13 +125,13 @@ fn packages(plan: &Plan, style: Style) -> String {
     render(&table)
 }
 
-fn refused(title: &str, rejected: &[Rejected], explain: bool, style: Style) -> String {
+fn refused(title: &str, rejected: &[RejectedCandidate], explain: bool, style: Style) -> String {
     if rejected.is_empty() {
         return String::new();
     }
     let mut out = heading(title, style);
     let shown = if explain { rejected.len() } else { SHOWN };
-    let row = |row: &Rejected| {
+    let row = |row: &RejectedCandidate| {
         let source = if explain { format!(" [{}]", row.source) } else { String::new() };
         (row.candidate.clone(), format!("{}{source}", row.reason))
     };
@@ -175,15 +177,15 @@ mod tests {
         }
     }
 
-    fn rejected(number: usize) -> Rejected {
-        Rejected {
+    fn rejected(number: usize) -> RejectedCandidate {
+        RejectedCandidate {
             candidate: format!("torch 2.{number}.0 cu130"),
             reason: "no wheel of flash-attn for it, CUDA 13.0, Python 3.12 and aarch64".into(),
             source: "a README".into(),
         }
     }
 
-    fn sample() -> Plan {
+    fn sample() -> InstallPlan {
         let package = |name: &str, version: &str, index: &str| PlannedPackage {
             name: name.into(),
             version: version.into(),
@@ -194,7 +196,7 @@ mod tests {
             files: Vec::new(),
             source: "a table".into(),
         };
-        Plan {
+        InstallPlan {
             schema: facts::SCHEMA,
             target: target(),
             wants: Vec::new(),
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_clashes_and_what_would_work() {
-        let refused = Refusal {
+        let refused = PlanRefusal {
             target: PlanTarget { gpus: Vec::new(), name: "this".into(), ..target() },
             wants: Vec::new(),
             conflict: vec![Fact::new("vllm is wanted".into(), "requirement")],
@@ -256,7 +258,7 @@ mod tests {
         assert!(!text.contains("[requirement]"), "{text}");
         assert!(refusal(&refused, true, &[], Style::default()).contains("[requirement]"));
         let also = vec![vec![Fact::new("vllm needs an NVIDIA GPU".into(), "a guide")]];
-        let text = refusal(&Refusal { further: also, ..refused }, false, &[], Style::default());
+        let text = refusal(&PlanRefusal { further: also, ..refused }, false, &[], Style::default());
         let words = "and without what was asked for, these cannot\n-  vllm needs an NVIDIA GPU";
         assert!(text.contains(words), "{text}");
     }

@@ -27,7 +27,7 @@ pub fn processes(report: &ProcessReport, style: Style) -> String {
     }
     out.push('\n');
     if report.processes.is_empty() {
-        out.push_str(&paragraph(style, "no process has GPU memory"));
+        out.push_str(&paragraph(style, "no process uses GPU memory"));
     } else {
         out.push_str(&rows(&report.processes, style));
     }

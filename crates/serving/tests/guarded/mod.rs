@@ -1,50 +1,50 @@
-//! An engine that can be held back, and fails where it is told to.
+//! An engine that tests can block and make fail.
 
 use super::{SLOTS, TOKENS};
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Architecture, Batch, Capacity, Engine, Model, ModelError, Pages, Saved, Storage, Wanted, open,
-    shape,
+    Architecture, Batch, Capacity, Engine, LogitsSelection, Model, ModelError, Pages,
+    SavedSequence, Storage, open, shape,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-/// How an engine fails on a token that it is told of.
+/// How the engine fails when it reads [`BAD`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fails {
-    /// The sequence's own fault.
+pub(super) enum Fault {
+    /// The step returns an error.
     Sequence,
     /// The device is lost.
     Device,
-    /// NaN where logits should be.
+    /// The logits are NaN.
     Logits,
-    /// Whenever it holds two sequences.
+    /// Every step with two sequences fails, whatever they contain.
     Pairs,
-    /// It panics.
+    /// The step panics.
     Panics,
-    /// A slot that should begin with another one's state begins with one of other tokens.
+    /// Copying a state to another slot fills the slot with the state of other tokens.
     States,
 }
 
-/// The token on which it fails.
+/// The token that makes it fail.
 pub(super) const BAD: u32 = 500;
 
-/// An engine in front of another one.
-pub(super) struct Guarded {
+/// Wraps another engine.
+pub(super) struct FaultyEngine {
     pub(super) inner: Box<dyn Engine>,
-    /// A step waits for a word; without a sender none does.
+    /// Each step waits for a message; without a sender no step waits.
     pub(super) gate: Option<Mutex<Receiver<()>>>,
-    pub(super) fails: Fails,
+    pub(super) fails: Fault,
     pub(super) steps: Arc<AtomicUsize>,
-    /// Steps that were made ready, each by a word; without a sender there are none to make.
+    /// Number of graphs that can be prepared, one for each message.
     pub(super) ready: Option<Mutex<Receiver<()>>>,
 }
 
-impl Guarded {
-    /// Sequences that have read something.
-    fn held(&self) -> usize {
+impl FaultyEngine {
+    /// Sequences that have tokens in the cache.
+    fn occupied_slots(&self) -> usize {
         let pages = self.inner.pages();
         (0..pages.sequences()).filter(|slot| !pages.is_empty(*slot)).count()
     }
@@ -52,13 +52,13 @@ impl Guarded {
     fn fault(&self) -> ModelError {
         let (what, hint) = ("an overflow in layer 3".to_owned(), None);
         match self.fails {
-            Fails::Device => ModelError::Device("the device is lost".to_owned()),
+            Fault::Device => ModelError::Device("the device is lost".to_owned()),
             _ => ModelError::Call { what, hint },
         }
     }
 }
 
-impl Engine for Guarded {
+impl Engine for FaultyEngine {
     fn architecture(&self) -> &Architecture {
         self.inner.architecture()
     }
@@ -79,21 +79,21 @@ impl Engine for Guarded {
         Ok(self.ready.as_ref().is_some_and(|ready| ready.lock().unwrap().recv().is_ok()))
     }
 
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
         if let Some(gate) = &self.gate {
-            // A gate that nobody has any more stands open.
+            // Steps do not wait once the sender is dropped.
             let _ = gate.lock().unwrap().recv();
         }
         self.steps.fetch_add(1, Ordering::SeqCst);
         let bad = batch.tokens().contains(&BAD);
         match self.fails {
-            Fails::Sequence | Fails::Device if bad => return Err(self.fault()),
-            Fails::Pairs if self.held() > 1 => return Err(self.fault()),
-            Fails::Panics if bad => panic!("a fault of the engine's own"),
+            Fault::Sequence | Fault::Device if bad => return Err(self.fault()),
+            Fault::Pairs if self.occupied_slots() > 1 => return Err(self.fault()),
+            Fault::Panics if bad => panic!("the engine panicked"),
             _ => {}
         }
         let mut logits = self.inner.step(batch, wanted)?;
-        if self.fails == Fails::Logits && bad {
+        if self.fails == Fault::Logits && bad {
             logits.fill(f32::NAN);
         }
         Ok(logits)
@@ -103,11 +103,11 @@ impl Engine for Guarded {
         self.inner.bytes_of(tokens)
     }
 
-    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+    fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
         self.inner.save(sequence)
     }
 
-    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         self.inner.restore(saved, to)
     }
 
@@ -116,9 +116,12 @@ impl Engine for Guarded {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
-        if self.fails == Fails::States {
+        if self.fails == Fault::States {
             let other = vec![9; self.inner.pages().len(from)];
-            return self.inner.step(&Batch::new().with(to, &other), Wanted::Last).map(|_| ());
+            return self
+                .inner
+                .step(&Batch::new().with(to, &other), LogitsSelection::Last)
+                .map(|_| ());
         }
         self.inner.fork(from, to, keep)
     }
@@ -126,8 +129,8 @@ impl Engine for Guarded {
 
 pub(super) fn engine() -> Box<dyn Engine> {
     let config = shape("kimi-linear-mini").unwrap();
-    let device = device::open(BackendKind::Cpu).unwrap();
-    // Fewer blocks than all of the longest want.
+    let device = backends::open(BackendKind::Cpu).unwrap();
+    // Fewer blocks than `SLOTS` sequences of maximum length need.
     let capacity = Capacity { sequences: SLOTS, tokens: TOKENS * 3 / 4 };
     open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
 }

@@ -1,17 +1,17 @@
-//! The packages of a plan that are built here, one after another: each is built, opened, judged and only then installed.
+//! Builds the plan's source packages one after another: each is built, opened, judged and then installed.
 
-use super::journal::{Done, Journal, hex};
+use super::journal::{Journal, JournalEntry, hex};
 use super::preconditions::Ready;
 use super::steps::Outcome;
 use super::{ApplyError, Work, judge, switch};
-use crate::build::{self, Build, BuildError, Built, Source};
+use crate::build::{self, BuildError, BuildSource, BuiltWheel, WheelBuild};
 use crate::wheel::{self, Layout};
 use facts::{AppliedBuild, AppliedPackage, BuildRecipe, PlannedPackage};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Builds and installs one package. A wheel that an interrupted apply has built is taken when it is still the same file.
+/// Builds and installs one package. The wheel of an interrupted apply is used if it is unchanged.
 pub(super) fn run(
     work: &Work,
     (package, recipe): (&PlannedPackage, &BuildRecipe),
@@ -62,13 +62,14 @@ fn made(
     let Work { plan, places, .. } = *work;
     let archive = ready.files.iter().find(|file| file.package == package.name);
     let archive = archive.map(|source| source.path(work.options.cache));
-    let source = archive.as_deref().map(Source::Archive);
-    let source =
-        source.or_else(|| Source::git(&recipe.requirement)).ok_or_else(|| BuildError::Source {
+    let source = archive.as_deref().map(BuildSource::Archive);
+    let source = source.or_else(|| BuildSource::git(&recipe.requirement)).ok_or_else(|| {
+        BuildError::Source {
             package: package.name.clone(),
-            what: "the plan has no file of it".to_owned(),
-        })?;
-    let job = Build {
+            what: "the plan has no file for it".to_owned(),
+        }
+    })?;
+    let job = WheelBuild {
         package: &package.name,
         recipe,
         source,
@@ -82,7 +83,7 @@ fn made(
     let built = build::build(&job, work.programs.uv(&[])?)?;
     let sha256 = sha256(&built.wheel)?;
     let record = record(&built, &job);
-    journal.add(Done::Built {
+    journal.add(JournalEntry::Built {
         package: package.name.clone(),
         file: built.wheel.display().to_string(),
         sha256: sha256.clone(),
@@ -91,8 +92,8 @@ fn made(
     Ok((built.wheel, sha256, record))
 }
 
-/// What is kept of a build, its log in the environment.
-fn record(built: &Built, job: &Build) -> AppliedBuild {
+/// The record of a build, with its log in the environment.
+fn record(built: &BuiltWheel, job: &WheelBuild) -> AppliedBuild {
     AppliedBuild {
         seconds: built.seconds,
         jobs: job.jobs,
@@ -105,7 +106,7 @@ fn record(built: &Built, job: &Build) -> AppliedBuild {
 fn sha256(path: &Path) -> Result<String, ApplyError> {
     let mut digest = Sha256::new();
     let mut file = File::open(path).map_err(ApplyError::io(path))?;
-    // What is named in the journal has to be on the disk.
+    // Files named in the journal have to be on disk.
     file.sync_all()
         .and_then(|()| std::io::copy(&mut file, &mut digest))
         .map_err(ApplyError::io(path))?;

@@ -1,8 +1,9 @@
-//! Every file of the plan into the cache, each held against its hash and opened while the next ones come.
+//! Downloads every file of the plan into the cache; each is compared with its hash and opened while the next ones
+//! arrive.
 
 use super::steps::Outcome;
 use super::{ApplyError, Progress};
-use crate::fetch::{Event, Fetch, Hash, Wanted};
+use crate::fetch::{Download, DownloadEvent, Fetch, Hash};
 use crate::wheel::{self, Layout};
 use facts::AppliedPackage;
 use facts::CompactSort;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// A file that was chosen of those the plan allows.
+/// A file selected from those that the plan allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub(super) struct SelectedFile {
     /// Normalised name of the package.
     pub(super) package: String,
     /// Its version.
@@ -21,28 +22,28 @@ pub(super) struct Chosen {
     pub(super) file: String,
     /// Its address.
     pub(super) url: String,
-    /// The hash the plan has.
+    /// Its hash in the plan.
     pub(super) sha256: String,
-    /// Its size in bytes, where the plan has it.
+    /// Its size in bytes, if the plan has it.
     pub(super) bytes: Option<u64>,
 }
 
-impl Chosen {
-    /// Where the cache keeps it: under its hash, so that no other file can be taken for it.
+impl SelectedFile {
+    /// Its path in the cache: named by its hash, so that no other file can be mistaken for it.
     pub(super) fn path(&self, cache: &Path) -> PathBuf {
         cache.join(&self.sha256).join(&self.file)
     }
 
-    /// What is to be fetched.
-    pub(super) fn wanted(&self, cache: &Path) -> Wanted {
+    /// The download request.
+    pub(super) fn wanted(&self, cache: &Path) -> Download {
         let Self { url, sha256, bytes, .. } = self.clone();
-        Wanted { url, path: self.path(cache), hash: Some(Hash::Sha256(sha256)), bytes }
+        Download { url, path: self.path(cache), hash: Some(Hash::Sha256(sha256)), bytes }
     }
 }
 
-/// Hears of the files that come, and opens each wheel below `made`, beside the others and in their order.
+/// Receives the downloaded files, and opens each wheel below `made` in parallel, in their order.
 pub(super) fn run(
-    files: &[Chosen],
+    files: &[SelectedFile],
     cache: &Path,
     fetch: Option<Fetch>,
     (made, python): (&Path, &str),
@@ -70,8 +71,7 @@ pub(super) fn run(
         let mut came = || {
             while let Some(event) = next()? {
                 hear(event, files, &mut fetched, progress, |number: usize| {
-                    // A source is opened where it is built. When every opener has failed, its error is the one that
-                    // counts.
+                    // A source is opened when it is built. If every opener has failed, its error is the one to report.
                     if files[number].file.ends_with(".whl") {
                         let _ = ready.send(number);
                     }
@@ -100,38 +100,36 @@ pub(super) fn run(
     let shared = match shared {
         0 => String::new(),
         count => {
-            format!("; {count} files are in more than one wheel, and the last one's are taken")
+            format!("; {count} files are in more than one wheel, of which the last one is used")
         }
     };
-    let words = format!(
-        "{} files, {there} of them kept from before; each has its hash{shared}",
-        files.len()
-    );
+    let words =
+        format!("{} files, {there} of them from the cache; all hashes match{shared}", files.len());
     Ok(((packages, layout), bytes, words))
 }
 
 fn hear(
-    event: Event,
-    files: &[Chosen],
+    event: DownloadEvent,
+    files: &[SelectedFile],
     fetched: &mut [Option<u64>],
     progress: &mut dyn Progress,
     ready: impl FnOnce(usize),
 ) -> Result<(), ApplyError> {
     match event {
-        Event::Bytes(number, bytes) => progress.advance(bytes, &files[number].file),
-        Event::Dropped(number, reason) => {
-            progress.advance(0, &format!("{}: {reason}, going on", files[number].file));
+        DownloadEvent::Bytes(number, bytes) => progress.advance(bytes, &files[number].file),
+        DownloadEvent::Dropped(number, reason) => {
+            progress.advance(0, &format!("{}: {reason}, continuing", files[number].file));
         }
-        Event::Done(number, bytes) => {
+        DownloadEvent::Done(number, bytes) => {
             fetched[number] = Some(bytes);
             ready(number);
         }
-        Event::Mismatch(number, found) => {
-            let Chosen { file, url, sha256, .. } = files[number].clone();
+        DownloadEvent::Mismatch(number, found) => {
+            let SelectedFile { file, url, sha256, .. } = files[number].clone();
             return Err(ApplyError::Hash { file, url, wanted: sha256, found });
         }
-        Event::Failed(number, reason) => {
-            let Chosen { file, url, .. } = files[number].clone();
+        DownloadEvent::Failed(number, reason) => {
+            let SelectedFile { file, url, .. } = files[number].clone();
             return Err(ApplyError::Fetch { file, url, reason });
         }
     }
@@ -139,16 +137,16 @@ fn hear(
 }
 
 fn applied(
-    file: &Chosen,
+    file: &SelectedFile,
     cache: &Path,
     fetched: Option<u64>,
 ) -> Result<AppliedPackage, ApplyError> {
     let path = file.path(cache);
-    // A script that ended early without a word about this file has not fetched it.
+    // If the script ended without reporting this file, it was not downloaded.
     let fetched_bytes = fetched.ok_or_else(|| ApplyError::Fetch {
         file: file.file.clone(),
         url: file.url.clone(),
-        reason: "the fetching program ended before it came".to_owned(),
+        reason: "the download program ended before it arrived".to_owned(),
     })?;
     let bytes = path.metadata().map_err(ApplyError::io(&path))?.len();
     Ok(AppliedPackage {

@@ -1,4 +1,4 @@
-//! A virtual environment as a folder: made by uv, and looked at.
+//! Creates and inspects virtual environments.
 
 use super::program::{Programs, output};
 use super::{ApplyError, places};
@@ -13,28 +13,28 @@ pub(super) fn python(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
-/// Where the environment's interpreter should be and is not: a link whose Python was removed, or nothing.
+/// The path of the environment's interpreter if it is missing: a link whose Python was removed, or no file.
 pub(super) fn lost_python(environment: &Path) -> Option<String> {
     let python = python(environment);
     if python.exists() {
         return None;
     }
     Some(match fs::read_link(&python) {
-        Ok(to) => format!("{} leads to {}, which is gone", python.display(), to.display()),
-        Err(_) => format!("{} is gone", python.display()),
+        Ok(to) => format!("{} points to {}, which is missing", python.display(), to.display()),
+        Err(_) => format!("{} is missing", python.display()),
     })
 }
 
-/// Makes an empty environment of this release of Python (`3.12`) that can be moved: it is built in one place and used in
-/// another. `prompt` is what a shell shows once it is activated. Gives the interpreter it was made from, which is outside of
-/// any environment.
+/// Creates an empty relocatable environment of this Python release (`3.12`): it is built in one place and used in
+/// another. `prompt` is shown by a shell once it is activated. Returns the interpreter it was made from, which is
+/// outside of any environment.
 pub(super) fn make(
     environment: &Path,
     release: &str,
     prompt: &str,
     programs: &Programs,
 ) -> Result<PathBuf, ApplyError> {
-    // What a killed apply left may be no environment yet.
+    // A killed apply may have left an incomplete environment.
     places::remove(environment)?;
     let mut command = programs.uv(&["venv", "--quiet", "--no-project", "--relocatable"])?;
     output(command.args(["--prompt", prompt, "--python", release]).arg(environment))?;
@@ -42,7 +42,7 @@ pub(super) fn make(
     fs::canonicalize(&link).map_err(ApplyError::io(link))
 }
 
-/// What is installed: version by normalised name, from the names of the dist-info folders.
+/// Installed versions by normalized name, from the names of the dist-info folders.
 pub(super) fn installed(environment: &Path) -> BTreeMap<String, String> {
     let sites = fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
     let entries = sites.filter_map(|entry| fs::read_dir(entry.path().join("site-packages")).ok());
@@ -56,14 +56,14 @@ pub(super) fn installed(environment: &Path) -> BTreeMap<String, String> {
         .compact_map()
 }
 
-/// Whether these packages in these versions are installed, and no others.
+/// Whether exactly these packages in these versions are installed.
 pub(super) fn holds(environment: &Path, packages: &[AppliedPackage]) -> bool {
     let wanted =
         packages.iter().map(|package| (Dist::normalise(&package.name), package.version.clone()));
     installed(environment) == wanted.collect()
 }
 
-/// Whether nothing else is installed, nor another version of these: one of them may be gone.
+/// Whether no other packages or versions are installed; some of these may be missing.
 pub(super) fn holds_no_other(environment: &Path, packages: &[AppliedPackage]) -> bool {
     let wanted: BTreeMap<String, &str> = packages
         .iter()

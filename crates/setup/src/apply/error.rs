@@ -7,73 +7,73 @@ use std::path::PathBuf;
 /// Why a plan was not applied. Nothing in the environment's folder was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The folder cannot be an environment that is replaced.
+    /// The folder is not an environment that can be replaced.
     #[error("{} {what}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What it is.
+        /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
-    /// Another apply works on the same environment, or a program that a killed one started still runs.
+    /// Another apply is using the environment, or a program started by a killed one is still running.
     #[error("{what}: {}", venv.display())]
     Locked {
         /// The environment.
         venv: PathBuf,
-        /// Who holds it.
+        /// The holder of the lock.
         what: &'static str,
     },
-    /// Something has to be put right before anything is made.
+    /// A precondition does not hold.
     #[error("{}", listed("this machine is not ready for the plan", unmet.iter().map(|it| it.what.clone())))]
     Unmet {
         /// Each with what to do.
-        unmet: Vec<Unmet>,
+        unmet: Vec<UnmetPrecondition>,
     },
-    /// A file is not the one the plan names.
-    #[error("{file} from {url} has the sha256 {found}, but the plan has {wanted}")]
+    /// A file has another hash than in the plan.
+    #[error("{file} from {url} has SHA-256 {found}, but the plan has {wanted}")]
     Hash {
         /// The file.
         file: String,
         /// Its address.
         url: String,
-        /// What the plan says.
+        /// The hash in the plan.
         wanted: String,
-        /// What was fetched.
+        /// The hash of the downloaded file.
         found: String,
     },
-    /// A file could not be fetched.
-    #[error("{file} could not be fetched from {url}: {reason}")]
+    /// A file could not be downloaded.
+    #[error("{file} could not be downloaded from {url}: {reason}")]
     Fetch {
         /// The file.
         file: String,
         /// Its address.
         url: String,
-        /// The last thing that went wrong.
+        /// The last error.
         reason: String,
     },
-    /// A wheel cannot be opened, or is not what it says.
+    /// A wheel cannot be opened, or does not match its metadata.
     #[error(transparent)]
     Wheel(#[from] crate::wheel::WheelError),
-    /// The rules find an error in what was to be installed.
-    #[error("{}", listed("a wheel was opened and is not installed", texts(findings)))]
+    /// The rules find an error in the files to install.
+    #[error("{}", listed("a wheel failed its inspection and is not installed", texts(findings)))]
     Judged {
         /// The errors among the findings.
         findings: Vec<Finding>,
     },
     /// The rules find an error in the finished environment.
-    #[error("{}", listed("the new environment is not put in place", texts(findings)))]
+    #[error("{}", listed("the new environment is not activated", texts(findings)))]
     Unsound {
         /// The errors among the findings.
         findings: Vec<Finding>,
     },
-    /// The finished environment did not run as it should.
-    #[error("the new environment is not put in place: {what}")]
+    /// The finished environment did not run correctly.
+    #[error("the new environment is not activated: {what}")]
     Unproven {
-        /// What was seen in place of what was wanted.
+        /// The observed and the expected result.
         what: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// A program failed.
@@ -83,7 +83,7 @@ pub enum ApplyError {
         program: String,
         /// Its exit status.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         said: String,
     },
     /// A package could not be built from source.
@@ -92,29 +92,29 @@ pub enum ApplyError {
     /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What was being read or written.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Something that has to be put right first.
+/// A precondition that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmet {
-    /// What is there and what was wanted, in one sentence.
+pub struct UnmetPrecondition {
+    /// The actual and the required state, in one sentence.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
-impl Unmet {
+impl UnmetPrecondition {
     pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into() }
     }
 }
 
-/// One sentence stands alone; several stand below each other.
+/// One sentence is appended in line; several are listed below each other.
 fn listed(what: &str, parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
     match parts.as_slice() {
@@ -132,7 +132,7 @@ fn texts(findings: &[Finding]) -> impl Iterator<Item = String> {
 }
 
 impl ApplyError {
-    /// What to do about it; `None` where the error's own text says it.
+    /// The remedy; `None` if the error's own text says it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Folder { hint, .. } | Self::Unproven { hint, .. } => hint.clone(),
@@ -141,31 +141,30 @@ impl ApplyError {
                 let hints: Vec<&str> = unmet.iter().map(|it| it.hint.as_str()).collect();
                 hints.join("; ")
             }
-            Self::Hash { .. } => "what was fetched is thrown away: if it happens again, the file was replaced where it \
-                                  is published; make the plan again and see whether its hash is explained there"
+            Self::Hash { .. } => "the download is discarded: if it happens again, the published file was replaced; make a new plan and compare its hash"
                 .to_owned(),
             Self::Fetch { .. } => {
-                "what came is kept: apply again when the network does, and it goes on from there".to_owned()
+                "the partial download is kept: apply again when the network works, and it resumes".to_owned()
             }
             Self::Judged { findings } | Self::Unsound { findings } => {
                 let fix = findings.iter().find(|finding| !finding.fix.is_empty())?;
                 format!(
-                    "make a plan without this choice; `firstlight explain {}` says more",
+                    "make a plan without this choice; `firstlight explain {}` has details",
                     fix.rule
                 )
             }
-            Self::Program { .. } => "the old environment is as it was; put right what it says and apply again".to_owned(),
+            Self::Program { .. } => "the old environment is unchanged; fix the reported problem and apply again".to_owned(),
             Self::Io { path, source } => match source.kind() {
                 io::ErrorKind::NotFound => {
-                    "something removed it meanwhile: see that nothing else works in that folder, and apply again".to_owned()
+                    "another program removed it: make sure that no other program uses that folder, and apply again".to_owned()
                 }
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    format!("make space on the file system of {}, and apply again", path.display())
+                    format!("free some space on the file system of {}, and apply again", path.display())
                 }
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                    format!("see that {} is yours to write, and apply again", path.display())
+                    format!("get write permission for {}, and apply again", path.display())
                 }
-                _ => "put right what the system says, and apply again".to_owned(),
+                _ => "fix the reported problem, and apply again".to_owned(),
             },
             Self::Wheel(error) => error.hint().to_owned(),
             Self::Build(error) => error.hint(),

@@ -1,8 +1,8 @@
-//! What was done, one line for each thing, on the disk before the next thing begins.
+//! The journal: one line per completed operation, on disk before the next one starts.
 
 use super::ApplyError;
 use super::places::{self, Places};
-use facts::{AppliedBuild, AppliedPackage, Plan};
+use facts::{AppliedBuild, AppliedPackage, InstallPlan};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -14,16 +14,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "kebab-case")]
-pub(super) enum Done {
-    /// The first line: which plan, and a name for this apply that no other has.
+pub(super) enum JournalEntry {
+    /// The first line: the plan, and a unique id of this apply.
     Begun { plan_sha256: String, id: String },
-    /// A source was built; its wheel lies among those built.
+    /// A source was built; its wheel is among the built ones.
     Built { package: String, file: String, sha256: String, build: AppliedBuild },
-    /// Everything the plan names is in the new environment.
+    /// The whole plan is installed in the new environment.
     Installed { packages: Vec<AppliedPackage> },
-    /// From here on the new environment is put in place.
+    /// The new environment is about to be switched to.
     Switching { discard_old: bool },
-    /// It did not run there, and the old one is back.
+    /// It did not run there, and the old one was restored.
     PutBack,
 }
 
@@ -31,15 +31,15 @@ pub(super) enum Done {
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    lines: Vec<Done>,
-    /// Bytes that the lines take in the file; what a kill cut off stands behind them.
+    lines: Vec<JournalEntry>,
+    /// Bytes of complete lines in the file; a partial line of a killed apply may follow.
     bytes: u64,
-    /// Whether it goes on with what a killed apply left.
+    /// Whether it resumes a killed apply.
     pub(super) resumed: bool,
 }
 
 impl Journal {
-    /// The journal that is there, or an empty one. A line that a kill cut off was never done.
+    /// The existing journal, or an empty one. A partial line was not done.
     pub(super) fn open(places: &Places) -> Self {
         let path = places.work.join("journal.jsonl");
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -52,16 +52,16 @@ impl Journal {
         journal
     }
 
-    /// Whether something was begun that another apply may go on with.
+    /// Whether something was started that another apply can resume.
     pub(super) fn is_begun(&self) -> bool {
         !self.lines.is_empty()
     }
 
     fn is_of(&self, plan: &str) -> bool {
-        matches!(self.lines.first(), Some(Done::Begun { plan_sha256, .. }) if plan_sha256 == plan)
+        matches!(self.lines.first(), Some(JournalEntry::Begun { plan_sha256, .. }) if plan_sha256 == plan)
     }
 
-    /// Starts anew for this plan, unless it is this plan's already.
+    /// Starts a new journal for this plan, unless it already belongs to it.
     pub(super) fn begin(&mut self, plan_sha256: &str) -> Result<(), ApplyError> {
         if self.is_of(plan_sha256) {
             self.resumed = true;
@@ -71,12 +71,12 @@ impl Journal {
         places::write(&self.path, b"")?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = format!("{}-{}", now.as_nanos(), std::process::id());
-        self.add(Done::Begun { plan_sha256: plan_sha256.to_owned(), id })
+        self.add(JournalEntry::Begun { plan_sha256: plan_sha256.to_owned(), id })
     }
 
-    /// Writes a line; when this returns it is on the disk.
-    pub(super) fn add(&mut self, done: Done) -> Result<(), ApplyError> {
-        // These records have only strings and numbers, which every serialiser takes.
+    /// Writes a line; when this returns it is on disk.
+    pub(super) fn add(&mut self, done: JournalEntry) -> Result<(), ApplyError> {
+        // These records contain only strings and numbers, which always serialize.
         let line = serde_json::to_string(&done).unwrap_or_default() + "\n";
         let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
         let written = opened.and_then(|mut file| {
@@ -91,44 +91,44 @@ impl Journal {
         Ok(())
     }
 
-    /// The name of this apply.
+    /// The id of this apply.
     pub(super) fn id(&self) -> &str {
         match self.lines.first() {
-            Some(Done::Begun { id, .. }) => id,
+            Some(JournalEntry::Begun { id, .. }) => id,
             _ => "",
         }
     }
 
-    /// What of this plan is installed, once everything is.
+    /// The installed packages of this plan, once everything is installed.
     pub(super) fn installed(&self, plan_sha256: &str) -> Option<&[AppliedPackage]> {
         let lines = self.is_of(plan_sha256).then_some(&self.lines)?;
         lines.iter().find_map(|line| match line {
-            Done::Installed { packages } => Some(packages.as_slice()),
+            JournalEntry::Installed { packages } => Some(packages.as_slice()),
             _ => None,
         })
     }
 
-    /// The wheel that was built of a package, its hash and how.
+    /// The wheel built for a package, its hash and its build record.
     pub(super) fn built(&self, wanted: &str) -> Option<(&str, &str, &AppliedBuild)> {
         self.lines.iter().find_map(|line| match line {
-            Done::Built { package, file, sha256, build } if package == wanted => {
+            JournalEntry::Built { package, file, sha256, build } if package == wanted => {
                 Some((file.as_str(), sha256.as_str(), build))
             }
             _ => None,
         })
     }
 
-    /// Whether the new environment was being put in place, and whether the old one was to go.
+    /// Whether the switch was in progress, and whether the old environment was to be discarded.
     pub(super) fn switching(&self) -> Option<bool> {
         match self.lines.last() {
-            Some(Done::Switching { discard_old }) => Some(*discard_old),
+            Some(JournalEntry::Switching { discard_old }) => Some(*discard_old),
             _ => None,
         }
     }
 }
 
-/// The hash of a plan as it is written down.
-pub(super) fn plan_sha256(plan: &Plan) -> String {
+/// The hash of a plan's text.
+pub(super) fn plan_sha256(plan: &InstallPlan) -> String {
     hex(&Sha256::digest(serde_json::to_string(plan).unwrap_or_default()))
 }
 
@@ -152,7 +152,7 @@ mod tests {
         fs::create_dir_all(&places.work).unwrap();
         let mut journal = Journal::open(&places);
         journal.begin("p").unwrap();
-        journal.add(Done::Installed { packages: Vec::new() }).unwrap();
+        journal.add(JournalEntry::Installed { packages: Vec::new() }).unwrap();
         let (path, whole) = (journal.path.clone(), fs::read(&journal.path).unwrap());
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
@@ -161,21 +161,21 @@ mod tests {
             assert_eq!(journal.lines.len(), lines, "{length} bytes");
             journal.begin("p").unwrap();
             assert_eq!(journal.resumed, lines > 0, "{length} bytes");
-            // What is written behind it is read again.
-            journal.add(Done::Switching { discard_old: true }).unwrap();
+            // Lines written after it are read back.
+            journal.add(JournalEntry::Switching { discard_old: true }).unwrap();
             assert_eq!(Journal::open(&places).lines, journal.lines, "{length} bytes");
             assert_eq!(Journal::open(&places).switching(), Some(true));
         }
     }
 
     #[test]
-    fn another_plan_starts_anew() {
+    fn another_plan_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::of(&folder.path().join("venv")).unwrap();
         fs::create_dir_all(&places.work).unwrap();
         let mut journal = Journal::open(&places);
         journal.begin("p").unwrap();
-        journal.add(Done::Installed { packages: Vec::new() }).unwrap();
+        journal.add(JournalEntry::Installed { packages: Vec::new() }).unwrap();
         let first = journal.id().to_owned();
         assert!(journal.installed("p").is_some() && journal.installed("q").is_none());
         journal.begin("q").unwrap();

@@ -1,8 +1,8 @@
-//! One apply at a time for one environment, and none while a program of a killed one still writes.
+//! Ensures one apply at a time per environment, and none while a program of a killed one still writes.
 //!
-//! Two locks of the kernel's, which end with whoever holds them and leave nothing to clean up. The first is held by this
-//! process alone. The second is handed to every program it starts, as its standard input: it is held until the last of
-//! them has ended, so that an apply that follows a killed one never writes beside a uv or a compiler left behind by it.
+//! There are two kernel locks, which are released when their holders end and leave nothing to clean up. The first is
+//! held by this process only. The second is inherited by every program it starts, as standard input, and is held until
+//! the last of them has ended, so that an apply after a killed one never writes concurrently with its uv or compiler.
 
 use super::ApplyError;
 use super::places::{self, Places};
@@ -12,12 +12,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long the programs of a killed apply may take to end. uv takes seconds; a compiler that was left behind is worth
-/// an error that says so.
+/// Time for the programs of a killed apply to end. uv takes seconds; a remaining compiler is reported as an error.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the first lock may be held: an apply that is at work holds it for longer, while a program that anyone starts at this
-/// moment holds a copy of every open file until it has become that program.
+/// Time to wait for the first lock: a running apply holds it longer, while a program being started holds copies of all
+/// open files for a moment, until it executes.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Both locks of an environment.
@@ -28,29 +27,28 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes both locks, and makes the folder of the work for them.
+    /// Acquires both locks, and creates the work folder for them.
     pub(super) fn take(places: &Places) -> Result<Self, ApplyError> {
         let locked = |what| ApplyError::Locked { venv: places.venv.clone(), what };
         let own = take(&places.work, "lock", MOMENT)?
-            .ok_or_else(|| locked("another apply is at work on this environment"))?;
-        let programs = take(&places.work, "programs.lock", PATIENCE)?.ok_or_else(|| {
-            locked("a program that a killed apply started still works on this environment")
-        })?;
+            .ok_or_else(|| locked("another apply is running on this environment"))?;
+        let programs = take(&places.work, "programs.lock", PATIENCE)?
+            .ok_or_else(|| locked("a program of a killed apply still uses this environment"))?;
         Ok(Self { _own: own, programs })
     }
 
-    /// The standard input of a program that this apply starts: empty, and it carries the lock.
+    /// The standard input of a program that this apply starts: empty, and it holds the lock.
     pub(super) fn stdin(&self) -> std::io::Result<Stdio> {
         Ok(self.programs.try_clone()?.into())
     }
 
-    /// Removes the folder of the work while it is still locked.
+    /// Removes the work folder while it is still locked.
     pub(super) fn release(self, places: &Places) -> Result<(), ApplyError> {
         places::remove(&places.work)
     }
 }
 
-/// Opens and locks a file of the folder; `None` where somebody else holds it for longer than `patience`.
+/// Opens and locks a file of the folder; `None` if it is held for longer than `patience`.
 fn take(folder: &Path, name: &str, patience: Duration) -> Result<Option<File>, ApplyError> {
     let path = folder.join(name);
     let began = Instant::now();
@@ -59,12 +57,12 @@ fn take(folder: &Path, name: &str, patience: Duration) -> Result<Option<File>, A
         let opened =
             OpenOptions::new().create(true).truncate(false).write(true).read(true).open(&path);
         let file = match opened {
-            // The holder removed the folder as it ended.
+            // The holder removed the folder when it ended.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             opened => opened.map_err(ApplyError::io(&path))?,
         };
         match file.try_lock() {
-            // A lock on a file that was removed in between keeps nobody out.
+            // A lock on a file that was removed in between protects nothing.
             Ok(()) if is_at(&file, &path) => return Ok(Some(file)),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
@@ -91,12 +89,12 @@ mod tests {
         let places = Places::of(&folder.path().join("venv")).unwrap();
         let lock = Lock::take(&places).unwrap();
         let refused = Lock::take(&places).unwrap_err().to_string();
-        assert!(refused.starts_with("another apply is at work"), "{refused}");
+        assert!(refused.starts_with("another apply is running"), "{refused}");
         let mut left =
             Command::new("sleep").arg("0.3").stdin(lock.stdin().unwrap()).spawn().unwrap();
         let began = Instant::now();
         drop(lock);
-        // The first is gone, as if killed; what it started is not.
+        // The first is released, as if its holder was killed; the program it started still runs.
         let lock = Lock::take(&places).unwrap();
         assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
         left.wait().unwrap();

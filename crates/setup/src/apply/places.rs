@@ -1,53 +1,50 @@
-//! Where things are: the environment, the one that is built beside it, the old one, and the folder of the work.
+//! Paths of an apply: the environment, the new one, the old one, and the work folder.
 
 use super::ApplyError;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of one apply, all in the environment's parent so that a rename moves them.
+/// The folders of one apply, all in the environment's parent so that they can be renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Places {
     /// The environment.
     pub(super) venv: PathBuf,
-    /// The one that is built: `DIR.firstlight-new`.
+    /// The new environment: `DIR.firstlight-new`.
     pub(super) new: PathBuf,
-    /// The one that was replaced: `DIR.firstlight-old`.
+    /// The replaced environment: `DIR.firstlight-old`.
     pub(super) old: PathBuf,
-    /// Locks, journal, opened wheels and what was built: `DIR.firstlight-work`.
+    /// Locks, journal, opened wheels and built wheels: `DIR.firstlight-work`.
     pub(super) work: PathBuf,
 }
 
 impl Places {
-    /// The folders for an environment, whose own may be absent, empty or a virtual environment: anything else would be
-    /// somebody's data.
+    /// The folders for an environment, which may be absent, empty or a virtual environment: anything else would be a
+    /// user's data.
     pub(super) fn of(venv: &Path) -> Result<Self, ApplyError> {
         let folder = |what: &str, hint: &str| ApplyError::Folder {
             path: venv.to_owned(),
             what: what.to_owned(),
             hint: hint.to_owned(),
         };
-        // Through a link the folder behind it is replaced, and the link stays.
+        // A link's target is replaced, and the link stays.
         let venv = match fs::canonicalize(venv) {
             Ok(real) => real,
             Err(_) if venv.is_symlink() => {
-                return Err(folder(
-                    "is a link that leads nowhere",
-                    "remove it, or name another folder",
-                ));
+                return Err(folder("is a broken link", "remove it, or name another folder"));
             }
             Err(_) => {
                 let (Some(parent), Some(name)) = (venv.parent(), venv.file_name()) else {
                     return Err(folder(
-                        "is no name of a folder",
+                        "is not a folder name",
                         "name the environment: --venv .venv",
                     ));
                 };
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 let parent = fs::canonicalize(parent).map_err(|error| {
                     folder(
-                        &format!("lies in a folder that is not there ({error})"),
-                        "make that folder first",
+                        &format!("is in a folder that does not exist ({error})"),
+                        "create that folder first",
                     )
                 })?;
                 parent.join(name)
@@ -57,13 +54,13 @@ impl Places {
             return Err(folder("is a file", "name the environment's folder"));
         }
         if venv.join("conda-meta").exists() {
-            let hint = "conda packages cannot be replaced by wheels one by one: name a folder beside it, such as .venv";
+            let hint = "conda packages cannot be replaced by wheels one by one: name another folder, such as .venv";
             return Err(folder("is a conda environment", hint));
         }
         let environment = venv.join("pyvenv.cfg").is_file();
         if !environment && venv.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             let hint = "name a virtual environment (a folder with pyvenv.cfg), or one that does not exist yet";
-            return Err(folder("is no virtual environment and not empty", hint));
+            return Err(folder("is not a virtual environment and not empty", hint));
         }
         let (Some(parent), Some(name)) = (venv.parent(), venv.file_name()) else {
             return Err(folder(
@@ -84,7 +81,7 @@ impl Places {
         })
     }
 
-    /// The environment while its wheels are opened, judged and installed. It becomes the new one when it is whole.
+    /// The environment while its wheels are opened, judged and installed. It becomes the new one when it is complete.
     pub(super) fn made(&self) -> PathBuf {
         self.work.join("environment")
     }
@@ -95,7 +92,7 @@ impl Places {
     }
 }
 
-/// Removes a folder that need not be there.
+/// Removes a folder if it exists.
 pub(super) fn remove(folder: &Path) -> Result<(), ApplyError> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -105,7 +102,7 @@ pub(super) fn remove(folder: &Path) -> Result<(), ApplyError> {
     }
 }
 
-/// Writes a whole file or nothing, and returns when it is on the disk.
+/// Writes a file atomically, and returns when it is on disk.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), ApplyError> {
     let folder = path.parent().unwrap_or(path);
     let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {

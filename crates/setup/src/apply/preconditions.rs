@@ -1,55 +1,59 @@
-//! What has to hold before anything is made, each as a sentence with what to do. All of them are looked at, so that
-//! nobody mends one only to hear of the next.
+//! Preconditions, each reported as a sentence with what to do. All of them are checked, so that they can be fixed
+//! together.
 
 mod disk;
 mod files;
 mod network;
 mod tools;
 
-use super::download::Chosen;
+use super::download::SelectedFile;
 use super::places::Places;
 use super::program::Programs;
-use super::{ApplyError, ApplyOptions, Unmet, environment};
+use super::{ApplyError, ApplyOptions, UnmetPrecondition, environment};
 use crate::fetch::Fetch;
 use crate::target_of;
-use facts::{Machine, PackageOrigin, Plan, PlannedPackage};
+use facts::{InstallPlan, Machine, PackageOrigin, PlannedPackage};
 use std::path::PathBuf;
 use tools::Building;
 
-/// What the preconditions found, which the steps work with.
+/// Results of the preconditions, for the steps.
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// The interpreter that the environment is made from.
+    /// The interpreter from which the environment is made.
     pub(super) python: PathBuf,
-    /// One file for each package that has one.
-    pub(super) files: Vec<Chosen>,
-    /// Bytes that have to be fetched, as far as the plan tells sizes.
+    /// The selected file of each package that has one.
+    pub(super) files: Vec<SelectedFile>,
+    /// Bytes to download, as far as the plan has sizes.
     pub(super) to_fetch: u64,
-    /// Bytes that the work needs for a while on the file systems it uses.
+    /// Temporary disk space on the file systems used.
     pub(super) disk: u64,
-    /// How sources are built, where any are.
+    /// How sources are built, if there are any.
     pub(super) building: Building,
 }
 
-/// Looks at all of them, and makes an empty environment of the plan's Python in the folder of the work. Where all hold and something is to be
-/// `fetched`, that has begun.
+/// Checks all of them, and creates an empty environment of the plan's Python in the work folder. If all hold and
+/// something has to be downloaded, the download has started.
 pub(super) fn check(
-    plan: &Plan,
+    plan: &InstallPlan,
     options: &ApplyOptions,
     places: &Places,
     programs: &Programs,
     fetched: bool,
 ) -> Result<(Ready, Option<Fetch>), ApplyError> {
-    let mut unmet: Vec<Unmet> = this_machine(plan, options.machine).into_iter().collect();
+    let mut unmet: Vec<UnmetPrecondition> =
+        this_machine(plan, options.machine).into_iter().collect();
     if places.old.exists() && !options.discard_old {
-        unmet.push(Unmet::new(
-            format!("{} is kept from an earlier apply, and only one is", places.old.display()),
-            "look whether anything in it is needed, and add --discard-old",
+        unmet.push(UnmetPrecondition::new(
+            format!(
+                "{} already exists from an earlier apply; only one backup is kept",
+                places.old.display()
+            ),
+            "check whether it is still needed, and add --discard-old",
         ));
     }
     let python = python(plan, places, programs).map_err(|it| unmet.push(it)).ok();
     let files = files::choose(plan, &mut unmet);
-    let missing: Vec<&Chosen> =
+    let missing: Vec<&SelectedFile> =
         files.iter().filter(|file| !file.path(options.cache).is_file()).collect();
     let to_fetch = missing.iter().filter_map(|file| file.bytes).sum();
     let disk = disk::check(&files, to_fetch, options.cache, places, &mut unmet)?;
@@ -75,22 +79,24 @@ pub(super) fn check(
 }
 
 /// The packages of a plan that are built from source.
-pub(super) fn builds(plan: &Plan) -> impl Iterator<Item = (&PlannedPackage, &facts::BuildRecipe)> {
+pub(super) fn builds(
+    plan: &InstallPlan,
+) -> impl Iterator<Item = (&PlannedPackage, &facts::BuildRecipe)> {
     plan.packages.iter().filter_map(|package| match &package.origin {
         PackageOrigin::Build(recipe) => Some((package, recipe)),
         PackageOrigin::Wheel => None,
     })
 }
 
-/// A plan is for one system and one processor.
-fn this_machine(plan: &Plan, machine: &Machine) -> Option<Unmet> {
+/// A plan is for one system and one processor architecture.
+fn this_machine(plan: &InstallPlan, machine: &Machine) -> Option<UnmetPrecondition> {
     let here = target_of(machine);
     let here = here.as_ref().map_or(("an unknown system", "an unknown processor"), |it| {
         (it.os.as_str(), it.arch.as_str())
     });
     let target = (plan.target.os.as_str(), plan.target.arch.as_str());
     (here != target).then(|| {
-        Unmet::new(
+        UnmetPrecondition::new(
             format!(
                 "the plan is for {} on {}, and this is {} on {}",
                 target.0, target.1, here.0, here.1
@@ -100,13 +106,17 @@ fn this_machine(plan: &Plan, machine: &Machine) -> Option<Unmet> {
     })
 }
 
-/// The interpreter of the plan's release, outside of any environment, by an environment that uv makes of it.
-fn python(plan: &Plan, places: &Places, programs: &Programs) -> Result<PathBuf, Unmet> {
+/// The interpreter of the plan's release, outside of any environment, found by letting uv make an environment from it.
+fn python(
+    plan: &InstallPlan,
+    places: &Places,
+    programs: &Programs,
+) -> Result<PathBuf, UnmetPrecondition> {
     let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
     environment::make(&places.made(), &plan.python, &prompt, programs).map_err(|error| {
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
-        Unmet::new(
+        UnmetPrecondition::new(
             format!("uv finds no Python {} on this machine: {first}", plan.python),
             format!("install it: uv python install {}", plan.python),
         )
@@ -114,25 +124,25 @@ fn python(plan: &Plan, places: &Places, programs: &Programs) -> Result<PathBuf, 
 }
 
 impl Ready {
-    /// One line.
+    /// A one-line summary.
     pub(super) fn words(&self) -> String {
         let builds = match self.building.count {
             0 => String::new(),
             count => format!(", {count} sources to build with {} jobs at once", self.building.jobs),
         };
-        // An index need not tell sizes, and what is not known is not counted.
+        // An index may lack sizes; unknown ones are not counted.
         let told = self.files.iter().all(|file| file.bytes.is_some());
         let least = if told { "" } else { "at least " };
         let (fetch, disk) = (mib(self.to_fetch), mib(self.disk));
         let s = if self.files.len() == 1 { "" } else { "s" };
         format!(
-            "{} file{s}, {least}{fetch} to fetch, {least}{disk} of disk{builds}",
+            "{} file{s}, {least}{fetch} to download, {least}{disk} of disk space{builds}",
             self.files.len()
         )
     }
 }
 
-/// Bytes as a person reads them.
+/// Bytes in a readable unit.
 pub(super) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

@@ -1,4 +1,4 @@
-//! Programs that an apply starts.
+//! Starts the programs of an apply.
 
 use super::ApplyError;
 use super::lock::Lock;
@@ -7,10 +7,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// How much of what a failed program printed is worth repeating, in lines from its end.
+/// Number of last lines of a failed program's output that are shown.
 const LAST_LINES: usize = 12;
 
-/// Starts programs that carry the lock of their apply.
+/// Starts programs that hold the lock of their apply.
 #[derive(Debug)]
 pub(crate) struct Programs<'a> {
     uv: &'a Uv,
@@ -22,10 +22,10 @@ impl<'a> Programs<'a> {
         Self { uv, lock }
     }
 
-    /// uv, hearing only what it is told.
+    /// uv with exactly these arguments, without the user's configuration.
     pub(crate) fn uv(&self, arguments: &[&str]) -> Result<Command, ApplyError> {
         let mut command = self.uv.command();
-        // The environment a shell has activated is not the one this is about.
+        // The environment activated in the shell is not the one to change.
         command.env_remove("VIRTUAL_ENV").env_remove("CONDA_PREFIX").args(arguments);
         self.locked(command)
     }
@@ -43,12 +43,12 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// Runs a program to its end and gives its standard output.
+/// Runs a program to completion and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, ApplyError> {
     Running::start(command)?.output()
 }
 
-/// A program that was started, while others work. It ends with this.
+/// A running program. Dropping it kills the program.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Option<Child>,
@@ -62,7 +62,7 @@ impl Running {
         Ok(Self { child: Some(child), line: line(command) })
     }
 
-    /// Waits for its end and gives its standard output.
+    /// Waits for its end and returns its standard output.
     pub(super) fn output(mut self) -> Result<String, ApplyError> {
         let program = std::mem::take(&mut self.line);
         let output = self.child.take().map(Child::wait_with_output).transpose();
@@ -83,7 +83,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nobody asks for its answer any more. It may have ended by itself.
+        // Its output is not needed any more. It may have ended already.
         if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
@@ -91,7 +91,7 @@ impl Drop for Running {
     }
 }
 
-/// The command line, as a person would read it.
+/// The command line in readable form.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")

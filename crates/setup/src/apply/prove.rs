@@ -1,20 +1,20 @@
-//! The finished environment is examined and run: its own interpreter says where it is, what it has, and whether torch
+//! Examines and runs the finished environment: its interpreter reports its location, its packages, and whether torch
 //! sees the GPU.
 
 use super::program::{Programs, Running, output};
 use super::steps::Outcome;
 use super::{ApplyError, Inspect, environment, judge};
-use facts::{AppliedPackage, Finding, GpuVendor, Machine, Plan, Severity};
+use facts::{AppliedPackage, Finding, GpuVendor, InstallPlan, Machine, Severity};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What the interpreter is asked. A line is a label and a value.
+/// The program that the interpreter runs. It prints one label and value per line.
 const QUESTION: &str = include_str!("prove.py");
 
-/// The doctor's findings about the finished environment, which has to hold what was installed and nothing else.
+/// The doctor's findings about the finished environment, which has to contain exactly what was installed.
 pub(super) fn examine(
     new: &Path,
     packages: &[AppliedPackage],
@@ -28,7 +28,7 @@ pub(super) fn examine(
             .map(|package| format!("{} {}", package.name, package.version))
             .collect();
         return Err(unproven(format!(
-            "of {} packages these are not in it: {}",
+            "of {} packages, these are not in it: {}",
             packages.len(),
             missing.join(", ")
         )));
@@ -44,37 +44,36 @@ pub(super) fn examine(
     Ok((findings, 0, words))
 }
 
-/// Starts the environment's interpreter on its question, of which what is installed, by its files, decides whether torch
-/// is a part.
-pub(super) fn ask(environment: &Path, programs: &Programs) -> Result<Asked, ApplyError> {
+/// Starts the environment's interpreter on that program; torch is included if it is installed according to its files.
+pub(super) fn ask(environment: &Path, programs: &Programs) -> Result<InterpreterRun, ApplyError> {
     let installed = environment::installed(environment);
     let mut command = programs.python(&environment::python(environment))?;
-    // Started from elsewhere, so that nothing beside it can be imported in the place of what is installed.
+    // Started in another folder, so that no local file is imported instead of an installed one.
     command.args(["-c", QUESTION]).current_dir(environment);
     command.args(installed.contains_key("torch").then_some("torch"));
-    Ok(Asked { running: Running::start(&mut command)?, installed })
+    Ok(InterpreterRun { running: Running::start(&mut command)?, installed })
 }
 
-/// An interpreter that is at work on its question.
-pub(super) struct Asked {
+/// A running interpreter.
+pub(super) struct InterpreterRun {
     running: Running,
     installed: BTreeMap<String, String>,
 }
 
-impl Asked {
-    /// The version of the first of these packages that is installed.
+impl InterpreterRun {
+    /// The version of the first installed one of these packages.
     fn version(&self, label: &str, names: &[&str]) -> (String, String) {
         let version = names.iter().find_map(|name| self.installed.get(*name));
         (label.to_owned(), version.map_or("not installed", String::as_str).to_owned())
     }
 }
 
-/// What the environment's interpreter says: it has to be the environment's own, and torch has to see the GPU where the
-/// plan and the machine have one.
+/// Checks the interpreter's output: it has to be the environment's own, and torch has to see the GPU if the plan and
+/// the machine have one.
 pub(super) fn run(
-    asked: Asked,
+    asked: InterpreterRun,
     environment: &Path,
-    plan: &Plan,
+    plan: &InstallPlan,
     machine: &Machine,
 ) -> Outcome<Vec<(String, String)>> {
     let torch = asked.version("torch", &["torch"]);
@@ -93,7 +92,7 @@ pub(super) fn run(
         let value = at.map(|at| lines.remove(at).1).unwrap_or_default();
         if !Path::new(&value).starts_with(environment) {
             return Err(unproven(format!(
-                "its interpreter says that {label} is `{value}`, outside of the environment"
+                "{label} of its interpreter is `{value}`, outside of the environment"
             )));
         }
     }
@@ -112,8 +111,7 @@ pub(super) fn run(
         lines.iter().find(|(label, _)| label == "CUDA available").map(|(_, value)| value.as_str());
     if has_gpu && plan.cuda.is_some() && cuda.is_some_and(|value| !value.starts_with("True")) {
         return Err(unproven(
-            "the machine has an NVIDIA GPU and torch does not see it: CUDA available: False"
-                .to_owned(),
+            "the machine has an NVIDIA GPU, and torch reports CUDA available: False".to_owned(),
         ));
     }
     let words = match cuda {
@@ -123,28 +121,27 @@ pub(super) fn run(
     Ok((lines, 0, words))
 }
 
-/// The interpreter of the environment where it is now. Cheap: nothing of it is imported but what Python starts with.
+/// Runs the interpreter at its final location. Cheap: only Python's startup modules are imported.
 pub(super) fn moved(venv: &Path, programs: &Programs) -> Result<(), ApplyError> {
     let question = "import sys; print(sys.prefix)";
     let said = output(programs.python(&environment::python(venv))?.args(["-c", question]))?;
     match Path::new(said.trim()) == venv {
         true => Ok(()),
         false => Err(unproven(format!(
-            "in its place its interpreter says that sys.prefix is {}",
+            "after the switch, sys.prefix of its interpreter is {}",
             said.trim()
         ))),
     }
 }
 
-/// Every script has to be run by the environment's own interpreter, wherever the environment lies: one that names another
-/// would install into, or import from, somewhere else. A program of the system's (`/bin/sh`, `/usr/bin/env bash`) is no
-/// interpreter of packages.
+/// Every script has to run with the environment's own interpreter: another one would install into, or import from,
+/// another place. System programs (`/bin/sh`, `/usr/bin/env bash`) are allowed.
 fn outside(environment: &Path) -> Result<(), ApplyError> {
     let bin = environment.join("bin");
     for entry in fs::read_dir(&bin).map_err(ApplyError::io(&bin))?.flatten() {
         let mut first = Vec::new();
         let opened = fs::File::open(entry.path()).map(BufReader::new);
-        // A binary has no lines; only the beginning of what it has before one is looked at.
+        // A binary has no lines; only its beginning is read.
         let read =
             opened.and_then(|file| std::io::Read::take(file, 512).read_until(b'\n', &mut first));
         if read.is_err() || !first.starts_with(b"#!") {
@@ -157,7 +154,7 @@ fn outside(environment: &Path) -> Result<(), ApplyError> {
             program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if name.starts_with("python") {
             return Err(unproven(format!(
-                "{} is run by {}, which is outside of the environment once that is in its place",
+                "{} is run by {}, which is outside of the environment after the switch",
                 entry.path().display(),
                 program.display()
             )));
@@ -167,8 +164,7 @@ fn outside(environment: &Path) -> Result<(), ApplyError> {
 }
 
 fn unproven(what: String) -> ApplyError {
-    let hint =
-        "the old environment is as it was; `firstlight doctor --venv` on the new one says more"
-            .to_owned();
+    let hint = "the old environment is unchanged; run `firstlight doctor --venv` on the new one"
+        .to_owned();
     ApplyError::Unproven { what, hint }
 }

@@ -1,4 +1,5 @@
-//! What an apply installed, held against RECORD file by file, and what differs written again from the plan's wheels.
+//! Repairs an environment: compares the installed files with RECORD, and restores those that differ from the plan's
+//! wheels.
 
 use super::places::{self, Places};
 use super::program::Programs;
@@ -6,20 +7,20 @@ use super::steps::{Outcome, Steps};
 use super::{ApplyError, ApplyOptions, Progress, download, preconditions};
 use crate::wheel;
 use facts::CompactCollect;
-use facts::{AppliedPackage, Dist, PackageOrigin, Plan, PlannedPackage};
+use facts::{AppliedPackage, Dist, InstallPlan, PackageOrigin, PlannedPackage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// What is not as it was installed, by package. A package without a list of its files is harmed as a whole.
+/// Damaged files by package. A package without a RECORD counts as damaged as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Harm {
+pub(super) struct Damage {
     files: BTreeMap<String, Vec<String>>,
     whole: BTreeSet<String>,
 }
 
-impl Harm {
+impl Damage {
     pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty() && self.whole.is_empty()
     }
@@ -39,17 +40,17 @@ impl Harm {
     }
 }
 
-/// The record of a package: its folder of packages and the lines of its files.
+/// The RECORD of a package: its site-packages folder and the lines of its files.
 struct Recorded {
     package: String,
     site: PathBuf,
     files: wheel::Lines,
 }
 
-/// Holds every file of these packages against RECORD: whether it is there, its size and its hash. A file that several packages
-/// list is right where it is any of theirs.
-pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Harm {
-    let mut harm = Harm::default();
+/// Compares every file of these packages with RECORD: existence, size and hash. A file listed by several packages is
+/// correct if it matches any of them.
+pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Damage {
+    let mut harm = Damage::default();
     let mut recorded = Vec::new();
     let found = records(environment);
     for package in packages {
@@ -70,7 +71,7 @@ pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Harm {
         let Recorded { site, files, .. } = &recorded[*index];
         !files.is_at(path, &site.join(path))
     };
-    // Every so-manieth, so that each thread gets its share of the large ones.
+    // Interleaved, so that each thread gets its share of the large files.
     let different: Vec<(usize, &String)> = thread::scope(|scope| {
         let part = |first: usize| {
             all.iter()
@@ -100,7 +101,7 @@ pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Harm {
     harm
 }
 
-/// The RECORD of each package by its normalised name.
+/// The RECORD of each package by normalized name.
 fn records(environment: &Path) -> BTreeMap<String, PathBuf> {
     let sites = fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
     let entries = sites.filter_map(|site| fs::read_dir(site.path().join("site-packages")).ok());
@@ -118,40 +119,40 @@ fn records(environment: &Path) -> BTreeMap<String, PathBuf> {
 fn read(record: &Path) -> Option<(PathBuf, wheel::Lines)> {
     let files = wheel::Lines::parse(&fs::read_to_string(record).ok()?);
     let site = record.parent()?.parent()?.to_owned();
-    // Cut off or emptied: RECORD lists itself.
+    // Truncated or empty, because RECORD lists itself.
     let own = record.strip_prefix(&site).ok()?.to_string_lossy().into_owned();
     files.has(&own).then_some((site, files))
 }
 
-/// What a repair works with.
+/// The inputs of a repair.
 pub(super) struct Repair<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a InstallPlan,
     pub(super) options: &'a ApplyOptions<'a>,
     pub(super) places: &'a Places,
     pub(super) programs: &'a Programs<'a>,
 }
 
 impl Repair<'_> {
-    /// Writes what is harmed again. The wheels are those of the plan, by their hashes, from the cache or fetched once more.
+    /// Restores damaged files from the plan's wheels, verified by hash, from the cache or downloaded again.
     pub(super) fn run(
         &self,
         packages: &[AppliedPackage],
-        harm: &Harm,
+        harm: &Damage,
         steps: &mut Steps,
     ) -> Result<(), ApplyError> {
         let is_harmed = |package: &&PlannedPackage| harm.has(&package.name);
-        let plan = Plan {
+        let plan = InstallPlan {
             packages: self.plan.packages.iter().filter(is_harmed).cloned().collect(),
             ..self.plan.clone()
         };
         let built = |package: &&PlannedPackage| matches!(package.origin, PackageOrigin::Build(_));
         if let Some(package) = plan.packages.iter().find(built) {
             return Err(refused(
-                format!("{} was built here, and its wheel is not kept", package.name),
-                "apply without --repair: it builds the environment again and takes its place whole",
+                format!("{} was built on this machine, and its wheel was not stored", package.name),
+                "apply without --repair: it builds and replaces the whole environment",
             ));
         }
-        // What an earlier apply kept is no matter of a repair.
+        // A repair is independent of an earlier apply's backup.
         let options = ApplyOptions { discard_old: true, ..*self.options };
         let (ready, fetch) = steps.run("preconditions", None, |_| {
             let (ready, fetch) =
@@ -169,8 +170,8 @@ impl Repair<'_> {
         places::remove(&made)
     }
 
-    /// Each file in one step: whoever reads it meanwhile has the old one or the new one.
-    fn write(&self, made: &Path, packages: &[AppliedPackage], harm: &Harm) -> Outcome<()> {
+    /// Replaces each file atomically: a concurrent reader sees the old one or the new one.
+    fn write(&self, made: &Path, packages: &[AppliedPackage], harm: &Damage) -> Outcome<()> {
         let whole = records(made);
         let (mut files, mut bytes) = (0_usize, 0);
         for package in packages.iter().filter(|package| harm.has(&package.name)) {
@@ -197,7 +198,7 @@ impl Repair<'_> {
                 fs::create_dir_all(folder).map_err(ApplyError::io(folder))?;
                 let beside =
                     tempfile::NamedTempFile::new_in(folder).map_err(ApplyError::io(folder))?;
-                // The copy has the mode of its source: a script is run.
+                // The copy has the mode of its source, since scripts are executable.
                 bytes += fs::copy(&from, beside.path()).map_err(ApplyError::io(&from))?;
                 beside.as_file().sync_all().map_err(ApplyError::io(&to))?;
                 if to.is_dir() {
@@ -211,26 +212,26 @@ impl Repair<'_> {
             packages.iter().filter(|it| harm.has(&it.name)).cloned().collect();
         let left = verify(&self.places.venv, &harmed);
         match left.is_empty() {
-            true => Ok(((), bytes, format!("{files} files written again: {}", harm.words()))),
+            true => Ok(((), bytes, format!("{files} files reinstalled: {}", harm.words()))),
             false => Err(refused(
                 format!("still not as recorded: {}", left.words()),
-                "apply without --repair: it makes the environment anew and takes its place whole",
+                "apply without --repair: it builds and replaces the whole environment",
             )),
         }
     }
 }
 
 fn refused(what: String, hint: &str) -> ApplyError {
-    ApplyError::Unmet { unmet: vec![super::Unmet::new(what, hint)] }
+    ApplyError::Unmet { unmet: vec![super::UnmetPrecondition::new(what, hint)] }
 }
 
-/// The environment is not one that this plan made, so that no wheel of it says what belongs there.
+/// The environment was not created from this plan, so its wheels do not tell what belongs there.
 pub(super) fn not_ours(venv: &Path) -> ApplyError {
     refused(
         format!(
-            "{} is not what this plan installed: a package was added, removed or changed",
+            "{} differs from this plan: a package was added, removed or changed",
             venv.display()
         ),
-        "--repair mends files of what a plan installed; apply without it to replace the environment whole",
+        "--repair restores files that a plan installed; apply without it to replace the whole environment",
     )
 }

@@ -1,10 +1,10 @@
-//! The steps of an apply: timed, shown and kept for the report.
+//! The steps of an apply: timed, shown and recorded for the report.
 
 use super::{ApplyError, Progress};
 use facts::ApplyStep;
 use std::time::Instant;
 
-/// What came out of a step: its value, the bytes it moved, and one line.
+/// The result of a step: its value, its bytes, and one line.
 pub(super) type Outcome<T> = Result<(T, u64, String), ApplyError>;
 
 /// The steps so far.
@@ -18,7 +18,7 @@ impl<'a> Steps<'a> {
         Self { progress, done: Vec::new() }
     }
 
-    /// Does one step.
+    /// Runs one step.
     pub(super) fn run<T>(
         &mut self,
         name: &'static str,
@@ -28,7 +28,7 @@ impl<'a> Steps<'a> {
         self.run_since(name, Instant::now(), bytes, act)
     }
 
-    /// Does the rest of a step that began before this: beside another one.
+    /// Runs the rest of a step that started earlier, in parallel with another one.
     pub(super) fn run_since<T>(
         &mut self,
         name: &'static str,
@@ -45,7 +45,7 @@ impl<'a> Steps<'a> {
         Ok(value)
     }
 
-    /// What was done.
+    /// The completed steps.
     pub(super) fn done(self) -> Vec<ApplyStep> {
         self.done
     }

@@ -1,15 +1,15 @@
-//! The new environment takes the old one's place.
+//! Switches from the old environment to the new one.
 //!
-//! It is renamed there: uv makes environments that can be moved (`--relocatable`), whose scripts find the interpreter
-//! beside themselves and whose packages lie at a path relative to it. A link that is switched between two folders was the
-//! other way; but a `.venv` that was a folder would become a link, which `uv venv --clear`, `rm -r` and container builds
-//! treat differently, and the first switch would have to replace a folder by a link, which no file system does in one step.
+//! The new one is renamed: uv makes relocatable environments (`--relocatable`), whose scripts find the interpreter in
+//! their own folder and whose packages are at a relative path. The alternative, switching a link between two folders,
+//! would turn a `.venv` folder into a link, which `uv venv --clear`, `rm -r` and container builds treat differently,
+//! and the first switch would have to replace a folder by a link, which no file system does atomically.
 //!
-//! Where the file system can exchange two folders, there is no moment without an environment. Where it cannot (NFS), two
-//! renames follow each other, and an apply that was killed between them is finished by the next one.
+//! If the file system can exchange two folders, there is no moment without an environment. Otherwise (NFS) there are
+//! two renames, and an apply that was killed between them is finished by the next one.
 
 use super::ApplyError;
-use super::journal::{Done, Journal};
+use super::journal::{Journal, JournalEntry};
 use super::places::{self, Places};
 use facts::{ApplyOutcome, ApplyReport};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The folder of an environment in which the apply that made it is recorded.
+/// The folder of an environment with the record of its apply.
 pub(super) const KEPT: &str = "firstlight";
 
-/// What is kept in an environment.
+/// The record in an environment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The name of the apply.
+    /// The id of the apply.
     pub(super) id: String,
-    /// What it did until the switch.
+    /// Its report up to the switch.
     pub(super) report: ApplyReport,
 }
 
-/// What the environment's last apply left in it.
+/// The record of the environment's last apply.
 pub(super) fn record(environment: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(record_file(environment)).ok()?).ok()
 }
@@ -39,7 +39,7 @@ fn record_file(environment: &Path) -> PathBuf {
     environment.join(KEPT).join("apply.json")
 }
 
-/// Whether an environment will be replaced, or made where there was none.
+/// Whether an environment will be replaced, or created.
 pub(super) fn outcome(places: &Places) -> ApplyOutcome {
     match places.venv.join("pyvenv.cfg").exists() {
         true => ApplyOutcome::Replaced,
@@ -47,7 +47,7 @@ pub(super) fn outcome(places: &Places) -> ApplyOutcome {
     }
 }
 
-/// Puts the new environment in place; `proven` is asked there, and where it says no everything is put back.
+/// Switches to the new environment; `proven` checks it there, and if it fails everything is restored.
 pub(super) fn run(
     places: &Places,
     report: &ApplyReport,
@@ -60,39 +60,39 @@ pub(super) fn run(
     let kept = places.new.join(KEPT);
     fs::create_dir_all(&kept).map_err(ApplyError::io(&kept))?;
     places::write(&record_file(&places.new), &text)?;
-    // The rest has been on the disk since the journal says that it is installed.
+    // Everything else is on disk since the journal says that it is installed.
     sync_folder(&kept)?;
-    journal.add(Done::Switching { discard_old })?;
+    journal.add(JournalEntry::Switching { discard_old })?;
     put(places)?;
     sync_folder(&places.venv)?;
     proven().or_else(|unproven| {
         put_back(places, report.outcome)?;
-        journal.add(Done::PutBack)?;
+        journal.add(JournalEntry::PutBack)?;
         Err(unproven)
     })
 }
 
-/// Finishes what a killed apply had begun: from the line in its journal on, the new environment is whole and proven.
+/// Finishes the switch of a killed apply: once its journal has that line, the new environment is complete and proven.
 pub(super) fn finish(places: &Places, journal: &Journal) -> Result<(), ApplyError> {
     let Some(discard_old) = journal.switching() else { return Ok(()) };
     let new_is_ours = record(&places.new).is_some_and(|it| it.id == journal.id());
     match (new_is_ours, places.venv.exists()) {
-        // The exchange was not made yet.
+        // The exchange has not happened yet.
         (true, true) => return Ok(()),
         (true, false) => rename(&places.new, &places.venv)?,
-        // What lies in the new one's place is the old one.
+        // The folder with the new one's name is the old environment.
         (false, _) => {}
     }
     settle(places, discard_old).map(drop)
 }
 
-/// Keeps or removes what was replaced, and tells where it is kept.
+/// Keeps or removes the replaced environment; returns the path of the backup.
 pub(super) fn settle(places: &Places, discard_old: bool) -> Result<Option<PathBuf>, ApplyError> {
     if discard_old {
         places::remove(&places.old)?;
         places::remove(&places.new)?;
     } else if places.new.exists() {
-        // An empty folder that was named is no environment worth keeping.
+        // An empty folder is not worth keeping.
         match fs::remove_dir(&places.new) {
             Ok(()) => {}
             Err(_) => rename(&places.new, &places.old)?,
@@ -112,12 +112,12 @@ fn put(places: &Places) -> Result<(), ApplyError> {
     }
 }
 
-/// For file systems that cannot exchange. What an earlier apply kept is here only where it is to be discarded.
+/// For file systems without exchange. A backup of an earlier apply only exists here if it is to be discarded.
 fn one_after_the_other(places: &Places) -> Result<(), ApplyError> {
     places::remove(&places.old)?;
     rename(&places.venv, &places.old)?;
     rename(&places.new, &places.venv).inspect_err(|_| {
-        // The old one goes back; where that fails too, the next apply puts the new one here.
+        // The old one is restored; if that fails too, the next apply moves the new one here.
         let _ = rename(&places.old, &places.venv);
     })
 }
@@ -136,7 +136,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), ApplyError> {
     fs::rename(from, to).map_err(ApplyError::io(to))
 }
 
-/// The names in the folder above.
+/// Syncs the parent folder's entries.
 fn sync_folder(path: &Path) -> Result<(), ApplyError> {
     let parent = path.parent().unwrap_or(path);
     File::open(parent).and_then(|folder| folder.sync_all()).map_err(ApplyError::io(parent))
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use std::ops::Deref;
 
-    /// An environment beside a new one that is ready to take its place.
+    /// An environment and a new one that is ready to replace it.
     struct World {
         places: Places,
         journal: Journal,
@@ -196,18 +196,18 @@ mod tests {
             Self { places, journal, _folder: folder }
         }
 
-        /// As far as the line in the journal.
+        /// Up to the line in the journal.
         fn ready(mut self) -> Self {
             let id = self.journal.id().to_owned();
             let record = Record { id, report: report(ApplyOutcome::Replaced) };
             let file = record_file(&self.new);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, serde_json::to_vec(&record).unwrap()).unwrap();
-            self.journal.add(Done::Switching { discard_old: false }).unwrap();
+            self.journal.add(JournalEntry::Switching { discard_old: false }).unwrap();
             self
         }
 
-        /// What the environment, the new one and the old one are.
+        /// The contents of the environment, the new one and the old one.
         fn is(&self) -> [String; 3] {
             [&self.venv, &self.new, &self.old]
                 .map(|folder| fs::read_to_string(folder.join("pyvenv.cfg")).unwrap_or_default())
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_is_finished_from_every_place() {
+    fn a_killed_switch_is_completed_from_every_step() {
         type Act = fn(&World);
         let steps: [(&str, Act, [&str; 3]); 5] = [
             ("nothing was moved", |_| {}, ["old", "new", ""]),
@@ -241,14 +241,14 @@ mod tests {
             finish(&world, &Journal::open(&world)).unwrap();
             assert_eq!(world.is(), expect, "{name}");
         }
-        // Without the line in the journal nothing is moved, whatever lies there.
+        // Without the line in the journal nothing is moved, whatever exists there.
         let world = World::new(true);
         finish(&world, &Journal::open(&world)).unwrap();
         assert_eq!(world.is(), ["old", "new", ""]);
     }
 
     #[test]
-    fn what_does_not_run_in_its_place_is_put_back() {
+    fn an_environment_that_does_not_run_is_rolled_back() {
         for old in [true, false] {
             let World { places, mut journal, _folder } = World::new(old);
             let outcome = outcome(&places);
@@ -258,14 +258,14 @@ mod tests {
             let expect = if old { ["old", "new", ""] } else { ["", "new", ""] };
             let world = World { places, journal, _folder };
             assert_eq!(world.is(), expect);
-            // The next apply does not take it for proven.
+            // The next apply does not assume that it is proven.
             finish(&world, &Journal::open(&world)).unwrap();
             assert_eq!(world.is(), expect);
         }
     }
 
     #[test]
-    fn an_old_one_is_discarded_only_when_told() {
+    fn an_old_environment_is_discarded_only_on_request() {
         for (discard, expect) in [(false, ["new", "", "old"]), (true, ["new", "", ""])] {
             let World { places, mut journal, _folder } = World::new(true);
             run(&places, &report(outcome(&places)), discard, &mut journal, || Ok(())).unwrap();

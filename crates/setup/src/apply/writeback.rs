@@ -1,8 +1,8 @@
-//! What is written goes to the disk while the rest comes.
+//! Writes files back to disk while further ones arrive.
 //!
-//! An environment is tens of thousands of small files: one call for their whole file system (`syncfs`) costs far less than
-//! one for each of them. Made at the end alone, it is waited for while nothing else is left to do. Here it is made again
-//! and again while files are fetched and opened, so that little is left for the last one.
+//! An environment has tens of thousands of small files: one call for the whole file system (`syncfs`) costs far less
+//! than one per file. A single call at the end would be awaited while nothing else is left to do. Here it is repeated
+//! while files are downloaded and opened, so that little is left for the last one.
 
 use super::ApplyError;
 use std::fs::File;
@@ -12,9 +12,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Least time between two calls.
+/// Minimum time between two calls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A call is followed by so many times what it took: others use the disk too.
+/// Pause after a call as a multiple of its duration, because others use the disk too.
 const REST: u32 = 4;
 
 /// Writes back a file system until it is dropped or finished.
@@ -25,13 +25,13 @@ pub(super) struct Writeback {
     thread: JoinHandle<io::Result<Call>>,
 }
 
-/// When it returns, what was written before is on the disk.
+/// When it returns, everything written before is on disk.
 type Call = Box<dyn FnMut() -> io::Result<()> + Send>;
 
 impl Writeback {
-    /// Begins for the file system of a folder.
+    /// Starts for the file system of a folder.
     pub(super) fn start(folder: &Path) -> Result<Self, ApplyError> {
-        // Opened once: a failure to write is told to each opened file once, and to one that was opened later maybe never.
+        // Opened once: a write error is reported once per open file, and may not be reported to one opened later.
         let file = File::open(folder).map_err(ApplyError::io(folder))?;
         Ok(Self::of(folder, Box::new(move || sync(&file))))
     }
@@ -50,19 +50,19 @@ impl Writeback {
         Self { folder: folder.to_owned(), stop, thread }
     }
 
-    /// Everything that was written until now is on the disk when this returns.
+    /// Returns when everything written so far is on disk.
     ///
     /// # Errors
-    /// Where some of it could not be written, now or before.
+    /// If some of it could not be written, now or earlier.
     pub(super) fn finish(self) -> Result<(), ApplyError> {
         drop(self.stop);
         let ended = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // What came since its last call began may not be part of that one.
+        // Data written since its last call started may not be part of that call.
         ended.and_then(|mut call| call()).map_err(ApplyError::io(&self.folder))
     }
 }
 
-/// Everything of the file system that the folder lies on.
+/// Syncs the file system of the folder.
 #[cfg(target_os = "linux")]
 fn sync(folder: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(folder)?)
@@ -81,7 +81,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// One whose calls are counted, of which the first `failing` fail.
+    /// A writeback with counted calls, of which the first `failing` fail.
     fn counted(failing: usize) -> (Writeback, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&count);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_meanwhile_is_an_error_at_the_end() {
+    fn a_failed_write_is_an_error_at_the_end() {
         let (writeback, count) = counted(1);
         wait_for(&count, 1);
         let error = writeback.finish().unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Note-takers in the place of compilers: each runs the compiler it stands for, notes how that ended and what it wrote,
-//! and keeps what it linked.
+//! Recording wrappers for compilers: each runs its compiler, records the exit status and the output file, and keeps a
+//! copy of what was linked.
 
 use super::BuildError;
 use std::collections::BTreeMap;
@@ -11,44 +11,44 @@ use std::process::Command;
 /// One run of a compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerRun {
-    /// The compiler, as the build called it: `c++`, `nvcc`.
+    /// The compiler's name as the build called it: `c++`, `nvcc`.
     pub tool: String,
     /// Its exit status.
     pub status: i32,
-    /// The file it was told to write with `-o`, as it was told; empty where it was not.
+    /// The argument of `-o`; empty without one.
     pub output: String,
-    /// What it linked, kept; `None` for one that only compiled.
+    /// A copy of the linked file; `None` for a run that only compiled.
     pub linked: Option<PathBuf>,
 }
 
-/// The note-takers of one build.
+/// The wrappers of one build.
 #[derive(Debug)]
 pub(super) struct Compilers {
-    /// The folder with the note-takers.
+    /// The folder with the wrappers.
     folder: PathBuf,
-    /// The variable PATH as it was.
+    /// The original PATH.
     path: OsString,
-    /// Variables that name a compiler, and its note-taker.
+    /// Variables that name a compiler, with the wrapper's path.
     variables: Vec<(&'static str, PathBuf)>,
     notes: PathBuf,
 }
 
-/// Names by which builds call compilers, without the prefix of a target and the suffix of a version.
+/// Compiler names that builds use, without target prefix and version suffix.
 const NAMES: &[&str] = &["cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc", "hipcc"];
 
-/// Whether a program is a compiler by its name: `g++`, `x86_64-linux-gnu-gcc-12`.
+/// Whether a program's name is that of a compiler: `g++`, `x86_64-linux-gnu-gcc-12`.
 fn is_compiler(name: &str) -> bool {
     let version = |c: char| c.is_ascii_digit() || c == '.';
     let stem = match name.rsplit_once('-') {
         Some((stem, suffix)) if !suffix.is_empty() && suffix.chars().all(version) => stem,
         _ => name,
     };
-    // `-` parts the target from the compiler; no compiler above has one in its name.
+    // `-` separates the target from the compiler; none of the names above contains one.
     NAMES.contains(&stem.rsplit('-').next().unwrap_or(stem))
 }
 
 impl Compilers {
-    /// Writes a note-taker for every compiler on PATH, for nvcc of the toolkit, and for those that CC and CXX name.
+    /// Writes a wrapper for every compiler on PATH, for the toolkit's nvcc, and for those that CC and CXX name.
     pub(super) fn new(
         path: &OsStr,
         cuda_home: Option<&Path>,
@@ -74,7 +74,7 @@ impl Compilers {
             this.note_taker(name, name, program)?;
         }
         if let Some(nvcc) = cuda_home.map(|home| home.join("bin/nvcc")) {
-            // torch's extension builder and CMake ask these before they look below CUDA_HOME.
+            // torch's extension builder and CMake use these before they look below CUDA_HOME.
             let note_taker = this.note_taker("nvcc", "nvcc", &nvcc)?;
             this.variables
                 .extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, note_taker.clone())));
@@ -90,8 +90,8 @@ impl Compilers {
         Ok(this)
     }
 
-    /// Has a command and all that it starts call the note-takers; programs of the environment's `bin`, ninja first of
-    /// all, come next.
+    /// Makes a command and its children use the wrappers; programs in the environment's `bin`, such as ninja, come
+    /// next.
     pub(super) fn attend(&self, command: &mut Command, bin: &Path) {
         let own = [self.folder.clone(), bin.to_owned()];
         let folders = own.into_iter().chain(std::env::split_paths(&self.path));
@@ -112,7 +112,7 @@ impl Compilers {
         Ok(path)
     }
 
-    /// What was noted, in the order in which the runs ended.
+    /// The recorded runs, in the order in which they ended.
     pub(super) fn runs(&self) -> Result<Vec<CompilerRun>, BuildError> {
         let path = self.notes.join("runs");
         let text = match fs::read(&path) {
@@ -132,10 +132,9 @@ impl Compilers {
     }
 }
 
-/// What was linked is copied: through a hard link, whatever the build writes over its output later would be kept as well, a
-/// prebuilt library among it.
+/// Linked files are copied: a hard link would follow later writes to the same file, for example of a prebuilt library.
 const SCRIPT: &str = r#"#!/bin/sh
-# Runs the compiler it stands for and notes what that did: firstlight's proof that a package was compiled here.
+# Runs the compiler that it wraps and logs the run: firstlight's proof that a package was compiled here.
 output= only= before=
 for word in "$@"; do
     [ "$before" = -o ] && output=$word
@@ -157,7 +156,7 @@ printf '%s\t%s\t%s\t%s\n' "$status" '@tool@' "$output" "$kept" >>@notes@
 exit $status
 "#;
 
-/// A path as one word of a shell.
+/// A path as one shell word.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
@@ -194,12 +193,12 @@ mod tests {
         }
     }
 
-    /// The real compiler of this machine, called as builds call it.
+    /// Uses the real compiler of this machine.
     #[test]
-    fn runs_are_noted_and_what_was_linked_is_kept() {
+    fn compiler_runs_are_logged_and_linked_libraries_copied() {
         let folder = tempfile::tempdir().unwrap();
         let path = std::env::var_os("PATH").unwrap();
-        // A folder with a space and a quote, as home folders have them.
+        // A folder with a space and a quote in its name.
         let notes = folder.path().join("no'tes of");
         let compilers = Compilers::new(&path, None, &notes).unwrap();
         assert_eq!(compilers.runs().unwrap(), []);

@@ -1,36 +1,36 @@
-//! Why there is no wheel.
+//! Errors of source builds.
 
-use super::Missing;
+use super::MissingRequirement;
 use crate::wheel::WheelError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-/// What stopped a source build.
+/// Why a source build failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Something that the build needs is not here. Nothing was started.
+    /// A requirement of the build is missing. Nothing was started.
     #[error("{package} cannot be built here: {}", listed(missing))]
     Preconditions {
         /// The package.
         package: String,
-        /// All that is missing.
-        missing: Vec<Missing>,
+        /// Everything that is missing.
+        missing: Vec<MissingRequirement>,
     },
     /// A folder of the build cannot be written or read.
     #[error("cannot use {}: {source}", folder.display())]
     Folder {
         /// The folder or file.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The source cannot be had.
-    #[error("the source of {package} cannot be had: {what}")]
+    /// The source is not available.
+    #[error("the source of {package} is not available: {what}")]
     Source {
         /// The package.
         package: String,
-        /// What was tried, and what came of it.
+        /// The attempts and their results.
         what: String,
     },
     /// A program of the build could not be started.
@@ -38,7 +38,7 @@ pub enum BuildError {
     Start {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The build ended without a wheel.
@@ -46,14 +46,14 @@ pub enum BuildError {
     Failed {
         /// The package.
         package: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The line of the log that tells most.
+        /// The most informative line of the log.
         last: String,
         /// The log.
         log: PathBuf,
     },
-    /// The wheel has no compiled file at all.
+    /// The wheel has no compiled file.
     #[error("{package} was not compiled: {} has no compiled file", wheel.display())]
     NothingCompiled {
         /// The package.
@@ -63,50 +63,48 @@ pub enum BuildError {
         /// The log.
         log: PathBuf,
     },
-    /// A compiled file of the wheel was not linked by the build: a prebuilt wheel was taken.
+    /// A compiled file of the wheel was not linked by the build: a prebuilt wheel was used.
     #[error("{package} was not compiled here: {seen}")]
     Prebuilt {
         /// The package.
         package: String,
-        /// Which file no compiler linked, how many runs were seen, and what the log says.
+        /// The file that no compiler linked, the number of recorded runs, and the log's hint.
         seen: String,
         /// The switches that were set, `NAME=value`, or `none was set`.
         switches: String,
         /// The log.
         log: PathBuf,
     },
-    /// What came out is not a whole wheel.
+    /// The result is not a complete wheel.
     #[error(transparent)]
     Wheel(#[from] WheelError),
 }
 
-fn listed(missing: &[Missing]) -> String {
+fn listed(missing: &[MissingRequirement]) -> String {
     let each: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
     each.join("; ")
 }
 
 impl BuildError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::Preconditions { missing, .. } => {
                 let each: Vec<&str> = missing.iter().map(|missing| missing.hint.as_str()).collect();
                 each.join("; ")
             }
-            Self::Folder { .. } => {
-                "see that there is space and that the folder is yours".to_owned()
-            }
-            Self::Source { .. } => "try the address in the plan by hand".to_owned(),
-            Self::Start { .. } => "see that it is installed and may be run".to_owned(),
+            Self::Folder { .. } => "check free space and the folder's permissions".to_owned(),
+            Self::Source { .. } => "try the URL in the plan manually".to_owned(),
+            Self::Start { .. } => "check that it is installed and executable".to_owned(),
             Self::Failed { log, .. } => {
                 let log = log.display();
-                format!("the whole log is {log}; `firstlight explain {log}` looks its words up")
+                format!("the whole log is {log}; `firstlight explain {log}` explains it")
             }
             Self::NothingCompiled { log, .. } => {
-                format!("the log {} says which switch left its extension out", log.display())
+                format!("the log {} shows which variable disabled its extension", log.display())
             }
             Self::Prebuilt { switches, .. } => format!(
-                "its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})"
+                "its setup.py uses a prebuilt wheel if it finds one; its variable is *_FORCE_BUILD=TRUE ({switches})"
             ),
             Self::Wheel(error) => error.hint().to_owned(),
         }
@@ -117,7 +115,7 @@ impl BuildError {
         let text = std::fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-        // A compiler's first error is the cause of the others; Python's last line is.
+        // A compiler's first error is the cause of later ones; for Python it is the last line.
         let compiler = lines().find(|line| line.contains("error: ") && line.contains(':'));
         let python = lines().rfind(|line| line.contains("Error"));
         let last = compiler.or(python).or(lines().next_back()).unwrap_or("it printed nothing");

@@ -1,16 +1,15 @@
-//! The memory of a process and of all that it started.
+//! Memory of a process and its descendants.
 
 use std::collections::HashMap;
 
-/// Bytes that a process and its descendants have in memory now; `None` where /proc does not tell. Pages that they share are
-/// counted for each of them.
+/// Resident bytes of a process and its descendants; `None` without /proc. Shared pages are counted for each of them.
 pub(super) fn of_tree(root: u32) -> Option<u64> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process that has ended since is not counted.
+        // Processes that ended in the meantime are not counted.
         if let Some(parent) = parent(pid) {
             children.entry(parent).or_default().push(pid);
         }
@@ -25,7 +24,7 @@ pub(super) fn of_tree(root: u32) -> Option<u64> {
 
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name stands in parentheses and may have any letter in it.
+    // The program's name is in parentheses and may contain any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 

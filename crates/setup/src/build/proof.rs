@@ -1,48 +1,48 @@
-//! The proof that a wheel's libraries were compiled by the build that made it.
+//! Proves that a wheel's libraries were compiled by its build.
 
-use super::{Build, BuildError, CompilerRun};
+use super::{BuildError, CompilerRun, WheelBuild};
 use crate::wheel::Unpacked;
 use object::Object;
 use std::fs;
 use std::path::Path;
 
-/// A library of a wheel, and the run of a compiler that linked it.
+/// A library of a wheel, and the compiler run that linked it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Linked {
+pub struct LinkedLibrary {
     /// The file, relative to the environment.
     pub file: String,
     /// The compiler.
     pub tool: String,
-    /// What shows that they are one.
+    /// The evidence that they are the same.
     pub by: Sameness,
 }
 
-impl std::fmt::Display for Linked {
+impl std::fmt::Display for LinkedLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let by = match self.by {
             Sameness::Bytes => "the same bytes",
             Sameness::BuildId => "the same build ID",
         };
-        write!(f, "{} is what {} linked here: {by}", self.file, self.tool)
+        write!(f, "{} was linked on this machine by {}: {by}", self.file, self.tool)
     }
 }
 
-/// What shows that a file of the wheel is one that was linked.
+/// Evidence that a file of the wheel is one that was linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sameness {
-    /// Every byte.
+    /// Equal bytes.
     Bytes,
-    /// The build ID, which the linker wrote: symbols were stripped, or the search path was changed since.
+    /// Equal build IDs, written by the linker: symbols were stripped, or the search path was changed afterwards.
     BuildId,
 }
 
-/// For each library of the wheel the run that linked it.
+/// The run that linked each library of the wheel.
 pub(super) fn linked(
-    build: &Build<'_>,
+    build: &WheelBuild<'_>,
     unpacked: &Unpacked,
     runs: &[CompilerRun],
     log: &Path,
-) -> Result<Vec<Linked>, BuildError> {
+) -> Result<Vec<LinkedLibrary>, BuildError> {
     let read = |path: &Path| {
         fs::read(path).map_err(|source| BuildError::Folder { folder: path.to_owned(), source })
     };
@@ -63,7 +63,7 @@ pub(super) fn linked(
         let Some(((run, _), by)) = found else {
             return Err(prebuilt(build, &file.display().to_string(), runs, log));
         };
-        all.push(Linked { file: file.display().to_string(), tool: run.tool.clone(), by });
+        all.push(LinkedLibrary { file: file.display().to_string(), tool: run.tool.clone(), by });
     }
     if all.is_empty() {
         return Err(BuildError::NothingCompiled {
@@ -85,10 +85,10 @@ fn build_id(content: &[u8]) -> Option<Vec<u8>> {
     object::File::parse(content).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
 }
 
-/// Words of the log that speak of a prebuilt wheel, as those setup.py files print them.
+/// Words in the log that indicate a prebuilt wheel, as those setup.py files print them.
 const PREBUILT: &[&str] = &["wheel url", "raw wheel path", "prebuilt", "precompiled"];
 
-fn prebuilt(build: &Build<'_>, file: &str, runs: &[CompilerRun], log: &Path) -> BuildError {
+fn prebuilt(build: &WheelBuild<'_>, file: &str, runs: &[CompilerRun], log: &Path) -> BuildError {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let speaks = |line: &&str| {
@@ -108,12 +108,12 @@ fn prebuilt(build: &Build<'_>, file: &str, runs: &[CompilerRun], log: &Path) -> 
     BuildError::Prebuilt {
         package: build.package.to_owned(),
         seen: format!(
-            "{file} is none of the {linked} files that the build's {} compiler runs linked{said}",
+            "{file} is not one of the {linked} files that the build's {} compiler runs linked{said}",
             runs.len()
         ),
         switches: match switches.is_empty() {
             true => "none was set".to_owned(),
-            false => format!("{} was set and did not help", switches.join(" ")),
+            false => format!("{} was set without effect", switches.join(" ")),
         },
         log: log.to_owned(),
     }

@@ -1,7 +1,7 @@
-//! Running a build to its end, with its switches, into a log.
+//! Runs a build to completion, with its switches, into a log.
 
 use super::compilers::Compilers;
-use super::{Build, BuildError, memory};
+use super::{BuildError, WheelBuild, memory};
 use facts::CompactCollect;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,15 +10,15 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// How often the memory of a build is looked at.
+/// Interval of sampling a build's memory.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// Dates in a wheel come from here, so that two builds of one source give one wheel: the first date a zip archive has.
+/// The date of a wheel's entries, fixed so that builds are reproducible: the earliest date of a zip archive.
 const EPOCH: &str = "315532800";
 
-/// Runs the build of a source into a folder for its wheel; its exit status and the most memory that it had, in bytes.
+/// Builds a wheel of a source into a folder; returns the exit status and the peak memory in bytes.
 pub(super) fn run(
-    build: &Build<'_>,
+    build: &WheelBuild<'_>,
     uv: Command,
     compilers: &Compilers,
     (source, out, log): (&Path, &Path, &Path),
@@ -57,8 +57,8 @@ pub(super) fn run(
     }
 }
 
-/// The variables a build is told its task with; what the recipe sets comes last, so that it holds.
-fn switches(build: &Build<'_>) -> Vec<(String, String)> {
+/// The environment variables of a build; the recipe's are last, so that they take precedence.
+fn switches(build: &WheelBuild<'_>) -> Vec<(String, String)> {
     let mut switches = vec![
         ("SOURCE_DATE_EPOCH".to_owned(), EPOCH.to_owned()),
         ("MAX_JOBS".to_owned(), build.jobs.max(1).to_string()),
@@ -75,7 +75,7 @@ fn switches(build: &Build<'_>) -> Vec<(String, String)> {
     switches
 }
 
-/// Compute capabilities as torch's extension builder takes them, each once: `8.6;9.0`.
+/// Compute capabilities in the format of torch's extension builder, each once: `8.6;9.0`.
 fn architectures(gpus: &[(u32, u32)]) -> String {
     let gpus: BTreeSet<&(u32, u32)> = gpus.iter().compact_set();
     let words: Vec<String> = gpus.iter().map(|(major, minor)| format!("{major}.{minor}")).collect();
@@ -84,18 +84,18 @@ fn architectures(gpus: &[(u32, u32)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
+    use super::super::BuildSource;
     use super::super::test_support::recipe;
     use super::*;
 
-    fn told(gpus: &[(u32, u32)], own: &[(&str, &str)]) -> String {
+    fn variables(gpus: &[(u32, u32)], own: &[(&str, &str)]) -> String {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut recipe = recipe(&[], &[]);
         recipe.env = own.iter().map(pair).collect();
-        let build = Build {
+        let build = WheelBuild {
             package: "flash-attn",
             recipe: &recipe,
-            source: Source::Archive(Path::new("x.tar.gz")),
+            source: BuildSource::Archive(Path::new("x.tar.gz")),
             env: Path::new("/env"),
             python: "3.12",
             gpus,
@@ -108,16 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_told_its_gpus_and_its_jobs() {
+    fn a_build_gets_its_gpus_and_jobs() {
         assert_eq!(
-            told(&[(9, 0), (8, 6), (9, 0)], &[("FLASH_ATTENTION_FORCE_BUILD", "TRUE")]),
+            variables(&[(9, 0), (8, 6), (9, 0)], &[("FLASH_ATTENTION_FORCE_BUILD", "TRUE")]),
             "SOURCE_DATE_EPOCH=315532800 MAX_JOBS=6 CUDA_HOME=/usr/local/cuda \
              TORCH_CUDA_ARCH_LIST=8.6;9.0 FLASH_ATTENTION_FORCE_BUILD=TRUE"
         );
-        assert_eq!(told(&[], &[]), "SOURCE_DATE_EPOCH=315532800 MAX_JOBS=6");
-        // What a recipe sets is not set twice.
+        assert_eq!(variables(&[], &[]), "SOURCE_DATE_EPOCH=315532800 MAX_JOBS=6");
+        // A variable of the recipe is not set twice.
         assert_eq!(
-            told(&[(9, 0)], &[("TORCH_CUDA_ARCH_LIST", "9.0a"), ("MAX_JOBS", "1")]),
+            variables(&[(9, 0)], &[("TORCH_CUDA_ARCH_LIST", "9.0a"), ("MAX_JOBS", "1")]),
             "SOURCE_DATE_EPOCH=315532800 CUDA_HOME=/usr/local/cuda TORCH_CUDA_ARCH_LIST=9.0a MAX_JOBS=1"
         );
     }

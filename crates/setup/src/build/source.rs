@@ -1,15 +1,15 @@
-//! Where the source of a build comes from.
+//! Obtains the source of a build.
 
-use super::{Build, BuildError};
+use super::{BuildError, WheelBuild};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A package's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
-    /// A source distribution on this disk, held against its hash already.
+pub enum BuildSource<'a> {
+    /// A source distribution on disk whose hash was verified.
     Archive(&'a Path),
-    /// A repository by its address, and a tag, branch or commit of it.
+    /// A repository, and a tag, branch or commit of it.
     Git {
         /// Its address, without `git+`.
         url: &'a str,
@@ -18,13 +18,13 @@ pub enum Source<'a> {
     },
 }
 
-impl<'a> Source<'a> {
-    /// The repository that a requirement names: `git+https://host/p@v2.8.3`, with or without `name @ ` before it.
-    /// `None` where it names none.
+impl<'a> BuildSource<'a> {
+    /// The repository that a requirement names: `git+https://host/p@v2.8.3`, with or without a preceding `name @ `.
+    /// `None` if it names none.
     pub fn git(requirement: &'a str) -> Option<Self> {
         let address = &requirement[requirement.find("git+")? + "git+".len()..];
         let address = address.split(['#', ' ', ';']).next().unwrap_or(address);
-        // The `@` of `ssh://git@host` stands before the path.
+        // The `@` of `ssh://git@host` precedes the path.
         let path = address.find("://").map_or(0, |at| at + 3);
         let path = path + address[path..].find('/').unwrap_or(0);
         Some(match address[path..].rsplit_once('@') {
@@ -35,13 +35,17 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Lays the source out in an empty folder and gives the folder that is built.
-    pub(super) fn fetch(self, build: &Build<'_>, folder: &Path) -> Result<PathBuf, BuildError> {
+    /// Unpacks the source in an empty folder; returns the folder to build.
+    pub(super) fn fetch(
+        self,
+        build: &WheelBuild<'_>,
+        folder: &Path,
+    ) -> Result<PathBuf, BuildError> {
         let run =
             |program: &Path, arguments: &[&str]| run(build.package, program, folder, arguments);
         match self {
             Self::Archive(archive) => {
-                // The environment's Python has a reader for all archives that Python packages come as.
+                // The environment's Python can read all archive formats of Python packages.
                 let module = match archive.extension().is_some_and(|ending| ending == "zip") {
                     true => "zipfile",
                     false => "tarfile",
@@ -56,15 +60,12 @@ impl<'a> Source<'a> {
                     [one] => Ok(one.clone()),
                     _ => Err(BuildError::Source {
                         package: build.package.to_owned(),
-                        what: format!(
-                            "{archive} has {} folders where one was wanted",
-                            folders.len()
-                        ),
+                        what: format!("{archive} has {} folders instead of one", folders.len()),
                     }),
                 }
             }
             Self::Git { url, reference } => {
-                // A commit can be fetched in this way too, which `clone --branch` cannot.
+                // Unlike `clone --branch`, this also fetches commits.
                 let git = Path::new("git");
                 run(git, &["init", "--quiet"])?;
                 run(git, &["fetch", "--quiet", "--depth", "1", url, reference.unwrap_or("HEAD")])?;
@@ -80,7 +81,7 @@ impl<'a> Source<'a> {
 fn run(package: &str, program: &Path, folder: &Path, arguments: &[&str]) -> Result<(), BuildError> {
     let mut command = Command::new(program);
     command.current_dir(folder).args(arguments).stdin(Stdio::null());
-    // Without a terminal a private repository has to fail, not to wait for a password.
+    // Without a terminal a private repository has to fail instead of waiting for a password.
     command.env("GIT_TERMINAL_PROMPT", "0");
     let shown = program.display().to_string();
     let done = command.output();
@@ -89,14 +90,14 @@ fn run(package: &str, program: &Path, folder: &Path, arguments: &[&str]) -> Resu
         return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a message");
     let what = format!("`{shown} {}`: {}", arguments.join(" "), last.trim());
     Err(BuildError::Source { package: package.to_owned(), what })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Source;
+    use super::BuildSource;
 
     #[test]
     fn requirements_name_repositories() {
@@ -116,8 +117,8 @@ mod tests {
             ("git+file:///a/b", "file:///a/b", ""),
         ] {
             let reference = Some(reference).filter(|reference| !reference.is_empty());
-            assert_eq!(Source::git(requirement), Some(Source::Git { url, reference }));
+            assert_eq!(BuildSource::git(requirement), Some(BuildSource::Git { url, reference }));
         }
-        assert_eq!(Source::git("flash-attn==2.8.3"), None);
+        assert_eq!(BuildSource::git("flash-attn==2.8.3"), None);
     }
 }

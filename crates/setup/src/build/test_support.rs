@@ -2,7 +2,7 @@
 
 use facts::BuildRecipe;
 
-/// ffpa-attn, with these build tools and these needs of the system.
+/// ffpa-attn, with these build tools and system requirements.
 pub(super) fn recipe(build_requires: &[&str], system_requires: &[&str]) -> BuildRecipe {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     BuildRecipe {

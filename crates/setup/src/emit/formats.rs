@@ -11,9 +11,9 @@ pub(crate) mod pyproject;
 mod requirements;
 
 use super::EmitError;
-use facts::Plan;
+use facts::InstallPlan;
 
-/// Every format, our own first.
+/// Every format, firstlight's own first.
 pub const FORMATS: &[Format] = &[
     plan_toml::FORMAT,
     pyproject::FORMAT,
@@ -26,12 +26,12 @@ pub const FORMATS: &[Format] = &[
     conftest::FORMAT,
 ];
 
-/// A file that a plan can be written as. All of them take `#` for a comment.
+/// A file format of plans. All of them use `#` for comments.
 pub struct Format {
     /// Its name, which is also the usual name of the file.
     pub name: &'static str,
-    /// Who reads it, and how it is used.
+    /// Its readers and use.
     pub about: &'static str,
-    /// Writes what follows the head.
-    pub(super) write: fn(&Plan) -> Result<String, EmitError>,
+    /// Writes everything after the head.
+    pub(super) write: fn(&InstallPlan) -> Result<String, EmitError>,
 }

@@ -1,9 +1,9 @@
 use super::formats::Format;
-use facts::{PackageOrigin, Plan, PlannedPackage, Want};
+use facts::{InstallPlan, PackageOrigin, PlanRequirement, PlannedPackage};
 use std::fmt::Write as _;
 
-/// The comment each file starts with: what made it, for which machine, how to renew it, and whether it is locked.
-pub(super) fn head(plan: &Plan, format: &Format) -> String {
+/// The leading comment of each file: what made it, for which machine, how to update it, and whether it is locked.
+pub(super) fn head(plan: &InstallPlan, format: &Format) -> String {
     let target = &plan.target;
     let mut head = format!(
         "# {name}: {about}\n# Made by firstlight {version} for {target} ({os} {arch}). Do not edit it; renew it:\n#   {command} --emit {name} -o {name}\n",
@@ -36,8 +36,8 @@ pub(super) fn head(plan: &Plan, format: &Format) -> String {
     head
 }
 
-/// Memory of one compile job in units of 10^9 bytes, the most that any build of the plan takes; `None` where nothing is built.
-pub(super) fn jobs(plan: &Plan) -> Option<u64> {
+/// Maximum memory of one compile job of any build in 10^9 bytes; `None` without builds.
+pub(super) fn jobs(plan: &InstallPlan) -> Option<u64> {
     let job = |package: &PlannedPackage| match &package.origin {
         PackageOrigin::Build(recipe) => Some(recipe.job_bytes.div_ceil(1_000_000_000)),
         PackageOrigin::Wheel => None,
@@ -45,8 +45,8 @@ pub(super) fn jobs(plan: &Plan) -> Option<u64> {
     plan.packages.iter().filter_map(job).max()
 }
 
-/// The command that gives this plan again, as one would type it.
-fn command(plan: &Plan) -> String {
+/// The command that produces this plan.
+fn command(plan: &InstallPlan) -> String {
     let mut command = format!("firstlight plan --machine {}", plan.target.name);
     match profile(plan) {
         Some(profile) => {
@@ -58,7 +58,7 @@ fn command(plan: &Plan) -> String {
             if !built.is_empty() {
                 let _ = write!(command, " --allow-source {}", built.join(","));
             }
-            for Want { package, specifiers, .. } in &plan.wants {
+            for PlanRequirement { package, specifiers, .. } in &plan.wants {
                 let quote = if specifiers.is_empty() { "" } else { "'" };
                 let _ = write!(command, " {quote}{package}{specifiers}{quote}");
             }
@@ -70,9 +70,9 @@ fn command(plan: &Plan) -> String {
     command
 }
 
-/// The stored profile that asked for everything.
-fn profile(plan: &Plan) -> Option<&str> {
+/// The stored profile that requested everything.
+fn profile(plan: &InstallPlan) -> Option<&str> {
     let name = plan.wants.first()?.because.strip_prefix("profile ")?;
-    let same = |want: &Want| want.because.strip_prefix("profile ") == Some(name);
+    let same = |want: &PlanRequirement| want.because.strip_prefix("profile ") == Some(name);
     plan.wants.iter().all(same).then_some(name)
 }

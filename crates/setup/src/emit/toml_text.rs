@@ -1,4 +1,4 @@
-//! TOML written by hand where its comments say why; `toml` quotes what stands in it.
+//! TOML written by hand, for the sake of comments; `toml` quotes the values.
 
 /// A string, quoted.
 pub(super) fn quote(text: &str) -> String {

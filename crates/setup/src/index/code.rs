@@ -1,4 +1,4 @@
-//! The CUDA that libraries need and the architectures of their GPU code.
+//! The CUDA release that libraries need, and the architectures of their GPU code.
 
 use facts::CompactCollect;
 use facts::Elf;
@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Libraries of the CUDA toolkit whose soname has the toolkit's major version.
 const TOOLKIT: [&str; 2] = ["libcudart.so.", "libnvrtc.so."];
 
-/// What libraries of one wheel need and hold. An architecture counts where at least a tenth of one library's fatbin
-/// containers have it: a rarer one is the linker's own stub or a special case, which says nothing about the kernels. Libraries that
-/// are each for other GPU generations than the others hold special kernels: the package opens those of the GPU, if there are any,
-/// and they say nothing about where it runs (torchao).
+/// Summarizes the libraries of one wheel. An architecture counts if at least a tenth of one library's fatbin containers
+/// have it: a rarer one is the linker's stub or a special case. Libraries that are for disjoint GPU generations contain
+/// optional special kernels, which the package loads only on those GPUs, and are ignored (torchao).
 pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
     let mut cuda = BTreeSet::new();
     let mut by_library: Vec<BTreeSet<Architecture>> = Vec::new();
@@ -43,7 +42,7 @@ pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
             .all(|at| generations[..at].iter().all(|other| other.is_disjoint(&generations[at])));
     let architectures: BTreeSet<Architecture> =
         if apart { BTreeSet::new() } else { by_library.into_iter().flatten().collect() };
-    // A wheel with a library for each CUDA (bitsandbytes) needs none of them in particular.
+    // A wheel with a library per CUDA release (bitsandbytes) needs none in particular.
     let cuda = cuda.first().copied().filter(|_| cuda.len() == 1);
     WheelCode { cuda, architectures: architectures.into_iter().collect() }
 }

@@ -1,8 +1,8 @@
 //! Requirements in a wheel's METADATA.
 
-/// The `Requires-Dist` lines that hold without an extra.
+/// The `Requires-Dist` lines without an extra.
 pub(super) fn requires(metadata: &str) -> Vec<String> {
-    // The description follows an empty line; the blank lines of a folded header (a license's text) are indented.
+    // The description follows an empty line; blank lines of a folded header (a license's text) are indented.
     let headers = metadata.lines().take_while(|line| !line.is_empty());
     let lines = headers.filter_map(|line| line.strip_prefix("Requires-Dist:"));
     let unconditional =
@@ -10,7 +10,7 @@ pub(super) fn requires(metadata: &str) -> Vec<String> {
     lines.map(str::trim).filter(unconditional).map(str::to_owned).collect()
 }
 
-/// Whether a marker asks for an extra.
+/// Whether a marker depends on an extra.
 fn names_extra(marker: &str) -> bool {
     let words = marker.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.into_iter().any(|word| word == "extra")

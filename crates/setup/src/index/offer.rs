@@ -1,60 +1,64 @@
-//! Whether an index has a file for a requirement that one Python on one machine can install.
+//! Whether an index has an installable file for a requirement, given the Python and the machine.
 
 use super::page::{Page, PageRelease};
-use super::{Index, IndexError};
+use super::{IndexClient, IndexError};
 use crate::wheel::WheelName;
 use knowledge::{Minor, minor_of};
 use pep440_rs::VersionSpecifiers;
 
-/// A package to be installed.
+/// A package to install.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The package, as PEP 503 normalises names.
+pub struct PackageQuery {
+    /// The name, normalized by PEP 503.
     pub package: String,
     /// Its versions.
     pub specifiers: VersionSpecifiers,
-    /// Whether it is built from source, so that a wheel does not help.
+    /// Whether it is built from source, for which a wheel does not help.
     pub from_source: bool,
 }
 
-/// The machine and the Python that it is installed for.
+/// The target machine and Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Host<'a> {
+pub struct TargetHost<'a> {
     /// Python.
     pub python: Minor,
-    /// `x86_64` or `aarch64`, of Linux.
+    /// `x86_64` or `aarch64`, for Linux.
     pub arch: &'a str,
-    /// glibc, where it is known.
+    /// glibc, if known.
     pub glibc: Option<Minor>,
 }
 
 /// The index's answer to one requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Offer {
-    /// A file that can be installed, of this release.
+pub enum IndexAnswer {
+    /// An installable file of this release.
     Has(String),
-    /// None.
+    /// No file.
     Lacks {
-        /// Why, after the package's name: `has no source distribution of 0.14.0`.
+        /// The reason, following the package's name: `has no source distribution of 0.14.0`.
         reason: String,
-        /// The newest release with a file that can be installed.
+        /// The newest release with an installable file.
         newest: Option<String>,
     },
 }
 
-impl Index<'_> {
-    /// The index's answer to each of these.
+impl IndexClient<'_> {
+    /// The index's answer to each requirement.
     ///
     /// # Errors
-    /// If it does not answer, or does not have one of the packages at all.
-    pub fn offers(&self, wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, IndexError> {
+    /// If it does not answer, or lacks one of the packages completely.
+    pub fn offers(
+        &self,
+        wanted: &[PackageQuery],
+        host: TargetHost<'_>,
+    ) -> Result<Vec<IndexAnswer>, IndexError> {
         let names: Vec<&str> = wanted.iter().map(|one| one.package.as_str()).collect();
         let pages = self.pages(&names)?;
         Ok(wanted.iter().zip(&pages).map(|(wanted, page)| offer(page, wanted, host)).collect())
     }
 }
 
-fn offer(page: &Page, wanted: &Wanted, host: Host<'_>) -> Offer {
+fn offer(page: &Page, wanted: &PackageQuery, host: TargetHost<'_>) -> IndexAnswer {
     let within = page.releases(&wanted.specifiers);
     let within: Vec<&PageRelease> =
         within.iter().filter(|release| wanted.specifiers.contains(release.version())).collect();
@@ -63,7 +67,7 @@ fn offer(page: &Page, wanted: &Wanted, host: Host<'_>) -> Offer {
         false => release.has_source() || release.wheels().any(|wheel| runs_on(&wheel, host)),
     };
     if let Some(release) = within.iter().find(usable) {
-        return Offer::Has(release.version().to_string());
+        return IndexAnswer::Has(release.version().to_string());
     }
     let any = page.releases(&VersionSpecifiers::empty());
     let installable = any.iter().find(|release| {
@@ -84,11 +88,14 @@ fn offer(page: &Page, wanted: &Wanted, host: Host<'_>) -> Offer {
                 .map_or(String::new(), |glibc| format!(" with glibc {}.{}", glibc.0, glibc.1)),
         ),
     };
-    Offer::Lacks { reason: what, newest: installable.map(|release| release.version().to_string()) }
+    IndexAnswer::Lacks {
+        reason: what,
+        newest: installable.map(|release| release.version().to_string()),
+    }
 }
 
-/// Whether the tags of a wheel are among those of CPython on Linux.
-fn runs_on(wheel: &WheelName, host: Host<'_>) -> bool {
+/// Whether the tags of a wheel match CPython on Linux.
+fn runs_on(wheel: &WheelName, host: TargetHost<'_>) -> bool {
     let stable = wheel.abis.iter().any(|abi| abi == "abi3");
     let pure = wheel.abis.iter().any(|abi| abi == "none");
     let (major, minor) = host.python;
@@ -108,7 +115,7 @@ fn runs_on(wheel: &WheelName, host: Host<'_>) -> bool {
     python && abi && wheel.platforms.iter().any(|tag| platform(tag, host))
 }
 
-fn platform(tag: &str, host: Host<'_>) -> bool {
+fn platform(tag: &str, host: TargetHost<'_>) -> bool {
     if tag == "any" {
         return true;
     }
@@ -152,12 +159,12 @@ mod tests {
         from_source: bool,
         expect: Result<&str, (&str, Option<&str>)>,
     ) {
-        let host = Host { python: (3, 12), arch: "x86_64", glibc: Some((2, 31)) };
+        let host = TargetHost { python: (3, 12), arch: "x86_64", glibc: Some((2, 31)) };
         let specifiers = specifiers.parse().expect("specifiers");
-        let wanted = Wanted { package: "x".into(), specifiers, from_source };
+        let wanted = PackageQuery { package: "x".into(), specifiers, from_source };
         match (offer(&page(files), &wanted, host), expect) {
-            (Offer::Has(version), Ok(expect)) => assert_eq!(version, expect, "{files:?}"),
-            (Offer::Lacks { reason, newest }, Err((words, expect))) => {
+            (IndexAnswer::Has(version), Ok(expect)) => assert_eq!(version, expect, "{files:?}"),
+            (IndexAnswer::Lacks { reason, newest }, Err((words, expect))) => {
                 assert!(reason.contains(words), "{reason}");
                 assert_eq!(newest.as_deref(), expect, "{files:?}");
             }

@@ -46,7 +46,7 @@ impl PageRelease {
         self.files.iter().filter_map(|file| WheelName::parse(&file.name).ok())
     }
 
-    /// A wheel whose METADATA speaks for the release: the smallest, for Linux where there are several.
+    /// A wheel whose METADATA represents the release: the smallest, for Linux if there are several.
     pub(super) fn wheel(&self) -> Option<&PlannedFile> {
         let wheels = self.files.iter().filter(|file| file.name.ends_with(".whl"));
         let linux =
@@ -64,13 +64,13 @@ impl Page {
     /// Reads the JSON form.
     ///
     /// # Errors
-    /// Where it is not a page of files.
+    /// If it is not a page of files.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| format!("not a page of PEP 691: {error}"))
     }
 
-    /// The releases within these versions, newest first. The newest release of all where there is none, so that a planner
-    /// can say what there is.
+    /// The releases within these versions, newest first; the newest release of all if there is none, so that a planner
+    /// can report it.
     pub(super) fn releases(&self, specifiers: &VersionSpecifiers) -> Vec<PageRelease> {
         let mut all: BTreeMap<Version, PageRelease> = BTreeMap::new();
         for file in self.files.iter().filter(|file| !file.is_yanked()) {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(versions(""), ["1.10", "1.0"]);
         assert_eq!(versions("<1.10"), ["1.0"]);
         assert_eq!(versions(">=2.0rc1"), ["2.0rc1"]);
-        // None is within: the newest one is told.
+        // None is within the range: the newest one is returned.
         assert_eq!(versions(">=99"), ["1.10"]);
     }
 

@@ -1,4 +1,4 @@
-//! The script that reads pages and wheels, run by an interpreter that is here.
+//! The script that reads pages and wheels, run by a local interpreter.
 
 use serde::Serialize;
 use std::io::Write;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = concat!(include_str!("../http.py"), "\n", include_str!("../index.py"));
-/// Requests at once: each is mostly a wait for a round trip.
+/// Parallel requests: each is mostly waiting for a round trip.
 const THREADS: u32 = 16;
-/// What to read.
+/// A read request.
 #[derive(Debug, Serialize)]
 pub(super) struct Job {
     threads: u32,
@@ -28,7 +28,7 @@ pub(super) struct WheelJob {
     pub(super) url: String,
     pub(super) bytes: u64,
     pub(super) folder: PathBuf,
-    /// Whether its CUDA libraries are read, and not its METADATA alone.
+    /// Whether CUDA libraries are read in addition to METADATA.
     pub(super) libraries: bool,
 }
 
@@ -42,10 +42,10 @@ impl Job {
     }
 }
 
-/// Reads everything of a job; the answers are in its order, pages first.
+/// Runs a job; the answers are in its order, pages first.
 ///
 /// # Errors
-/// Where the interpreter does not start.
+/// If the interpreter does not start.
 pub(super) fn run(python: &Path, job: &Job) -> Result<Vec<Result<(), String>>, String> {
     let count = job.pages.len() + job.wheels.len();
     if count == 0 {
@@ -60,7 +60,7 @@ pub(super) fn run(python: &Path, job: &Job) -> Result<Vec<Result<(), String>>, S
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("{}: {error}", python.display()))?;
-    // A job that is never spoken of was not done.
+    // An item that is not reported was not done.
     let ended = String::from_utf8_lossy(&output.stderr);
     let ended = ended.lines().last().unwrap_or("no answer").to_owned();
     let mut answers = vec![Err(ended); count];

@@ -1,6 +1,6 @@
-//! The script against a server of this process: a page, METADATA and libraries by range requests, and the cache.
+//! The script against a local server: a page, METADATA and libraries by range requests, and the cache.
 
-use super::{Index, IndexError, Source};
+use super::{IndexClient, IndexError, ReleaseSource};
 use facts::PlannedFile;
 use knowledge::WheelCode;
 use pep440_rs::VersionSpecifiers;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use zip::write::SimpleFileOptions;
 
-/// Answers GET requests for these paths, parts of files too; keeps the request lines.
+/// Answers GET requests for these paths, range requests included; records the request lines.
 struct Server {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -75,7 +75,7 @@ fn answer(stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, kept: &Mutex<Vec
 /// A wheel with METADATA, a library that names libcudart, and one that does not.
 fn wheel() -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    // Larger than what one request reads at the end, so that libraries take requests of their own.
+    // Larger than the first range request at the end, so that libraries need further requests.
     let noise: Vec<u8> =
         (0..600_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let cuda = [b"\x7fELF libcudart.so.13\0".as_slice(), &noise].concat();
@@ -104,7 +104,7 @@ fn server() -> Server {
     })
 }
 
-/// The names of the extracted libraries, as the code of a wheel of CUDA 13.
+/// The names of the extracted libraries, as data of a CUDA 13 wheel.
 fn read_libraries(folder: &Path) -> Result<WheelCode, String> {
     let names = fs::read_dir(folder.join("x")).map_err(|error| error.to_string())?;
     let names: Vec<_> = names.flatten().map(|entry| entry.file_name()).collect();
@@ -119,7 +119,7 @@ fn releases_and_libraries_are_read_once_by_range_requests() {
     let server = server();
     let folder = tempfile::tempdir().expect("a folder");
     let python = super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python");
-    let index = || Index {
+    let index = || IndexClient {
         url: format!("{}/simple", server.url),
         cache: folder.path().to_path_buf(),
         python: python.clone(),
@@ -144,11 +144,11 @@ fn releases_and_libraries_are_read_once_by_range_requests() {
 }
 
 #[test]
-fn absent_package_and_silent_server_are_told_apart() {
+fn absent_package_and_silent_server_differ() {
     let server = server();
     let folder = tempfile::tempdir().expect("a folder");
     let python = super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python");
-    let mut index = Index {
+    let mut index = IndexClient {
         url: format!("{}/simple", server.url),
         cache: folder.path().to_path_buf(),
         python,
@@ -168,7 +168,7 @@ fn absent_package_and_silent_server_are_told_apart() {
     };
     let error = index.code(&[gone]).expect_err("no such file");
     assert!(matches!(error, IndexError::Unreadable { .. }), "{error:?}");
-    // A port that nothing listens on.
+    // A port without a listener.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port");
     index.url = format!("http://{free}/simple");
     let silent = index.releases(&[("x".to_owned(), VersionSpecifiers::default())], 0, 8);

@@ -1,10 +1,10 @@
-//! Packages of a lock that are of a newer CUDA than the driver runs.
+//! Locked packages of a newer CUDA release than the driver runs.
 
-use facts::{Fact, Plan, PlannedPackage};
+use facts::{Fact, InstallPlan, PlannedPackage};
 use knowledge::cuda_drivers::{Reach, floor};
 
-/// A warning for each package whose name or version says that it is of a newer CUDA than the target's driver runs.
-pub(super) fn newer_than_driver(plan: &Plan) -> Vec<Fact<String>> {
+/// A warning for each package whose name or version is of a newer CUDA release than the target's driver runs.
+pub(super) fn newer_than_driver(plan: &InstallPlan) -> Vec<Fact<String>> {
     let driver = plan.target.driver.as_deref().filter(|_| !plan.target.tegra);
     let Some(reach) = Reach::of(plan.target.cuda_limit, driver) else { return Vec::new() };
     let warning = |package: &PlannedPackage| {
@@ -37,7 +37,7 @@ fn cuda_of(package: &PlannedPackage) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, Wanted, plan, target};
+    use crate::{PlanRequest, RequestedPackage, plan, target};
     use facts::PlanTarget;
     use knowledge::Arch;
 
@@ -45,8 +45,8 @@ mod tests {
     fn packages_of_cuda_13_are_named_for_a_driver_of_cuda_12() {
         let machine = target::with_gpu((8, 6), Arch::X86_64);
         let old = PlanTarget { driver: Some("570.148.08".to_owned()), ..machine };
-        let wants = vec![Wanted::parse("torch", "requirement").expect("a requirement")];
-        let request = Request { wants, ..Request::default() };
+        let wants = vec![RequestedPackage::parse("torch", "requirement").expect("a requirement")];
+        let request = PlanRequest { wants, ..PlanRequest::default() };
         let mut plan = plan(&request, &old).expect("a plan");
         assert!(newer_than_driver(&plan).is_empty(), "{:?}", plan.packages);
         let package = |name: &str, version: &str| PlannedPackage {

@@ -1,8 +1,8 @@
-//! What uv says when it cannot resolve, in terms of the plan.
+//! Translates uv's resolution errors to terms of the plan.
 
 use crate::emit::pyproject::PROJECT;
 use facts::CompactCollect;
-use facts::Plan;
+use facts::InstallPlan;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -10,39 +10,39 @@ use std::path::PathBuf;
 /// Why a plan cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// No version of everything fits together.
+    /// No versions of all packages fit together.
     #[error(
         "these cannot be installed together: {}{}\nuv: {reason}",
         wants.join(", "),
         places(indexes)
     )]
     Conflict {
-        /// What is wanted of the packages in conflict: `requests==2.28.1`, `requests>=2.32.5`.
+        /// The requirements in conflict: `requests==2.28.1`, `requests>=2.32.5`.
         wants: Vec<String>,
-        /// Packages in conflict and the address of the index each came from.
+        /// Packages in conflict and the address of their index.
         indexes: Vec<(String, String)>,
         /// uv's derivation.
         reason: String,
-        /// What to change.
+        /// The remedy.
         hint: String,
     },
-    /// There is no such package.
+    /// The package does not exist.
     #[error("there is no package `{package}` on {url}")]
     Absent {
         /// The package.
         package: String,
-        /// The index that was asked.
+        /// The index.
         url: String,
     },
     /// An index did not answer.
     #[error("cannot reach {url}: {reason}")]
     Unreachable {
-        /// The address that was asked.
+        /// The address.
         url: String,
-        /// What the network said.
+        /// The network error.
         reason: String,
     },
-    /// A package has no file that the machine may install.
+    /// A package without a file that the machine may install.
     #[error("`{package}` {version} has no file for this machine on its index")]
     NoFile {
         /// The package.
@@ -50,7 +50,7 @@ pub enum LockError {
         /// Its version.
         version: String,
     },
-    /// A folder for uv's input could not be made.
+    /// A folder for uv's input could not be created.
     #[error("cannot write a temporary folder: {0}")]
     Folder(#[source] io::Error),
     /// uv did not start.
@@ -58,40 +58,40 @@ pub enum LockError {
     Start {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// uv answered with something else than a lock file.
+    /// uv's output is not a lock file.
     #[error("uv {version} wrote an invalid lock file: {what}")]
     Answer {
         /// uv's version.
         version: String,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// Anything else that uv said.
+    /// Any other message of uv.
     #[error("uv cannot resolve this plan: {said}")]
     Other {
-        /// Its words.
+        /// The message.
         said: String,
     },
 }
 
 impl LockError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &str {
         match self {
             Self::Conflict { hint, .. } => hint,
             Self::Absent { .. } => {
-                "see how its name is written there; a package of another index has to be added to the plan by hand"
+                "check the spelling of its name there; a package of another index has to be added to the plan manually"
             }
             Self::Unreachable { .. } => {
-                "see that this machine may open that address (a proxy is taken from HTTPS_PROXY), then lock again"
+                "check that this machine can reach that URL (proxies are read from HTTPS_PROXY), then lock again"
             }
-            Self::NoFile { .. } => "ask for another version, or allow a source build of it",
-            Self::Folder(_) => "set TMPDIR to a folder with space",
+            Self::NoFile { .. } => "choose another version, or allow a source build of it",
+            Self::Folder(_) => "set TMPDIR to a folder with free space",
             Self::Start { .. } => "install uv again",
-            Self::Answer { .. } => "take another version of uv",
+            Self::Answer { .. } => "use another version of uv",
             Self::Other { .. } => {
                 "run the command again with `uv` updated, or lock without the package it names"
             }
@@ -104,8 +104,8 @@ fn places(indexes: &[(String, String)]) -> String {
     all.collect()
 }
 
-/// uv's words about a failed resolution, as an error.
-pub(super) fn translate(stderr: &str, plan: &Plan) -> LockError {
+/// Translates uv's message about a failed resolution.
+pub(super) fn translate(stderr: &str, plan: &InstallPlan) -> LockError {
     let said = errors(stderr);
     if let Some(url) =
         word_after(&said, "Failed to fetch: ").or_else(|| word_after(&said, "Failed to download: "))
@@ -137,14 +137,14 @@ pub(super) fn translate(stderr: &str, plan: &Plan) -> LockError {
     LockError::Conflict { wants, indexes, reason, hint }
 }
 
-/// The package of which uv says that no index has it.
+/// The package that no index has, according to uv.
 fn absent(reason: &str) -> Option<&str> {
     let (before, _) = reason.split_once(" was not found in ")?;
     before.split_whitespace().last()
 }
 
-/// The error with its causes; warnings before it and uv's hints after it are left out. Among the hints is the advice to
-/// search all indexes for the best version, which this project never takes.
+/// The error with its causes, without the preceding warnings and uv's hints. One of the hints advises searching all
+/// indexes for the best version, which this project never does.
 fn errors(stderr: &str) -> String {
     let starts = |line: &&str| line.starts_with("error:") || line.contains("No solution found");
     let lines = stderr.lines().map(str::trim).skip_while(|line| !starts(line));
@@ -163,14 +163,14 @@ fn word_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     rest.split_whitespace().next()
 }
 
-/// A sentence without the markers that uv puts behind names: `torch{sys_platform == 'linux'}==2.10.0`.
+/// A sentence without the markers that uv appends to names: `torch{sys_platform == 'linux'}==2.10.0`.
 fn without_markers(reason: &str) -> String {
     let mut parts = reason.split('{');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.split_once('}').map_or(part, |(_, after)| after))
 }
 
-/// Requirements in uv's sentences: a name with a comparison behind it.
+/// Requirements in uv's sentences: a name followed by a comparison.
 fn wants(reason: &str) -> Vec<String> {
     let words = reason.split([' ', '\n']).map(|word| word.trim_end_matches([',', '.', ';', ')']));
     let wants: BTreeSet<_> = words
@@ -191,8 +191,8 @@ fn package_of(want: &str) -> &str {
     want.find(['=', '<', '>', '!', '~']).map_or(want, |end| &want[..end])
 }
 
-/// Where the packages of these requirements came from: where uv says that it found them, or the plan's own index of them.
-fn indexes(stderr: &str, wants: &[String], plan: &Plan) -> Vec<(String, String)> {
+/// The indexes of these requirements' packages: where uv found them, or the plan's index for them.
+fn indexes(stderr: &str, wants: &[String], plan: &InstallPlan) -> Vec<(String, String)> {
     let names: BTreeSet<_> = wants.iter().map(|want| package_of(want)).compact_set();
     let found = |name: &str| {
         let words = format!("`{name}` was found on ");
@@ -209,19 +209,19 @@ fn indexes(stderr: &str, wants: &[String], plan: &Plan) -> Vec<(String, String)>
         .collect()
 }
 
-fn hint(reason: &str, stderr: &str, indexes: &[(String, String)], plan: &Plan) -> String {
+fn hint(reason: &str, stderr: &str, indexes: &[(String, String)], plan: &InstallPlan) -> String {
     let no_file = ["no wheels with a matching", "no usable wheels", "no matching Python"];
     if no_file.iter().any(|words| reason.contains(words)) {
         let there = stderr.lines().find_map(|line| line.trim().strip_prefix("hint: Wheels are "));
         let there = there.map(|rest| format!("wheels are {rest}; ")).unwrap_or_default();
-        return format!("{there}ask for another version, or allow a source build");
+        return format!("{there}choose another version, or allow a source build");
     }
     let default = plan.indexes.first().map(|index| &index.url);
     match indexes.iter().find(|(_, url)| Some(url) != default) {
         Some((package, _)) => {
-            format!("take another version of `{package}`, or take it from the default index")
+            format!("use another version of `{package}`, or install it from the default index")
         }
-        None => "change one of them, or leave it to the planner to choose its version".to_owned(),
+        None => "change one of them, or let the planner choose its version".to_owned(),
     }
 }
 

@@ -1,21 +1,21 @@
-//! The interpreter that uv resolves with, and that asks for sizes.
+//! Selects the interpreter with which uv resolves and sizes are requested.
 //!
-//! For which Python and which machine is resolved the plan says, so any interpreter does; but uv, left to itself, looks for
-//! one of the plan's release among all that are on PATH, and starts each. Of a launcher there, which is a script (pyenv has
-//! one for every release), that takes a second, each time.
+//! The plan determines the Python and the machine to resolve for, so any interpreter works. By default uv looks for the
+//! plan's release among all interpreters on PATH and starts each; a launcher script (pyenv has one for every release)
+//! takes a second each time.
 
 use crate::uv::{Uv, is_script, programs};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The first on `path` (the variable PATH) that is a program by its file and that uv can use, else whichever uv finds.
+/// The first interpreter on `path` (the variable PATH) that is a binary and that uv accepts, otherwise uv's own choice.
 pub(super) fn find(uv: &Uv, path: Option<&OsStr>) -> Option<PathBuf> {
     let named = ["python3", "python"].iter().flat_map(|name| programs(path, name));
     let mut known = named.filter(|file| !is_script(file));
     known.find_map(|file| ask(uv, Some(&file))).or_else(|| ask(uv, None))
 }
 
-/// What uv says of an interpreter, or of all; it remembers the answer.
+/// uv's answer about an interpreter, or about all; uv caches it.
 fn ask(uv: &Uv, file: Option<&Path>) -> Option<PathBuf> {
     let mut command = uv.command();
     command.args(["python", "find", "--system", "--no-project"]).args(file);
@@ -27,7 +27,7 @@ fn ask(uv: &Uv, file: Option<&Path>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uv::Version;
+    use crate::uv::UvVersion;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -45,7 +45,7 @@ mod tests {
         script(&launchers.join("python3"), "#!/bin/sh\nexit 1\n");
         fs::write(broken.join("python3"), "no program\n").unwrap();
         fs::write(programs.join("python"), "\x7fELF, as far as this test is concerned\n").unwrap();
-        // It can use the program, and finds another when it may look for itself; what it was asked is kept.
+        // It accepts the binary, and searches for another one; its requests are recorded.
         let asked = folder.path().join("asked");
         let uv = folder.path().join("uv");
         let text = format!(
@@ -53,7 +53,7 @@ mod tests {
             asked.display()
         );
         script(&uv, &text);
-        let uv = Uv { program: uv, version: Version(0, 13, 9) };
+        let uv = Uv { program: uv, version: UvVersion(0, 13, 9) };
         let check = |folders: &[&PathBuf], expect: &Path, questions: usize| {
             let _ = fs::remove_file(&asked);
             let path = std::env::join_paths(folders).unwrap();

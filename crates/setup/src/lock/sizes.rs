@@ -1,14 +1,14 @@
-//! Sizes of files that an index does not tell: a page of links (PEP 503), as torch's indexes and release pages are, has
-//! names and hashes alone, and whoever downloads gigabytes wants to know it before.
+//! Requests sizes of files whose index has none: a page of links (PEP 503), as torch's indexes and release pages have,
+//! lists only names and hashes, but users want to know the size of a download in advance.
 
 use crate::fetch::Fetch;
-use facts::{Plan, PlannedFile};
+use facts::{InstallPlan, PlannedFile};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Asks the server of each file whose size is not known. A size is not worth an error: one that is not told stays unknown,
-/// as everywhere that it is shown it may be.
-pub(super) fn ask(plan: &mut Plan, python: &Path) {
+/// Asks the server of each file whose size is unknown. Failures are ignored: sizes may be unknown everywhere they are
+/// shown.
+pub(super) fn ask(plan: &mut InstallPlan, python: &Path) {
     let files = plan.packages.iter_mut().flat_map(|package| &mut package.files);
     let asked = |file: &&mut PlannedFile| {
         file.bytes.is_none() && file.url.as_ref().is_some_and(|url| url.starts_with("http"))

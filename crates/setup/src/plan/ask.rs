@@ -1,30 +1,32 @@
-//! Planning with an index: releases that no table has are asked for, and the wheels of a plan are read before it is given.
+//! Plans with a package index: queries releases that are not in the tables, and reads the wheels of a plan before
+//! returning it.
 
 use super::{catalogue, found, refused};
-use crate::Request;
-use crate::index::{IndexError, Published, Source};
+use crate::PlanRequest;
+use crate::index::{IndexError, PublishedReleases, ReleaseSource};
 use crate::wheel::WheelName;
-use facts::{Fact, PackageOrigin, Plan, PlanTarget, PlannedFile, Refusal};
+use facts::{Fact, InstallPlan, PackageOrigin, PlanRefusal, PlanTarget, PlannedFile};
 use knowledge::indexes::index;
 use pep440_rs::VersionSpecifiers;
 
-/// Releases of a package that are read at once, newest first.
+/// Number of releases of a package that are read at once, newest first.
 const BATCH: usize = 8;
-/// How often more releases, or the wheels of another choice, are read: a wheel can have hundreds of megabytes.
+/// Maximum number of times that more releases, or the wheels of another choice, are read: a wheel can have hundreds of
+/// megabytes.
 const ROUNDS: usize = 16;
-/// Their CUDA builds are in the tables: PyPI's build is one of several of the same version.
+/// Packages whose CUDA builds are in the tables: PyPI's build is one of several of the same version.
 const TORCH: [&str; 4] = ["torch", "torchvision", "torchaudio", "triton"];
 
-/// A plan or a refusal, as [`plan`] has them, by the tables and an index. Only what the tables do not have is asked for. What
-/// could not be read becomes a warning of the plan.
+/// As [`plan`], with the tables and an index. Only releases outside of the tables are queried. Failed reads become a
+/// warning of the plan.
 ///
 /// # Errors
 /// [`IndexError::Absent`] for a package that the index does not have.
 pub fn plan_with(
-    request: &Request,
+    request: &PlanRequest,
     target: &PlanTarget,
-    source: &mut dyn Source,
-) -> Result<Result<Plan, Box<Refusal>>, IndexError> {
+    source: &mut dyn ReleaseSource,
+) -> Result<Result<InstallPlan, Box<PlanRefusal>>, IndexError> {
     let mut request = request.clone();
     let mut unread = None;
     let asked = asked(&request);
@@ -56,24 +58,24 @@ pub fn plan_with(
     Ok(Err(refused(&request, target)))
 }
 
-/// The packages to ask the index for: those without a release in the tables, or without one in the versions asked for.
-fn asked(request: &Request) -> Vec<(String, VersionSpecifiers)> {
+/// The packages to query: those without a release in the tables, or without one in the requested versions.
+fn asked(request: &PlanRequest) -> Vec<(String, VersionSpecifiers)> {
     let wants = request.wants.iter().map(|wanted| &wanted.want);
     let unknown = wants.filter_map(|want| {
         let specifiers: VersionSpecifiers = want.specifiers.parse().ok()?;
-        let releases = catalogue::releases(&want.package, &Published::default());
+        let releases = catalogue::releases(&want.package, &PublishedReleases::default());
         let known = releases.iter().any(|release| specifiers.contains(&release.version));
         (!known).then(|| (want.package.clone(), specifiers))
     });
     unknown.collect()
 }
 
-/// Adds releases after the first `skip`; whether there were any.
+/// Adds releases after the first `skip`; returns whether there were any.
 fn ask(
-    request: &mut Request,
+    request: &mut PlanRequest,
     asked: &[(String, VersionSpecifiers)],
     skip: usize,
-    source: &mut dyn Source,
+    source: &mut dyn ReleaseSource,
     unread: &mut Option<IndexError>,
 ) -> Result<bool, IndexError> {
     if asked.is_empty() || unread.is_some() {
@@ -82,7 +84,7 @@ fn ask(
     match source.releases(asked, skip, BATCH) {
         Ok(found) => {
             let added = found.into_iter().map(|(name, rows)| request.published.add(&name, rows));
-            // Each is added, not the first alone.
+            // Every package is added, not only the first.
             Ok(added.fold(false, |any, added| any | added))
         }
         Err(absent @ IndexError::Absent { .. }) => Err(absent),
@@ -93,8 +95,8 @@ fn ask(
     }
 }
 
-/// The wheels of a plan that may hold CUDA libraries and were not read.
-fn wheels(plan: &Plan, published: &Published) -> Vec<PlannedFile> {
+/// The wheels of a plan that may contain CUDA libraries and were not read.
+fn wheels(plan: &InstallPlan, published: &PublishedReleases) -> Vec<PlannedFile> {
     let pypi = &index("pypi").name;
     let packages = plan.packages.iter().filter(|package| {
         let wheel = package.origin == PackageOrigin::Wheel && package.index == *pypi;
@@ -109,14 +111,14 @@ fn wheels(plan: &Plan, published: &Published) -> Vec<PlannedFile> {
     compiled.cloned().collect()
 }
 
-/// A note of what was not read, and why.
+/// A note about unread wheels, and the reason.
 fn unchecked(wheels: &[PlannedFile], unread: Option<&IndexError>) -> Option<Fact<String>> {
     let error = unread?;
     let names: Vec<&str> = wheels.iter().map(|file| file.name.as_str()).collect();
     let text = match names[..] {
-        [] => format!("releases that no table has were not asked for: {error}"),
+        [] => format!("releases outside of the tables were not queried: {error}"),
         _ => format!(
-            "not checked for the CUDA and the GPUs they need: {}: {error}",
+            "their CUDA and GPU requirements were not checked: {}: {error}",
             names.join(", ")
         ),
     };

@@ -1,4 +1,4 @@
-//! A stack as the record that is shown, written down and applied.
+//! Assembles a stack into a plan.
 
 use super::extension::{Pick, Place};
 use super::pins::asked;
@@ -6,13 +6,13 @@ use super::problem::{Dropped, Problem};
 use super::search::{Passed, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
-use crate::index::Published;
+use crate::index::PublishedReleases;
 use facts::CompactSort;
-use facts::{PackageOrigin, Plan, PlanIndex, PlannedPackage, Rejected, SCHEMA};
+use facts::{InstallPlan, PackageOrigin, PlanIndex, PlannedPackage, RejectedCandidate, SCHEMA};
 use knowledge::dotted;
 use knowledge::packages;
 
-/// Tools of a build are installed before what is built, and after torch.
+/// Build tools are installed after torch and before built packages.
 const TOOLS: u32 = 2;
 
 pub(super) fn plan(
@@ -20,7 +20,7 @@ pub(super) fn plan(
     stack: &Stack,
     passed: &[Passed],
     left_out: &[usize],
-) -> Plan {
+) -> InstallPlan {
     let nothing = Dropped::new();
     let torch = stack.torch.as_ref();
     let companion = torch.and_then(|torch| companion_triton(problem, torch));
@@ -34,12 +34,12 @@ pub(super) fn plan(
     packages.extend(triton(&place, stack).map(|package| (1, package)));
     let tools = build_tools(stack, &packages);
     packages.extend(tools.into_iter().map(|package| (TOOLS, package)));
-    // Stable: what has the same place stays in the order in which it was asked for.
+    // Stable: packages with equal order stay in the order of the request.
     packages.compact_sort_by_key(|(order, _)| *order);
     let packages: Vec<PlannedPackage> = packages.into_iter().map(|(_, package)| package).collect();
-    let mut rejected: Vec<Rejected> = passed.iter().map(passed_over).collect();
+    let mut rejected: Vec<RejectedCandidate> = passed.iter().map(passed_over).collect();
     rejected.extend(newer(&place, stack));
-    Plan {
+    InstallPlan {
         schema: SCHEMA,
         target: problem.target.clone(),
         wants: problem.items.iter().map(|item| item.want.clone()).collect(),
@@ -67,7 +67,7 @@ fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
     }
 }
 
-/// The triton that goes with torch, which has to be named where torch's own METADATA does not bring it.
+/// The triton of torch's series, which has to be listed if torch's METADATA does not require it.
 fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
     let torch = stack.torch.as_ref().filter(|torch| torch.build.is_some())?;
     if place.problem.items.iter().any(|item| item.name() == "triton") {
@@ -76,13 +76,13 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
     let wanted: Vec<_> =
         asked(place, &stack.picks).filter(|asked| asked.requires.name == "triton").collect();
     let first = wanted.first()?;
-    let releases = super::catalogue::releases("triton", &Published::default());
+    let releases = super::catalogue::releases("triton", &PublishedReleases::default());
     let release = releases.iter().find(|release| {
         wanted.iter().all(|asked| asked.requires.specifiers.contains(&release.version))
     })?;
     let tags = place.problem.tags(place.python, place.dropped);
     let file = release.files.iter().find(|wheel| tags.fit(&wheel.name)).map(|wheel| &wheel.file);
-    // triton's wheels for Arm are on PyPI from 3.5 on; before that PyTorch's own index has them.
+    // triton's wheels for Arm are on PyPI since 3.5; earlier ones are on PyTorch's index.
     let index = if file.is_some() { pypi() } else { torch.index(place.problem) };
     Some(PlannedPackage {
         name: "triton".to_owned(),
@@ -96,7 +96,7 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
     })
 }
 
-/// What the builds need beforehand and the plan does not have.
+/// Build requirements that the plan does not have yet.
 fn build_tools(stack: &Stack, there: &[(u32, PlannedPackage)]) -> Vec<PlannedPackage> {
     let mut tools: Vec<PlannedPackage> = Vec::new();
     for pick in &stack.picks {
@@ -121,7 +121,7 @@ fn build_tools(stack: &Stack, there: &[(u32, PlannedPackage)]) -> Vec<PlannedPac
     tools
 }
 
-/// PyPI first, which is there for everything; each other index once, for the packages that name it.
+/// PyPI first, as the default; then each other index once, for the packages that name it.
 fn indexes(stack: &Stack) -> Vec<PlanIndex> {
     let mut indexes = vec![pypi()];
     for pick in &stack.picks {
@@ -132,16 +132,16 @@ fn indexes(stack: &Stack) -> Vec<PlanIndex> {
     indexes
 }
 
-pub(super) fn passed_over((torch, reason): &Passed) -> Rejected {
-    Rejected {
+pub(super) fn passed_over((torch, reason): &Passed) -> RejectedCandidate {
+    RejectedCandidate {
         candidate: torch.label(),
         reason: reason.text.clone(),
         source: reason.source.clone(),
     }
 }
 
-/// Releases newer than the chosen ones that the versions asked for would have allowed.
-fn newer(place: &Place, stack: &Stack) -> Vec<Rejected> {
+/// Releases newer than the chosen ones that the requested versions would have allowed.
+fn newer(place: &Place, stack: &Stack) -> Vec<RejectedCandidate> {
     let mut rejected = Vec::new();
     for pick in &stack.picks {
         let item = &place.problem.items[pick.item];
@@ -153,7 +153,7 @@ fn newer(place: &Place, stack: &Stack) -> Vec<Rejected> {
         });
         for release in passed {
             let reason = place.why_not(pick.item, release, &stack.picks);
-            rejected.push(Rejected {
+            rejected.push(RejectedCandidate {
                 candidate: format!("{} {}", item.name(), release.text),
                 reason: reason.text,
                 source: reason.source,
@@ -163,7 +163,7 @@ fn newer(place: &Place, stack: &Stack) -> Vec<Rejected> {
     rejected
 }
 
-/// Whether a package is one that the tables say more of than its releases.
+/// The replacement of a package in the tables, if there is one.
 pub(super) fn fallback(name: &str) -> Option<(&'static str, &'static str, String)> {
     let row = packages::package(name)?;
     Some((row.lost.as_deref()?, row.instead.as_deref()?, row.source.to_string()))

@@ -1,7 +1,7 @@
-//! The releases of a package that the tables know, with what each asks for.
+//! The known releases of a package, with their requirements.
 
 use super::code::cuda_of;
-use crate::index::{Published, PublishedRelease};
+use crate::index::{PublishedRelease, PublishedReleases};
 use crate::wheel::WheelName;
 use facts::CompactSort;
 use facts::{Dist, PlannedFile};
@@ -16,7 +16,7 @@ use pep440_rs::{Version, VersionSpecifiers};
 #[derive(Debug)]
 pub(super) struct Release {
     pub(super) version: Version,
-    /// As it is published.
+    /// The version as published.
     pub(super) text: String,
     /// `Requires-Python`.
     pub(super) python: VersionSpecifiers,
@@ -27,9 +27,9 @@ pub(super) struct Release {
     pub(super) source: Option<PlannedFile>,
     /// Wheels elsewhere.
     pub(super) wheels: Vec<&'static Wheels>,
-    /// Where PyPI's part was read; `None` for a release that is not there.
+    /// The source of PyPI's data; `None` for a release that is not on PyPI.
     pub(super) cited: Option<String>,
-    /// Major version of the CUDA that its requirements name, and the requirement that does.
+    /// CUDA major version in its requirements, and the requirement.
     pub(super) cuda: Option<(u32, String)>,
 }
 
@@ -38,24 +38,24 @@ pub(super) struct Release {
 pub(super) struct Wheel {
     pub(super) name: WheelName,
     pub(super) file: PlannedFile,
-    /// Its CUDA libraries; `None` where they were not read.
+    /// Its CUDA libraries; `None` if they were not read.
     pub(super) code: Option<WheelCode>,
 }
 
-/// What one release asks of another package.
+/// A requirement of a release.
 #[derive(Debug, Clone)]
 pub(super) struct Requires {
     /// Normalised name.
     pub(super) name: String,
     pub(super) specifiers: VersionSpecifiers,
     pub(super) marker: Option<Marker>,
-    /// As it is written, without its marker.
+    /// As written, without its marker.
     pub(super) line: String,
     pub(super) source: String,
 }
 
 impl Requires {
-    /// `None` for a line that cannot be read: what it asks is then the resolver's matter, when the plan is locked.
+    /// `None` for a line that cannot be parsed: the resolver checks it when the plan is locked.
     pub(super) fn parse(line: &str, source: &str) -> Option<Self> {
         let read = Requirement::parse(line)?;
         let marker = match read.marker.as_str() {
@@ -74,8 +74,8 @@ impl Requires {
     }
 }
 
-/// The releases of a package, newest first, of the tables and of an index; empty for a package that neither knows.
-pub(super) fn releases(package: &str, published: &Published) -> Vec<Release> {
+/// The releases of a package, newest first, from the tables and an index; empty for an unknown package.
+pub(super) fn releases(package: &str, published: &PublishedReleases) -> Vec<Release> {
     let mut all: Vec<Release> = pypi::releases(package).filter_map(on_pypi).collect();
     for row in wheels::wheels().iter().filter(|row| row.package == package) {
         let Ok(version) = row.version.parse::<Version>() else { continue };
@@ -90,7 +90,7 @@ pub(super) fn releases(package: &str, published: &Published) -> Vec<Release> {
     for row in published.releases(package) {
         let Ok(version) = row.version.parse::<Version>() else { continue };
         match all.iter_mut().find(|release| release.version == version) {
-            // A table may know a release by the wheels of another index alone.
+            // A table may have a release only through the wheels of another index.
             Some(release) if release.cited.is_some() => {}
             Some(release) => {
                 let wheels = std::mem::take(&mut release.wheels);
@@ -104,7 +104,7 @@ pub(super) fn releases(package: &str, published: &Published) -> Vec<Release> {
 }
 
 impl Release {
-    /// A release of which no index knows more than the version.
+    /// A release of which only the version is known.
     fn bare(version: Version, text: &str) -> Self {
         Self {
             version,
@@ -149,7 +149,7 @@ fn on_pypi(row: &'static pypi::Release) -> Option<Release> {
     })
 }
 
-fn on_index(version: Version, row: &PublishedRelease, published: &Published) -> Release {
+fn on_index(version: Version, row: &PublishedRelease, published: &PublishedReleases) -> Release {
     let wheel = |file: &PlannedFile| {
         let name = WheelName::parse(&file.name).ok()?;
         Some(Wheel { name, file: file.clone(), code: published.code(file) })

@@ -1,4 +1,4 @@
-//! Whether the CUDA libraries inside a wheel go with the torch of a plan, its driver and its GPUs.
+//! Checks the CUDA libraries inside a wheel against the plan's torch, driver and GPUs.
 
 use super::Reason;
 use super::catalogue::{Release, Wheel};
@@ -9,8 +9,8 @@ use facts::Dist;
 use knowledge::{Requirement, dotted};
 
 impl Place<'_, '_> {
-    /// Why the libraries of a wheel do not run here: they need another CUDA than torch's, or than the one asked for, or a
-    /// newer driver, or have no code for a GPU.
+    /// Why the libraries of a wheel do not run here: they need another CUDA than torch's, or than the requested one, or
+    /// a newer driver, or have no code for a GPU.
     pub(super) fn unfit(&self, number: usize, release: &Release, wheel: &Wheel) -> Option<Reason> {
         let label = format!("{} {}", self.problem.items[number].name(), release.text);
         let source = release.cited.clone().unwrap_or_default();
@@ -18,10 +18,10 @@ impl Place<'_, '_> {
         let read = code
             .and_then(|code| code.cuda)
             .map(|cuda| (cuda, format!("the libraries of {label} need CUDA {cuda}")));
-        // torch's own build decides its CUDA, whatever PyPI's build of the release requires.
+        // torch's build determines its CUDA, whatever PyPI's build of the release requires.
         let named = release.cuda.as_ref().filter(|_| self.problem.torch != Some(number));
         let named = named.map(|(cuda, line)| {
-            (*cuda, format!("{label} asks for {line}, which is of CUDA {cuda}"))
+            (*cuda, format!("{label} requires {line}, which needs CUDA {cuda}"))
         });
         if let Some((cuda, needs)) = read.or(named) {
             let torch = self.torch.and_then(Torch::cuda);
@@ -34,7 +34,7 @@ impl Place<'_, '_> {
             if let Some(asked) = self.problem.cuda.filter(|_| self.holds(Limit::Cuda))
                 && asked.0 != cuda
             {
-                let text = format!("{needs}, and CUDA {} was asked for", dotted(asked));
+                let text = format!("{needs}, and CUDA {} was requested", dotted(asked));
                 return Some(Reason::new(text, source));
             }
             if let Some(reach) = self.problem.reach.filter(|_| self.holds(Limit::Driver))
@@ -59,12 +59,12 @@ impl Place<'_, '_> {
     }
 }
 
-/// The CUDA major version that requirements name, and the one that names it: by an extra (`nvidia-cutlass-dsl[cu13]`), by its
-/// own name (`nvidia-cublas-cu12`), or by the version of a package that is CUDA's (`cuda-toolkit==13.0`).
+/// The CUDA major version in requirements, and the requirement: an extra (`nvidia-cutlass-dsl[cu13]`), a package name
+/// (`nvidia-cublas-cu12`), or the version of a CUDA package (`cuda-toolkit==13.0`).
 pub(super) fn cuda_of(requires: &[String]) -> Option<(u32, String)> {
     let mut found: Option<(u32, String)> = None;
     for line in requires {
-        // A requirement for some machines only tells nothing about the others.
+        // A requirement for some machines says nothing about the others.
         let Some(read) = Requirement::parse(line).filter(|read| read.marker.is_empty()) else {
             continue;
         };

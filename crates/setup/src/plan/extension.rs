@@ -1,4 +1,4 @@
-//! Which releases of a package go with a torch and a Python, and where each comes from.
+//! Selects the releases of a package that fit a torch and a Python, with their sources.
 
 use super::Reason;
 use super::catalogue::{Release, Requires, Wheel};
@@ -13,13 +13,13 @@ use knowledge::torch_builds::runs_on;
 use knowledge::wheels::Wheels;
 use knowledge::{Minor, Sm, abi, dotted, minor_of};
 
-/// One release from one place.
+/// One release from one source.
 #[derive(Debug, Clone)]
 pub(super) struct Pick<'p> {
     pub(super) item: usize,
-    /// `None` for a package that no table knows.
+    /// `None` for an unknown package.
     pub(super) release: Option<&'p Release>,
-    /// With the local label where the place has one; empty where uv chooses.
+    /// With the local label, if the source has one; empty if uv chooses.
     pub(super) version: String,
     pub(super) index: PlanIndex,
     pub(super) trust: Trust,
@@ -34,14 +34,14 @@ impl Pick<'_> {
     }
 }
 
-/// What is asked about an item.
+/// The context of selecting an item.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a, 'p> {
     pub(super) problem: &'p Problem<'p>,
     pub(super) torch: Option<&'a Torch<'p>>,
     pub(super) python: Minor,
     pub(super) dropped: &'a Dropped,
-    /// The triton that goes with torch, where none was asked for by name.
+    /// The triton of torch's series, unless one was requested by name.
     pub(super) companion: Option<&'a Requires>,
 }
 
@@ -50,7 +50,7 @@ impl<'p> Place<'_, 'p> {
         !self.dropped.contains(&limit)
     }
 
-    /// Every release of an item that goes here, best first: newest first, and of one release the wheel before the build.
+    /// Every fitting release of an item, best first: newest first, and for one release the wheel before the build.
     pub(super) fn options(&self, number: usize) -> Result<Vec<Pick<'p>>, Reason> {
         let item = &self.problem.items[number];
         if item.releases.is_empty() {
@@ -81,7 +81,7 @@ impl<'p> Place<'_, 'p> {
         if !picks.is_empty() {
             return Ok(picks);
         }
-        // The newest release stands for the package: what excludes it is what the user wants to know.
+        // The newest release represents the package: its reason is the one to report.
         let unfit =
             item.releases.iter().filter(|release| item.specifiers.contains(&release.version));
         let unfit =
@@ -90,7 +90,7 @@ impl<'p> Place<'_, 'p> {
         Err(reason.unwrap_or_else(|| self.no_wheel(number)))
     }
 
-    /// uv finds what the tables do not know; a version that was asked for exactly is known all the same.
+    /// uv resolves unknown packages; an exactly requested version is known.
     fn unknown(&self, number: usize) -> Pick<'p> {
         let item = &self.problem.items[number];
         let exact = item.want.specifiers.strip_prefix("==");
@@ -119,7 +119,7 @@ impl<'p> Place<'_, 'p> {
         match (package.oldest_gpu, oldest) {
             (Some(floor), Some(gpu)) if *gpu < floor => {
                 let text = format!(
-                    "{} starts at compute capability {}, this GPU has {}",
+                    "{} needs compute capability {} or later, this GPU has {}",
                     item.name(),
                     dotted(floor),
                     dotted(*gpu)
@@ -137,7 +137,7 @@ impl<'p> Place<'_, 'p> {
                 .iter()
                 .filter_map(|row| self.elsewhere(number, release, row))
                 .collect();
-            // The project's own build before a publisher's, and that before one person's.
+            // The project's own build first, then a company's, then one person's.
             found.compact_sort_by_key(|pick| pick.trust);
             found.into_iter().next()
         };
@@ -148,13 +148,13 @@ impl<'p> Place<'_, 'p> {
             .or_else(elsewhere)
     }
 
-    /// torch, and what is published beside it.
+    /// torch, and the packages published with it.
     fn of_torch(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
         let torch = self.torch?;
         let index = torch.index(self.problem);
         let own = self.problem.torch == Some(number);
         let beside = matches!(item.name(), "torchvision" | "torchaudio");
-        // triton's own wheels for Arm are on PyPI from 3.5 on.
+        // triton's wheels for Arm are on PyPI since 3.5.
         let triton = item.name() == "triton" && self.fitting(release).next().is_none();
         if index.name == "pypi" || !(own || beside || (triton && self.problem.has_gpu())) {
             return None;
@@ -173,7 +173,7 @@ impl<'p> Place<'_, 'p> {
         })
     }
 
-    /// The wheels of a release on PyPI that fit here. Of files that differ in their build tag alone the highest is meant.
+    /// The fitting wheels of a release on PyPI. If files differ only in their build tag, the highest counts.
     fn fitting(&self, release: &'p Release) -> impl Iterator<Item = &'p Wheel> {
         let tags = self.problem.tags(self.python, self.dropped);
         let mut files: Vec<&Wheel> =
@@ -203,7 +203,7 @@ impl<'p> Place<'_, 'p> {
         })
     }
 
-    /// A package that brings a library for each CUDA release is of no use with another one.
+    /// A package with a library for each CUDA release does not work with another one.
     fn has_libraries(&self, item: &Item, release: &Release) -> bool {
         let cuda = self.torch.and_then(Torch::cuda);
         match (packages::libraries(item.name(), &release.text), cuda) {
@@ -244,7 +244,7 @@ impl<'p> Place<'_, 'p> {
         };
         let (version, name) = row.file(&named, self.python);
         let folder = index.files.as_deref().map(|folder| named.fill(folder));
-        // A `+` in an address means a space to some servers.
+        // Some servers decode a `+` in a URL as a space.
         let url = folder.map(|folder| format!("{folder}{}", name.replace('+', "%2B")));
         Some(Pick {
             item: number,
@@ -292,7 +292,7 @@ impl<'p> Place<'_, 'p> {
         })
     }
 
-    /// The build of one release for the GPUs here. Without a recipe it stands for a build that nobody described.
+    /// The build of a release for the target's GPUs. Without a recipe, a build with default settings.
     fn recipe(&self, recipe: Option<&Recipe>, item: &Item, release: &Release) -> BuildRecipe {
         let Some(recipe) = recipe else {
             return BuildRecipe {
@@ -323,7 +323,7 @@ impl<'p> Place<'_, 'p> {
         }
     }
 
-    /// The GPUs here as the recipe's variable names them: compiling for these alone takes a fraction of the time.
+    /// The target's GPUs in the format of the recipe's variable: compiling only for these takes a fraction of the time.
     fn architectures(&self, recipe: &Recipe) -> String {
         let name =
             |gpu: &Sm| match recipe.of.iter().rfind(|known| known.0 == gpu.0 && *known <= gpu) {
@@ -336,7 +336,7 @@ impl<'p> Place<'_, 'p> {
         names.join(";")
     }
 
-    /// Why one release of an item is not in a stack whose other packages are chosen.
+    /// Why one release of an item does not fit a stack whose other packages are chosen.
     pub(super) fn why_not(
         &self,
         number: usize,
@@ -350,9 +350,7 @@ impl<'p> Place<'_, 'p> {
                 self.fitting(release).next().and_then(|wheel| self.unfit(number, release, wheel));
             return match (unfit, release.files.is_empty(), release.wheels.is_empty()) {
                 (Some(reason), ..) => reason,
-                (None, true, true) => {
-                    Reason::new("it is published as source alone", source_of(item))
-                }
+                (None, true, true) => Reason::new("only its source is published", source_of(item)),
                 _ => self.no_wheel(number),
             };
         };
@@ -360,7 +358,7 @@ impl<'p> Place<'_, 'p> {
         picks.push(pick);
         match super::pins::consistent(self, &picks) {
             Err(clash) => clash.reason,
-            Ok(()) => Reason::new("a release with a wheel is there", source_of(item)),
+            Ok(()) => Reason::new("another release has a wheel", source_of(item)),
         }
     }
 
@@ -379,7 +377,7 @@ impl<'p> Place<'_, 'p> {
     }
 }
 
-/// Which wheels of a package there are, in words.
+/// The published wheels of a package, as text.
 pub(super) fn published(item: &Item, problem: &Problem) -> String {
     let range = |community: bool| {
         let rows = item.releases.iter().flat_map(|release| &release.wheels);
@@ -391,17 +389,19 @@ pub(super) fn published(item: &Item, problem: &Problem) -> String {
         Some(format!("torch {} to {}", dotted(*series.first()?), dotted(*series.last()?)))
     };
     match (range(false), range(true)) {
-        (Some(those), None) => format!("there are some for {those}"),
-        (Some(those), Some(more)) => format!("there are some for {those}, one person's for {more}"),
-        (None, Some(more)) => format!("there are only one person's, for {more}"),
+        (Some(those), None) => format!("wheels exist for {those}"),
+        (Some(those), Some(more)) => {
+            format!("wheels exist for {those}, and from one person for {more}")
+        }
+        (None, Some(more)) => format!("wheels exist only from one person, for {more}"),
         (None, None) if item.releases.iter().all(|release| release.files.is_empty()) => {
             "it is published as source".to_owned()
         }
-        (None, None) => "those on PyPI are for others".to_owned(),
+        (None, None) => "those on PyPI are for other platforms".to_owned(),
     }
 }
 
-/// Where the newest wheels of a package were read, else what PyPI has of it.
+/// The source of the newest wheels of a package, or else of PyPI's data.
 pub(super) fn source_of(item: &Item) -> String {
     let row = item.releases.iter().find_map(|release| release.wheels.last());
     let row = row.map(|row| row.source.to_string());

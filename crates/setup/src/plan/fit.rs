@@ -1,13 +1,13 @@
-//! Whether a wheel can be installed on a machine, by the tags in its name.
+//! Checks whether a wheel can be installed on a machine, by the tags in its name.
 
 use crate::wheel::WheelName;
 use knowledge::{Arch, Minor};
 
-/// What a wheel's tags are held against.
+/// The machine's values for comparison with tags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tags {
     pub(crate) python: Minor,
-    /// `None` for a processor that nothing is published for.
+    /// `None` for an unsupported processor.
     pub(crate) arch: Option<Arch>,
     pub(crate) mac: bool,
     /// `None` for any: the version is not known, or does not matter.
@@ -15,7 +15,7 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Whether one of the wheel's Pythons, ABIs and platforms each fit.
+    /// Whether a Python, an ABI and a platform tag of the wheel fit.
     pub(crate) fn fit(&self, wheel: &WheelName) -> bool {
         let abi3 = wheel.abis.iter().any(|abi| abi == "abi3");
         let own = format!("cp{}{}", self.python.0, self.python.1);
@@ -56,7 +56,7 @@ impl Tags {
     }
 }
 
-/// The glibc a platform tag without its processor asks for; `None` for a tag of another system.
+/// The glibc of a platform tag without its processor; `None` for a tag of another system.
 fn glibc_of(name: &str) -> Option<Minor> {
     match name {
         "linux" => Some((0, 0)),

@@ -1,9 +1,9 @@
-//! Plans that would work if one thing that was asked for were different.
+//! Finds plans that would work if one part of the request were different.
 
 use super::problem::{Dropped, Problem};
 use super::search::{Stack, solve};
 use super::torch::Torch;
-use crate::Request;
+use crate::PlanRequest;
 use facts::{NearestPlan, PlanTarget};
 use knowledge::cuda_drivers::branch;
 use knowledge::indexes::index;
@@ -11,11 +11,11 @@ use knowledge::jetson;
 use knowledge::recipes::recipe;
 use knowledge::{cuda_drivers, dotted};
 
-/// How many are shown: the first one that suits ends the reading.
+/// Maximum number of suggestions.
 const SHOWN: usize = 5;
 
-/// Changes that lead to a plan, those that give up least first.
-pub(super) fn nearest(request: &Request, target: &PlanTarget) -> Vec<NearestPlan> {
+/// Changes that lead to a plan, the smallest concession first.
+pub(super) fn nearest(request: &PlanRequest, target: &PlanTarget) -> Vec<NearestPlan> {
     let mut found = Vec::new();
     for (change, request, target) in changes(request, target) {
         if found.len() == SHOWN {
@@ -37,32 +37,33 @@ fn of_jetson(target: &PlanTarget) -> Option<NearestPlan> {
     let (python, url) = (dotted(row.python), &index("jetson").url);
     Some(NearestPlan {
         change: format!(
-            "take NVIDIA's build: uv pip install --python {python} torch=={} --index-url {url}",
+            "use NVIDIA's build: uv pip install --python {python} torch=={} --index-url {url}",
             row.version
         ),
         stack: format!(
-            "Python {python}, torch {} of CUDA {}; what it needs is chosen by that index, not by this plan",
+            "Python {python}, torch {} of CUDA {}; its requirements are resolved by that index, not by this plan",
             row.version,
             dotted(row.cuda)
         ),
     })
 }
 
-/// Each change as an instruction, with the request and the machine it gives.
-fn changes(request: &Request, target: &PlanTarget) -> Vec<(String, Request, PlanTarget)> {
-    let mut all: Vec<(String, Request, PlanTarget)> = Vec::new();
-    let mut add = |change: String, changed: Request| all.push((change, changed, target.clone()));
+/// Each change as an instruction, with the resulting request and machine.
+fn changes(request: &PlanRequest, target: &PlanTarget) -> Vec<(String, PlanRequest, PlanTarget)> {
+    let mut all: Vec<(String, PlanRequest, PlanTarget)> = Vec::new();
+    let mut add =
+        |change: String, changed: PlanRequest| all.push((change, changed, target.clone()));
     if let Some(cuda) = request.cuda {
-        let changed = Request { cuda: None, ..request.clone() };
-        add(format!("take any CUDA release, not {} alone", dotted(cuda)), changed);
+        let changed = PlanRequest { cuda: None, ..request.clone() };
+        add(format!("allow any CUDA release, not only {}", dotted(cuda)), changed);
     }
     if let Some(python) = request.python {
-        let changed = Request { python: None, ..request.clone() };
-        add(format!("take any Python, not {} alone", dotted(python)), changed);
+        let changed = PlanRequest { python: None, ..request.clone() };
+        add(format!("allow any Python, not only {}", dotted(python)), changed);
     }
     if !request.community {
-        let changed = Request { community: true, ..request.clone() };
-        add("take wheels that one person built (--community)".to_owned(), changed);
+        let changed = PlanRequest { community: true, ..request.clone() };
+        add("allow wheels built by one person (--community)".to_owned(), changed);
     }
     for (at, wanted) in request.wants.iter().enumerate() {
         let name = &wanted.want.package;
@@ -77,7 +78,7 @@ fn changes(request: &Request, target: &PlanTarget) -> Vec<(String, Request, Plan
         if !specifiers.is_empty() {
             let mut changed = request.clone();
             changed.wants[at].want.specifiers.clear();
-            add(format!("take any {name}, not {specifiers} alone"), changed);
+            add(format!("allow any {name}, not only {specifiers}"), changed);
         }
     }
     if let Some(newest) = cuda_drivers::floors().last().filter(|_| target.driver.is_some()) {

@@ -1,13 +1,13 @@
-//! What has to be solved: a machine, what is wanted of it, and the limits, each of which can be dropped to see whether it
-//! is the one that stands in the way.
+//! The planning problem: a machine, the requested packages, and the limits, each of which can be dropped to test
+//! whether it causes a conflict.
 
 use super::catalogue::{Release, Requires, releases};
 use super::fit::Tags;
-use crate::Request;
-use crate::index::Published;
-use crate::request::Wanted;
+use crate::PlanRequest;
+use crate::index::PublishedReleases;
+use crate::request::RequestedPackage;
 use facts::CompactSort;
-use facts::{PlanTarget, Want};
+use facts::{PlanRequirement, PlanTarget};
 use knowledge::cuda_drivers::Reach;
 use knowledge::marker::Platform;
 use knowledge::packages::{self, Package};
@@ -16,58 +16,58 @@ use knowledge::{Arch, Minor};
 use pep440_rs::VersionSpecifiers;
 use std::collections::BTreeSet;
 
-/// Pythons in the order in which they are tried where none was asked for: 3.12 has wheels of most packages.
+/// Default order of Pythons: 3.12 has wheels of most packages.
 const PYTHONS: [Minor; 6] = [(3, 12), (3, 13), (3, 11), (3, 10), (3, 14), (3, 15)];
 
-/// One limit. Dropping one never makes anything harder.
+/// One limit. Dropping one never excludes a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Limit {
-    /// The glibc of the machine.
+    /// The machine's glibc.
     Glibc,
-    /// The Python that was asked for.
+    /// The requested Python.
     Python,
-    /// The CUDA release that was asked for.
+    /// The requested CUDA release.
     Cuda,
-    /// Only wheels that a project or a company built.
+    /// Only wheels built by a project or a company.
     Trust,
     /// An item may not be built from source.
     Wheel(usize),
-    /// What an item's METADATA asks of other packages.
+    /// The requirements in an item's METADATA.
     Pins(usize),
-    /// The driver, which runs no newer CUDA.
+    /// The driver, which limits the CUDA release.
     Driver,
-    /// The GPUs, which run only their own code.
+    /// The GPUs, which need code for their architecture.
     Gpu,
-    /// An item starts at newer GPUs, or needs one.
+    /// An item's minimum compute capability.
     Floor(usize),
-    /// The versions an item may have.
+    /// The requested versions of an item.
     Versions(usize),
-    /// An item is wanted at all.
+    /// The request for an item.
     Wanted(usize),
 }
 
-/// One package to find a release of.
+/// One package to choose a release of.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) want: Want,
-    /// For which platforms it was asked for, as written.
+    pub(super) want: PlanRequirement,
+    /// Its platform marker, as written.
     pub(super) marker: Option<String>,
     pub(super) specifiers: VersionSpecifiers,
     pub(super) optional: bool,
-    /// Newest first; empty for a package that no table knows.
+    /// Newest first; empty for an unknown package.
     pub(super) releases: Vec<Release>,
-    /// What the user asks of a package that no table knows.
+    /// The user's requirement for an unknown package.
     pub(super) own: Option<Requires>,
     pub(super) package: Option<&'static Package>,
 }
 
 impl Item {
-    fn of(wanted: &Wanted, published: &Published) -> Self {
+    fn of(wanted: &RequestedPackage, published: &PublishedReleases) -> Self {
         let want = &wanted.want;
         let line = format!("{}{}", want.package, want.specifiers);
         Self {
             own: Requires::parse(&line, &want.because),
-            // The request read these specifiers before.
+            // The request has parsed these specifiers before.
             specifiers: wanted.want.specifiers.parse().unwrap_or_default(),
             optional: wanted.optional,
             releases: releases(&wanted.want.package, published),
@@ -81,13 +81,13 @@ impl Item {
         &self.want.package
     }
 
-    /// Whether torch belongs into a stack with it.
+    /// Whether a stack with it needs torch.
     pub(super) fn needs_torch(&self) -> bool {
         let mut requires = self.releases.iter().flat_map(|release| &release.requires);
         self.package.is_some() || requires.any(|row| row.name == "torch")
     }
 
-    /// Where it stands in the order of installing; what no table knows comes before what may need it.
+    /// Its position in the order of installation; unknown packages precede those that may need them.
     pub(super) fn order(&self) -> u32 {
         self.package.map_or(2, |row| row.order)
     }
@@ -98,57 +98,57 @@ impl Item {
     }
 }
 
-/// A machine and what is wanted of it.
+/// A machine and the requested packages.
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) target: &'a PlanTarget,
     pub(super) arch: Option<Arch>,
     pub(super) reach: Option<Reach>,
     pub(super) python: Option<Minor>,
-    /// What may be taken where none was asked for, in the order in which they are tried.
+    /// Candidate Pythons in order, without a requested one.
     candidates: Vec<Minor>,
     pub(super) cuda: Option<Minor>,
     pub(super) community: bool,
-    /// What is wanted on this platform, in the order of installing.
+    /// The requested packages on this platform, in the order of installation.
     pub(super) items: Vec<Item>,
-    /// The item that is torch; `None` where nothing that is wanted needs it.
+    /// The index of torch; `None` if no item needs it.
     pub(super) torch: Option<usize>,
-    /// What a marker keeps off this platform.
-    pub(super) excluded: Vec<&'a Wanted>,
+    /// Packages that a marker excludes on this platform.
+    pub(super) excluded: Vec<&'a RequestedPackage>,
 }
 
 impl<'a> Problem<'a> {
-    pub(super) fn of(request: &'a Request, target: &'a PlanTarget) -> Self {
+    pub(super) fn of(request: &'a PlanRequest, target: &'a PlanTarget) -> Self {
         Self::with(request, target, PYTHONS.to_vec())
     }
 
-    /// The same with the machine's own Pythons alone; `None` where one was asked for, or none of them is any use.
-    pub(super) fn of_here(request: &'a Request, target: &'a PlanTarget) -> Option<Self> {
+    /// The problem with only the machine's Pythons; `None` if one was requested, or none of them is usable.
+    pub(super) fn of_here(request: &'a PlanRequest, target: &'a PlanTarget) -> Option<Self> {
         let here = PYTHONS.into_iter().filter(|python| request.pythons.contains(python));
         let here: Vec<Minor> = here.collect();
         (request.python.is_none() && !here.is_empty()).then(|| Self::with(request, target, here))
     }
 
-    fn with(request: &'a Request, target: &'a PlanTarget, candidates: Vec<Minor>) -> Self {
+    fn with(request: &'a PlanRequest, target: &'a PlanTarget, candidates: Vec<Minor>) -> Self {
         let python = request.python.unwrap_or(candidates[0]);
-        let platform = Platform { os: &target.os, arch: &target.arch, python };
-        let (here, excluded): (Vec<&Wanted>, Vec<&Wanted>) = request
+        let platform = Platform { os: &target.os, arch: &target.arch, python: Some(python) };
+        let (here, excluded): (Vec<&RequestedPackage>, Vec<&RequestedPackage>) = request
             .wants
             .iter()
             .partition(|wanted| wanted.marker.as_ref().is_none_or(|marker| marker.holds(platform)));
         let published = &request.published;
-        let of = |wanted: &Wanted| Item::of(wanted, published);
+        let of = |wanted: &RequestedPackage| Item::of(wanted, published);
         let mut items: Vec<Item> = merged(here).iter().map(of).collect();
         let needed = items.is_empty() || items.iter().any(Item::needs_torch);
         if needed && !items.iter().any(|item| item.name() == "torch") {
             let by = items.iter().find(|item| item.needs_torch());
-            let because = by.map_or("nothing else was asked for".to_owned(), |item| {
+            let because = by.map_or("there are no other requirements".to_owned(), |item| {
                 format!("{} needs it", item.name())
             });
-            items.extend(Wanted::parse("torch", &because).ok().as_ref().map(of));
+            items.extend(RequestedPackage::parse("torch", &because).ok().as_ref().map(of));
         }
         items.compact_sort_by_key(Item::order);
-        // Tegra's driver has a numbering of its own, which the table of floors is not about.
+        // Tegra's driver has other version numbers, to which the minimum driver versions do not apply.
         let driver = target.driver.as_deref().filter(|_| !target.tegra);
         Self {
             target,
@@ -172,12 +172,12 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether installing an item from source compiles GPU code: what does not counts as a wheel.
+    /// Whether installing an item from source compiles GPU code; otherwise the source counts as a wheel.
     pub(super) fn compiles(&self, item: usize) -> bool {
         self.items[item].package.is_none_or(|row| row.compiles)
     }
 
-    /// Whether an item may be compiled, where no wheel fits.
+    /// Whether an item may be compiled if no wheel fits.
     pub(super) fn may_build(&self, item: usize, dropped: &Dropped) -> bool {
         let allowed =
             self.items[item].want.source_build && recipe(self.items[item].name()).is_some();
@@ -188,7 +188,7 @@ impl<'a> Problem<'a> {
         self.target.os == "macos"
     }
 
-    /// Whether CUDA computes here.
+    /// Whether the target uses CUDA.
     pub(super) fn has_gpu(&self) -> bool {
         !self.target.gpus.is_empty() && !self.mac()
     }
@@ -200,15 +200,15 @@ impl<'a> Problem<'a> {
     }
 
     pub(super) fn platform(&self, python: Minor) -> Platform<'_> {
-        Platform { os: &self.target.os, arch: &self.target.arch, python }
+        Platform { os: &self.target.os, arch: &self.target.arch, python: Some(python) }
     }
 
-    /// The items that are left out where nothing fits.
+    /// The items that are left out if nothing fits.
     pub(super) fn optional(&self) -> Vec<usize> {
         (0..self.items.len()).filter(|item| self.items[*item].optional).collect()
     }
 
-    /// Every limit there is, those that a user can most easily change first.
+    /// All limits, those that a user can change most easily first.
     pub(super) fn limits(&self) -> Vec<Limit> {
         let each = |limit: fn(usize) -> Limit| (0..self.items.len()).map(limit);
         [Limit::Glibc, Limit::Python, Limit::Cuda, Limit::Trust]
@@ -223,9 +223,9 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What is asked for twice is wanted once, with the versions of both.
-fn merged(wants: Vec<&Wanted>) -> Vec<Wanted> {
-    let mut all: Vec<Wanted> = Vec::new();
+/// Merges duplicate requests for a package, with the versions of both.
+fn merged(wants: Vec<&RequestedPackage>) -> Vec<RequestedPackage> {
+    let mut all: Vec<RequestedPackage> = Vec::new();
     for wanted in wants {
         match all.iter_mut().find(|other| other.want.package == wanted.want.package) {
             None => all.push(wanted.clone()),
@@ -241,5 +241,5 @@ fn merged(wants: Vec<&Wanted>) -> Vec<Wanted> {
     all
 }
 
-/// The limits that are not held.
+/// The limits that are ignored.
 pub(super) type Dropped = BTreeSet<Limit>;

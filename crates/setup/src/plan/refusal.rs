@@ -1,4 +1,4 @@
-//! The smallest set of facts that cannot all hold.
+//! Finds a minimal set of conflicting facts.
 
 use super::assemble::passed_over;
 use super::catalogue::Release;
@@ -7,16 +7,16 @@ use super::nearest::nearest;
 use super::problem::{Dropped, Item, Limit, Problem};
 use super::search::{Passed, solve};
 use super::torch::driver;
-use crate::Request;
-use facts::{Fact, Refusal};
+use crate::PlanRequest;
+use facts::{Fact, PlanRefusal};
 use knowledge::dotted;
 use knowledge::packages::Needs;
 use knowledge::torch_builds::builds;
 
-pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -> Refusal {
+pub(super) fn refusal(request: &PlanRequest, problem: &Problem, passed: &[Passed]) -> PlanRefusal {
     let first = conflict(problem);
     let facts = |limits: &Vec<Limit>| limits.iter().map(|limit| fact(problem, *limit)).collect();
-    Refusal {
+    PlanRefusal {
         target: problem.target.clone(),
         wants: problem.items.iter().map(|item| item.want.clone()).collect(),
         conflict: facts(&first),
@@ -26,14 +26,14 @@ pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -
     }
 }
 
-/// Limits that cannot all hold, of which each one that is dropped leaves a stack. Limits are tried in the order of
-/// [`Problem::limits`], so that those a user can change are dropped first and what is left says what is at the bottom.
+/// A minimal conflict: dropping any one of its limits gives a stack. Limits are tried in the order of
+/// [`Problem::limits`], so that those a user can change are dropped first and the fundamental ones remain.
 pub(super) fn conflict(problem: &Problem) -> Vec<Limit> {
     conflict_without(problem, Dropped::new())
 }
 
-/// The conflict that remains when the user gives up what was asked for in the first one: the versions of a package, a Python
-/// or a CUDA release. None where giving it up leaves a stack.
+/// The conflict that remains when the user drops the requests in the first one: the versions of a package, a Python or
+/// a CUDA release. None if dropping them gives a stack.
 pub(super) fn further(problem: &Problem, first: &[Limit]) -> Vec<Vec<Limit>> {
     let optional = problem.optional();
     let asked = first.iter().filter(|limit| match limit {
@@ -51,7 +51,7 @@ fn conflict_without(problem: &Problem, mut dropped: Dropped) -> Vec<Limit> {
     let optional = problem.optional();
     let mut kept = Vec::new();
     for limit in problem.limits() {
-        // A limit that was dropped before is no part of this conflict.
+        // A limit that was dropped before is not part of this conflict.
         if !dropped.insert(limit) {
             continue;
         }
@@ -60,7 +60,7 @@ fn conflict_without(problem: &Problem, mut dropped: Dropped) -> Vec<Limit> {
             kept.push(limit);
         }
     }
-    // What is wanted reads first, then what stands against it.
+    // Requests are listed first, then the facts against them.
     kept.reverse();
     kept
 }
@@ -75,16 +75,14 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
             of_target(format!("the machine has glibc {}", target.glibc.as_deref().unwrap_or("?")))
         }
         Limit::Python => asked(format!(
-            "Python {} was asked for",
+            "Python {} was requested",
             problem.python.map_or_else(|| "?".to_owned(), dotted)
         )),
         Limit::Cuda => asked(format!(
-            "CUDA {} was asked for",
+            "CUDA {} was requested",
             problem.cuda.map_or_else(|| "?".to_owned(), dotted)
         )),
-        Limit::Trust => {
-            asked("wheels that one person built are taken only where that is asked for".to_owned())
-        }
+        Limit::Trust => asked("wheels built by one person are used only on request".to_owned()),
         Limit::Driver => of_target(format!(
             "the driver is {}, which runs CUDA {} and older",
             driver(problem),
@@ -97,7 +95,7 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
             let text = match (recipe, item.want.source_build) {
                 (Some(_), false) => format!("{} may not be built from source", item.name()),
                 (Some(_), true) => format!("no source of {} fits", item.requirement()),
-                (None, _) => format!("how {} is built from source is not known", item.name()),
+                (None, _) => format!("{} has no known build recipe", item.name()),
             };
             let there = published(item, problem);
             Fact::new(format!("{text}; {there}"), source_of(item))
@@ -109,18 +107,18 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
             let oldest = row.and_then(|row| row.oldest_gpu).filter(|_| problem.has_gpu());
             let text = match (oldest, row.and_then(|row| row.needs)) {
                 (Some(floor), _) => {
-                    format!("{} starts at compute capability {}", item.name(), dotted(floor))
+                    format!("{} needs compute capability {} or later", item.name(), dotted(floor))
                 }
                 (None, Some(Needs::Cuda)) => format!("{} needs an NVIDIA GPU", item.name()),
-                (None, None) => format!("{} is not for this machine", item.name()),
+                (None, None) => format!("{} does not support this machine", item.name()),
             };
             Fact::new(text, row.map_or(String::new(), |row| row.source.to_string()))
         }
         Limit::Versions(item) => {
             let item = &problem.items[item];
             let text = match item.want.specifiers.as_str() {
-                "" => format!("{} comes in the releases that are known", item.name()),
-                _ => format!("{} is asked for", item.requirement()),
+                "" => format!("{} exists only in its known releases", item.name()),
+                _ => format!("{} is requested", item.requirement()),
             };
             let there = series_for(problem).filter(|_| item.name() == "torch");
             match there.or_else(|| newest(problem, item)) {
@@ -130,12 +128,12 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
         }
         Limit::Wanted(item) => {
             let item = &problem.items[item];
-            Fact::new(format!("{} is wanted", item.name()), item.want.because.clone())
+            Fact::new(format!("{} is required", item.name()), item.want.because.clone())
         }
     }
 }
 
-/// The CUDA libraries of the newest release that was asked for, else the newest release there is.
+/// The CUDA libraries of the newest requested release, or else of the newest release.
 fn newest(problem: &Problem, item: &Item) -> Option<(String, String)> {
     let meant = item.releases.iter().find(|release| item.specifiers.contains(&release.version));
     let Some(release) = meant else {
@@ -166,11 +164,8 @@ fn series_for(problem: &Problem) -> Option<(String, String)> {
     let oldest = rows.clone().min_by_key(|build| build.torch.first().copied())?;
     let newest = rows.max_by_key(|build| build.torch.last().copied())?;
     let (first, last) = (oldest.torch.first()?, newest.torch.last()?);
-    let text = format!(
-        "CUDA builds for {arch} are there for torch {} to {}",
-        dotted(*first),
-        dotted(*last)
-    );
+    let text =
+        format!("CUDA builds for {arch} exist for torch {} to {}", dotted(*first), dotted(*last));
     Some((text, oldest.source.to_string()))
 }
 
@@ -181,12 +176,12 @@ fn gpus(problem: &Problem) -> String {
     format!("the GPU has compute capability {}{tegra}", all.join(", "))
 }
 
-/// What the newest release that may be taken asks of others.
+/// The requirements of the newest permitted release.
 fn pins(problem: &Problem, number: usize) -> Fact<String> {
     let item = &problem.items[number];
     let release = item.releases.iter().find(|release| item.specifiers.contains(&release.version));
     let Some(release) = release else {
-        return Fact::new(format!("{} asks for other packages", item.name()), source_of(item));
+        return Fact::new(format!("{} requires other packages", item.name()), source_of(item));
     };
     let platform = problem.platform(problem.pythons(&Dropped::new())[0]);
     let here = release
@@ -198,7 +193,7 @@ fn pins(problem: &Problem, number: usize) -> Fact<String> {
     let libraries =
         libraries(problem, release).map(|words| format!("; it {words}")).unwrap_or_default();
     Fact::new(
-        format!("{} {} asks for {}{libraries}", item.name(), release.text, lines.join(", ")),
+        format!("{} {} requires {}{libraries}", item.name(), release.text, lines.join(", ")),
         release.cited.clone().unwrap_or_default(),
     )
 }

@@ -1,4 +1,4 @@
-//! The search: newest torch first, every item by a wheel, and only then with as few source builds as will do.
+//! The search: newest torch first, every item by a wheel, and then with as few source builds as possible.
 
 use super::Reason;
 use super::catalogue::Requires;
@@ -11,19 +11,19 @@ use knowledge::torch_series::Fits;
 use knowledge::{Minor, dotted};
 use std::collections::BTreeSet;
 
-/// One consistent choice.
+/// A consistent choice.
 #[derive(Debug, Clone)]
 pub(super) struct Stack<'p> {
     pub(super) torch: Option<Torch<'p>>,
     pub(super) python: Minor,
-    /// In the order of installing.
+    /// In the order of installation.
     pub(super) picks: Vec<Pick<'p>>,
 }
 
-/// A torch that was passed over, and why.
+/// A rejected torch, and the reason.
 pub(super) type Passed<'p> = (Torch<'p>, Reason);
 
-/// The best stack and what was passed over on the way to it; no stack, and everything that was tried.
+/// The best stack and the rejected candidates before it; or no stack, and all candidates.
 pub(super) fn solve<'p>(
     problem: &'p Problem<'p>,
     dropped: &Dropped,
@@ -32,7 +32,7 @@ pub(super) fn solve<'p>(
     let mut order: Vec<usize> = (0..problem.items.len())
         .filter(|item| !left_out.contains(item) && !dropped.contains(&Limit::Wanted(*item)))
         .collect();
-    // torch stays as long as something needs it.
+    // torch stays as long as an item needs it.
     let needs_torch = order.iter().any(|item| problem.items[*item].needs_torch());
     let Some(torch) = problem.torch.filter(|_| needs_torch) else {
         return (without_torch(problem, &order, dropped), Vec::new());
@@ -40,7 +40,7 @@ pub(super) fn solve<'p>(
     if !order.contains(&torch) {
         order.insert(0, torch);
     }
-    // torch decides what every other item may be, so it is chosen first.
+    // torch determines the choices of every other item, so it is chosen first.
     order.compact_sort_by_key(|item| (*item != torch, *item));
     let by_wheels = newest(problem, &order, 0, dropped);
     let most = order.iter().filter(|item| problem.may_build(**item, dropped)).count();
@@ -55,7 +55,7 @@ pub(super) fn solve<'p>(
     fewer.into_iter().find(|found| found.0.is_some()).unwrap_or(with_all)
 }
 
-/// The newest torch with which everything goes together at no more than this many source builds.
+/// The newest torch with a consistent stack of at most this many source builds.
 fn newest<'p>(
     problem: &'p Problem<'p>,
     order: &[usize],
@@ -86,7 +86,7 @@ fn with_torch<'p>(
         let (oldest, newest) = torch.series.python;
         if !(oldest..=newest).contains(&python) {
             let range = format!("{} to {}", dotted(oldest), dotted(newest));
-            let text = format!("its wheels are for Python {range}, not {}", dotted(python));
+            let text = format!("its wheels support Python {range}, not {}", dotted(python));
             first.get_or_insert(Reason::new(text, torch.series.source.to_string()));
             continue;
         }
@@ -103,10 +103,10 @@ fn with_torch<'p>(
             }
         }
     }
-    Err(first.unwrap_or_else(|| Reason::new("no Python is left", "request")))
+    Err(first.unwrap_or_else(|| Reason::new("no Python fits", "request")))
 }
 
-/// The triton that goes with a torch's series. One that was asked for by name may differ, and is flagged.
+/// The triton of a torch's series. One that was requested by name may differ, which is reported.
 pub(super) fn companion_triton(problem: &Problem, torch: &Torch) -> Option<Requires> {
     let by_name = problem.items.iter().any(|item| item.name() == "triton");
     torch.build.filter(|_| !by_name)?;
@@ -125,8 +125,8 @@ fn without_torch<'p>(
     Some(Stack { torch: None, python, picks })
 }
 
-/// Chooses a release for each item that is left. Where none goes with what was chosen, the search goes back to the last
-/// item that had a part in that, past those that had none.
+/// Chooses a release for each remaining item. If none is consistent, the search backtracks to the last item that causes
+/// the conflict (backjumping).
 fn complete<'p>(
     place: &Place<'_, 'p>,
     rest: &[usize],
@@ -134,7 +134,7 @@ fn complete<'p>(
     picks: &mut Vec<Pick<'p>>,
 ) -> Result<Vec<Pick<'p>>, Clash> {
     let Some((&item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
-    // What a package is published for depends on torch, Python and the machine, which are given.
+    // The available releases of a package depend only on torch, Python and the machine, which are fixed.
     let given = |reason: Reason| Clash { reason, items: BTreeSet::new() };
     let mut reason = None;
     let mut items = BTreeSet::new();
@@ -143,7 +143,7 @@ fn complete<'p>(
             (false, left) => left,
             (true, 0) => {
                 reason.get_or_insert_with(|| place.no_wheel(item));
-                // Another choice before this one might have left a build over.
+                // Another earlier choice might have avoided a build.
                 items.extend(picks.iter().filter(|pick| pick.is_build()).map(|pick| pick.item));
                 continue;
             }
@@ -155,7 +155,7 @@ fn complete<'p>(
         match tried {
             Ok(done) => return Ok(done),
             Err(clash) if !clash.items.contains(&item) && !built => return Err(clash),
-            // The newest release of a package speaks for it: what stands in its way is what a user wants to know.
+            // The newest release represents a package: its conflict is the one to report.
             Err(clash) => {
                 reason.get_or_insert(clash.reason);
                 items.extend(clash.items);

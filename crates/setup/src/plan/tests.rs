@@ -4,26 +4,27 @@ mod libraries;
 mod refusals;
 
 use super::*;
-use crate::{Wanted, machines, profiles};
+use crate::{RequestedPackage, machines, profiles};
 use facts::PackageOrigin;
 
 pub(super) fn machine(name: &str) -> PlanTarget {
     machines().into_iter().find(|machine| machine.name == name).expect(name)
 }
 
-pub(super) fn request(wants: &str) -> Request {
-    let wants =
-        wants.split_whitespace().map(|line| Wanted::parse(line, "requirement").expect(line));
-    Request { wants: wants.collect(), ..Request::default() }
+pub(super) fn request(wants: &str) -> PlanRequest {
+    let wants = wants
+        .split_whitespace()
+        .map(|line| RequestedPackage::parse(line, "requirement").expect(line));
+    PlanRequest { wants: wants.collect(), ..PlanRequest::default() }
 }
 
-pub(super) fn profile(name: &str) -> Request {
+pub(super) fn profile(name: &str) -> PlanRequest {
     let profile = profiles().iter().find(|profile| profile.name == name).expect(name);
-    Request::of_profile(profile).expect(name)
+    PlanRequest::of_profile(profile).expect(name)
 }
 
-/// The packages of a plan as `name version index`, and ` built` behind what is built.
-pub(super) fn packages(plan: &Plan) -> Vec<String> {
+/// The packages of a plan as `name version index`, with the suffix ` built` for built packages.
+pub(super) fn packages(plan: &InstallPlan) -> Vec<String> {
     let built = |origin: &PackageOrigin| match origin {
         PackageOrigin::Wheel => "",
         PackageOrigin::Build(_) => " built",
@@ -36,7 +37,7 @@ pub(super) fn packages(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn every_profile_on_every_machine_gives_a_plan_or_a_refusal_with_sources() {
-    // What differs in nothing but its name is planned the same.
+    // Targets that differ only in their name have equal plans.
     let mut seen: Vec<PlanTarget> = Vec::new();
     for target in machines() {
         let nameless = PlanTarget { name: String::new(), source: String::new(), ..target.clone() };
@@ -45,7 +46,7 @@ fn every_profile_on_every_machine_gives_a_plan_or_a_refusal_with_sources() {
         }
         seen.push(nameless);
         for profile in profiles() {
-            let request = Request::of_profile(profile).expect("a profile");
+            let request = PlanRequest::of_profile(profile).expect("a profile");
             match plan(&request, &target) {
                 Ok(plan) => {
                     assert!(!plan.packages.is_empty() && !plan.locked);
@@ -71,7 +72,7 @@ fn every_profile_on_every_machine_gives_a_plan_or_a_refusal_with_sources() {
 }
 
 #[test]
-fn r2_05_an_a10_gets_torch_then_what_needs_it_in_order() {
+fn r2_05_an_a10_gets_torch_before_its_dependents() {
     let plan = plan(&profile("granite-a10"), &machine("a10")).expect("a plan");
     let names: Vec<&str> = plan.packages.iter().map(|package| package.name.as_str()).collect();
     let place = |name: &str| names.iter().position(|other| *other == name).expect(name);

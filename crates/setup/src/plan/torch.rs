@@ -1,4 +1,4 @@
-//! Which builds of torch there are for a machine, best first, and why one is not for it.
+//! The builds of torch for a machine, best first, and why a build does not fit.
 
 use super::Reason;
 use super::catalogue::Release;
@@ -16,7 +16,7 @@ use knowledge::{Minor, Sm, dotted, minor_of};
 pub(super) struct Torch<'p> {
     pub(super) release: &'p Release,
     pub(super) series: &'static Series,
-    /// Its CUDA build; `None` where the processor or Metal computes.
+    /// Its CUDA build; `None` on the processor or with Metal.
     pub(super) build: Option<&'static Build>,
 }
 
@@ -33,8 +33,8 @@ impl Torch<'_> {
         }
     }
 
-    /// The index it comes from. What PyPI has of this very build comes from there, with hashes that are known; every other
-    /// build from an index that serves torch alone.
+    /// Its index. If PyPI has exactly this build, it comes from there, with known hashes; every other build comes from
+    /// an index that serves only torch.
     pub(super) fn index(&self, problem: &Problem) -> PlanIndex {
         let Some(cuda) = self.cuda() else {
             return if problem.mac() { pypi() } else { explicit("pytorch-cpu", "pytorch-cpu", "") };
@@ -46,7 +46,7 @@ impl Torch<'_> {
         explicit("pytorch", &format!("pytorch-cu{digits}"), &digits)
     }
 
-    /// The version with the label its index gives it.
+    /// The version with the local label of its index.
     pub(super) fn version(&self, problem: &Problem) -> String {
         let label = match (self.index(problem).name.as_str(), self.cuda()) {
             ("pypi", _) => String::new(),
@@ -56,7 +56,7 @@ impl Torch<'_> {
         format!("{}{label}", self.release.text)
     }
 
-    /// The CUDA release of PyPI's own build for this platform, by the runtime it requires.
+    /// The CUDA release of PyPI's own build for this platform, from the runtime it requires.
     fn on_pypi(&self, problem: &Problem) -> Option<Minor> {
         let platform = problem.platform(self.series.python.1);
         let runtime = self.release.requires.iter().find(|requires| {
@@ -68,7 +68,7 @@ impl Torch<'_> {
     }
 }
 
-/// The index that is there for everything.
+/// The default index.
 pub(super) fn pypi() -> PlanIndex {
     let row = index("pypi");
     PlanIndex { name: row.name.clone(), url: row.url.clone(), explicit: false, flat: false }
@@ -79,7 +79,8 @@ fn explicit(row: &str, name: &str, digits: &str) -> PlanIndex {
     PlanIndex { name: name.to_owned(), url, explicit: true, flat: false }
 }
 
-/// Every build for the machine's platform, newest torch first, and of one torch the CUDA release that suits the driver best.
+/// Every build for the machine's platform, newest torch first, and for one torch the CUDA release that fits the driver
+/// best first.
 pub(super) fn candidates<'p>(problem: &'p Problem) -> Vec<Torch<'p>> {
     let Some(item) = problem.torch else { return Vec::new() };
     let mut all = Vec::new();
@@ -101,7 +102,7 @@ pub(super) fn candidates<'p>(problem: &'p Problem) -> Vec<Torch<'p>> {
     all
 }
 
-/// Whether a build is for this machine, whatever else is wanted.
+/// Whether a build fits this machine, independent of the other requirements.
 pub(super) fn fits(problem: &Problem, torch: &Torch, dropped: &Dropped) -> Result<(), Reason> {
     if let Some(item) = problem.torch.filter(|item| !dropped.contains(&Limit::Versions(*item))) {
         let item = &problem.items[item];
@@ -114,7 +115,7 @@ pub(super) fn fits(problem: &Problem, torch: &Torch, dropped: &Dropped) -> Resul
     if let Some(cuda) = problem.cuda.filter(|_| !dropped.contains(&Limit::Cuda))
         && cuda != build.cuda
     {
-        return Err(Reason::new(format!("CUDA {} was asked for", dotted(cuda)), "request"));
+        return Err(Reason::new(format!("CUDA {} was requested", dotted(cuda)), "request"));
     }
     if let Some(reach) = problem.reach.filter(|_| !dropped.contains(&Limit::Driver))
         && build.cuda.0 > reach.major
@@ -145,11 +146,11 @@ pub(super) fn fits(problem: &Problem, torch: &Torch, dropped: &Dropped) -> Resul
 }
 
 fn runs(problem: &Problem, build: &Build, gpu: Sm) -> bool {
-    // On Tegra machine code runs only on its own architecture.
+    // On Tegra, machine code runs only on its own architecture.
     if problem.target.tegra { build.sm.contains(&gpu) } else { build.runs_on(gpu) }
 }
 
-/// What is known of the driver, in words.
+/// The known driver facts, as text.
 pub(super) fn driver(problem: &Problem) -> String {
     match (&problem.target.driver, problem.target.cuda_limit) {
         (Some(version), Some(limit)) => format!("{version} with CUDA {}", dotted(limit)),

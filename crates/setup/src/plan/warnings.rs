@@ -1,4 +1,4 @@
-//! What the user should know of a plan: doubtful pairs, what is left out and what takes its place, what builds will cost.
+//! Warnings of a plan: doubtful pairs, omitted packages and their replacements, cost of builds.
 
 use super::assemble::fallback;
 use super::problem::Problem;
@@ -15,7 +15,7 @@ pub(super) fn warnings(problem: &Problem, stack: &Stack, left_out: &[usize]) -> 
     all.extend(excluded(problem));
     all.extend(left_out.iter().map(|item| {
         let item = &problem.items[*item];
-        absent(item.name(), "nothing that fits was found", &item.want.because)
+        absent(item.name(), "no fitting version was found", &item.want.because)
     }));
     all.extend(builds(problem, stack));
     all.extend(stack.picks.iter().filter_map(|pick| of_trust(problem, pick)));
@@ -37,7 +37,7 @@ fn doubtful_triton(problem: &Problem, stack: &Stack) -> Option<Fact<String>> {
         return None;
     }
     let text = format!(
-        "doubtful pair: torch {} was released with triton {}, and {} is asked for",
+        "doubtful pair: torch {} was released with triton {}, and {} is requested",
         torch.release.text,
         dotted(torch.series.triton),
         triton.version
@@ -45,16 +45,16 @@ fn doubtful_triton(problem: &Problem, stack: &Stack) -> Option<Fact<String>> {
     Some(Fact::new(text, torch.series.source.to_string()))
 }
 
-/// What a marker keeps off this platform (rows R1-09, R1-10).
+/// Packages that a marker excludes on this platform (rows R1-09, R1-10).
 fn excluded<'p>(problem: &'p Problem) -> impl Iterator<Item = Fact<String>> + 'p {
     problem.excluded.iter().map(|wanted| {
         let marker = wanted.marker.as_ref().map_or(String::new(), |marker| marker.to_string());
-        let why = format!("it is asked for only where {marker}");
+        let why = format!("it is required only if {marker}");
         absent(&wanted.want.package, &why, &wanted.want.because)
     })
 }
 
-/// A package that is not in the plan, and what takes its place.
+/// A package that is not in the plan, and its replacement.
 fn absent(name: &str, why: &str, because: &str) -> Fact<String> {
     match fallback(name) {
         Some((lost, instead, source)) => {
@@ -83,21 +83,18 @@ fn builds<'p>(problem: &'p Problem, stack: &'p Stack) -> impl Iterator<Item = Fa
     })
 }
 
-/// Wheels that others than the project built.
+/// Wheels that were not built by the project.
 fn of_trust(problem: &Problem, pick: &super::extension::Pick) -> Option<Fact<String>> {
     let who = match pick.trust {
         Trust::Registry | Trust::Project => return None,
-        Trust::Publisher => "a company builds and serves, not its project",
-        Trust::Community => "one person built",
+        Trust::Publisher => "built and served by a company, not by its project",
+        Trust::Community => "built by one person",
     };
     let name = problem.items[pick.item].name();
-    Some(Fact::new(
-        format!("{name} is a wheel that {who}: {}", pick.index.url),
-        pick.source.clone(),
-    ))
+    Some(Fact::new(format!("{name} is a wheel {who}: {}", pick.index.url), pick.source.clone()))
 }
 
-/// The driver that a package's CUDA libraries need, where no torch of the plan needs the same.
+/// The driver that a package's CUDA libraries need, if no torch of the plan needs the same.
 fn of_libraries(
     problem: &Problem,
     stack: &Stack,
@@ -120,7 +117,7 @@ fn of_libraries(
     Some(Fact::new(text, pick.source.clone()))
 }
 
-/// Where the driver is not known, which one this CUDA needs.
+/// The driver that this CUDA needs, if the target's driver is not known.
 fn driver(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
     let cuda = torch.cuda().filter(|_| problem.reach.is_none() && !problem.target.tegra)?;
     let row = floor(cuda.0)?;
@@ -128,24 +125,24 @@ fn driver(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
     Some(Fact::new(text, row.source.to_string()))
 }
 
-/// A GPU that runs the code of an older one of its family: torch warns of it, and that warning means nothing.
+/// A GPU that runs code of an older one of its family: torch's warning about it is benign.
 fn older_code(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
     let build = torch.build?;
     let newest = build.newest();
     let gpu = problem.target.gpus.iter().find(|gpu| gpu.0 == newest.0 && gpu.1 > newest.1)?;
     let text = format!(
-        "the GPU ({}) runs this torch's code for {}; the warning that torch prints about it is benign",
+        "the GPU ({}) runs this torch's code for {}; torch's warning about it is benign",
         dotted(*gpu),
         dotted(newest)
     );
     Some(Fact::new(text, build.source.to_string()))
 }
 
-/// A release whose files were replaced under the same version: only a hash tells them apart.
+/// A release whose files were replaced under the same version: only a hash distinguishes them.
 fn uploaded_again(torch: &Torch) -> Option<Fact<String>> {
     let twice = torch.release.files.iter().any(|wheel| wheel.name.build.is_some());
     let text = format!(
-        "torch {} was uploaded again with build tags: name and hash of its file tell which one it is",
+        "torch {} was uploaded again with build tags: the name and hash of its file identify it",
         torch.release.text
     );
     twice.then(|| Fact::new(text, torch.release.cited.clone().unwrap_or_default()))

@@ -1,6 +1,6 @@
 #![cfg(unix)]
 
-use super::{OLDEST, Uv, UvError, Version, parse_version};
+use super::{OLDEST, Uv, UvError, UvVersion, parse_version};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl Machine {
         Uv::find(Some(&path), &self.tools())
     }
 
-    /// What is in the tool folder, hidden files included.
+    /// The contents of the tool folder, including hidden files.
     fn kept(&self) -> Vec<String> {
         let entries = fs::read_dir(self.tools()).into_iter().flatten().flatten();
         let mut names: Vec<_> =
@@ -67,12 +67,12 @@ fn pip_installs(uv: &str) -> String {
 #[test]
 fn versions_are_read_and_ordered() {
     let check = |text, expect| assert_eq!(parse_version(text), expect, "{text}");
-    check("0.13.9 (x86_64-unknown-linux-gnu)", Some(Version(0, 13, 9)));
-    check("0.9.0rc1", Some(Version(0, 9, 0)));
+    check("0.13.9 (x86_64-unknown-linux-gnu)", Some(UvVersion(0, 13, 9)));
+    check("0.9.0rc1", Some(UvVersion(0, 9, 0)));
     check("1.0", None);
     check("", None);
-    assert!(Version(0, 13, 9) > Version(0, 9, 15));
-    assert!(Version(0, 8, 24) < OLDEST);
+    assert!(UvVersion(0, 13, 9) > UvVersion(0, 9, 15));
+    assert!(UvVersion(0, 8, 24) < OLDEST);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_first_that_runs_on_path_is_taken() {
         .with("uv", "echo uv 0.5.0")
         .with("uv", "echo uv 0.12.1 '(a build)'");
     let uv = machine.find().unwrap();
-    assert_eq!(uv.version, Version(0, 12, 1));
+    assert_eq!(uv.version, UvVersion(0, 12, 1));
     assert!(uv.program.starts_with(&machine.path[2]), "{uv:?}");
     assert!(machine.kept().is_empty());
 }
@@ -95,7 +95,7 @@ fn pip_installs_it_once_and_whole() {
     let uv = machine.find().unwrap();
     assert_eq!(uv.program, machine.tools().join("uv-0.13.9/bin/uv"));
     assert_eq!(machine.kept(), ["uv-0.13.9"], "nothing half made is left");
-    // Once it is there no Python is asked: the next machine has none that works.
+    // Once it is installed, no Python is needed: the next machine has no working one.
     fs::remove_dir_all(&machine.path[1]).unwrap();
     assert_eq!(machine.find().unwrap(), uv);
 }
@@ -104,12 +104,12 @@ fn pip_installs_it_once_and_whole() {
 fn a_kept_one_that_no_longer_runs_is_replaced() {
     let machine = Machine::new().with("python3", &pip_installs("echo uv 0.13.9"));
     write(&machine.tools().join("uv-0.13.9/bin/uv"), "exit 126");
-    assert_eq!(machine.find().unwrap().version, Version(0, 13, 9));
+    assert_eq!(machine.find().unwrap().version, UvVersion(0, 13, 9));
     assert_eq!(machine.kept(), ["uv-0.13.9"]);
 }
 
 #[test]
-fn what_pip_brings_must_run() {
+fn a_uv_installed_by_pip_must_run() {
     let machine = Machine::new().with("python3", &pip_installs("exit 1"));
     let error = machine.find().unwrap_err().to_string();
     assert!(error.contains("exit status: 1"), "{error}");

@@ -1,46 +1,44 @@
-//! Why a wheel is not taken.
+//! Errors of wheels.
 
 use std::path::PathBuf;
 
-/// What is wrong with a wheel as a file.
+/// An invalid wheel file.
 #[derive(Debug, thiserror::Error)]
 pub enum WheelError {
     /// The file name does not follow PEP 427.
-    #[error("`{file}` is no wheel's name")]
+    #[error("`{file}` is not a wheel's name")]
     Name {
         /// The name.
         file: String,
     },
-    /// The file cannot be read, or what is in it cannot be written.
+    /// The file cannot be read, or its contents cannot be written.
     #[error("{} cannot be unpacked: {what}", path.display())]
     Unreadable {
         /// The wheel.
         path: PathBuf,
-        /// What was wrong.
+        /// The problem.
         what: String,
     },
-    /// What the wheel says about itself does not agree with what is in it.
-    #[error("{} is not what it says: {what}", path.display())]
+    /// The wheel's metadata disagrees with its contents.
+    #[error("{} does not match its metadata: {what}", path.display())]
     Lies {
         /// The wheel.
         path: PathBuf,
-        /// Which statement, and what is there in its place.
+        /// The disagreement.
         what: String,
     },
 }
 
 impl WheelError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Name { .. } => {
                 "a wheel is called NAME-VERSION-PYTHON-ABI-PLATFORM.whl; keep the name it was published under"
             }
-            Self::Unreadable { .. } => {
-                "fetch it again; a download that was cut off looks like this"
-            }
+            Self::Unreadable { .. } => "download it again; this one is probably truncated",
             Self::Lies { .. } => {
-                "fetch it again, from its project's own index; if it stays so, the wheel was tampered with or badly made"
+                "download it again from its project's index; if it fails again, the wheel is invalid or was tampered with"
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The wheels of one environment: laid out in it one by one, and then made to work there.
+//! The wheels of one environment: unpacked one by one, and then installed.
 //!
-//! uv could do the second part only by unpacking each wheel again, from its own cache. What was opened and judged would be
-//! one copy and what is installed another, and gigabytes would be unpacked twice. What an installer does with files that
-//! are there already is little, and written down: the binary distribution format and the recording of installed projects, in
+//! uv could install them only by unpacking each wheel again, from its cache. The inspected files would be one copy and
+//! the installed ones another, and gigabytes would be unpacked twice. The remaining work of an installer is small and
+//! specified: the binary distribution format and the recording of installed projects, in
 //! <https://packaging.python.org/specifications>.
 
-use super::record::Listed;
+use super::record::RecordLine;
 use super::{Unpacked, WheelError, scripts, unpack};
 use facts::CompactCollect;
 use std::collections::BTreeSet;
@@ -14,20 +14,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Wheels that share a folder, in the order in which they are installed.
+/// Wheels that share a folder, in the order of installation.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     wheels: Vec<Unpacked>,
-    /// So many of them, from the first on, are installed.
+    /// Number of installed wheels, from the first.
     installed: usize,
 }
 
 impl Layout {
-    /// Adds wheels that were laid out in the folder, and settles whose each file is that several of them have: the later
-    /// one's, as with pip. Gives the number of files that another wheel's took the place of.
+    /// Adds wheels that were unpacked into the folder, and resolves files that several of them have: the later wheel
+    /// wins, as with pip. Returns the number of replaced files.
     ///
     /// # Errors
-    /// Where one has a file that is the environment's own, as its interpreter is.
+    /// A wheel has a file of the environment itself, such as its interpreter.
     pub(crate) fn add(&mut self, wheels: Vec<Unpacked>) -> Result<usize, WheelError> {
         let taken: BTreeSet<PathBuf> = wheels.iter().flat_map(|it| it.taken.clone()).compact_set();
         self.wheels.extend(wheels);
@@ -37,7 +37,7 @@ impl Layout {
                 self.wheels.iter().filter(|wheel| wheel.files.contains_key(&place)).collect();
             let [others @ .., last] = owners.as_slice() else { continue };
             if others.is_empty() {
-                return Err(last.lies(format!("{} is the environment's own", place.display())));
+                return Err(last.invalid(format!("{} belongs to the environment", place.display())));
             }
             if others.iter().any(|other| other.files[&place] != last.files[&place]) {
                 unpack::again(last, &place)?;
@@ -47,11 +47,10 @@ impl Layout {
         Ok(replaced)
     }
 
-    /// Installs those that are not installed yet: their programs run by the environment's interpreter, and what each
-    /// consists of recorded.
+    /// Installs the remaining wheels: sets the interpreter of their scripts, and writes their RECORDs.
     ///
     /// # Errors
-    /// Where a script would take the place of a file that is no wheel's, or cannot be written.
+    /// A script would replace a file that belongs to no wheel, or cannot be written.
     pub(crate) fn install(&mut self) -> Result<(), WheelError> {
         let (done, new) = self.wheels.split_at_mut(self.installed);
         let mut of_wheels: BTreeSet<PathBuf> =
@@ -66,7 +65,7 @@ impl Layout {
 }
 
 impl Unpacked {
-    fn lies(&self, what: String) -> WheelError {
+    fn invalid(&self, what: String) -> WheelError {
         WheelError::Lies { path: self.wheel.clone(), what }
     }
 
@@ -84,11 +83,13 @@ impl Unpacked {
         if self.files.contains_key(&entry_points) {
             let text = fs::read_to_string(self.prefix.join(&entry_points))
                 .map_err(|error| failed(&entry_points, error))?;
-            for (name, script) in scripts::of_entry_points(&text).map_err(|it| self.lies(it))? {
+            for (name, script) in scripts::of_entry_points(&text).map_err(|it| self.invalid(it))? {
                 let place = Path::new("bin").join(name);
                 let there = self.prefix.join(&place).symlink_metadata().is_ok();
                 if there && !of_wheels.contains(&place) {
-                    return Err(self.lies(format!("{} is the environment's own", place.display())));
+                    return Err(
+                        self.invalid(format!("{} belongs to the environment", place.display()))
+                    );
                 }
                 written.push((place, script.into_bytes()));
             }
@@ -96,18 +97,18 @@ impl Unpacked {
         written.push((self.info.join("INSTALLER"), b"firstlight\n".to_vec()));
         for (place, content) in written {
             write(&self.prefix.join(&place), &content).map_err(|error| failed(&place, error))?;
-            self.files.insert(place, Listed::of(&content));
+            self.files.insert(place, RecordLine::of(&content));
         }
         let record = self.info.join("RECORD");
         write(&self.prefix.join(&record), self.record().as_bytes())
             .map_err(|error| failed(&record, error))
     }
 
-    /// RECORD of what is installed: each path from the folder of packages.
+    /// RECORD after installation: paths relative to site-packages.
     fn record(&self) -> String {
         let site = self.info.parent().unwrap_or(&self.info);
         let up = "../".repeat(site.components().count());
-        let line = |(place, listed): (&PathBuf, &Listed)| match place.strip_prefix(site) {
+        let line = |(place, listed): (&PathBuf, &RecordLine)| match place.strip_prefix(site) {
             Ok(inside) => listed.line(&inside.to_string_lossy()),
             Err(_) => listed.line(&format!("{up}{}", place.display())),
         };
@@ -115,7 +116,7 @@ impl Unpacked {
     }
 }
 
-/// Writes a file anew, a program where it lies among them.
+/// Replaces a file; files in the scripts folder are executable.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let program = path.parent().is_some_and(|folder| folder.ends_with("bin"));
     // The old one may be the target of a link of another name; it is replaced, never written through.

@@ -2,14 +2,14 @@
 
 use super::WheelError;
 
-/// A wheel's file name, taken apart (PEP 427).
+/// A parsed wheel file name (PEP 427).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WheelName {
-    /// The distribution, as it is written: `flash_attn`.
+    /// The distribution, as written: `flash_attn`.
     pub distribution: String,
     /// The version with its local label: `2.8.3+cu12torch2.8cxx11abiTRUE`.
     pub version: String,
-    /// The build tag, where there is one: `1`.
+    /// The build tag, if any: `1`.
     pub build: Option<String>,
     /// Python tags: `cp312`, `py3`.
     pub pythons: Vec<String>,
@@ -20,10 +20,10 @@ pub struct WheelName {
 }
 
 impl WheelName {
-    /// Takes a file name apart.
+    /// Parses a file name.
     ///
     /// # Errors
-    /// Where it has not five parts, or six with a build tag that begins with a digit.
+    /// It does not have five parts, or six with a build tag that begins with a digit.
     pub fn parse(file: &str) -> Result<Self, WheelError> {
         let wrong = || WheelError::Name { file: file.to_owned() };
         let stem = file.strip_suffix(".whl").ok_or_else(wrong)?;
@@ -51,7 +51,7 @@ impl WheelName {
         })
     }
 
-    /// The Python it was made for, `3.12`, where its tag names one release of CPython.
+    /// Its Python, `3.12`, if its tag is one release of CPython.
     pub fn python(&self) -> Option<String> {
         let digits = self.pythons.iter().find_map(|tag| tag.strip_prefix("cp3"))?;
         Some(format!("3.{digits}"))
@@ -63,7 +63,7 @@ mod tests {
     use super::WheelName;
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_parsed() {
         let name = WheelName::parse(
             "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
         )

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// One line: the hash as it is written, `sha256=…`, and the size in bytes. RECORD itself has no hash.
+/// One line: the hash as written, `sha256=…`, and the size in bytes. RECORD itself has no hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct RecordLine {
     hash: Option<String>,
     bytes: Option<u64>,
 }
@@ -17,22 +17,22 @@ pub(super) struct Listed {
 /// Bytes copied at once; most files of a package are smaller.
 const BUFFER: u64 = 1 << 16;
 
-/// The files by their paths. A path with a comma is quoted, as CSV has it.
-pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
+/// The files by their paths. A path with a comma is quoted, as in CSV.
+pub(super) fn parse(text: &str) -> BTreeMap<String, RecordLine> {
     let line = |line: &str| {
         let mut fields = line.rsplitn(3, ',');
         let bytes = fields.next()?.trim().parse().ok();
         let hash = fields.next()?.trim().to_owned();
         let path = fields.next()?;
         let path = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')).unwrap_or(path);
-        Some((path.replace("\"\"", "\""), Listed { hash: Some(hash), bytes }))
+        Some((path.replace("\"\"", "\""), RecordLine { hash: Some(hash), bytes }))
     };
     text.lines().filter_map(line).compact_map()
 }
 
-/// The files of an installed package, by their paths from the folder of packages.
+/// The files of an installed package, by their paths relative to site-packages.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lines(BTreeMap<String, Listed>);
+pub(crate) struct Lines(BTreeMap<String, RecordLine>);
 
 impl Lines {
     /// Reads a RECORD.
@@ -40,7 +40,7 @@ impl Lines {
         Self(parse(text))
     }
 
-    /// The paths as they are written.
+    /// The paths as written.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
@@ -50,8 +50,8 @@ impl Lines {
         self.0.contains_key(path)
     }
 
-    /// Whether what a path lists lies in this file: it is there, and has the size and the hash. Byte code is Python's own to
-    /// write, and missing byte code is no harm.
+    /// Whether this file exists and has the listed size and hash. Byte code is written by Python, and missing byte code
+    /// is harmless.
     pub(crate) fn is_at(&self, path: &str, file: &Path) -> bool {
         let Some(listed) = self.0.get(path) else { return false };
         if path.ends_with(".pyc") {
@@ -67,12 +67,12 @@ impl Lines {
     }
 }
 
-/// The hash of some content as a line has it.
+/// The hash of content in RECORD's format.
 pub(crate) fn hash_of(content: &[u8]) -> String {
     format!("sha256={}", url_base64(&Sha256::digest(content)))
 }
 
-impl Listed {
+impl RecordLine {
     /// RECORD itself.
     pub(super) fn itself() -> Self {
         Self { hash: None, bytes: None }
@@ -83,7 +83,7 @@ impl Listed {
         Self { hash: Some(hash_of(content)), bytes: Some(content.len() as u64) }
     }
 
-    /// The line of a file, by its path from the folder of packages.
+    /// The line of a file, by its path relative to site-packages.
     pub(super) fn line(&self, path: &str) -> String {
         let path = match path.contains([',', '"', '\n']) {
             true => format!("\"{}\"", path.replace('"', "\"\"")),
@@ -93,8 +93,8 @@ impl Listed {
         format!("{path},{},{bytes}\n", self.hash.as_deref().unwrap_or_default())
     }
 
-    /// Copies a file and holds it against its line on the way: libraries of torch are too large to be held in memory.
-    /// The inner error is what is there in place of what is listed.
+    /// Copies a file and compares it with its line: libraries of torch are too large to be held in memory. The inner
+    /// error is the difference.
     pub(super) fn copy(
         &self,
         from: &mut impl Read,
@@ -106,7 +106,7 @@ impl Listed {
             "sha256" => Box::new(Sha256::default()),
             "sha384" => Box::new(Sha384::default()),
             "sha512" => Box::new(Sha512::default()),
-            other => return Ok(Err(format!("{other}, where sha256 or better was wanted"))),
+            other => return Ok(Err(format!("{other} instead of sha256 or better"))),
         };
         let (mut bytes, mut buffer) =
             (0, vec![0; BUFFER.min(self.bytes.unwrap_or(BUFFER)).max(1) as usize]);
@@ -120,24 +120,24 @@ impl Listed {
             bytes += count as u64;
         }
         if let Some(wanted) = self.bytes.filter(|wanted| *wanted != bytes) {
-            return Ok(Err(format!("{bytes} bytes, but {wanted} are listed")));
+            return Ok(Err(format!("{bytes} bytes instead of {wanted}")));
         }
         let found = url_base64(&digest.finalize());
         Ok(match found == wanted.trim_end_matches('=') {
             true => Ok(()),
-            false => Err(format!("{kind}={found}, but {hash} is listed")),
+            false => Err(format!("{kind}={found} instead of {hash}")),
         })
     }
 }
 
-/// Base64 with the letters of addresses and without padding, as RECORD writes digests (RFC 4648, section 5).
+/// URL-safe base64 without padding, as in RECORD (RFC 4648, section 5).
 fn url_base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
         let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
         let group = byte(0) << 16 | byte(1) << 8 | byte(2);
-        // Three bytes are four letters; the end of one byte is two letters, of two bytes three.
+        // Three bytes are four characters; one remaining byte is two, two bytes are three.
         for letter in 0..=chunk.len() {
             let value = group >> (18 - 6 * letter) & 63;
             text.push(char::from(LETTERS[value as usize]));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_held_against_its_line() {
+    fn a_file_is_compared_with_its_line() {
         let record =
             "a.py,sha256=ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0,3\n\"b,\"\"c\"\"\",,\n";
         let record = parse(record);
@@ -172,8 +172,8 @@ mod tests {
             (found, copied)
         };
         assert_eq!(check("a.py", b"abc"), (Ok(()), b"abc".to_vec()));
-        assert!(check("a.py", b"abd").0.unwrap_err().contains("is listed"));
-        assert_eq!(check("a.py", b"abcd").0.unwrap_err(), "4 bytes, but 3 are listed");
+        assert!(check("a.py", b"abd").0.unwrap_err().contains("instead of"));
+        assert_eq!(check("a.py", b"abcd").0.unwrap_err(), "4 bytes instead of 3");
         assert!(check("b,\"c\"", b"").0.unwrap_err().contains("no hash"));
     }
 }

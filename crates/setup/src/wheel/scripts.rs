@@ -1,21 +1,21 @@
-//! The programs of a wheel, as files that find the environment's interpreter beside themselves: the environment is made in
-//! one place and used in another.
+//! Scripts of a wheel, which find the environment's interpreter next to themselves: the environment is created in one
+//! folder and used in another.
 
-/// What a shell takes for a command that starts the interpreter, and Python for a text that nobody reads.
+/// A shell runs this as a command that starts the interpreter; Python reads it as an unused string.
 const HEAD: &str = "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python' \"$0\" \"$@\"\n' '''\n";
 
-/// A script of a wheel, which names no interpreter in particular (`#!python`), with the environment's own; `None` where it
-/// is left as it is.
+/// A wheel's script with a generic interpreter (`#!python`), changed to the environment's; `None` if it stays
+/// unchanged.
 pub(super) fn headed(script: &[u8]) -> Option<Vec<u8>> {
     let rest = script.strip_prefix(b"#!python")?;
     let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
     Some([HEAD.as_bytes(), &rest[end..]].concat())
 }
 
-/// The scripts that an `entry_points.txt` asks for, by their names.
+/// The scripts of an `entry_points.txt`, by their names.
 ///
 /// # Errors
-/// Where a name is no file's, or what it shall call is not `module:object`.
+/// A name is not a file name, or its target is not `module:object`.
 pub(super) fn of_entry_points(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut wanted = false;
     let mut scripts = Vec::new();
@@ -23,9 +23,9 @@ pub(super) fn of_entry_points(text: &str) -> Result<Vec<(String, String)>, Strin
         if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             wanted = matches!(section.trim(), "console_scripts" | "gui_scripts");
         } else if wanted && !line.is_empty() && !line.starts_with(['#', ';']) {
-            let wrong = || format!("entry_points.txt asks for `{line}`, not NAME = MODULE:OBJECT");
+            let wrong = || format!("entry_points.txt has `{line}` instead of NAME = MODULE:OBJECT");
             let (name, value) = line.split_once('=').ok_or_else(wrong)?;
-            // Extras behind it say what has to be installed, which the plan has decided.
+            // Extras after it are requirements, which the plan has resolved.
             let value = value.split('[').next().unwrap_or(value);
             let (module, object) = value.split_once(':').ok_or_else(wrong)?;
             let (name, module, object) = (name.trim(), module.trim(), object.trim());

@@ -1,6 +1,6 @@
-//! A wheel's contents, where an installer would put them.
+//! Unpacks a wheel's contents to their installed paths.
 
-use super::record::{self, Listed};
+use super::record::{self, RecordLine};
 use super::{WheelError, WheelName};
 use facts::CompactCollect;
 use facts::Dist;
@@ -11,22 +11,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zip::ZipArchive;
 
-/// A wheel that was laid out in an environment's folder.
+/// A wheel that was unpacked into an environment's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpacked {
-    /// The wheel's name, taken apart.
+    /// The parsed name.
     pub name: WheelName,
     /// The wheel itself.
     pub(super) wheel: PathBuf,
-    /// The Python it was laid out for: `3.12`.
+    /// The Python that it was unpacked for: `3.12`.
     python: String,
-    /// The environment's folder, or one that stands for it: with `lib/python3.12/site-packages` and `bin` below it.
+    /// The environment's folder, or a temporary one: with `lib/python3.12/site-packages` and `bin` below it.
     pub prefix: PathBuf,
-    /// The folder of its dist-info, relative to `prefix`.
+    /// Its dist-info folder, relative to `prefix`.
     pub(super) info: PathBuf,
-    /// Its files relative to `prefix`, each as RECORD lists it; RECORD itself without a hash.
-    pub(super) files: BTreeMap<PathBuf, Listed>,
-    /// Those that were there before, and were left.
+    /// Its files relative to `prefix`, each with its line in RECORD; RECORD itself without a hash.
+    pub(super) files: BTreeMap<PathBuf, RecordLine>,
+    /// Files that already existed, and were kept.
     pub(super) taken: BTreeSet<PathBuf>,
 }
 
@@ -37,12 +37,12 @@ impl Unpacked {
     }
 }
 
-/// Lays a wheel out below `prefix`, as it would be for this Python (`3.12`), and holds every file against RECORD. A file
-/// that is there already is left as it is: other wheels may be laid out in the same folder at the same time.
+/// Unpacks a wheel below `prefix` for this Python (`3.12`), and compares every file with RECORD. An existing file is
+/// kept: other wheels may be unpacked into the same folder at the same time.
 ///
 /// # Errors
-/// Where the file is no wheel, a path in it leads outside, its name and METADATA disagree, or a file is not the one that
-/// RECORD lists.
+/// The file is not a wheel, a path in it is outside of the environment, its name and METADATA disagree, or a file does
+/// not match RECORD.
 pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, WheelError> {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let name = WheelName::parse(&file)?;
@@ -64,7 +64,7 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
     agrees(&text("METADATA")?, &name).map_err(lies)?;
     text("WHEEL")?;
     let mut listed = record::parse(&text("RECORD")?);
-    // RECORD cannot have its own hash, and what signs it was made after it.
+    // RECORD cannot contain its own hash, and its signatures are created after it.
     let own = ["RECORD", "RECORD.jws", "RECORD.p7s"].map(|own| format!("{info}/{own}"));
 
     let (mut files, mut taken) = (BTreeMap::new(), BTreeSet::new());
@@ -76,10 +76,10 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
         let inside = entry.name().map_err(|error| unreadable(error.to_string()))?.into_owned();
         let safe = entry.enclosed_name().is_some_and(|path| path == Path::new(&inside));
         if !safe || entry.is_symlink() {
-            return Err(lies(format!("{inside} leads outside of the environment")));
+            return Err(lies(format!("{inside} is outside of the environment")));
         }
         let line = match own.contains(&inside) {
-            true => Listed::itself(),
+            true => RecordLine::itself(),
             false => listed
                 .remove(&inside)
                 .ok_or_else(|| lies(format!("{inside} is not listed in RECORD")))?,
@@ -98,14 +98,14 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
         files.insert(place, line);
     }
     if let Some(missing) = listed.keys().find(|file| !own.contains(file)) {
-        return Err(lies(format!("{missing} is listed in RECORD and is not there")));
+        return Err(lies(format!("{missing} is listed in RECORD and missing")));
     }
     let info = place(&info, &name, python);
     let (wheel, prefix) = (path.to_owned(), prefix.to_owned());
     Ok(Unpacked { name, wheel, python: python.to_owned(), prefix, info, files, taken })
 }
 
-/// Lays one file of a wheel out again, in the place of another wheel's.
+/// Unpacks one file of a wheel again, replacing another wheel's.
 pub(super) fn again(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError> {
     let Unpacked { name, wheel, python, prefix, .. } = unpacked;
     let target = prefix.join(wanted);
@@ -117,7 +117,7 @@ pub(super) fn again(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError
             if place(&inside, name, python) == wanted && !entry.is_dir() {
                 fs::remove_file(&target)?;
                 let mut out = create(&target, &inside, entry.unix_mode())?;
-                // What is in the archive now may be something else than what was held against RECORD before.
+                // The archive may have changed since it was compared with RECORD.
                 return unpacked.files[wanted].copy(&mut entry, &mut out);
             }
         }
@@ -130,13 +130,13 @@ pub(super) fn again(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError
         .map_err(|found| WheelError::Lies { path: path(), what: what(found) })
 }
 
-/// Makes a file that is not there yet. Of its mode only the right to be run is taken over; a script always has it.
+/// Creates a new file. Only the executable bit of its mode is used; a script always has it.
 fn create(target: &Path, inside: &str, mode: Option<u32>) -> io::Result<fs::File> {
     let program = mode.is_some_and(|mode| mode & 0o111 != 0) || inside.contains(".data/scripts/");
     let mode = if program { 0o777 } else { 0o666 };
     let make = || OpenOptions::new().write(true).create_new(true).mode(mode).open(target);
     match make() {
-        // Most files lie in a folder that an earlier one made.
+        // Most files are in a folder that an earlier one created.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             fs::create_dir_all(target.parent().unwrap_or(target))?;
             make()
@@ -145,7 +145,7 @@ fn create(target: &Path, inside: &str, mode: Option<u32>) -> io::Result<fs::File
     }
 }
 
-/// The one dist-info folder, which has to be this distribution's.
+/// The dist-info folder, which has to belong to this distribution.
 fn info_folder(
     archive: &ZipArchive<BufReader<fs::File>>,
     name: &WheelName,
@@ -158,16 +158,16 @@ fn info_folder(
     let found: BTreeSet<String> = files.filter_map(|file| folder(&file)).compact_set();
     let one = found.into_iter().collect::<Vec<_>>();
     let [info] = one.as_slice() else {
-        return Err(format!("one dist-info folder was wanted, not {}", one.len()));
+        return Err(format!("it has {} dist-info folders instead of one", one.len()));
     };
     let named = info.split('-').next().unwrap_or_default();
     match Dist::normalise(named) == Dist::normalise(&name.distribution) {
         true => Ok(info.clone()),
-        false => Err(format!("its name says {}, but it has {info}", name.distribution)),
+        false => Err(format!("its name has {}, but it has {info}", name.distribution)),
     }
 }
 
-/// Name and version of METADATA have to be those of the file name.
+/// Checks that name and version in METADATA are those of the file name.
 fn agrees(metadata: &str, name: &WheelName) -> Result<(), String> {
     let field = |field: &str| {
         let head = metadata.lines().take_while(|line| !line.is_empty());
@@ -178,17 +178,17 @@ fn agrees(metadata: &str, name: &WheelName) -> Result<(), String> {
     };
     let (found, version) = (field("Name")?, field("Version")?);
     if Dist::normalise(&found) != Dist::normalise(&name.distribution) {
-        return Err(format!("its name says {}, but METADATA says {found}", name.distribution));
+        return Err(format!("its name has {}, but METADATA has {found}", name.distribution));
     }
-    // A file name writes `_` for what would end its part, and PEP 440 has no difference of case.
+    // A file name has `_` instead of separators, and PEP 440 ignores case.
     let plain = |version: &str| version.to_lowercase().replace(['-', '_'], ".");
     match plain(&version) == plain(&name.version) {
         true => Ok(()),
-        false => Err(format!("its name says {}, but METADATA says {version}", name.version)),
+        false => Err(format!("its name has {}, but METADATA has {version}", name.version)),
     }
 }
 
-/// Where a file goes, relative to the environment: PEP 427's `.data` folder has parts for other places.
+/// The installed path of a file, relative to the environment: PEP 427's `.data` folder has parts for other locations.
 fn place(inside: &str, name: &WheelName, python: &str) -> PathBuf {
     let site = PathBuf::from(format!("lib/python{python}/site-packages"));
     let mut parts = inside.splitn(3, '/');

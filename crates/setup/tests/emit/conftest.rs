@@ -1,4 +1,4 @@
-//! `conftest.py`, as the real pytest takes it.
+//! `conftest.py`, with the real pytest.
 
 use crate::plans::full;
 use crate::tools::{folder_with, output, python_with};
@@ -22,7 +22,7 @@ def test_mps(): pass
 def test_plain(): pass
 ";
 
-/// A torch that says it reaches what an environment variable names, and a platform of another name.
+/// A torch that reports the accelerators of an environment variable, and a platform of another name.
 const TORCH: &str = "\
 import os, platform
 class _Backend:
@@ -49,7 +49,7 @@ fn r1_16_unit_tests_pass_where_there_is_no_gpu_and_no_torch() {
 #[test]
 fn r1_15_markers_select_and_skip_on_each_machine() {
     let conftest = emit(&full(), "conftest.py").unwrap();
-    // The machine's name comes from a variable as well, before conftest.py asks for it.
+    // The machine's name also comes from a variable, before conftest.py reads it.
     let machine = "import os, platform\nplatform.machine = lambda: os.environ['MACHINE']\n";
     let files = [
         ("conftest.py", conftest.as_str()),

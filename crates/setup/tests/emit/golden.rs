@@ -1,20 +1,20 @@
-//! Every stored profile on a machine of every kind, as files that may not change unnoticed.
+//! Every stored profile on a machine of every kind, as golden files.
 //!
-//! `FIRSTLIGHT_GOLDEN=write cargo test -p setup --test emit golden` writes them again, except those for x86-64. For these
-//! the word is `write-x86_64`, so that work on other machines cannot change what runs on most (row R1-17).
+//! `FIRSTLIGHT_GOLDEN=write cargo test -p setup --test emit golden` rewrites them, except those for x86-64. For these
+//! the value is `write-x86_64`, so that work on other machines cannot change the most common ones (row R1-17).
 
-use facts::{Plan, PlanTarget, Refusal};
+use facts::{InstallPlan, PlanRefusal, PlanTarget};
 use setup::emit::{FORMATS, emit};
-use setup::{Request, machines, plan, profiles};
+use setup::{PlanRequest, machines, plan, profiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Formats that say something else on each machine; the others are kept once for each profile, on its own machine.
+/// Formats that differ by machine; the others are stored once for each profile, on its own machine.
 const EVERYWHERE: &[&str] = &["plan.toml", "pyproject.toml"];
 
-/// The machines with files of their own: each kind of system and processor, and each generation of GPUs.
+/// The machines with golden files: each kind of system and processor, and each generation of GPUs.
 const KEPT: &[&str] = &[
     "gh200",
     "gb200",
@@ -43,7 +43,7 @@ fn wanted() -> BTreeMap<String, (String, bool)> {
     let targets = machines().into_iter().filter(|it| KEPT.contains(&it.name.as_str()));
     let targets: Vec<PlanTarget> = targets.collect();
     for profile in profiles() {
-        let request = Request::of_profile(profile).unwrap();
+        let request = PlanRequest::of_profile(profile).unwrap();
         for target in &targets {
             let x86_64 = target.arch == "x86_64";
             let place = format!("{}/{}", profile.name, target.name);
@@ -62,10 +62,10 @@ fn wanted() -> BTreeMap<String, (String, bool)> {
     files
 }
 
-fn texts(plan: &Plan, home: bool) -> Vec<(&'static str, String)> {
+fn texts(plan: &InstallPlan, home: bool) -> Vec<(&'static str, String)> {
     let formats = FORMATS.iter().map(|format| format.name);
     let formats = formats.filter(|name| home || EVERYWHERE.contains(name));
-    // What is not an offline format, or not for this machine, is refused, and its refusal is tested elsewhere.
+    // A format that is online, or not for this machine, is refused, which is tested elsewhere.
     let texts = formats.filter_map(|name| Some((name, emit(plan, name).ok()?)));
     texts.map(|(name, text)| (name, without_version(&text))).collect()
 }
@@ -76,7 +76,7 @@ fn without_version(text: &str) -> String {
     text.replace(made_by, "firstlight VERSION")
 }
 
-fn refused(refusal: &Refusal) -> String {
+fn refused(refusal: &PlanRefusal) -> String {
     let PlanTarget { name, .. } = &refusal.target;
     let mut text = format!("no plan for {name}, for these cannot all hold:\n");
     for fact in &refusal.conflict {
@@ -106,7 +106,7 @@ fn r1_09_a_want_keeps_its_marker_up_to_the_project() {
     let profile = profiles().iter().find(|profile| profile.name == "h2o-llm-studio").unwrap();
     let text = |machine: &str| {
         let target = machines().into_iter().find(|target| target.name == machine).unwrap();
-        emit(&plan(&Request::of_profile(profile).unwrap(), &target).unwrap(), "pyproject.toml")
+        emit(&plan(&PlanRequest::of_profile(profile).unwrap(), &target).unwrap(), "pyproject.toml")
             .unwrap()
     };
     let line = "\"bitsandbytes==";
@@ -117,7 +117,7 @@ fn r1_09_a_want_keeps_its_marker_up_to_the_project() {
 }
 
 #[test]
-fn r1_17_plans_are_what_the_golden_files_say() {
+fn r1_17_plans_equal_the_golden_files() {
     let root = folder();
     let switch = std::env::var("FIRSTLIGHT_GOLDEN").unwrap_or_default();
     let wanted = wanted();

@@ -1,4 +1,4 @@
-//! An index in a folder, with wheels that hold nothing but their metadata.
+//! An index in a folder, with wheels that contain only metadata.
 
 use setup::wheel::WheelName;
 use sha2::{Digest, Sha256};
@@ -8,10 +8,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
-/// A simple index (PEP 503), reached as a `file:` address.
-pub(crate) struct Index(PathBuf);
+/// A simple index (PEP 503) with a `file:` URL.
+pub(crate) struct IndexClient(PathBuf);
 
-impl Index {
+impl IndexClient {
     pub(crate) fn at(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         Self(folder.to_owned())
@@ -93,7 +93,7 @@ fn archive(files: &[(String, String)]) -> Vec<u8> {
     archive.finish().unwrap().into_inner()
 }
 
-/// The hash of a text as RECORD has it: base64 for addresses, without padding.
+/// The hash of a text in RECORD's format: URL-safe base64 without padding.
 fn base64(text: &str) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let hash = Sha256::digest(text.as_bytes());

@@ -1,16 +1,16 @@
-//! Plans locked by the real uv: on an index in a folder, and on the Python registry.
+//! Plans locked by the real uv: with an index in a folder, and with PyPI.
 
-use crate::index::Index;
+use crate::index::IndexClient;
 use crate::plans::{PYPI, index, plan, target, wheel};
 use crate::tools::{folder_with, uv};
-use facts::{BuildRecipe, PackageOrigin, Plan};
+use facts::{BuildRecipe, InstallPlan, PackageOrigin};
 use setup::emit::{emit, read_plan};
 use setup::lock::{LockError, lock};
 
 #[test]
 fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("own")));
+    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
     let torch = "torch-2.10.0+cu128-cp312-cp312-manylinux_2_28_aarch64.whl";
     let hash = own.wheel(torch, &["filelock", "einops<1 ; sys_platform == 'linux'"]);
     own.wheel("torch-2.10.0+cu128-cp312-cp312-manylinux_2_28_x86_64.whl", &["filelock"]);
@@ -26,7 +26,7 @@ fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
     assert!(locked.locked);
     let names: Vec<_> =
         locked.packages.iter().map(|one| (one.name.as_str(), one.version.as_str())).collect();
-    // The version is the index's own, with its label.
+    // The version is the index's, with its label.
     assert_eq!(names, [("torch", "2.10.0+cu128"), ("einops", "0.8.1"), ("filelock", "3.1")]);
     let file = &locked.packages[0].files;
     assert_eq!(file.len(), 1, "one file is for this machine: {file:?}");
@@ -39,7 +39,7 @@ fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
 #[test]
 fn r1_06_requests_of_the_torch_index_is_named_with_its_index() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("own")));
+    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
     own.wheel("requests-2.28.1-py3-none-any.whl", &[]);
     pypi.wheel("requests-2.32.5-py3-none-any.whl", &[]);
     pypi.wheel("transformers-4.57.1-py3-none-any.whl", &["requests>=2.32.5"]);
@@ -51,16 +51,17 @@ fn r1_06_requests_of_the_torch_index_is_named_with_its_index() {
     assert!(wants.contains(&"requests==2.28.1".to_owned()), "{error}");
     assert!(from.contains(&("requests".to_owned(), own.url())), "{from:?}");
     assert!(!error.to_string().contains("unsafe"), "{error}");
-    // Where only torch's packages name that index, its `requests` is not seen at all.
+    // If only torch's packages name that index, its `requests` is not visible.
     let right = lock(&plan(target(), &indexes, &wrong[..1]), uv()).unwrap();
     assert_eq!(right.packages[1].version, "2.32.5");
 }
 
 /// Release pages list their files without hashes.
 #[test]
-fn what_a_page_does_not_hash_is_fetched_and_hashed() {
+fn files_without_a_published_hash_are_downloaded_and_hashed() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, page) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("page")));
+    let (pypi, page) =
+        (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("page")));
     let file = "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl";
     let hash = page.wheel(file, &[]);
     pypi.wheel("small-1.0-py3-none-any.whl", &[]);
@@ -87,7 +88,7 @@ fn what_a_page_does_not_hash_is_fetched_and_hashed() {
 #[test]
 fn a_package_without_a_wheel_is_not_built() {
     let (_kept, folder) = folder_with(&[]);
-    let pypi = Index::at(&folder.join("pypi"));
+    let pypi = IndexClient::at(&folder.join("pypi"));
     pypi.wheel("arm-1.0-cp312-cp312-manylinux_2_28_aarch64.whl", &[]);
     let plan = plan(
         target("a10", "linux", "x86_64", &[(8, 6)]),
@@ -111,7 +112,7 @@ fn an_index_that_does_not_answer_is_named() {
     assert_eq!(url, "http://127.0.0.1:9/simple/numpy/");
 }
 
-/// On the Python registry: numpy for another machine and another Python, and flash-attn from its source.
+/// With PyPI: numpy for another machine and another Python, and flash-attn from its source.
 #[test]
 fn real_packages_are_locked_for_another_machine() {
     let recipe = BuildRecipe {
@@ -132,7 +133,7 @@ fn real_packages_are_locked_for_another_machine() {
         &[wheel("numpy==2.3.4", "pypi"), flash_attn],
     );
     let locked = lock(&plan, uv()).unwrap();
-    let files = |plan: &Plan, name: &str| {
+    let files = |plan: &InstallPlan, name: &str| {
         let package = plan.packages.iter().find(|package| package.name == name).unwrap();
         package.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>()
     };

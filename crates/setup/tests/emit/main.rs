@@ -1,4 +1,4 @@
-//! Plans as files: what they say, that they are read back, and that the tools they are for take them.
+//! Plans as files: their contents, reading them back, and their use by the target tools.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 

@@ -1,8 +1,8 @@
-//! Plans built by hand, each for what one format has to say.
+//! Plans built by hand, each for one format's features.
 
 use facts::{
-    BuildRecipe, Fact, PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile, PlannedPackage,
-    Rejected, SCHEMA, Want,
+    BuildRecipe, Fact, InstallPlan, PackageOrigin, PlanIndex, PlanRequirement, PlanTarget,
+    PlannedFile, PlannedPackage, RejectedCandidate, SCHEMA,
 };
 
 pub(crate) const PYPI: &str = "https://pypi.org/simple";
@@ -28,7 +28,7 @@ pub(crate) fn index(name: &str, url: &str) -> PlanIndex {
     PlanIndex { name: name.to_owned(), url: url.to_owned(), explicit: name != "pypi", flat: false }
 }
 
-/// A wheel, asked for as `name==version`, from this index.
+/// A wheel, given as `name==version`, from this index.
 pub(crate) fn wheel(pin: &str, index: &str) -> PlannedPackage {
     let (name, version) = pin.split_once("==").unwrap();
     PlannedPackage {
@@ -43,7 +43,7 @@ pub(crate) fn wheel(pin: &str, index: &str) -> PlannedPackage {
     }
 }
 
-/// A file with a hash that is made of this digit.
+/// A file with a hash of repetitions of this digit.
 pub(crate) fn file(name: &str, digit: char) -> PlannedFile {
     PlannedFile {
         name: name.to_owned(),
@@ -53,8 +53,12 @@ pub(crate) fn file(name: &str, digit: char) -> PlannedFile {
     }
 }
 
-pub(crate) fn plan(target: PlanTarget, indexes: &[PlanIndex], packages: &[PlannedPackage]) -> Plan {
-    Plan {
+pub(crate) fn plan(
+    target: PlanTarget,
+    indexes: &[PlanIndex],
+    packages: &[PlannedPackage],
+) -> InstallPlan {
+    InstallPlan {
         schema: SCHEMA,
         target,
         wants: Vec::new(),
@@ -68,8 +72,8 @@ pub(crate) fn plan(target: PlanTarget, indexes: &[PlanIndex], packages: &[Planne
     }
 }
 
-/// Every field of the record in use: a GH200 with torch of its own index and flash-attn compiled.
-pub(crate) fn full() -> Plan {
+/// Every field in use: a GH200 with torch from its own index and flash-attn compiled.
+pub(crate) fn full() -> InstallPlan {
     let mut target = target("gh200", "linux", "aarch64", &[(9, 0)]);
     target.driver = Some("580.95.05".to_owned());
     target.cuda_limit = Some((13, 0));
@@ -94,8 +98,8 @@ pub(crate) fn full() -> Plan {
         marker: Some("sys_platform == 'linux'".to_owned()),
         ..wheel("triton==3.6.0", "pypi")
     };
-    Plan {
-        wants: vec![Want {
+    InstallPlan {
+        wants: vec![PlanRequirement {
             package: "flash-attn".to_owned(),
             specifiers: "==2.8.3".to_owned(),
             because: "requirement".to_owned(),
@@ -103,7 +107,7 @@ pub(crate) fn full() -> Plan {
         }],
         cuda: Some("12.8".to_owned()),
         warnings: vec![Fact { value: "a doubtful pair".to_owned(), source: "a test".to_owned() }],
-        rejected: vec![Rejected {
+        rejected: vec![RejectedCandidate {
             candidate: "torch 2.14 cu130".to_owned(),
             reason: "no wheel of flash-attn\nfits".to_owned(),
             source: "a test".to_owned(),

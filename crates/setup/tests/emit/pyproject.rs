@@ -1,31 +1,31 @@
-//! `pyproject.toml`, `requirements.txt` and `pylock.toml` as uv and pip read them, on an index in a folder.
+//! `pyproject.toml`, `requirements.txt` and `pylock.toml` as uv and pip read them, with an index in a folder.
 
-use crate::index::Index;
+use crate::index::IndexClient;
 use crate::plans::{full, index, plan, target, wheel};
 use crate::tools::{failure, folder_with, output, python_here, python_with, uv, uv_in};
-use facts::{Plan, PlannedFile};
+use facts::{InstallPlan, PlannedFile};
 use setup::emit::emit;
 use std::path::Path;
 use std::process::Command;
 
-/// Torch 2.7.1 as it is published: for Linux on an index of its own, for macOS on the default one.
-fn published(folder: &Path) -> (Index, Index) {
-    let pypi = Index::at(&folder.join("pypi"));
-    let cu128 = Index::at(&folder.join("cu128"));
+/// torch 2.7.1 as published: for Linux on its own index, for macOS on the default one.
+fn published(folder: &Path) -> (IndexClient, IndexClient) {
+    let pypi = IndexClient::at(&folder.join("pypi"));
+    let cu128 = IndexClient::at(&folder.join("cu128"));
     pypi.wheel("torch-2.7.1-py3-none-macosx_11_0_arm64.whl", &["einops"]);
-    // What an aarch64 machine must never get.
+    // An aarch64 machine must never get this one.
     pypi.wheel("torch-2.7.1-py3-none-manylinux_2_28_aarch64.whl", &["einops"]);
     for arch in ["aarch64", "x86_64"] {
         cu128.wheel(&format!("torch-2.7.1+cu128-py3-none-manylinux_2_28_{arch}.whl"), &["einops"]);
     }
     pypi.wheel("einops-0.8.1-py3-none-any.whl", &[]);
-    // An index of torch builds mirrors other packages too; none of them may come from there.
+    // An index of torch builds also mirrors other packages, none of which may be installed from it.
     cu128.wheel("einops-9.9.9-py3-none-any.whl", &[]);
     pypi.wheel("bitsandbytes-0.48.0-py3-none-manylinux_2_28_x86_64.whl", &[]);
     (pypi, cu128)
 }
 
-fn torch_plan(folder: &Path) -> Plan {
+fn torch_plan(folder: &Path) -> InstallPlan {
     let (pypi, cu128) = published(folder);
     let indexes = [index("pypi", &pypi.url()), index("pytorch-cu128", &cu128.url())];
     let mut bitsandbytes = wheel("bitsandbytes==0.48.0", "pypi");
@@ -80,7 +80,7 @@ fn r1_09_a_marker_keeps_a_package_off_other_platforms() {
 fn uv_locks_the_project_for_all_its_platforms() {
     let (_kept, folder) = folder_with(&[]);
     let mut plan = torch_plan(&folder);
-    let write = |plan: &Plan| {
+    let write = |plan: &InstallPlan| {
         std::fs::write(folder.join("pyproject.toml"), emit(plan, "pyproject.toml").unwrap())
             .unwrap();
     };
@@ -90,7 +90,7 @@ fn uv_locks_the_project_for_all_its_platforms() {
     for file in ["2.7.1+cu128-py3-none-manylinux_2_28_aarch64", "macosx_11_0_arm64"] {
         assert!(lock.contains(file), "{file}: {lock}");
     }
-    // A machine that no file is for is an error now, and not when somebody installs there.
+    // A machine without files is an error now, and not at installation.
     plan.target = target("gh200", "linux", "riscv64", &[]);
     write(&plan);
     std::fs::remove_file(folder.join("uv.lock")).unwrap();
@@ -115,7 +115,7 @@ fn a_source_build_sees_the_environment_and_is_forced() {
 }
 
 #[test]
-fn a_package_without_a_version_keeps_what_was_asked_for() {
+fn a_package_without_a_version_keeps_its_requirement() {
     let mut plan = full();
     plan.packages = vec![wheel("pybind11==", "pypi"), wheel("numpy==", "pypi")];
     plan.wants[0].package = "numpy".to_owned();
@@ -139,15 +139,15 @@ fn a_git_source_becomes_its_repository_and_revision() {
     assert!(text.contains(line), "{text}");
 }
 
-/// Two small packages, one from an index of its own, with their real files and hashes.
-fn locked(folder: &Path) -> Plan {
-    let pypi = Index::at(&folder.join("pypi"));
-    let own = Index::at(&folder.join("own"));
+/// Two small packages, one from a separate index, with their real files and hashes.
+fn locked(folder: &Path) -> InstallPlan {
+    let pypi = IndexClient::at(&folder.join("pypi"));
+    let own = IndexClient::at(&folder.join("own"));
     let (small, other) = ("small-1.0-py3-none-any.whl", "other-2.0+cu128-py3-none-any.whl");
     let hashes = [pypi.wheel(small, &[]), own.wheel(other, &[])];
-    // Whoever takes `other` from the default index is wrong, and has a higher version.
+    // Installing `other` from the default index would be wrong, and it has a higher version there.
     pypi.wheel("other-3.0-py3-none-any.whl", &[]);
-    let file = |index: &Index, package: &str, name: &str, sha256: &String| PlannedFile {
+    let file = |index: &IndexClient, package: &str, name: &str, sha256: &String| PlannedFile {
         name: name.to_owned(),
         url: Some(format!("{}/{package}/{}", index.url(), name.replace('+', "%2B"))),
         sha256: Some(sha256.clone()),
@@ -163,7 +163,7 @@ fn locked(folder: &Path) -> Plan {
     plan
 }
 
-/// Makes an environment with the tool, which installs it as the arguments say, and gives what `pip freeze` names there.
+/// Creates an environment with the tool, installs with the given arguments, and returns the output of `pip freeze`.
 fn installed(folder: &Path, install: impl Fn(&Path) -> Command) -> Result<String, String> {
     let environment = folder.join("env");
     output(
@@ -180,14 +180,14 @@ fn installed(folder: &Path, install: impl Fn(&Path) -> Command) -> Result<String
     Ok(output(&mut freeze))
 }
 
-/// The line of a frozen environment that tells a package installed from this file, or of this version.
+/// The line in `pip freeze` of a package installed from this file, or of this version.
 fn has(frozen: &str, package: &str, version: &str) -> bool {
     let begins = |line: &&str| line.starts_with(package);
     frozen.lines().find(begins).is_some_and(|line| line.replace("%2B", "+").contains(version))
 }
 
 fn pip(python: &Path, file: &Path) -> Command {
-    // pip of the Python that runs the tests, working on the environment.
+    // pip of the Python that runs the tests, for the environment.
     let mut command = Command::new("python3");
     command
         .args(["-m", "pip", "--python"])
@@ -205,7 +205,7 @@ fn uv_pip(python: &Path, file: &Path) -> Command {
 }
 
 #[test]
-fn requirements_install_what_the_plan_names_and_refuse_other_hashes() {
+fn requirements_install_the_plan_and_refuse_other_hashes() {
     let (_kept, folder) = folder_with(&[]);
     let plan = locked(&folder);
     let text = emit(&plan, "requirements.txt").unwrap();
@@ -228,7 +228,7 @@ fn requirements_install_what_the_plan_names_and_refuse_other_hashes() {
 }
 
 #[test]
-fn pylock_installs_what_the_plan_names_and_refuses_other_hashes() {
+fn pylock_installs_the_plan_and_refuses_other_hashes() {
     let (_kept, folder) = folder_with(&[]);
     let plan = locked(&folder);
     let text = emit(&plan, "pylock.toml").unwrap();
@@ -236,7 +236,7 @@ fn pylock_installs_what_the_plan_names_and_refuses_other_hashes() {
     std::fs::write(&file, &text).unwrap();
     let frozen = installed(&folder, |python| uv_pip(python, &file)).unwrap();
     assert!(has(&frozen, "small", "1.0") && has(&frozen, "other", "2.0+cu128"), "{frozen}");
-    // The reference reader of the Python Packaging Authority takes it too, and knows what it is for.
+    // The Python Packaging Authority's reference parser accepts it too, with the right target.
     let says = "import sys, tomllib; from packaging.pylock import Pylock; \
                 lock = Pylock.from_dict(tomllib.load(open(sys.argv[1], 'rb'))); \
                 print(*(f'{p.name}=={p.version}' for p in lock.packages), lock.requires_python)";

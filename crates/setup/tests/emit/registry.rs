@@ -1,19 +1,19 @@
-//! Plans of machines in the field against the Python registry: every file they name there exists. Metadata alone is read.
+//! Plans of real machines against PyPI: every file in them exists. Only metadata is read.
 
 use crate::tools::uv;
-use facts::{PackageOrigin, Plan};
+use facts::{InstallPlan, PackageOrigin};
 use setup::lock::lock;
-use setup::{Request, machines, plan, profiles};
+use setup::{PlanRequest, machines, plan, profiles};
 
-fn planned(profile: &str, machine: &str) -> Plan {
+fn planned(profile: &str, machine: &str) -> InstallPlan {
     let profile = profiles().iter().find(|one| one.name == profile).unwrap();
     let target = machines().into_iter().find(|one| one.name == machine).unwrap();
-    plan(&Request::of_profile(profile).unwrap(), &target).unwrap()
+    plan(&PlanRequest::of_profile(profile).unwrap(), &target).unwrap()
 }
 
-/// The plan with what is on PyPI: torch and its siblings (`2.7.1+cu128`) in their public version, which brings the same
-/// dependencies; without what only an index of its own or a release page has.
-fn on_pypi(mut plan: Plan) -> Plan {
+/// The plan with the packages on PyPI: torch and its siblings (`2.7.1+cu128`) in their public version, which has the
+/// same dependencies; without packages that only a separate index or a release page has.
+fn on_pypi(mut plan: InstallPlan) -> InstallPlan {
     let pypi = plan.indexes[0].name.clone();
     let flavour = |version: &str| {
         version.split_once("+cu").is_some_and(|(_, label)| label.parse::<u32>().is_ok())
@@ -28,7 +28,7 @@ fn on_pypi(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Locks the plan and holds each file that the tables know against what the registry says of it.
+/// Locks the plan and compares each file in the tables with the registry's data.
 fn every_file_exists(profile: &str, machine: &str) {
     let plan = on_pypi(planned(profile, machine));
     let locked =

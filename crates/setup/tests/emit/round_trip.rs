@@ -1,4 +1,4 @@
-//! `plan.toml` is the plan: read and written again it is the same, and a damaged one says where.
+//! `plan.toml` is the plan: reading and writing it gives the same text, and errors have a line.
 
 use crate::plans::{CU128, file, full};
 use setup::emit::{FORMATS, emit, read_plan};
@@ -13,7 +13,7 @@ fn a_plan_is_read_back_byte_by_byte() {
 
 #[test]
 fn the_command_in_the_head_asks_for_the_same_again() {
-    let check = |plan: &facts::Plan, command: &str| {
+    let check = |plan: &facts::InstallPlan, command: &str| {
         let text = emit(plan, "plan.toml").unwrap();
         assert!(
             text.contains(&format!(
@@ -26,7 +26,7 @@ fn the_command_in_the_head_asks_for_the_same_again() {
     check(&plan, "--machine gh200 --allow-source flash-attn 'flash-attn==2.8.3'");
     plan.wants[0].because = "profile granite-a10".to_owned();
     check(&plan, "--machine gh200 --for granite-a10");
-    plan.wants.push(facts::Want {
+    plan.wants.push(facts::PlanRequirement {
         because: "requirement".to_owned(),
         specifiers: String::new(),
         ..plan.wants[0].clone()
@@ -38,7 +38,7 @@ fn the_command_in_the_head_asks_for_the_same_again() {
 }
 
 #[test]
-fn every_file_says_what_made_it_and_how_to_renew_it() {
+fn every_file_names_its_generator_and_how_to_renew_it() {
     for format in FORMATS {
         let Ok(text) = emit(&full(), format.name) else { continue };
         let head: Vec<_> = text.lines().take_while(|line| line.starts_with('#')).collect();
@@ -53,7 +53,7 @@ fn every_file_says_what_made_it_and_how_to_renew_it() {
     assert!(error.hint().starts_with("the formats are plan.toml, "), "{}", error.hint());
 }
 
-/// The last line of a text that holds these words, from 1.
+/// The last line, from 1, that contains these words.
 fn line_of(text: &str, words: &str) -> usize {
     let lines: Vec<_> = text.lines().collect();
     1 + lines.iter().rposition(|line| line.contains(words)).unwrap()
@@ -76,7 +76,7 @@ fn a_damaged_plan_is_refused_with_its_line() {
         "schema = 1",
         "schema = 2",
         "schema = 2",
-        "a plan of schema 2, and this firstlight reads 1",
+        "the plan has schema 2, this firstlight reads 1",
     );
     check("python = \"3.12\"", "python = \"3.12", "python = ", "");
     check("python = \"3.12\"", "python = 3", "python = 3", "invalid type");
@@ -84,10 +84,10 @@ fn a_damaged_plan_is_refused_with_its_line() {
         "index = \"pytorch-cu128\"",
         "index = \"elsewhere\"",
         "elsewhere",
-        "no index of this plan",
+        "not an index of this plan",
     );
-    check("explicit = true", "explicit = false", CU128, "would serve every package");
-    check("name = \"triton\"", "name = \"torch\"", "name = \"torch\"", "stands in the plan twice");
+    check("explicit = true", "explicit = false", CU128, "is not explicit");
+    check("name = \"triton\"", "name = \"torch\"", "name = \"torch\"", "is in the plan twice");
     check("name = \"numpy-2", "name = \"../numpy-2", "../numpy", "is not a file name");
     check(&"a".repeat(64), &"A".repeat(64), "AAAA", "not 64 hexadecimal digits");
     check("locked = false", "locked = true", "name = \"torch\"", "`torch` has no file with a hash");

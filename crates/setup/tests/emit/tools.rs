@@ -1,4 +1,4 @@
-//! The tools that emitted files are for, brought by pip into a folder of the tests and kept there.
+//! The target tools of emitted files, installed by pip into a folder of the tests and kept there.
 
 use setup::uv::Uv;
 use std::path::{Path, PathBuf};
@@ -20,27 +20,27 @@ pub(crate) fn uv() -> &'static Uv {
     &UV
 }
 
-/// uv in a project's folder, as its user runs it: the project configures it.
+/// uv in a project's folder, as a user runs it: configured by the project.
 pub(crate) fn uv_in(project: &Path) -> Command {
     let mut command = uv().command();
     command.current_dir(project).env_remove("UV_NO_CONFIG");
     command
 }
 
-/// The release of the Python that runs here, `3.11`, for tests in which something is installed.
+/// The release of the local Python, `3.11`, for tests that install packages.
 pub(crate) fn python_here() -> String {
     let says = "import sys; print('%d.%d' % sys.version_info[:2])";
     output(Command::new("python3").args(["-c", says])).trim().to_owned()
 }
 
-/// Runs a command and gives what it printed; panics with its words where it fails.
+/// Runs a command and returns its output; panics with its message if it fails.
 pub(crate) fn output(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
 }
 
-/// Runs a command that has to fail and gives what it said.
+/// Runs a command that has to fail and returns its message.
 pub(crate) fn failure(command: &mut Command) -> String {
     let Output { status, stderr, .. } = command.output().unwrap();
     assert!(!status.success(), "{command:?}");
@@ -57,11 +57,11 @@ pub(crate) fn folder_with(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf
     (folder, path)
 }
 
-/// The Python of an environment with one real package, made once and kept under this name.
+/// The Python of an environment with one real package, created once and kept under this name.
 pub(crate) fn python_with(name: &str, requirement: &str) -> PathBuf {
     let environment = folder().join(name);
     let python = environment.join("bin/python");
-    // Tests that want the same environment wait for the first one to make it.
+    // Tests that need the same environment wait for the first one to create it.
     let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     if !python.exists() {
         let mut venv = uv().command();

@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "attention", cases, layout: LAYOUT };
 
@@ -36,7 +36,7 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// FFPA's forward suite: wide heads, 16 query heads over 4 key heads, lengths that are no multiple of a tile.
+/// FFPA's forward suite: wide heads, 16 query heads over 4 key heads, lengths that are not multiples of a tile.
 fn ffpa(list: &mut List) {
     let ffpa = |tokens, dim| Attention::new(tokens, 16, dim).kv_heads(4);
     list.add(Quick, "ffpa/d320-gqa16x4-t75", ALL, &ffpa(75, 320).causal());
@@ -55,7 +55,7 @@ fn ffpa(list: &mut List) {
     }
 }
 
-/// Every head dimension that a fast path is named for, and the ones between.
+/// Every head dimension with a specialized kernel, and dimensions between them.
 fn head_dims(list: &mut List) {
     for dim in [32, 64, 96, 128, 192, 256] {
         let call = Attention::new(150, 2, dim).kv_heads(1);
@@ -84,7 +84,7 @@ fn head_dims(list: &mut List) {
     list.add(Standard, "mla/576-512-decode-tk4097", BF16, &mla.batch(2).keys(4097));
 }
 
-/// Latent caches: values that are the first channels of the keys.
+/// Latent caches, whose values are the first channels of the keys.
 fn latent(list: &mut List) {
     const HALVES: &[DType] = &[DType::Bf16, DType::F16];
     let mla = |queries: usize, heads: usize| {
@@ -106,7 +106,7 @@ fn latent(list: &mut List) {
     list.add(Standard, "latent/576-512-softcap", BF16, &capped);
     let steep = Attention { fall: 900.0, ..mla(1, 32).keys(383) };
     list.add(Standard, "latent/576-512-logits-fall-by-900", BF16, &steep);
-    // Other widths, several key heads, and every row of queries a tile of its own.
+    // Other widths, several key heads, and one query row per tile.
     for (dim, value_dim) in [(100, 33), (60, 60), (96, 64)] {
         let call = Attention::new(40, 6, dim).kv_heads(2).latent(value_dim).causal();
         list.add(Quick, &format!("latent/d{dim}-dv{value_dim}-gqa6x2-t40"), ALL, &call);
@@ -117,10 +117,10 @@ fn latent(list: &mut List) {
 
 fn masks(list: &mut List) {
     let base = |queries: usize, keys: usize| Attention::new(queries, 2, 64).keys(keys);
-    // torch's is_causal is aligned at the top left: one query over many keys would see key 0 only.
+    // torch's is_causal is aligned at the top left: one query over many keys would attend to key 0 only.
     list.add(Quick, "edge/causal-tq1-tk65", ALL, &base(1, 65).causal());
     list.add(Quick, "edge/causal-tq-below-tk", F32_BF16, &base(13, 130).causal());
-    // The first Tq - Tk queries see nothing: o = 0, lse = -inf.
+    // The first Tq - Tk queries attend to nothing: o = 0, lse = -inf.
     list.add(Quick, "edge/causal-tq-over-tk-no-visible-key", ALL, &base(100, 37).causal());
     list.add(Quick, "edge/t1", ALL, &base(1, 1).causal());
     list.add(Quick, "edge/no-keys", F32, &base(5, 0));
@@ -176,8 +176,8 @@ fn values(list: &mut List) {
     list.add(Quick, "edge/far-below-zero", F32, &Attention { sunk: true, ..base });
 }
 
-/// What schedules of kernels turn on: widths between tiles, masks over several tiles of keys at every width, and a
-/// maximum that moves on every tile.
+/// Cases that exercise kernels' schedules: widths between tiles, masks over several tiles of keys at every width, and a
+/// maximum that changes in every tile.
 fn schedules(list: &mut List) {
     const HALVES: &[DType] = &[DType::Bf16, DType::F16];
     for (dim, value_dim) in [(80, 80), (40, 104), (200, 136)] {
@@ -200,7 +200,7 @@ fn schedules(list: &mut List) {
         let packed = Attention::new(0, 2, dim).packed(&lengths).causal();
         list.add(Standard, &format!("wide/d{dim}-varlen"), BF16, &packed);
     }
-    // A kernel may leave out a rescaling whose factor is 1; where logits fall towards the first key, none is.
+    // A kernel may skip a rescaling by 1; where logits fall towards the first key, none is 1.
     for dim in [128, 512] {
         let call = Attention::new(256, 2, dim).keys(383).causal();
         let call = Attention { fall: 900.0, ..call };
@@ -218,17 +218,17 @@ struct Attention {
     kv_heads: usize,
     dim: usize,
     value_dim: usize,
-    /// Numbers of queries and keys of packed sequences.
+    /// Number of queries and keys of each packed sequence.
     packed: Option<Vec<(usize, usize)>>,
-    /// Keys of each sequence, and the block size where they are paged.
+    /// Cached keys of each sequence, and the block size if they are paged.
     cached: Option<(Vec<usize>, Option<usize>)>,
     /// Whether the values are the first channels of the keys.
     latent: bool,
     /// Standard deviation of the queries.
     spread: f64,
-    /// Every logit is far below zero: exp of it vanishes unless the maximum is taken out first.
+    /// Every logit is far below zero: its exp underflows unless the maximum is subtracted first.
     sunk: bool,
-    /// How far logits rise from the first key to the last.
+    /// Rise of the logits from the first key to the last.
     fall: f64,
     settings: Settings,
 }
@@ -312,7 +312,7 @@ impl Attention {
 }
 
 impl Call for Attention {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let mut inputs = TensorMap::new();
         let (mut rows, mut key_rows) =
             (vec![self.batch, self.queries], vec![self.batch, self.keys]);
@@ -347,7 +347,7 @@ impl Call for Attention {
             k = sink(&k, 128.0, self.dim);
         }
         if self.fall > 0.0 {
-            // The first channel carries the slope: scale * 64 * (what the key has there).
+            // The first channel has the slope: scale * 64 * (the key's value).
             let steepest = self.fall * (self.dim as f64).sqrt() / 64.0;
             q = first_channel(&q, self.dim, |_| 64.0);
             let (heads, last) = (self.kv_heads, (self.keys - 1) as f64);
@@ -364,14 +364,14 @@ impl Call for Attention {
     }
 }
 
-/// The same rows with `value` in the first channel and 0 in the others: sums of terms that large keep no others.
+/// The same rows with `value` in the first channel and 0 in the others: larger sums would lose the other terms.
 fn sink(tensor: &Tensor, value: f64, dim: usize) -> Tensor {
     let mut values = vec![0.0; tensor.len()];
     values.chunks_mut(dim).for_each(|row| row[0] = value);
     Tensor::new(tensor.shape(), values).cast(tensor.dtype())
 }
 
-/// The same rows with other values in the first channel, by row.
+/// The same rows with other values in the first channel, computed from the row.
 fn first_channel(tensor: &Tensor, dim: usize, value: impl Fn(usize) -> f64) -> Tensor {
     let mut values = tensor.to_f64();
     values.chunks_mut(dim).enumerate().for_each(|(row, channels)| channels[0] = value(row));
@@ -379,7 +379,7 @@ fn first_channel(tensor: &Tensor, dim: usize, value: impl Fn(usize) -> f64) -> T
 }
 
 /// A table of shuffled blocks with -1 past each sequence's end, and the number of blocks: one more than are used.
-fn block_table(draw: &mut Draw, lengths: &[usize], block: usize) -> (Vec<i32>, usize) {
+fn block_table(draw: &mut TensorRng, lengths: &[usize], block: usize) -> (Vec<i32>, usize) {
     let used: Vec<usize> = lengths.iter().map(|length| length.div_ceil(block)).collect();
     let (width, total) = (used.iter().max().map_or(0, |most| most + 1), used.iter().sum::<usize>());
     let mut free: Vec<i32> = (0..=total as i32).collect();

@@ -3,8 +3,8 @@ use super::list::{ALL, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Seque
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Tokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "conv1d", cases, layout: LAYOUT };
 
@@ -69,7 +69,7 @@ fn forward(list: &mut List) {
     }
 }
 
-/// causal-conv1d's update suite: one token, states longer than needed, state indices with -1 padding, rings.
+/// causal-conv1d's update suite: one token, states longer than needed, state indices with -1 padding, ring buffers.
 fn update(list: &mut List) {
     for width in [2, 3, 4] {
         let update = Conv::new(1, 2064, width).batch(3).silu();
@@ -80,7 +80,7 @@ fn update(list: &mut List) {
         let long = update.holding(width + 3);
         list.add(Standard, &format!("causal-conv1d/update-w{width}-long-state"), ALL, &long);
     }
-    // States as transformers keeps them: W tokens, in the model's type.
+    // States as in transformers: W tokens, in the model's type.
     for (name, batch, channels) in [("", 3, 2064), ("-b130", 130, 96)] {
         let update = Conv::new(1, channels, 4).batch(batch).silu().holding(4);
         let narrow = update.with(|of| of.narrow_states = true);
@@ -94,14 +94,14 @@ fn update(list: &mut List) {
 fn edges(list: &mut List) {
     let base = |tokens| Conv::new(tokens, 33, 4).silu().holding(3);
     list.add(Quick, "edge/c33-t70", ALL, &base(70));
-    // Fewer tokens than taps: part of the old state stays.
+    // Fewer tokens than taps: part of the old state remains.
     for tokens in [1, 2, 3] {
         list.add(Quick, &format!("edge/t{tokens}-w4"), F32_BF16, &base(tokens));
     }
     list.add(Quick, "edge/long-state-t2", F32, &Conv::new(2, 40, 4).holding(8));
     list.add(Standard, "edge/c1", F32, &Conv::new(50, 1, 3).silu());
     list.add(Quick, "edge/no-bias", F32, &base(40).with(|of| of.bias = false));
-    // Nothing but the sum over the taps, which is all that the plainest kernels know.
+    // Only the sum over taps, without bias and activation.
     list.add(Quick, "edge/plain", ALL, &Conv::new(70, 33, 4).with(|of| of.bias = false));
     list.add(Quick, "edge/large-values", F32_BF16, &base(40).with(|of| of.scale = 40.0));
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&[0, 2, 0, 30, 1]));
@@ -115,7 +115,7 @@ struct Conv {
     channels: usize,
     width: usize,
     bias: bool,
-    /// Tokens that a state holds.
+    /// Tokens per state.
     state: usize,
     /// Whether states are in x's type.
     narrow_states: bool,
@@ -146,14 +146,14 @@ impl Recurrent<Conv> {
         self.set("activation", "silu")
     }
 
-    /// Sequences go on from states of so many tokens.
+    /// Sequences start from states of this many tokens.
     fn holding(self, tokens: usize) -> Self {
         self.initial().with(|of| of.state = tokens)
     }
 }
 
 impl Recurrence for Conv {
-    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+    fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap {
         let channels = self.channels;
         let shape = match self.channel_first && !of.are_packed() {
             true => vec![of.batch, channels, of.tokens],

@@ -5,7 +5,7 @@ use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Property};
-use kernels::DType;
+use ops::DType;
 
 pub(super) const OP: OpCases = OpCases { op: "gated_delta", cases, layout: LAYOUT };
 
@@ -27,12 +27,12 @@ const LAYOUT: Layout = Layout {
     ],
 };
 
-/// A call whose value heads have one decay each.
+/// A call with one decay per value head.
 fn call(tokens: usize, heads: usize, dim: usize) -> Recurrent<Kda> {
     Kda::new(tokens, heads, dim).with(|of| of.per_head = true)
 }
 
-/// The same with logits of Qwen3-Next's only kind of gate.
+/// [`call`] with logits of Qwen3-Next's gate.
 fn logits(of: Recurrent<Kda>, mean: f64, deviation: f64) -> Recurrent<Kda> {
     of.logits("plain", mean, deviation)
 }
@@ -52,7 +52,7 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// fla's chunk, varlen and decode suites, and the heads of Qwen3-Next: 16 of queries and keys, 32 of values, 128 wide.
+/// fla's chunk, varlen and decode suites, and the heads of Qwen3-Next: 16 key heads, 32 value heads, width 128.
 fn suites(list: &mut List) {
     for (batch, tokens, heads, value_heads, dim, tier) in [
         (1, 63, 1, 1, 64, Quick),
@@ -70,7 +70,7 @@ fn suites(list: &mut List) {
     let uneven = [15, 85, 200, 900, 800];
     list.add(Standard, "fla/varlen-15-100-300-1200-2000", BF16, &varlen(&uneven, 64));
     for (batch, tier) in [(7, Quick), (16, Standard)] {
-        // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
+        // Unused slots contain 1e30, so that reading or writing one is detected.
         let decode = logits(call(1, 4, 64).batch(batch).value_heads(8), 0.0, 1.0);
         list.add(tier, &format!("fla/decode-pool-b{batch}"), F32_BF16, &decode.pool(2 * batch));
     }
@@ -80,7 +80,7 @@ fn suites(list: &mut List) {
     }
 }
 
-/// Logits and biases where gates saturate, and write strengths twice as large.
+/// Logits and biases that saturate gates, and write strengths twice as large.
 fn gates(list: &mut List) {
     let base = |mean, deviation| logits(call(70, 2, 64), mean, deviation).initial();
     for mean in [-8.0, 0.0, 8.0] {
@@ -97,7 +97,7 @@ fn gates(list: &mut List) {
     list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &doubled.initial());
 }
 
-/// Heads as wide as models have them, and wider.
+/// Heads of the models' width, and wider ones.
 fn wide(list: &mut List) {
     let wide = |tokens| call(tokens, 2, 128).value_heads(4);
     list.add(Standard, "edge/slow-gates-t2000-d128", F32_BF16, &wide(2000).soft(-7.0).initial());
@@ -108,7 +108,7 @@ fn wide(list: &mut List) {
     let uneven = [64, 1, 0, 200, 63, 129];
     let pool = wide(0).packed(&uneven).soft(-1.0).pool(9);
     list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &pool.padded());
-    // Long enough for `chunk.hopper` to prepare later chunks while it walks over the first ones.
+    // Long enough for `chunk.hopper` to prepare later chunks while it scans the first ones.
     let beside = call(2600, 1, 128).value_heads(3).soft(-3.0).initial();
     list.add(Standard, "edge/beside-the-walk-t2600-hv3", BF16, &beside);
     let uneven = [1700, 0, 40, 1100, 2300];
@@ -129,26 +129,26 @@ fn edges(list: &mut List) {
         let tier = if tokens == 65 { Quick } else { Standard };
         list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens).soft(0.0).initial());
     }
-    // Almost no decay: the state of the first token is still there at the end.
+    // Almost no decay: the first token's state remains until the end.
     list.add(Quick, "edge/slow-gates", ALL, &base(200).decay(Decay::Constant(-1e-5)).initial());
     list.add(Quick, "edge/no-decay", F32, &base(130).decay(Decay::Constant(0.0)).initial());
     list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
-    // Values far from 1, where the range of a narrower type than the storage type would end.
+    // Values far from 1, beyond the range of a type narrower than the storage type.
     for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
         let call = call(150, 2, 128).soft(-1.0).with(|of| of.values = values);
         list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
     }
     wide(list);
-    // e^-20 a token: after five of them e^-G has left float32.
+    // e^-20 per token: after five of them e^-G exceeds float32.
     for (decay, tier) in [(-5.0, Quick), (-20.0, Quick), (-40.0, Standard)] {
         let fast = base(90).decay(Decay::Constant(decay)).initial();
         list.add(tier, &format!("edge/fast-gates{decay}"), F32_BF16, &fast);
     }
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -20.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
-    // One wiped token in 37: what came before must vanish, what follows must not.
+    // One wiped token in 37: earlier tokens must vanish, later ones must not.
     list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
-    // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
+    // Reflections: nothing decays, and rounded keys rotate the state a little with every token.
     let reflections = base(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
     for beta in [0.0, 1e-3, 0.999, 1.0] {

@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent,
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "kda", cases, layout: LAYOUT };
 
@@ -58,7 +58,7 @@ fn fla(list: &mut List) {
     let uneven = [15, 85, 200, 900, 800];
     list.add(Standard, "fla/varlen-15-100-300-1200-2000", HALVES, &varlen(&uneven, 60));
     for (batch, tier) in [(7, Quick), (16, Standard), (32, Full)] {
-        // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
+        // Unused slots contain 1e30, so that reading or writing one is detected.
         let decode = Kda::new(1, 4, 64).batch(batch).value_heads(8).logits("plain", 0.0, 1.0);
         list.add(tier, &format!("fla/decode-pool-b{batch}"), F32_BF16, &decode.pool(2 * batch));
     }
@@ -85,7 +85,7 @@ fn flash_kda(list: &mut List) {
         let call = Kda::new(tokens, heads, 128).logits("safe", 0.0, 1.0).initial();
         list.add(tier, &format!("flashkda/h{heads}-t{tokens}"), F32_BF16, &call);
     }
-    // Layers of 2048 and 2304 channels in field reports: 16 and 32 heads, a prompt of 128 tokens without a state.
+    // Layers of 2048 and 2304 channels from bug reports: 16 and 32 heads, a prompt of 128 tokens without a state.
     for heads in [16, 32] {
         let call = Kda::new(128, heads, 128).logits("safe", 0.0, 1.0);
         list.add(Quick, &format!("field/layer-h{heads}-t128"), F32_BF16, &call);
@@ -94,7 +94,7 @@ fn flash_kda(list: &mut List) {
     list.add(Standard, "flashkda/h4-t64-bf16-state", BF16, &narrow.initial());
 }
 
-/// FlashKDA's gate suite: logits and biases where both gates saturate.
+/// FlashKDA's gate suite: logits and biases that saturate both gates.
 fn gates(list: &mut List) {
     for gate in ["plain", "safe"] {
         let base = |mean, deviation| Kda::new(70, 2, 64).logits(gate, mean, deviation).initial();
@@ -124,17 +124,17 @@ fn edges(list: &mut List) {
         let tier = if tokens == 65 { Quick } else { Standard };
         list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens).soft(0.0).initial());
     }
-    // Almost no decay: the state of the first token is still there at the end.
+    // Almost no decay: the first token's state remains until the end.
     list.add(Quick, "edge/slow-gates", ALL, &base(200).decay(Decay::Constant(-1e-5)).initial());
     list.add(Quick, "edge/no-decay", F32, &base(130).decay(Decay::Constant(0.0)).initial());
     list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
-    // e^-5 a token: e^80 after 16 of them, where a cumulated e^-G leaves float16 and then float32.
+    // e^-5 per token: e^80 after 16 of them, where a cumulative e^-G exceeds float16 and then float32.
     list.add(Quick, "edge/fast-gates", ALL, &base(130).decay(Decay::Constant(-5.0)).initial());
     list.add(Standard, "edge/faster-gates", F32, &base(90).decay(Decay::Constant(-40.0)).initial());
-    // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
+    // Reflections: nothing decays, and rounded keys rotate the state a little with every token.
     let reflections = base(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
-    // Values far from 1, where the range of a narrower type than the storage type would end.
+    // Values far from 1, beyond the range of a type narrower than the storage type.
     for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
         let call = Kda::new(150, 2, 128).soft(-1.0).with(|of| of.values = values);
         list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
@@ -147,16 +147,17 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
-    // One wiped token in 37: what came before must vanish, what follows must not.
+    // One wiped token in 37: earlier tokens must vanish, later ones must not.
     list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
-    // Each channel decays by e^-40 over the sequence, but the state steps aside each time: it must not be dropped.
+    // Each channel decays by e^-40 over the sequence, but the state avoids the decaying channel at each token: it must
+    // not be dropped.
     list.add(
         Quick,
         "edge/false-decay-bound",
         F32_BF16,
         &base(16).decay(Decay::StepsAside).initial(),
     );
-    // Gates wider than what they are for; rows of 48 are not padded like those of 128.
+    // Gates wider than needed; rows of 48 are not padded like those of 128.
     for (dim, tier) in [(48, Quick), (128, Standard)] {
         let wide = Kda::new(130, 2, dim).value_heads(4).with(|of| of.gate_dtype = Some(DType::F32));
         list.add(tier, &format!("edge/f32-gates-d{dim}"), BF16, &wide.soft(-1.0).initial());
@@ -191,19 +192,19 @@ fn properties(list: &mut List) {
     list.property(Standard, "property/continuation-64-65-71-safe", ALL, parts, &logits);
 }
 
-/// Log decays, where `g` holds them.
+/// Distribution of the log decays in `g`.
 #[derive(Clone, Copy)]
 pub(super) enum Decay {
     /// The same for every token and channel.
     Constant(f64),
     /// `-softplus(N(0, 1) + shift)`.
     Soft(f64),
-    /// Each one of these.
+    /// One of these for each.
     Mixed(&'static [f64]),
-    /// -0.05, but the given value in every channel of every 37th token.
+    /// -0.05, but this value in every channel of every 37th token.
     Cliff(f64),
-    /// -5 for the lower half of the channels at even tokens, for the upper half at odd ones, while keys of strength
-    /// 2 swap the first channel of each half: that channel pair is never where the decay is.
+    /// -5 for the lower half of the channels at even tokens, for the upper half at odd ones, while keys of strength 2
+    /// swap the first channel of each half, so that its state is never in the decaying half.
     StepsAside,
 }
 
@@ -217,16 +218,16 @@ pub(super) enum Gates {
 /// A call of kda, or of gated_delta.
 #[derive(Clone)]
 pub(super) struct Kda {
-    /// Whether a value head has one decay, as in gated_delta.
+    /// Whether there is one decay per value head, as in gated_delta.
     pub(super) per_head: bool,
     heads: usize,
     value_heads: usize,
     dim: usize,
     value_dim: usize,
     gates: Gates,
-    /// Storage type of `g` where it is not that of `q`.
+    /// Storage type of `g`, if it differs from that of `q`.
     pub(super) gate_dtype: Option<DType>,
-    /// Added to the logits with either sign; also turns `dt_bias` on.
+    /// Added to the logits with either sign; also enables `dt_bias`.
     pub(super) bias: Option<f64>,
     pub(super) beta: Option<f64>,
     /// Standard deviation of the values.
@@ -255,8 +256,8 @@ impl Kda {
         Recurrent::new(tokens, of)
     }
 
-    /// The log decay or logit of a token's channel, channels of all heads counted through.
-    fn gate(&self, draw: &mut Draw, index: usize) -> f64 {
+    /// The log decay or logit of a channel of a token, with channels of all heads numbered consecutively.
+    fn gate(&self, draw: &mut TensorRng, index: usize) -> f64 {
         let gates = if self.per_head { 1 } else { self.dim };
         let (token, channel) = (index / (self.value_heads * gates), index % gates);
         match self.gates {
@@ -301,13 +302,13 @@ impl Recurrent<Kda> {
 }
 
 impl Recurrence for Kda {
-    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+    fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap {
         let (heads, dim) = (self.heads, self.dim);
         let (own, values) = (self.value_heads, self.value_dim);
         let shape = |rest: &[usize]| of.shape(rest);
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
-        // Without normalisation keys longer than 1 would make the recurrence grow without bound.
+        // Without normalization, keys longer than 1 would make the recurrence diverge.
         let scale = if self.l2norm { 1.0 } else { 0.7 * (dim as f64).powf(-0.5) };
         put("q", draw.normals(&shape(&[heads, dim]), dtype, 1.0));
         let mut key = draw.normals(&shape(&[heads, dim]), dtype, scale);
@@ -338,7 +339,7 @@ impl Recurrence for Kda {
         });
         put("g", gate);
         if let (Gates::Logits(..), Some(bias)) = (self.gates, self.bias) {
-            let sign = |draw: &mut Draw| if draw.below(2) == 0 { bias } else { -bias };
+            let sign = |draw: &mut TensorRng| if draw.below(2) == 0 { bias } else { -bias };
             put("dt_bias", draw.tensor(gates, DType::F32, sign));
         }
         inputs.extend(of.states(draw, &[own, dim, values], self.state, 1.0));

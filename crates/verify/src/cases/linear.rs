@@ -5,13 +5,13 @@ use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::linear::{SCALED, Scales};
-use kernels::{DType, E4m3, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::linear::{SCALED, Scales};
+use ops::{DType, E4m3, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "linear", cases, layout: LAYOUT };
 
-/// Only rows of x are cut: the widths of the outputs are settings, and swiglu pairs columns that lie far apart.
+/// Only rows of x are split: the widths of the outputs are settings, and swiglu pairs columns that are far apart.
 const LAYOUT: Layout = Layout {
     heads: ("x", 0),
     shared: ("x", 0),
@@ -50,7 +50,7 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// Every projection of a Granite or Kimi layer, its sizes reduced: what stands around a product does not depend on them.
+/// Every projection of a Granite or Kimi layer with reduced sizes: prologues and epilogues do not depend on them.
 fn layers(list: &mut List) {
     for tokens in [1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65] {
         let tier = if [1, 8, 33].contains(&tokens) { Quick } else { Standard };
@@ -83,8 +83,8 @@ fn layers(list: &mut List) {
     list.add(Standard, "granite/two-groups-t65", F32_BF16, &Projection { tokens: 65, ..norm });
 }
 
-/// The depths of Granite 4.0-H micro and tiny and of Kimi-Linear, with an eighth of the weights' rows: drawing and reading
-/// all of them would take minutes, and `bench` holds its calls at the whole shapes against the reference.
+/// The depths of Granite 4.0-H micro and tiny and of Kimi-Linear, with an eighth of the weights' rows: generating and
+/// reading all of them would take minutes, and `bench` compares its calls of whole shapes with the reference.
 fn models(list: &mut List) {
     for tokens in [1, 8, 33, 130] {
         let name = |layer: &str| format!("{layer}-t{tokens}");
@@ -110,7 +110,7 @@ fn models(list: &mut List) {
     }
 }
 
-/// So many tiles that the blocks of a persistent kernel have several each, and that the last ones end inside.
+/// Enough tiles that each block of a persistent kernel has several, and that the last ones are partial.
 fn prefill(list: &mut List) {
     let split = Projection::new(2100, 72, 4360).split("4000,352,8");
     list.add(Full, "prefill/split", HALVES, &split);
@@ -118,11 +118,11 @@ fn prefill(list: &mut List) {
     list.add(Full, "prefill/residual", BF16, &residual);
     list.add(Full, "prefill/swiglu", BF16, &Projection::new(2100, 72, 8720).swiglu());
     list.add(Full, "prefill/squared", BF16, &Projection::new(2100, 72, 4360).squared());
-    // A depth that the blocks of a cluster deal out.
+    // A depth that the blocks of a cluster share (split-K).
     list.add(Full, "prefill/few-tiles", HALVES, &Projection::new(300, 2056, 520).residual());
 }
 
-/// Tokens of decoding whose channels are convolved with the ones before.
+/// Decoding tokens whose channels are convolved with earlier ones.
 fn convolved(list: &mut List) {
     for tokens in [1, 2, 8, 9, 16, 32, 33] {
         let tier = if [1, 9].contains(&tokens) { Quick } else { Standard };
@@ -130,7 +130,7 @@ fn convolved(list: &mut List) {
         let call = call.convolved(256, 256, 4).set("conv_activation", "silu");
         list.add(tier, &format!("conv/in-proj-t{tokens}"), ALL, &call);
     }
-    // Channels that begin and end inside a tile, of every width, without an activation, some rows padding.
+    // Channels that start and end inside a tile, of every width, without an activation, some rows padding.
     for width in [2, 3, 4] {
         let call = Projection::new(5, 72, 328).bias().scale(0.5).convolved(13, 301, width).padded();
         list.add(Quick, &format!("conv/padded-w{width}"), ALL, &call);
@@ -143,7 +143,7 @@ fn convolved(list: &mut List) {
     list.add(Full, "h-micro/in-proj-conv", BF16, &micro.set("conv_activation", "silu"));
 }
 
-/// Weights in e4m3, by rows' factors and by groups': every projection of a layer, and depths that end inside a group.
+/// e4m3 weights with scales per row and per group: every projection of a layer, and depths that end inside a group.
 fn narrow(list: &mut List) {
     for (scales, word) in [(Scales::Rows, "rows"), (Scales::Groups, "groups")] {
         for tokens in [1, 2, 7, 8, 9, 16, 17, 32, 33, 130] {
@@ -167,17 +167,17 @@ fn narrow(list: &mut List) {
             list.add(Full, &name("gate-up"), BF16, &of(2048, 2048).norm(1).wide().swiglu());
             list.add(Full, &name("down"), BF16, &of(8192, 256).residual().scale(0.22));
         }
-        // More columns a block than sums of tiles have room for, on GPUs of about 132 multiprocessors.
+        // More columns per block than fit in the partial sums of tiles, on GPUs of about 132 SMs.
         for [tokens, inputs, outputs] in [[8, 4096, 8448], [32, 2048, 10_560]] {
             let call = Projection::new(tokens, inputs, outputs).narrow(scales);
             list.add(Full, &format!("e4m3-{word}/many-columns-t{tokens}"), BF16, &call);
         }
-        // Rows that float16 holds none of.
+        // Rows beyond the range of float16.
         for tokens in [1, 7, 9] {
             let call = Projection { rows: FAR, ..Projection::new(tokens, 288, 136).narrow(scales) };
             list.add(Quick, &format!("e4m3-{word}/far-rows-t{tokens}"), BF16, &call);
         }
-        // No multiple of anything.
+        // Sizes that are not multiples of anything.
         for [tokens, inputs, outputs] in [[3, 1, 40], [5, 33, 65], [40, 140, 130]] {
             let call = Projection::new(tokens, inputs, outputs).norm(1).bias().narrow(scales);
             list.add(Quick, &format!("e4m3-{word}/k{inputs}-n{outputs}"), BF16, &call);
@@ -188,11 +188,11 @@ fn narrow(list: &mut List) {
     }
 }
 
-/// One row, as kernels take it whose blocks stay.
+/// One row, as persistent kernels take it.
 fn phases(list: &mut List) {
     let of = |inputs, outputs| Projection::new(1, inputs, outputs).narrow(Scales::Rows);
     a_layer(list, "phase", of);
-    // Rows that six warps multiply.
+    // K = 1536: only six of the eight warps have work.
     list.add(
         Standard,
         "phase/k1536-split",
@@ -204,50 +204,50 @@ fn phases(list: &mut List) {
     let far = |rows| Projection { rows, ..of(8192, 136) };
     list.add(Quick, "phase/far-below", BF16, &far([1e-20; 3]));
     list.add(Quick, "phase/far-above", BF16, &far([1e18; 3]));
-    // Behind an attention.
+    // After attention.
     for [inputs, outputs] in [[1536, 520], [2048, 264]] {
         let name = format!("phase/k{inputs}-plain");
         list.add(Quick, &name, BF16, &of(inputs, outputs).residual().scale(0.22));
     }
-    // Routers: blocks that have no column, one or several.
+    // Routers: blocks with no column, one or several.
     for [inputs, outputs] in [[1536, 64], [2048, 256], [1536, 512], [2304, 256]] {
         let router = Projection::new(1, inputs, outputs).set("out", "f32");
         list.add(Quick, &format!("phase/router-k{inputs}-n{outputs}"), BF16, &router.scale(0.5));
     }
 }
 
-/// The products of a layer of one row: blocks that have no column, one or many, and what stands around a product.
+/// The projections of a layer for one row, with their prologues and epilogues: blocks with no column, one or many.
 fn a_layer(list: &mut List, word: &str, of: impl Fn(usize, usize) -> Projection) {
     let mut add = |tier, name: &str, call: Projection| {
         list.add(tier, &format!("{word}/{name}"), BF16, &call);
     };
     add(Quick, "k2048-few", of(2048, 16).norm(1).wide());
     add(Standard, "k2048-split", of(2048, 208).norm(1).wide().split("2,62,8,136"));
-    // Taps of a pool's one slot in use, and channels that begin and end inside a block's columns.
+    // Taps for the only used slot of a pool, and channels that start and end inside a block's columns.
     let conv = of(2048, 1064).norm(1).wide().split("512,544,8").convolved(512, 544, 4).padded();
     add(Standard, "k2048-conv", conv.set("conv_activation", "silu"));
     add(Standard, "k2048-swiglu", of(2048, 352).norm(1).wide().swiglu());
     add(Quick, "k4096-out", of(4096, 264).norm(1).residual().scale(0.22));
-    // Several stages of weights a block.
+    // Several pipeline stages of weights per block.
     add(Standard, "k8192-down", of(8192, 1064).residual().scale(0.22));
 }
 
-/// Deviations that no float16 has, which kernels for narrow weights multiply with.
+/// Standard deviations beyond the range of float16, for scales of quantized weights.
 const FAR: [f64; 3] = [1e-20, 1e9, 1e18];
 
-/// Every number of e4m3 as a weight, alone in a product: tokens are rows of the unit matrix, and each row of w has the numbers of one
-/// exponent, with a factor that makes them as large as those of the others.
+/// Every value of e4m3 as a weight, alone in a product: tokens are rows of the identity matrix, and each row of w has
+/// the values of one exponent, with a scale that makes them as large as the others.
 #[derive(Clone)]
 struct EveryNumber {
     tokens: usize,
 }
 
 impl Call for EveryNumber {
-    fn draw(&self, _: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, _: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let unit = (0..self.tokens * 16).map(|at| f64::from(u8::from(at / 16 % 16 == at % 16)));
         let x = Tensor::new(&[self.tokens, 16], unit.collect::<Vec<_>>()).cast(dtype);
         let number = |at: u8| E4m3::from_bits(at >> 4 << 3 | at & 7 | (at & 8) << 4);
-        // A zero where there is no number.
+        // A zero instead of NaN.
         let numbers = (0..=u8::MAX).map(number);
         let numbers = numbers.map(|number| if number.is_nan() { E4m3::default() } else { number });
         let w = Tensor::new(&[16, 16], numbers.collect::<Vec<_>>());
@@ -260,7 +260,7 @@ impl Call for EveryNumber {
 }
 
 fn edges(list: &mut List) {
-    // No multiple of anything; what only the processor takes, and what needs a width of 8 alone.
+    // Sizes that are not multiples of anything, of which some run on the CPU only and some need only a width of 8.
     for [tokens, inputs, outputs] in [[3, 1, 40], [2, 7, 5], [5, 33, 65], [4, 100, 130]] {
         let call = Projection::new(tokens, inputs, outputs).norm(1).bias();
         list.add(Quick, &format!("edge/k{inputs}-n{outputs}"), F32_BF16, &call);
@@ -279,13 +279,14 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/odd-split", F32_BF16, &Projection::new(3, 64, 200).split("1,63,7,129"));
     let stored = Projection { stored: true, ..Projection::new(9, 96, 88).norm(3).bias() };
     list.add(Quick, "edge/stored-norm-and-bias", ALL, &stored);
-    // Rows a million times apart: in storage their products still fit, and normalised they are of one size.
+    // Rows of magnitudes a million times apart: their products fit in the storage type, and normalized they are of one
+    // magnitude.
     let uneven = Projection { rows: [1e-3, 1.0, 1e3], ..Projection::new(19, 256, 136) };
     list.add(Quick, "edge/uneven-rows", ALL, &uneven);
     list.add(Quick, "edge/uneven-rows-norm", ALL, &uneven.clone().norm(1));
-    // Rows below eps: what eps is decides the result.
+    // Rows with a mean square below eps, so that eps determines the result.
     list.add(Quick, "edge/eps-decides", F32_BF16, &uneven.norm(1).eps(1e-2));
-    // A long depth of one sign: sums that are rounded on the way fall short.
+    // A long depth of one sign: intermediate rounding makes sums too small.
     let long = Projection { positive: true, ..Projection::new(3, 8192, 24) };
     list.add(Standard, "edge/long-sums", ALL, &long);
     list.add(Standard, "edge/no-tokens", F32_BF16, &Projection::new(0, 64, 48).norm(1));
@@ -300,21 +301,21 @@ struct Projection {
     outputs: usize,
     norm: bool,
     bias: bool,
-    /// Norm and bias as w is stored, not f32.
+    /// Norm and bias in w's type instead of f32.
     stored: bool,
     residual: bool,
     /// x in f32.
     wide: bool,
-    /// Deviations of the rows of x, in turn.
+    /// Standard deviations of the rows of x, cyclic.
     rows: [f64; 3],
     positive: bool,
-    /// Weights in e4m3.
+    /// e4m3 weights.
     scales: Option<Scales>,
-    /// Weights in integers.
+    /// Integer weights.
     integers: Option<integers::Form>,
     /// Channels and width of a convolution.
     convolution: Option<[usize; 2]>,
-    /// Every third row is padding, and the states lie in a pool.
+    /// Every third row is padding, and the states are in a pool.
     padded: bool,
     settings: Settings,
 }
@@ -398,7 +399,7 @@ impl Projection {
     }
 
     /// Rows of x.
-    fn x(&self, draw: &mut Draw, dtype: DType) -> Tensor {
+    fn x(&self, draw: &mut TensorRng, dtype: DType) -> Tensor {
         let mut at = 0;
         draw.tensor(&[self.tokens, self.inputs], dtype, |draw| {
             let scale = self.rows[at / self.inputs % 3];
@@ -409,7 +410,7 @@ impl Projection {
 }
 
 impl Call for Projection {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let (tokens, inputs, outputs) = (self.tokens, self.inputs, self.outputs);
         let columns = match self.settings.iter().any(|(_, value)| value == "swiglu") {
             true => outputs / 2,
@@ -422,7 +423,8 @@ impl Call for Projection {
         if let Some(form) = self.integers {
             form.draw(draw, [outputs, inputs], &mut put);
         } else if let Some(scales) = self.scales {
-            // From the smallest numbers to the largest that are not cut off; factors twice as large in one row as in another.
+            // From the smallest values to the largest that are not clipped; scales twice as large in one row as in
+            // another.
             put("w", draw.normals(&[outputs, inputs], DType::E4m3, 60.0));
             let groups = if scales == Scales::Rows { 1 } else { inputs.div_ceil(SCALED) };
             let (low, high) = (deviation / 80.0, deviation / 40.0);
@@ -454,7 +456,7 @@ impl Call for Projection {
             let slots = if self.padded { tokens + 2 } else { tokens };
             put("initial_state", draw.normals(&[slots, channels, width - 1], DType::F32, 1.0));
             if self.padded {
-                // From the last slot down: rows and slots have other orders.
+                // From the last slot down, so that rows and slots have different orders.
                 let slot = |row: usize| if row % 3 == 1 { -1 } else { (slots - 1 - row) as i32 };
                 put("state_indices", Tensor::new(&[tokens], (0..tokens).map(slot).collect()));
             }

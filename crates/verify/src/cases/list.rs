@@ -2,23 +2,23 @@ mod recurrent;
 
 pub(super) use recurrent::{Recurrence, Recurrent, Sequences};
 
-use crate::{Case, Draw, Property, Tier};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng, Tier};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 /// The storage types of the ops.
 pub(super) const ALL: &[DType] = &[DType::F32, DType::Bf16, DType::F16];
-/// One type, for shapes whose point is not the storage.
+/// One type, for shapes that do not depend on the storage type.
 pub(super) const F32: &[DType] = &[DType::F32];
-/// The type that models are stored in.
+/// The storage type of models.
 pub(super) const BF16: &[DType] = &[DType::Bf16];
-/// The type of the suites whose GPUs predate bf16.
+/// The type of the suites for GPUs without bf16.
 pub(super) const F16: &[DType] = &[DType::F16];
-/// The types of matrix units.
+/// The types of tensor cores.
 pub(super) const HALVES: &[DType] = &[DType::Bf16, DType::F16];
 /// Full and half precision.
 pub(super) const F32_BF16: &[DType] = &[DType::F32, DType::Bf16];
 
-/// The cases of one op, as they are listed.
+/// The cases of one op in listed order.
 pub(super) struct List {
     op: &'static str,
     cases: Vec<Case>,
@@ -29,13 +29,13 @@ impl List {
         Self { op, cases: Vec::new() }
     }
 
-    /// One case a storage type. `build` draws from a generator seeded by the case's name, so that a case's inputs do
-    /// not depend on what else is listed.
+    /// Adds one case per storage type. The generator is seeded by the case's name, so that a case's inputs do not
+    /// depend on other cases.
     pub(super) fn add<C: Call>(&mut self, tier: Tier, name: &str, dtypes: &[DType], call: &C) {
         self.push(tier, name, dtypes, None, call);
     }
 
-    /// The same for a property of several runs.
+    /// [`List::add`] for a property of several runs.
     pub(super) fn property<C: Call>(
         &mut self,
         tier: Tier,
@@ -63,7 +63,7 @@ impl List {
                 dtype,
                 tier,
                 property: property.clone(),
-                build: Box::new(move || call.draw(&mut Draw::named(&seed), dtype)),
+                build: Box::new(move || call.draw(&mut TensorRng::named(&seed), dtype)),
             });
         }
     }
@@ -73,10 +73,10 @@ impl List {
     }
 }
 
-/// A described call of an op: shapes and settings, no values yet.
+/// A described call of an op: shapes and settings, without values.
 pub(super) trait Call: Clone + Send + Sync + 'static {
-    /// Draws the inputs.
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings);
+    /// Generates the inputs.
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings);
 }
 
 /// Offsets of packed sequences of these lengths: `[0, l0, l0 + l1, ..]`.
@@ -93,8 +93,13 @@ pub(super) fn integers(values: &[i32]) -> Tensor {
     Tensor::new(&[values.len()], values.to_vec())
 }
 
-/// Distinct slots of a pool in random order, -1 for every third sequence when there is `padding`.
-pub(super) fn slots(draw: &mut Draw, sequences: usize, slots: usize, padding: bool) -> Vec<i32> {
+/// Distinct slots of a pool in random order, -1 for every third sequence with `padding`.
+pub(super) fn slots(
+    draw: &mut TensorRng,
+    sequences: usize,
+    slots: usize,
+    padding: bool,
+) -> Vec<i32> {
     let mut free: Vec<i32> = (0..slots as i32).collect();
     let mut pick = |sequence| match padding && sequence % 3 == 2 {
         true => -1,

@@ -3,13 +3,13 @@ use super::list::{ALL, BF16, Call, F32_BF16, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, Tensor, TensorMap};
 use std::ops::Range;
 
 pub(super) const OP: OpCases = OpCases { op: "moe", cases, layout: LAYOUT };
 
-/// No heads: only tokens are left out.
+/// Only tokens are sampled, not heads.
 const LAYOUT: Layout = Layout {
     heads: ("x", 0),
     shared: ("x", 0),
@@ -49,7 +49,7 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// The routers of Granite 4.0-H and Kimi-Linear; experts are cut in width where they would be gigabytes.
+/// The routers of Granite 4.0-H and Kimi-Linear; experts have a reduced width where they would take gigabytes.
 fn models(list: &mut List) {
     let tiny = |tokens| Moe::granite([tokens, 256, 64, 64], 6);
     list.add(Quick, "granite/h-tiny-router-t1", ALL, &tiny(1));
@@ -75,7 +75,7 @@ fn models(list: &mut List) {
     list.add(Standard, "gpt-oss/default-limits-t5", F32_BF16, &oss(5).with_default_limits());
     list.add(Standard, "gpt-oss/h2880-i2880-t2", BF16, &Moe::oss([2, 2880, 2, 2880], 1));
     list.add(Full, "gpt-oss/h2880-i192-t70", BF16, &Moe::oss([70, 2880, 8, 192], 4));
-    // Rows as long as they are in the models.
+    // Rows of the models' length.
     list.add(Standard, "nemotron/h2688-i1856-t3", BF16, &Moe::nemotron([3, 2688, 2, 1856], 1));
     list.add(Standard, "nemotron/h2688-i232-t70", BF16, &Moe::nemotron([70, 2688, 8, 232], 3));
     list.add(Quick, "granite/h1536-i512-t2", BF16, &Moe::granite([2, 1536, 2, 512], 2));
@@ -93,7 +93,7 @@ fn tokens(list: &mut List) {
         let tier = if matches!(tokens, 8 | 33 | 300) { Quick } else { Standard };
         list.add(tier, &format!("tokens/t{tokens}"), F32_BF16, &base.of_tokens(tokens));
     }
-    // So many that they are counted in parts.
+    // Enough tokens to be counted in parts.
     list.add(Standard, "tokens/t2500-e40", BF16, &Moe::granite([2500, 32, 40, 16], 5));
 }
 
@@ -104,7 +104,7 @@ fn choices(list: &mut List) {
             list.add(Quick, &format!("choice/{name}-t{tokens}"), F32_BF16, call);
         };
         let base = base(tokens);
-        // Of equal scores the lower experts, and all tokens at once.
+        // Equal scores: the lower experts are chosen, by all tokens at once.
         add(list, "all-equal", &Moe { logits: Logits::Equal, ..base.clone() });
         add(list, "one-expert-of-all", &Moe { logits: Logits::Favourite(5), ..base.clone() });
         add(list, "near-ties", &Moe { logits: Logits::NearTies, ..base.clone() });
@@ -122,7 +122,7 @@ fn choices(list: &mut List) {
     }
 }
 
-/// The experts of one rank of several, in every form of every variant; some tokens have none of them.
+/// The experts of one rank of several, in every form of every variant; some tokens are routed to none of them.
 fn shares(list: &mut List) {
     for tokens in [1, 3, 40, 300] {
         let kimi = Moe::kimi([tokens, 64, 16, 32], 3);
@@ -133,13 +133,13 @@ fn shares(list: &mut List) {
         let granite = Moe::granite([tokens, 64, 64, 32], 6).of_experts(32..64);
         list.add(Quick, &format!("share/granite-t{tokens}"), F32_BF16, &granite);
     }
-    // Nobody chooses what is here.
+    // No token is routed to these experts.
     let away = Moe { logits: Logits::Favourite(5), ..Moe::kimi([40, 64, 16, 32], 1) };
     list.add(Quick, "share/chosen-by-none-t40", F32_BF16, &away.of_experts(8..16));
     list.add(Quick, "share/chosen-by-none-t1", F32_BF16, &away.of_tokens(1).of_experts(8..16));
 }
 
-/// Experts that every token takes, in every form of every variant: without gates, in narrow weights, and as many as kernels list.
+/// Shared experts in every form of every variant: without gates, with quantized weights, and as many as kernels allow.
 fn always(list: &mut List) {
     for tokens in [1, 3, 8, 20, 33, 70, 300] {
         let tier = if [1, 3, 33, 70].contains(&tokens) { Quick } else { Standard };
@@ -163,7 +163,7 @@ fn always(list: &mut List) {
     list.add(Quick, "always/most-t1", BF16, &most(1));
     list.add(Standard, "always/most-t9", BF16, &most(9));
     list.add(Standard, "always/most-t90", BF16, &most(90));
-    // As they are in the models.
+    // The sizes of the models.
     let tiny = Moe::granite([1, 1536, 8, 512], 6).always(2);
     list.add(Standard, "always/h1536-i512-t1", BF16, &tiny);
     list.add(Full, "always/h1536-i512-t32", BF16, &tiny.of_tokens(32));
@@ -181,8 +181,8 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/e1000-k32", F32_BF16, &Moe::kimi([6, 16, 1000, 8], 32));
 }
 
-/// Weights in e4m3, i8 and u4: factors of whole rows and of groups, with offsets and without, numbers of tokens at which kernels
-/// change, depths that end inside a step or a group, and what only some kernels take.
+/// e4m3, i8 and u4 weights: scales per row and per group, with and without offsets, numbers of tokens at which kernels
+/// change, depths that end inside a step or a group, and shapes that only some kernels support.
 fn narrow(list: &mut List) {
     let form = |dtype, group, offset| Narrow { dtype, group, offset };
     let forms = [
@@ -204,13 +204,13 @@ fn narrow(list: &mut List) {
         let add = |list: &mut List, tier, name: &str, call: Moe| {
             list.add(tier, &format!("{word}/{name}"), BF16, &call.narrow(narrow));
         };
-        // The lengths of h-tiny's and Kimi-Linear's rows, and one that fills no step.
+        // The row lengths of h-tiny and Kimi-Linear, and one that does not fill a step.
         add(list, Standard, "h1536-i512-t1", Moe::granite([1, 1536, 3, 512], 2));
         add(list, Standard, "h2304-i1024-t1", Moe::kimi([1, 2304, 2, 1024], 2));
         add(list, Full, "h2304-i1024-t20", Moe::kimi([20, 2304, 4, 1024], 2));
         add(list, Quick, "h96-i160-t1", Moe::granite([1, 96, 5, 160], 2));
         add(list, Quick, "h416-i32-t5", Moe::granite([5, 416, 5, 32], 2));
-        // Of one rank.
+        // The experts of one rank.
         add(list, Quick, "share-t1", Moe::kimi([1, 128, 16, 64], 6).of_experts(4..12));
         add(list, Standard, "share-t80", Moe::kimi([80, 128, 16, 64], 6).of_experts(8..16));
         for tokens in [1, 5, 80] {
@@ -218,13 +218,13 @@ fn narrow(list: &mut List) {
             add(list, Quick, &format!("limits-t{tokens}"), oss.clone());
             add(list, Standard, &format!("limits-share-t{tokens}"), oss.of_experts(2..6));
         }
-        // Rows that are no whole pieces: of few tokens too these are made bf16 first.
+        // Rows that are not whole vectors: these are expanded to bf16 for few tokens as well.
         add(list, Standard, "h136-i72-t3", Moe::granite([3, 136, 5, 72], 2));
         add(list, Standard, "no-tokens", Moe::granite([0, 256, 4, 128], 2));
     }
 }
 
-/// One token, as kernels take it whose blocks stay: rows of the models' length, since these know no others.
+/// One token, as persistent kernels take it, with the models' row lengths, the only supported ones.
 fn phases(list: &mut List) {
     let e4m3 = Narrow { dtype: DType::E4m3, group: None, offset: false };
     let granite = |hidden, experts, top_k| {
@@ -232,9 +232,9 @@ fn phases(list: &mut List) {
         Moe { residual: true, ..call }.narrow(e4m3)
     };
     let kimi = |hidden, experts, top_k| Moe::kimi([1, hidden, experts, 512], top_k).narrow(e4m3);
-    // Two experts, which all are chosen.
+    // Two experts, both chosen.
     list.add(Quick, "phase/h1536-e2", BF16, &granite(1536, 2, 2).always(2));
-    // None that every token takes.
+    // Without shared experts.
     list.add(Quick, "phase/h1536-e2-routed", BF16, &granite(1536, 2, 2));
     list.add(Standard, "phase/h2048-e8-routed", BF16, &granite(2048, 8, 6));
     list.add(Standard, "phase/h1536-e8", BF16, &granite(1536, 8, 6).always(2));
@@ -250,25 +250,25 @@ fn phases(list: &mut List) {
     list.add(Standard, "phase/h2304-e6-routed", BF16, &wide(6, 3));
     list.add(Standard, "phase/h2304-e4", BF16, &wide(4, 2).always(2));
     list.add(Full, "phase/h2304-e12", BF16, &wide(12, 8).always(1));
-    // As many of a token as h-tiny has.
+    // As many experts per token as h-tiny.
     list.add(Full, "phase/h1536-e20", BF16, &granite(1536, 20, 6).always(2));
     list.add(Full, "phase/h2048-e20-sigmoid", BF16, &kimi(2048, 20, 6).always(2));
 }
 
-/// How weights are stored that are narrower than what they are multiplied as.
+/// The format of quantized weights.
 #[derive(Clone, Copy)]
 struct Narrow {
     dtype: DType,
-    /// Columns with a factor of their own; none: a row has one.
+    /// Group size; `None` for one scale per row.
     group: Option<usize>,
     offset: bool,
 }
 
 impl Narrow {
-    /// Weights `[experts, rows, columns]` about as large as `deviation`.
+    /// Weights `[experts, rows, columns]` of about this standard deviation.
     fn draw(
         self,
-        draw: &mut Draw,
+        draw: &mut TensorRng,
         (shape, names): ([usize; 3], [&str; 3]),
         deviation: f64,
         put: &mut impl FnMut(&str, Tensor),
@@ -276,9 +276,9 @@ impl Narrow {
         let [experts, rows, columns] = shape;
         let groups = self.group.map_or(1, |group| columns.div_ceil(group));
         let of = [experts, groups, rows];
-        // How far numbers are spread, and the middle of them.
+        // The spread of the values, and their middle.
         let (numbers, spread) = match self.dtype {
-            // From the smallest numbers to the largest that are not cut off.
+            // From the smallest values to the largest that are not clipped.
             DType::E4m3 => (draw.normals(&shape, DType::E4m3, 60.0), 60.0),
             DType::I8 => {
                 (draw.tensor(&shape, DType::I8, |draw| draw.below(255) as f64 - 127.0), 73.0)
@@ -298,11 +298,11 @@ impl Narrow {
 
 #[derive(Clone)]
 enum Logits {
-    /// Normal, of this deviation.
+    /// Normal with this standard deviation.
     Spread(f64),
     /// All the same.
     Equal,
-    /// Every token wants this expert most.
+    /// Every token prefers this expert.
     Favourite(usize),
     /// A few units in the last place apart.
     NearTies,
@@ -317,16 +317,16 @@ struct Moe {
     inner: usize,
     top_k: usize,
     logits: Logits,
-    /// Whether experts have gates.
+    /// Whether experts have gate projections.
     gated: bool,
     /// Whether they have biases.
     biased: bool,
     correction: bool,
     residual: bool,
     narrow: Option<Narrow>,
-    /// Experts whose weights are here.
+    /// The experts of this rank.
     held: Range<usize>,
-    /// Those behind them that every token takes.
+    /// Shared experts after them.
     always: usize,
     settings: Settings,
 }
@@ -352,26 +352,26 @@ impl Moe {
         }
     }
 
-    /// With what Kimi-Linear's router adds, and a residual.
+    /// With Kimi-Linear's router and a residual.
     fn kimi(sizes: [usize; 4], top_k: usize) -> Self {
         let settings = Settings::new().with("score", "sigmoid").with("weight_scale", 2.446);
         let settings = settings.with("scale", 0.8);
         Self { correction: true, residual: true, settings, ..Self::granite(sizes, top_k) }
     }
 
-    /// The same without gates.
+    /// The same without gate projections.
     fn nemotron(sizes: [usize; 4], top_k: usize) -> Self {
         let call = Self::kimi(sizes, top_k).set("activation", "relu_squared");
         Self { gated: false, ..call }
     }
 
-    /// Granite's router, with biases, gates and ups that reach their limits, and a residual.
+    /// Granite's router, with biases, gate and up values that reach their limits, and a residual.
     fn oss(sizes: [usize; 4], top_k: usize) -> Self {
         let call = Self::granite(sizes, top_k).set("activation", "clamped_swiglu");
         Self { biased: true, residual: true, ..call.set("limit", 1.5).set("alpha", 1.3) }
     }
 
-    /// As no call says otherwise: nothing reaches them.
+    /// With default limits, which nothing reaches.
     fn with_default_limits(self) -> Self {
         let settings = Settings::new().with("score", "softmax_of_chosen");
         Self { settings: settings.with("activation", "clamped_swiglu"), ..self }
@@ -386,12 +386,12 @@ impl Moe {
         Self { narrow: Some(narrow), ..group.unwrap_or(self) }
     }
 
-    /// Of one rank, which has these experts.
+    /// The experts of one rank.
     fn of_experts(&self, held: Range<usize>) -> Self {
         Self { held: held.clone(), ..self.set("experts_first", held.start) }
     }
 
-    /// With so many more experts, which every token takes.
+    /// With shared experts.
     fn always(&self, always: usize) -> Self {
         Self { always, ..self.set("always", always) }
     }
@@ -400,10 +400,10 @@ impl Moe {
         Self { settings: self.settings.clone().with(name, value), ..self.clone() }
     }
 
-    fn draw_logits(&self, draw: &mut Draw) -> Tensor {
+    fn draw_logits(&self, draw: &mut TensorRng) -> Tensor {
         let shape = [self.tokens, self.experts];
         let mut at = 0;
-        let mut logit = |draw: &mut Draw| {
+        let mut logit = |draw: &mut TensorRng| {
             let expert = at % self.experts;
             at += 1;
             match self.logits {
@@ -419,18 +419,18 @@ impl Moe {
 }
 
 impl Call for Moe {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let Self { tokens, hidden, experts, inner, .. } = *self;
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| drop(inputs.insert(name.to_owned(), tensor));
         put("x", draw.normals(&[tokens, hidden], dtype, 1.0));
         put("logits", self.draw_logits(draw));
         if self.correction {
-            // Where logits are equal, corrections must be as well.
+            // With equal logits, corrections must be equal as well.
             let deviation = if matches!(self.logits, Logits::Spread(_)) { 0.3 } else { 0.0 };
             put("correction", draw.normals(&[experts], DType::F32, deviation));
         }
-        // So that gates, ups and results are about 1 whatever the sizes.
+        // So that gate, up and results are about 1 for all sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
         let held = self.held.len() + self.always;
         let ups = if self.gated { 2 * inner } else { inner };

@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, offsets};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "nsa", cases, layout: LAYOUT };
 
@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// fla's suite in its dialect: mean pooling, l = d = l', sigmoid gates.
+/// fla's suite with its definitions: mean pooling, l = d = l', sigmoid gates.
 fn fla(list: &mut List) {
     let half = &[DType::Bf16, DType::F16];
     let fla = |tokens: usize| Nsa::new(tokens, tokens).aligned(32).set("gate", "sigmoid");
@@ -69,7 +69,7 @@ fn fla(list: &mut List) {
         let name = format!("fla/decode-tq{queries}-tk{keys}");
         list.add(tier, &name, F32_BF16, &decode.set("select_count", 4));
     }
-    // Without a window, and with gates as they are given: what it runs by kernels of its own alone.
+    // Without a window and with gates as given: the configuration that fla runs on its own kernels only.
     let own = |queries, keys| Nsa::new(queries, keys).heads(16, 1).dims(64, 64).aligned(32);
     for (queries, keys) in [(111, 111), (7, 300)] {
         let call = own(queries, keys).branches("cs").set("select_count", 4);
@@ -80,7 +80,7 @@ fn fla(list: &mut List) {
     list.add(Standard, "fla/varlen-15-100-100-300", ALL, &varlen.packed(&lengths));
 }
 
-/// The paper's sizes and the other dialects.
+/// The paper's sizes and other definitions.
 fn paper(list: &mut List) {
     let paper = |queries, keys| Nsa::new(queries, keys).dims(192, 128);
     list.add(Quick, "paper/hq16-tq4-tk1300", F32_BF16, &paper(4, 1300).heads(16, 1));
@@ -99,7 +99,7 @@ fn paper(list: &mut List) {
     );
 }
 
-/// nsa-vibe's selection of [16, 40), [64, 96) and [120, 160) of 192 keys, and others' blocks.
+/// nsa-vibe's selection of [16, 40), [64, 96) and [120, 160) of 192 keys, and other blocks.
 fn selection(list: &mut List) {
     let ranges = [16..40, 64..96, 120..160];
     let blocks: Vec<i32> = ranges.into_iter().flat_map(|r| r.start / 8..r.end / 8).collect();
@@ -109,7 +109,7 @@ fn selection(list: &mut List) {
     let rows = Nsa { queries: 40, ..vibe }.heads(8, 2);
     list.add(Standard, "nsa-vibe/selection-tq40", F32_BF16, &rows);
     let base = || Nsa::new(130, 200).heads(4, 1).dims(32, 32).blocks(8, 4, 16, 4);
-    // Equal keys give equal scores: of equal blocks the lower are taken.
+    // Equal keys give equal scores: the lower blocks are selected.
     list.add(Quick, "edge/exact-ties", F32, &Nsa { equal_keys: true, ..base() });
     let free = base().set("initial_blocks", 0).set("local_blocks", 0);
     list.add(Quick, "edge/nothing-forced", F32_BF16, &free);
@@ -119,7 +119,7 @@ fn selection(list: &mut List) {
     list.add(Quick, "edge/sharp-scores", F32, &base().set("scale", 3));
 }
 
-/// Decode steps whose compressed tokens are kept between steps, and so given.
+/// Decode steps whose compressed tokens are cached between steps, and so given.
 fn caches(list: &mut List) {
     let cache = |queries, keys| Nsa { cache: true, ..Nsa::new(queries, keys) };
     let fla = cache(1, 700).heads(16, 1).dims(64, 64).aligned(32).set("select_count", 4);
@@ -144,7 +144,7 @@ fn edges(list: &mut List) {
         let call = base(50, 80).branches(branches).set("window", 9);
         list.add(Quick, &format!("edge/branches-{branches}"), F32, &call);
     }
-    // One query behind many keys, whose mask a square's would leave with the first of them.
+    // One query after many keys: a mask for equal lengths would leave it only the first of them.
     for branches in ["c", "s", "w"] {
         let call = base(1, 80).branches(branches).set("window", 9);
         list.add(Quick, &format!("edge/decode-branch-{branches}"), F32, &call);
@@ -172,15 +172,15 @@ struct Nsa {
     kv_heads: usize,
     dim: usize,
     value_dim: usize,
-    /// Letters of the branches present: `c`, `s`, `w`.
+    /// Abbreviations of the branches present: `c`, `s`, `w`.
     branches: &'static str,
     learned: bool,
     /// Compressed tokens are given.
     cache: bool,
-    /// l and d, which weights of a learned pooling depend on.
+    /// l and d, which determine the weights of a learned pooling.
     compress_block: usize,
     compress_stride: usize,
-    /// Blocks of every query.
+    /// The blocks of every query.
     given: Option<Vec<i32>>,
     /// Every key is the same vector.
     equal_keys: bool,
@@ -250,7 +250,7 @@ impl Nsa {
 }
 
 impl Call for Nsa {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let mut inputs = TensorMap::new();
         let (mut rows, mut key_rows) =
             (vec![self.batch, self.queries], vec![self.batch, self.keys]);
@@ -262,7 +262,7 @@ impl Call for Nsa {
             put("cu_seqlens_k", offsets(lengths.iter().map(|pair| pair.1)));
         }
         let shape = |rows: &[usize], rest: &[usize]| [rows, rest].concat();
-        // Queries large enough for the softmax to prefer some keys clearly.
+        // Queries large enough that the softmax clearly prefers some keys.
         put("q", draw.normals(&shape(&rows, &[self.heads, self.dim]), dtype, 2.0));
         let mut k = draw.normals(&shape(&key_rows, &[self.kv_heads, self.dim]), dtype, 1.0);
         if self.equal_keys {

@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, QueryTokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "rmsnorm", cases, layout: LAYOUT };
 
@@ -30,8 +30,8 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// What models ask for: Granite's mixer gates by SiLU and then normalises, Kimi-Linear's output norm normalises each head and
-/// then gates by a sigmoid, and the norms between layers have no gate.
+/// The models' norms: Granite's mixer gates by SiLU and then normalizes, Kimi-Linear's output norm normalizes each head
+/// and then gates by a sigmoid, and norms between layers have no gate.
 fn layers(list: &mut List) {
     let granite = |tokens, channels| Norm::new([1, tokens, 1, channels]).gate(false, "silu");
     list.add(Quick, "granite/h-micro-t17", ALL, &granite(17, 4096));
@@ -46,17 +46,17 @@ fn layers(list: &mut List) {
     list.add(Full, "kimi/o-norm-t2048", BF16, &kimi(1, 2048));
     list.add(Standard, "fla/norm-silu-gate", ALL, &Norm::new([2, 65, 4, 64]).gate(true, "silu"));
     list.add(Quick, "plain/d2304", ALL, &Norm::new([3, 5, 1, 2304]));
-    // Between the residual stream and a layer's first product.
+    // Between the residual stream and a layer's first projection.
     let stream = |tokens, channels| Norm { wide: true, ..Norm::new([1, tokens, 1, channels]) };
     list.add(Quick, "stream/h-micro-t17", HALVES, &stream(17, 2048));
     list.add(Standard, "stream/kimi-t128", BF16, &stream(128, 2304));
-    // One row, as kernels take it whose blocks stay.
+    // One row, as persistent kernels take it.
     list.add(Quick, "phase/d2048", BF16, &stream(1, 2048));
     list.add(Quick, "phase/d1536", BF16, &stream(1, 1536));
     list.add(Quick, "phase/d2304", BF16, &stream(1, 2304));
     let tiny = Norm { scale: 1e-3, ..stream(1, 1536) };
     list.add(Standard, "phase/eps-decides", BF16, &tiny.eps(1e-4));
-    // The sum of squares is near the end of float32; beyond it no kernel that sums in float32 has an answer.
+    // The sum of squares is near float32's maximum; beyond it a kernel with float32 sums has no result.
     list.add(Standard, "phase/far", BF16, &Norm { scale: 1e17, ..stream(1, 2048) });
 }
 
@@ -65,7 +65,7 @@ fn edges(list: &mut List) {
         let call = Norm::new([2, 5, 3, channels]).gate(channels % 2 == 1, "sigmoid");
         list.add(Quick, &format!("edge/d{channels}"), F32_BF16, &call);
     }
-    // Longer than the registers of a block, whole vectors and not.
+    // Longer than a block's registers, with and without whole vectors.
     list.add(Standard, "edge/d40000", F32_BF16, &Norm::new([1, 2, 1, 40_000]).gate(false, "silu"));
     list.add(Standard, "edge/d33001", F32_BF16, &Norm::new([1, 2, 1, 33_001]).gate(true, "silu"));
     let base = Norm::new([1, 9, 2, 128]).gate(false, "silu");
@@ -76,7 +76,7 @@ fn edges(list: &mut List) {
     let stored = Norm { weight: Weight::Stored, shape: [1, 3, 2, 33], ..wide };
     list.add(Quick, "edge/wide-d33", HALVES, &stored);
     list.add(Quick, "edge/large-values", F32_BF16, &Norm { scale: 1e3, ..base.clone() });
-    // A mean square below eps: what eps is decides the result.
+    // A mean square below eps, so that eps determines the result.
     let tiny = Norm { scale: 1e-3, ..base.clone() };
     list.add(Quick, "edge/eps-decides", F32_BF16, &tiny.eps(1e-4));
     list.add(Quick, "edge/small-eps", F32, &tiny.eps(1e-12));
@@ -87,9 +87,9 @@ fn edges(list: &mut List) {
 #[derive(Clone)]
 enum Weight {
     None,
-    /// Shared by the groups, f32.
+    /// One f32 weight for all groups.
     Shared,
-    /// The same, stored like x.
+    /// One weight for all groups, in x's type.
     Stored,
     PerGroup,
 }
@@ -101,9 +101,9 @@ struct Norm {
     shape: [usize; 4],
     gate: bool,
     weight: Weight,
-    /// Whether x and gate are f32, whatever o is.
+    /// Whether x and gate are f32, whatever o's type is.
     wide: bool,
-    /// Deviation of x.
+    /// Standard deviation of x.
     scale: f64,
     settings: Settings,
 }
@@ -132,7 +132,7 @@ impl Norm {
 }
 
 impl Call for Norm {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let [_, _, groups, channels] = self.shape;
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);

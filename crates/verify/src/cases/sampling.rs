@@ -3,13 +3,13 @@ use super::list::{Call, F32, List, integers};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::sampling::{CONTROLS, IN_PROMPT};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::sampling::{CONTROLS, IN_PROMPT};
+use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "sampling", cases, layout: LAYOUT };
 
-/// Only rows are left out.
+/// Only rows are sampled.
 const LAYOUT: Layout = Layout {
     heads: ("logits", 0),
     shared: ("logits", 0),
@@ -37,8 +37,8 @@ fn cases() -> Vec<Case> {
     list.done()
 }
 
-/// What servers are asked for, over the vocabularies of Granite 4.0, Kimi-Linear and Gemma: logits as random weights give
-/// them, of which very many are alike, and as trained ones do, of which few count.
+/// Typical sampling parameters, over the vocabularies of Granite 4.0, Kimi-Linear and Gemma: logits of random weights,
+/// many of which are alike, and of trained ones, of which few matter.
 fn models(list: &mut List) {
     for (name, vocabulary) in [("granite", 100_352), ("kimi", 163_840), ("gemma", 262_144)] {
         let tier = if name == "granite" { Quick } else { Standard };
@@ -81,7 +81,7 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/top-k-beyond", F32, &base.clone().top_k(5000));
     list.add(Quick, "edge/least-top-p", F32, &Row { controls: [1.0, 1e-6, 0.0], ..base.clone() });
     list.add(Quick, "edge/min-p-1", F32, &Row { controls: [1.0, 1.0, 1.0], ..base.clone() });
-    // Few different logits: the limits fall into the middle of equal ones.
+    // Few distinct logits, so that the thresholds fall between equal ones.
     let ties = Row { ties: true, ..base.clone() };
     list.add(Quick, "edge/ties", F32, &ties);
     list.add(Quick, "edge/ties-top-k", F32, &ties.clone().top_k(100));
@@ -118,16 +118,16 @@ struct Row {
     shape: [usize; 2],
     /// Temperature, top-p, min-p.
     controls: [f64; 3],
-    /// Repetition, presence, frequency; none: no counts.
+    /// Repetition, presence, frequency; `None` without counts.
     penalties: Option<[f64; 3]>,
     top_k: usize,
-    /// Deviation of the logits.
+    /// Standard deviation of the logits.
     deviation: f64,
-    /// Whether logits are whole numbers.
+    /// Whether logits are integers.
     ties: bool,
     /// Whether some logits are minus infinity.
     infinite: bool,
-    /// Share of the tokens that a mask allows.
+    /// Share of allowed tokens in the mask.
     mask: Option<f64>,
     /// Slots of the counts.
     slots: Option<usize>,
@@ -158,9 +158,9 @@ impl Row {
         Self { penalties: Some(penalties), ..self }
     }
 
-    fn counts(&self, draw: &mut Draw, rows: usize) -> Tensor {
-        let word = |draw: &mut Draw| match draw.below(4) {
-            // Half of them in the prompt alone.
+    fn counts(&self, draw: &mut TensorRng, rows: usize) -> Tensor {
+        let word = |draw: &mut TensorRng| match draw.below(4) {
+            // Half of them in the prompt only.
             0 => (draw.below(2) * draw.below(5)) as i32 | IN_PROMPT,
             1 => draw.below(9) as i32,
             _ => 0,
@@ -172,11 +172,11 @@ impl Row {
 }
 
 impl Call for Row {
-    fn draw(&self, draw: &mut Draw, _: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, _: DType) -> (TensorMap, Settings) {
         let [rows, vocabulary] = self.shape;
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| drop(inputs.insert(name.to_owned(), tensor));
-        let logit = |draw: &mut Draw| {
+        let logit = |draw: &mut TensorRng| {
             let x = draw.normal() * self.deviation;
             match draw.below(3) {
                 0 if self.infinite => f64::NEG_INFINITY,
@@ -196,8 +196,8 @@ impl Call for Row {
         put("draw", integers(&(0..rows).map(|_| word()).collect::<Vec<_>>()));
         if let Some(share) = self.mask {
             let words = vocabulary.div_ceil(32);
-            let bit = |draw: &mut Draw| i32::from(draw.uniform(0.0, 1.0) < share);
-            let word = |draw: &mut Draw| (0..32).fold(0, |word, at| word | bit(draw) << at);
+            let bit = |draw: &mut TensorRng| i32::from(draw.uniform(0.0, 1.0) < share);
+            let word = |draw: &mut TensorRng| (0..32).fold(0, |word, at| word | bit(draw) << at);
             let mask: Vec<i32> = (0..rows * words).map(|_| word(draw)).collect();
             put("mask", Tensor::new(&[rows, words], mask));
         }

@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, F32, F32_BF16, List, Recurrence, Recurrent, Sequenc
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "selective_scan", cases, layout: LAYOUT };
 
@@ -78,7 +78,7 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/e7-n256", F32_BF16, &sized(7, 256));
     list.add(Standard, "edge/e130-n1", F32_BF16, &sized(130, 1));
     list.add(Standard, "edge/channel-each-group", F32_BF16, &sized(20, 16).groups(20));
-    // Step sizes: past the softplus's identity at 20, next to none, and as they are, some of them below 0.
+    // Step sizes: beyond the softplus's linear range at 20, close to zero, and without softplus, some of them below 0.
     list.add(Quick, "edge/delta-over-20", F32_BF16, &base(60).with(|of| of.delta = (22.0, 3.0)));
     list.add(
         Standard,
@@ -90,7 +90,7 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/delta-without-softplus", F32, &given);
     let grows = base(20).with(|of| (of.delta, of.rate) = ((0.0, 0.3), (0.0, 0.1)));
     list.add(Standard, "edge/delta-below-zero", F32, &grows.set("delta_softplus", false));
-    // Almost no decay, and none: the first token is still there at the end. And decays that end at once.
+    // Almost no decay, and none: the first token's state remains until the end. And immediate decay.
     list.add(Quick, "edge/slow-decay", ALL, &base(200).with(|of| of.rate = (1e-5, 1e-4)));
     list.add(Quick, "edge/no-decay", F32, &base(130).with(|of| of.rate = (0.0, 0.0)));
     list.add(Quick, "edge/fast-decay", F32_BF16, &base(130).with(|of| of.rate = (50.0, 200.0)));
@@ -116,7 +116,7 @@ struct Scan {
     every_part: bool,
     /// Mean and deviation of the raw step sizes.
     delta: (f64, f64),
-    /// -A is drawn from here.
+    /// Range of -A.
     rate: (f64, f64),
 }
 
@@ -139,7 +139,7 @@ impl Recurrent<Scan> {
 }
 
 impl Recurrence for Scan {
-    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+    fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap {
         let by_channel = of.shape(&[self.channels]);
         let projection = of.shape(&[self.groups, self.state_dim]);
         let mut inputs = TensorMap::new();

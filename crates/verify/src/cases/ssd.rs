@@ -3,8 +3,8 @@ use super::list::{ALL, BF16, F16, F32, F32_BF16, HALVES, List, Recurrence, Recur
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
-use crate::{Case, Draw, Property};
-use kernels::{DType, TensorMap};
+use crate::{Case, Property, TensorRng};
+use ops::{DType, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "ssd", cases, layout: LAYOUT };
 
@@ -83,7 +83,7 @@ fn varlen(list: &mut List) {
     list.add(Quick, "mamba/varlen-40-g1of4", F32_BF16, &few.set("chunk_size", 64));
 }
 
-/// The chunk form at the sizes of models: N 128, P 64.
+/// The chunked form with the models' sizes: N 128, P 64.
 fn chunk(list: &mut List) {
     let model = |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part();
     list.add(Quick, "mamba/chunk-t130-h2", ALL, &model(130, 2).initial());
@@ -91,7 +91,8 @@ fn chunk(list: &mut List) {
     list.add(Standard, "mamba/chunk-t1000-h4-g2", F32_BF16, &model(1000, 4).groups(2));
     list.add(Full, "mamba/chunk-b2-t2048-h8", F32_BF16, &model(2048, 8).batch(2).initial());
     list.add(Standard, "granite/t512-h48-n128", BF16, &model(512, 48).initial());
-    // Long and few: kernels for GPUs cut these into segments whose states are made first, and some lie past an end.
+    // Long and few sequences: GPU kernels split these into segments whose states are computed first, and some segments
+    // are past a sequence's end.
     let long = [700, 0, 65, 1200, 3].as_slice();
     list.add(Standard, "mamba/varlen-long-h2", BF16, &model(0, 2).packed(long).initial());
     let slow = model(1500, 1).with(|of| of.rate = (1e-5, 1e-3));
@@ -102,7 +103,7 @@ fn chunk(list: &mut List) {
     }
 }
 
-/// The shapes of the models without a gate: ends of chunks and of segments, decays of every kind.
+/// The models' shapes without a gate: chunk and segment boundaries, all kinds of decay.
 fn ungated(list: &mut List) {
     let base = |tokens, heads, state| {
         Ssd::new(tokens, heads, 64, state).every_part().with(|of| of.gate = false)
@@ -117,13 +118,13 @@ fn ungated(list: &mut List) {
     let per_channel = base(130, 4, 128).initial().with(|of| of.skip = Some(true));
     list.add(Standard, "ungated/skip-per-channel", HALVES, &per_channel);
     list.add(Standard, "ungated/plain", BF16, &Ssd::new(150, 2, 64, 128));
-    // Ends before, at and behind a chunk's, sequences of no and of one token, padding, and slots that nobody uses.
+    // Ends before, at and after a chunk's end, sequences of zero and one token, padding, and unused slots.
     let lengths = [63, 0, 1, 64, 65, 0, 129, 200];
     let varlen = base(0, 4, 128).groups(2).packed(&lengths);
     list.add(Quick, "ungated/varlen", HALVES, &varlen.clone().initial());
     let pool = varlen.clone().pool(11).padded();
     list.add(Standard, "ungated/varlen-pool-padding", HALVES, &pool);
-    // Long and few: segments, some of which lie past a sequence's end.
+    // Long and few: some segments are past a sequence's end.
     list.add(Standard, "ungated/t2000-h2", HALVES, &base(2000, 2, 128).initial());
     let long = [700, 0, 65, 1200, 3];
     list.add(Standard, "ungated/varlen-long-h2", BF16, &base(0, 2, 128).packed(&long).initial());
@@ -144,7 +145,8 @@ fn ungated(list: &mut List) {
     list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
 }
 
-/// One token of one sequence, as kernels take it whose blocks stay: fewer rows than warps, and several turns of all warps.
+/// One token of one sequence, as persistent kernels take it: fewer rows than warps, and several iterations of all
+/// warps.
 fn phases(list: &mut List) {
     let of = |heads| Ssd::new(1, heads, 64, 128);
     list.add(Quick, "phase/h4-g2-pool", BF16, &of(4).groups(2).every_part().pool(3));
@@ -156,14 +158,14 @@ fn phases(list: &mut List) {
     list.add(Standard, "phase/h8-dt-clamped", BF16, &given.set("dt_max", 0.5));
 }
 
-/// States in bfloat16, at the sizes of models and at sizes that no vector divides.
+/// bfloat16 states with the models' sizes and with sizes that no vector divides.
 fn narrow_states(list: &mut List) {
     let base = |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part().narrow();
     let step = base(1, 8).batch(6).groups(2).pool(9).padded();
     list.add(Quick, "bf16-state/update-pool-padding", HALVES, &step);
     list.add(Quick, "bf16-state/t130-g2", HALVES, &base(130, 4).groups(2).initial());
     list.add(Standard, "bf16-state/t130-no-state", HALVES, &base(130, 4));
-    // Long and few: the states of segments stay float32, the first and the last are not.
+    // Long and few: segments' states stay float32, the initial and the final ones do not.
     list.add(Standard, "bf16-state/t2000-h2", BF16, &base(2000, 2).initial());
     let varlen = base(0, 4).packed(&[63, 0, 1, 64, 65, 0, 129, 200]);
     list.add(Quick, "bf16-state/varlen-pool-padding", BF16, &varlen.clone().pool(11).padded());
@@ -188,7 +190,7 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/p20-n33", ALL, &Ssd::new(70, 3, 20, 33).every_part().initial());
     list.add(Standard, "edge/p1-n1", F32, &Ssd::new(70, 3, 1, 1).every_part().initial());
     list.add(Standard, "edge/p80-n256", F32_BF16, &Ssd::new(70, 2, 80, 256).every_part());
-    // Step sizes: clamped from both sides, past the softplus's identity at 20, without softplus.
+    // Step sizes: clamped at both ends, beyond the softplus's linear range at 20, without softplus.
     let clamp = |low, high| base(80).set("dt_min", low).set("dt_max", high);
     list.add(Quick, "edge/dt-clamped", F32_BF16, &clamp(0.3, 0.8));
     list.add(Standard, "edge/dt-all-at-one-end", F32, &clamp(0.5, 0.5));
@@ -197,7 +199,7 @@ fn edges(list: &mut List) {
     let given =
         base(60).with(|of| of.dt = (0.5, 0.1)).set("dt_softplus", false).set("dt_min", 0.01);
     list.add(Quick, "edge/dt-without-softplus", F32, &given);
-    // Almost no decay, and none: the first token is still there at the end. And decays that end at once.
+    // Almost no decay, and none: the first token's state remains until the end. And immediate decay.
     list.add(Quick, "edge/slow-decay", ALL, &base(200).with(|of| of.rate = (1e-5, 1e-4)));
     list.add(Quick, "edge/no-decay", F32, &base(130).with(|of| of.rate = (0.0, 0.0)));
     list.add(Quick, "edge/fast-decay", F32_BF16, &base(130).with(|of| of.rate = (50.0, 200.0)));
@@ -219,15 +221,15 @@ struct Ssd {
     groups: usize,
     head_dim: usize,
     state_dim: usize,
-    /// D, and whether it has one weight a channel.
+    /// D, and whether it has one weight per channel.
     skip: Option<bool>,
     gate: bool,
     bias: bool,
     /// Mean and deviation of the raw step sizes.
     dt: (f64, f64),
-    /// -A is drawn from here.
+    /// Range of -A.
     rate: (f64, f64),
-    /// Whether states are in bfloat16.
+    /// Whether states are bfloat16.
     narrow: bool,
 }
 
@@ -254,7 +256,7 @@ impl Recurrent<Ssd> {
         self.with(|of| of.groups = groups)
     }
 
-    /// With states in bfloat16.
+    /// With bfloat16 states.
     fn narrow(self) -> Self {
         self.with(|of| of.narrow = true).set("state_dtype", "bf16")
     }
@@ -266,7 +268,7 @@ impl Recurrent<Ssd> {
 }
 
 impl Recurrence for Ssd {
-    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap {
+    fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap {
         let Self { heads, head_dim, state_dim, .. } = *self;
         let held = if self.narrow { DType::Bf16 } else { DType::F32 };
         let values = of.shape(&[heads, head_dim]);

@@ -1,16 +1,16 @@
-//! Installed kernels beside the native ones: each op's in a process of their own, several ops at a time.
+//! Peers of the matrix: each op's peers run in a separate process, several ops in parallel.
 
-use super::{Here, Peers, blank};
+use super::{OpOnDevice, Peers, blank};
 use crate::peers::Peer;
 use crate::python::{Budget, PeerRun, PythonError, Session, judge_peer, load};
 use crate::references::References;
-use crate::{Case, Draw};
+use crate::{Case, TensorRng};
 use facts::CompactSort;
 use facts::{BackendKind, ParityRow, Status};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The peers of an op, and the session that they are asked in.
+/// The peers of an op, and their session.
 pub(super) struct Team<'a> {
     op: usize,
     peers: Vec<&'a Peer>,
@@ -20,14 +20,14 @@ pub(super) struct Team<'a> {
 }
 
 /// A team for each op that has peers.
-pub(super) fn teams<'a>(ops: &[Here], all: &Peers<'a>) -> Vec<Team<'a>> {
-    let team = |(op, here): (usize, &Here)| {
+pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<Team<'a>> {
+    let team = |(op, here): (usize, &OpOnDevice)| {
         let peers: Vec<&Peer> = all.peers.iter().filter(|peer| peer.op == here.name()).collect();
         let (backend, budget) = (all.backend, Budget::of(all.budget));
         (!peers.is_empty()).then(|| Team {
             op,
             peers,
-            session: all.session.beside(),
+            session: all.session.concurrent(),
             backend,
             budget,
         })
@@ -35,13 +35,13 @@ pub(super) fn teams<'a>(ops: &[Here], all: &Peers<'a>) -> Vec<Team<'a>> {
     ops.iter().enumerate().filter_map(team).collect()
 }
 
-/// Runs every team on the cases of its op; `push` sees each row with the indices of its op and its case.
+/// Runs every team on the cases of its op; `push` is called with each row and the indices of its op and case.
 ///
-/// Compilers of Python packages run one at a time in a process, so half of the cores each drive a team, and leave the
-/// others to the references.
+/// Compilers of Python packages are single-threaded per process, so half of the cores drive a team each, and the others
+/// compute references.
 pub(super) fn run(
     teams: Vec<Team<'_>>,
-    ops: &[Here],
+    ops: &[OpOnDevice],
     push: impl Fn(usize, usize, ParityRow) + Sync + Send,
 ) {
     let threads = (super::cores() / 2).clamp(1, teams.len().max(1));
@@ -77,10 +77,10 @@ impl Team<'_> {
     }
 }
 
-/// The order in which cases are asked for when time may run out: of each kind and storage type a drawn one, then of each a
-/// second, and so on.
+/// The order of cases under a time limit: a random one of each kind and storage type, then a second one of each, and so
+/// on.
 fn covering(cases: &[Case]) -> Vec<usize> {
-    let mut draw = Draw::named("order of the peers' cases");
+    let mut draw = TensorRng::named("order of the peers' cases");
     let mut drawn: Vec<(u64, usize)> = (0..cases.len()).map(|at| (draw.bits(), at)).collect();
     drawn.compact_sort();
     let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -97,7 +97,7 @@ fn covering(cases: &[Case]) -> Vec<usize> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-/// A case on peers of its op, in their order.
+/// Runs a case on peers of its op, in their order.
 pub(super) fn run_case(
     session: &mut Session,
     peers: &[&Peer],
@@ -106,7 +106,7 @@ pub(super) fn run_case(
     case: &Case,
     push: &mut dyn FnMut(ParityRow),
 ) {
-    // What several runs have in common is asked of firstlight's own kernels only.
+    // Properties of several runs are only tested for firstlight's own kernels.
     if case.property.is_some() || peers.is_empty() {
         return;
     }
@@ -123,12 +123,12 @@ pub(super) fn run_case(
         return;
     }
     let (inputs, settings) = (case.build)();
-    let Ok(call) = kernels::op(case.op).and_then(|op| op.bind(&inputs, &settings)) else {
-        // The native row says why.
+    let Ok(call) = ops::op(case.op).and_then(|op| op.bind(&inputs, &settings)) else {
+        // The native row has the reason.
         return;
     };
-    let mut references = References::of(call.as_ref());
-    let loaded = load(session, call.as_ref(), (&inputs, &settings), backend);
+    let mut references = References::of(&call);
+    let loaded = load(session, &call, (&inputs, &settings), backend);
     for (peer, refusal) in peers.iter().zip(refusals) {
         push(match (&loaded, refusal) {
             (_, Some((status, reason))) => absent(peer, row(status, reason)),
@@ -147,7 +147,7 @@ fn row_of(case: &Case, backend: BackendKind) -> impl Fn(Status, String) -> Parit
     move |status, reason| blank(case.op, &case.name, backend, case.dtype, status, reason)
 }
 
-/// The row of a peer that was not asked.
+/// The row of a peer that was not run.
 fn absent(peer: &Peer, row: ParityRow) -> ParityRow {
     ParityRow { variant: peer.name.clone(), peer: Some(peer.name.clone()), ..row }
 }

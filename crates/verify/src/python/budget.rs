@@ -1,11 +1,11 @@
-//! How long the calls of a peer may take together.
+//! Time limit of a peer's calls together.
 
 use super::Session;
 use crate::peers::Peer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The time that is left to each peer. A call that has begun is let go on to its own limit: a peer stops between calls.
+/// The remaining time of each peer. A call that has started may use its own limit: a peer stops between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     limit: Option<Duration>,
@@ -13,12 +13,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// So much for each peer; none for as long as they take.
+    /// A limit for each peer; `None` for no limit.
     pub(crate) fn of(limit: Option<Duration>) -> Self {
         Self { limit, spent: BTreeMap::new() }
     }
 
-    /// Why a peer is asked nothing more, as the reason of a row that was not run.
+    /// Why a peer is not called any more, as the reason of a row that was not run.
     pub(crate) fn spent_by(&self, peer: &Peer) -> Option<String> {
         let (spent, checks) = self.spent.get(&peer.name)?;
         let limit = self.limit.filter(|limit| spent >= limit)?;
@@ -27,7 +27,7 @@ impl Budget {
         Some(format!("the {seconds} s for this peer were spent after {checks}"))
     }
 
-    /// Lets a peer be checked and counts the time that the session waited for it.
+    /// Runs a peer's check and subtracts the time that the session waited.
     pub(crate) fn check<R>(
         &mut self,
         peer: &Peer,

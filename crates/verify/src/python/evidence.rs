@@ -1,28 +1,28 @@
-//! What a profiler saw run, held against the names that a peer's kernels have.
+//! Compares the kernels that a profiler saw with the names of a peer's kernels.
 
 use serde::Deserialize;
 
-/// Something that ran, and how often: a kernel on a GPU, an operator or a function elsewhere.
+/// A kernel on a GPU, or an operator or function elsewhere, and how often it ran.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct ObservedCall {
     pub(super) name: String,
     pub(super) count: u64,
 }
 
-/// What was seen, sorted into a peer's own and the rest.
+/// The observed kernels, divided into the peer's own and others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Evidence {
-    own: Vec<Seen>,
-    other: Vec<Seen>,
+    own: Vec<ObservedCall>,
+    other: Vec<ObservedCall>,
 }
 
-/// Names shown at most, and the length they are cut to: C++ has names of kilobytes.
+/// Maximum names shown, and the length they are cut to: C++ names can have kilobytes.
 const SHOWN: usize = 8;
 const LENGTH: usize = 90;
 
 impl Evidence {
-    /// `patterns` are parts of its own names, all names where there is none; `not` are parts of others' names.
-    pub(super) fn of(seen: Vec<Seen>, patterns: &[String], not: &[String]) -> Self {
+    /// `patterns` are substrings of its kernels' names, empty for all; `not` are substrings of others' names.
+    pub(super) fn of(seen: Vec<ObservedCall>, patterns: &[String], not: &[String]) -> Self {
         let has =
             |name: &str, parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
         let (own, other) = seen.into_iter().filter(|seen| seen.count > 0).partition(|seen| {
@@ -31,7 +31,7 @@ impl Evidence {
         Self { own, other }
     }
 
-    /// Launches of its own.
+    /// Launches of its kernels.
     pub(super) fn launches(&self) -> u64 {
         self.own.iter().map(|seen| seen.count).sum()
     }
@@ -41,7 +41,7 @@ impl Evidence {
         list(self.own.iter().chain(&self.other))
     }
 
-    /// Why it proves nothing; `None` when its own kernels ran.
+    /// Why it is no evidence; `None` if its own kernels ran.
     pub(super) fn gap(&self, patterns: &[String]) -> Option<Gap> {
         if self.launches() > 0 {
             None
@@ -50,21 +50,21 @@ impl Evidence {
         } else {
             let wanted = patterns.join(" or ");
             let ran = list(self.other.iter());
-            Some(Gap::Others(format!("no kernel of its own ran (wanted {wanted}), but {ran}")))
+            Some(Gap::Others(format!("none of its kernels ran (expected {wanted}), but {ran}")))
         }
     }
 }
 
-/// What evidence lacks.
+/// The missing evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Gap {
     /// The profiler saw nothing at all.
     Nothing,
-    /// Others' kernels ran; the sentence.
+    /// Only others' kernels ran; the message.
     Others(String),
 }
 
-fn list<'a>(seen: impl Iterator<Item = &'a Seen>) -> String {
+fn list<'a>(seen: impl Iterator<Item = &'a ObservedCall>) -> String {
     let names: Vec<String> =
         seen.map(|seen| format!("{} x{}", short(&seen.name), seen.count)).collect();
     match names.len().checked_sub(SHOWN) {
@@ -73,7 +73,7 @@ fn list<'a>(seen: impl Iterator<Item = &'a Seen>) -> String {
     }
 }
 
-/// A kernel's name without its type, its arguments and the ends of its templates.
+/// A kernel's name without return type, arguments and trailing template arguments.
 fn short(name: &str) -> String {
     let name = name.strip_prefix("void ").unwrap_or(name).replace("(anonymous namespace)::", "");
     let name = match name.split_once('(') {
@@ -99,8 +99,9 @@ mod tests {
                      not: &[&str],
                      expect: (u64, Option<Gap>),
                      text: &str| {
-            let seen =
-                seen.iter().map(|(name, count)| Seen { name: (*name).to_owned(), count: *count });
+            let seen = seen
+                .iter()
+                .map(|(name, count)| ObservedCall { name: (*name).to_owned(), count: *count });
             let own: Vec<String> = own.iter().map(|part| (*part).to_owned()).collect();
             let not: Vec<String> = not.iter().map(|part| (*part).to_owned()).collect();
             let evidence = Evidence::of(seen.collect(), &own, &not);
@@ -111,7 +112,7 @@ mod tests {
             [("Memset (Device)", 1), ("void pytorch_flash::flash_fwd_kernel<Traits>(Params)", 2)];
         let shown = "pytorch_flash::flash_fwd_kernel<Traits> x2, Memset (Device) x1";
         check(&flash, &["flash_fwd"], &[], (2, None), shown);
-        let others = "no kernel of its own ran (wanted flash_fwd), but Memset (Device) x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
+        let others = "none of its kernels ran (expected flash_fwd), but Memset (Device) x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
         let all = "Memset (Device) x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
         check(
             &flash,

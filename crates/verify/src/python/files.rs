@@ -1,13 +1,13 @@
-//! The harness and its adapters as files, and tensors as safetensors files: 8 bytes of header length, a JSON header, then
-//! the tensors. They are written and read whole, since inputs of a benchmark are gigabytes.
+//! Writes the harness and its adapters to files, and tensors as safetensors: 8 bytes of header length, a JSON header,
+//! then the tensors. Files are written and read whole, because a benchmark's inputs have gigabytes.
 
-use kernels::{DType, OutputSpec, Tensor, TensorMap};
+use ops::{DType, OutputSpec, Tensor, TensorMap};
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{BufWriter, Error, Read, Result, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The harness: one program, kept as a file for each thing it does.
+/// The harness program, in several files.
 pub(super) const HARNESS: (&str, &str) = (
     "harness.py",
     concat!(
@@ -21,7 +21,7 @@ pub(super) const HARNESS: (&str, &str) = (
 /// The folder of its adapters.
 pub(super) const ADAPTERS: &str = "peers";
 
-/// The word for a type in a safetensors file.
+/// The name of a type in safetensors.
 pub(crate) fn word(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "F64",
@@ -57,7 +57,7 @@ pub(crate) fn write_inputs(path: &Path, tensors: &TensorMap) -> Result<()> {
     file.flush()
 }
 
-/// Reads the outputs of a call that a file has; each must have the contract's shape and type.
+/// Reads the outputs that a file has; each must have the contract's shape and type.
 pub(crate) fn read_outputs(path: &Path, specs: &[OutputSpec]) -> Result<TensorMap> {
     let wrong = |what: String| Error::other(what);
     let mut file = File::open(path)?;
@@ -79,7 +79,7 @@ pub(crate) fn read_outputs(path: &Path, specs: &[OutputSpec]) -> Result<TensorMa
         if shape != spec.shape {
             let wanted = &spec.shape;
             return Err(wrong(format!(
-                "output `{}` has shape {shape:?}, wanted {wanted:?}",
+                "output `{}` has shape {shape:?}, expected {wanted:?}",
                 spec.name
             )));
         }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_wrong_shapes_are_named() {
+    fn files_round_trip_and_wrong_shapes_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tensors");
         let mut tensors = TensorMap::new();
@@ -121,7 +121,7 @@ mod tests {
         let check = |spec: OutputSpec, expect: &str| {
             assert_eq!(read_outputs(&path, &[spec]).unwrap_err().to_string(), expect);
         };
-        check(spec("a", &[3, 2], DType::F32), "output `a` has shape [2, 3], wanted [3, 2]");
+        check(spec("a", &[3, 2], DType::F32), "output `a` has shape [2, 3], expected [3, 2]");
         check(spec("b", &[2, 3], DType::F16), "output `b` is no f16");
         std::fs::write(&path, [255; 9]).unwrap();
         assert!(read_outputs(&path, &specs).is_err());

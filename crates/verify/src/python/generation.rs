@@ -1,38 +1,38 @@
-//! An installed package's model that generates: the logits it chooses tokens by held against others, then timed by the ids
-//! that it hands over.
+//! Text generation with an installed package's model: the logits of its tokens are compared with expected ones, then it
+//! is timed by the ids that it returns.
 
 use super::Session;
-use super::run::{Told, ask, run, still, tell};
+use super::run::{CallMessage, ask, run, still, tell};
 use crate::compare::compare;
 use crate::judge::{Judgement, within};
 use crate::matrix::{blank, peer_row};
 use crate::peers::Peer;
 use crate::{MODEL, Tolerance};
 use facts::{BackendKind, ParityRow, Status};
-use kernels::{DType, OutputSpec, Settings, Tensor, TensorMap};
+use ops::{DType, OutputSpec, Settings, Tensor, TensorMap};
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// Prompts, and how many tokens a model shall add to each by taking the likeliest.
+/// Prompts, and how many tokens a model has to generate for each by greedy decoding.
 #[derive(Debug, Clone, Copy)]
 pub struct GenerationCase<'a> {
     /// `granite-hybrid-mini/pp512`.
     pub name: &'a str,
     /// The model's folder, with config.json and safetensors files.
     pub folder: &'a Path,
-    /// Where it runs.
+    /// The backend.
     pub backend: BackendKind,
     /// Storage type of weights and activations: f32 or bf16.
     pub dtype: DType,
     /// Prompts of equal length: token ids, [sequences, tokens].
     pub ids: &'a Tensor,
-    /// Tokens that are added to each while it is judged. Of more than one, a kernel for single tokens must be seen as well.
+    /// Tokens generated for verification. With more than one, a kernel for single tokens must have run too.
     pub new_tokens: usize,
-    /// Entries of a token's logits.
+    /// Size of a token's logits.
     pub vocabulary: usize,
-    /// The relative error that logits may have.
+    /// Tolerated relative error of the logits.
     pub tolerance: f64,
 }
 
@@ -42,9 +42,9 @@ impl GenerationCase<'_> {
     }
 }
 
-/// A peer that generated what it should by the right logits, and which may be timed.
+/// A peer that generated the expected tokens by correct logits, and which may be timed.
 ///
-/// Only [`admit_generation`] makes it. One whose own kernels did not run is a FALLBACK, and stays one.
+/// Only [`admit_generation`] constructs it. One whose own kernels did not run is a FALLBACK, and stays one.
 #[derive(Debug)]
 pub struct VerifiedGeneration {
     peer: Peer,
@@ -52,21 +52,21 @@ pub struct VerifiedGeneration {
     status: Status,
     sequences: usize,
     first_millis: f64,
-    /// The process that holds it.
+    /// The id of its process.
     process: u32,
 }
 
-/// Seconds of one generation from its prompt's ids on.
+/// Seconds of one generation, starting at its prompt's ids.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Generated {
-    /// Until the ids of the first tokens were there.
+pub struct GenerationTimes {
+    /// Until the ids of the first tokens arrived.
     pub first: f64,
-    /// Until those of the last ones were.
+    /// Until those of the last ones arrived.
     pub last: f64,
 }
 
-/// Asks a peer to generate. `expected` is given the ids that it chose, [new tokens, sequences], and gives the logits from
-/// which the first of them are to be chosen, [some tokens, sequences, vocabulary].
+/// Runs a peer. `expected` gets the ids that it chose, [new tokens, sequences], and returns the logits from which the
+/// first of them must be chosen, [some tokens, sequences, vocabulary].
 pub fn admit_generation(
     session: &mut Session,
     peer: &Peer,
@@ -92,7 +92,7 @@ pub fn admit_generation(
         },
         OutputSpec { name: "tokens", shape: vec![case.new_tokens, sequences], dtype: DType::I32 },
     ];
-    let told = Told {
+    let told = CallMessage {
         op: MODEL,
         dtype: case.dtype,
         inputs: &TensorMap::from([("ids".to_owned(), case.ids.clone())]),
@@ -110,12 +110,12 @@ pub fn admit_generation(
     let ran = run(session, &peer, &outputs, case.backend, |outputs, _| {
         chosen_rightly(outputs, case, expected)
     });
-    // What is asked here is a speed, and that of a slow path is no other's.
+    // The request is for a speed, so a slow path is not accepted as the package.
     let ran = ran.believed();
     let (status, first_millis) = (ran.judgement.status, ran.first_millis);
     let may_be_timed = match status {
         Status::Pass => true,
-        // What it computed is right, and slow: that is worth knowing, by this name.
+        // Its result is correct but slow: worth reporting, under this name only.
         Status::Fallback => ran.agrees,
         _ => false,
     };
@@ -131,7 +131,7 @@ pub fn admit_generation(
     (row, verified)
 }
 
-/// Each token is the likeliest by the logits that it was chosen by, and the first of these logits are the expected ones.
+/// Each token is the most likely one for its logits, and the first of these logits agree with the expected ones.
 fn chosen_rightly(
     outputs: &TensorMap,
     case: &GenerationCase<'_>,
@@ -148,7 +148,7 @@ fn chosen_rightly(
         let chosen = usize::try_from(*token).ok().and_then(|token| logits.get(token));
         let likeliest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         if chosen.is_none_or(|logit| *logit < likeliest) {
-            return fail(format!("token {at} is {token}, which is not the likeliest"));
+            return fail(format!("token {at} is {token}, which is not the most likely one"));
         }
     }
     let wanted = match expected(tokens) {
@@ -163,30 +163,30 @@ fn chosen_rightly(
 }
 
 impl VerifiedGeneration {
-    /// PASS, or FALLBACK for right tokens by others' kernels.
+    /// PASS, or FALLBACK for correct tokens by others' kernels.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Milliseconds that its first call took on other prompts of this length: it compiles, and in a process that was just
-    /// started memory is untouched.
+    /// Milliseconds of its first call on other prompts of this length, which includes compilation and first use of
+    /// memory.
     pub fn first_millis(&self) -> f64 {
         self.first_millis
     }
 
-    /// Generates so many tokens a sequence, `runs` times, on the harness's clock.
+    /// Generates this many tokens per sequence, `runs` times, timed by the harness's clock.
     ///
     /// # Errors
-    /// One sentence: ids are missing, times are none, or its own kernels do not run any more.
+    /// One sentence: ids are missing, times are invalid, or its own kernels no longer run.
     pub fn time(
         &self,
         session: &mut Session,
         new_tokens: usize,
         runs: usize,
-    ) -> Result<Vec<Generated>, String> {
+    ) -> Result<Vec<GenerationTimes>, String> {
         #[derive(Deserialize)]
         struct Timed {
-            /// Of each run and each step of it: seconds, and the ids that came.
+            /// For each run and step: seconds, and the number of ids.
             runs: Vec<Vec<(f64, usize)>>,
         }
         let begin = Instant::now();
@@ -213,20 +213,24 @@ impl VerifiedGeneration {
     }
 }
 
-/// The times of a run in which every token's ids came, one step after another.
-fn counted(steps: &[(f64, usize)], tokens: usize, sequences: usize) -> Result<Generated, String> {
+/// The times of a run in which every token's ids arrived, one step after another.
+fn counted(
+    steps: &[(f64, usize)],
+    tokens: usize,
+    sequences: usize,
+) -> Result<GenerationTimes, String> {
     let ids: usize = steps.iter().map(|(_, ids)| ids).sum();
     let each = steps.iter().all(|(_, ids)| *ids == sequences);
     if steps.len() != tokens || !each {
         return Err(format!(
-            "{ids} ids came in {} steps, wanted {sequences} in each of {tokens}",
+            "{ids} ids came in {} steps, expected {sequences} in each of {tokens}",
             steps.len()
         ));
     }
     let ascends = steps.is_sorted_by(|a, b| a.0 <= b.0);
     match (steps.first(), steps.last()) {
         (Some((first, _)), Some((last, _))) if *first > 0.0 && ascends && last.is_finite() => {
-            Ok(Generated { first: *first, last: *last })
+            Ok(GenerationTimes { first: *first, last: *last })
         }
         _ => Err("its clock gave a time that is none".to_owned()),
     }
@@ -234,18 +238,18 @@ fn counted(steps: &[(f64, usize)], tokens: usize, sequences: usize) -> Result<Ge
 
 #[cfg(test)]
 mod tests {
-    use super::{Generated, counted};
+    use super::{GenerationTimes, counted};
 
     #[test]
     fn ids_are_counted_and_times_ascend() {
         let check = |steps: &[(f64, usize)], expect: Result<(f64, f64), &str>| {
-            let expect = expect.map(|(first, last)| Generated { first, last });
+            let expect = expect.map(|(first, last)| GenerationTimes { first, last });
             assert_eq!(counted(steps, 2, 3), expect.map_err(str::to_owned));
         };
         check(&[(0.5, 3), (0.75, 3)], Ok((0.5, 0.75)));
-        check(&[(0.5, 3)], Err("3 ids came in 1 steps, wanted 3 in each of 2"));
-        check(&[(0.5, 6), (0.75, 0)], Err("6 ids came in 2 steps, wanted 3 in each of 2"));
-        check(&[], Err("0 ids came in 0 steps, wanted 3 in each of 2"));
+        check(&[(0.5, 3)], Err("3 ids came in 1 steps, expected 3 in each of 2"));
+        check(&[(0.5, 6), (0.75, 0)], Err("6 ids came in 2 steps, expected 3 in each of 2"));
+        check(&[], Err("0 ids came in 0 steps, expected 3 in each of 2"));
         for steps in [[(0.5, 3), (0.25, 3)], [(0.0, 3), (1.0, 3)], [(1.0, 3), (f64::NAN, 3)]] {
             check(&steps, Err("its clock gave a time that is none"));
         }

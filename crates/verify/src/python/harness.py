@@ -185,7 +185,7 @@ class Harness:
                     raise TypeError("output `%s` is %s and no tensor" % (name, type(tensor).__name__))
                 tensor = tensor.detach().to(torch_type(case.outputs[name]))
             elif memoryview(tensor).format != FORMATS[case.outputs[name]]:
-                raise TypeError("output `%s` has format %s, wanted %s" % (name, memoryview(tensor).format, FORMATS[case.outputs[name]]))
+                raise TypeError("output `%s` has format %s, expected %s" % (name, memoryview(tensor).format, FORMATS[case.outputs[name]]))
             else:
                 tensor = memoryview(tensor)
             gathered[name] = tensor

@@ -1,23 +1,23 @@
-//! An installed package that runs whole models, held against logits that firstlight's own engine gave.
+//! Compares an installed package that runs whole models with logits of firstlight's own engine.
 
-use super::run::{Told, run, tell};
+use super::run::{CallMessage, run, tell};
 use crate::compare::compare;
 use crate::judge::{Judgement, within};
 use crate::matrix::{blank, peer_row};
 use crate::{Peers, Tolerance};
 use facts::{BackendKind, ParityRow, Status};
-use kernels::{DType, OutputSpec, Settings, Tensor, TensorMap};
+use ops::{DType, OutputSpec, Settings, Tensor, TensorMap};
 use std::path::Path;
 
-/// The op under which models stand in a matrix.
+/// The op name of models in a matrix.
 pub const MODEL: &str = "model";
 
-/// A model, what it is asked, and what it must answer.
+/// A model, a prompt and the expected logits.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCase<'a> {
     /// `granite-hybrid-mini/t70`.
     pub name: &'a str,
-    /// `model_type` of its config, which says which peers run it.
+    /// `model_type` of its config, which determines the peers that run it.
     pub model_type: &'a str,
     /// Its folder, with config.json and safetensors files.
     pub folder: &'a Path,
@@ -27,11 +27,11 @@ pub struct ModelCase<'a> {
     pub ids: &'a [i32],
     /// Logits after each of its tokens, [tokens, vocabulary], of the same weights in float32 arithmetic.
     pub logits: &'a Tensor,
-    /// The relative error that logits may have in this storage type.
+    /// Tolerated relative error of logits in this storage type.
     pub tolerance: f64,
 }
 
-/// Asks every peer that runs models of this type for its logits; one row each.
+/// Requests logits from every peer that runs models of this type; one row each.
 pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow> {
     let Peers { session, peers, backend, .. } = peers;
     let backend = *backend;
@@ -44,7 +44,7 @@ pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow
     let settings = Settings::new().with("folder", case.folder.display());
     let shape = case.logits.shape().to_vec();
     let outputs = [OutputSpec { name: "logits", shape, dtype: DType::F32 }];
-    let told = Told {
+    let told = CallMessage {
         op: MODEL,
         dtype: case.dtype,
         inputs: &inputs,
@@ -54,11 +54,11 @@ pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow
     };
     let mut rows = Vec::new();
     for peer in peers.iter().filter(|peer| peer.runs_models(case.model_type)) {
-        // Each loads the case anew: a model stays in the process that holds it no longer than its row takes.
+        // Each peer loads the case: a model stays in its process only for its row.
         rows.push(match tell(session, &told) {
             Ok(()) => {
                 let ran = run(session, peer, &outputs, backend, |outputs, _| agrees(outputs, case));
-                // The fast paths are for GPUs: elsewhere their absence is no fault.
+                // The fast paths are for GPUs: elsewhere their absence is not a fault.
                 let ran = if backend == BackendKind::Cuda { ran.believed() } else { ran };
                 peer_row(peer, ran, &row)
             }
@@ -80,7 +80,7 @@ fn agrees(outputs: &TensorMap, case: &ModelCase<'_>) -> Judgement {
     match compared {
         Ok(agreement) => {
             let judged = within(agreement, Tolerance::of(case.tolerance));
-            let limit = format!("the limit of logits in {} beside those in float32", case.dtype);
+            let limit = format!("the limit of logits in {} compared with float32", case.dtype);
             let reason = match judged.status {
                 Status::Pass => judged.reason,
                 _ => format!("{}, {limit}", judged.reason),

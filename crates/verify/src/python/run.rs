@@ -1,32 +1,32 @@
-//! One peer, one call: ask the harness, then judge as a native kernel is judged.
+//! Runs one call of one peer and judges it like a native kernel.
 
-use super::evidence::{Evidence, Gap, Seen};
+use super::evidence::{Evidence, Gap, ObservedCall};
 use super::files::{read_outputs, word, write_inputs};
 use super::{PythonError, Session};
 use crate::Agreement;
 use crate::judge::{Judgement, against_only};
 use crate::peers::Peer;
 use crate::references::References;
-use crate::sample::Drawn;
+use crate::sample::SampledCall;
 use facts::{BackendKind, Status};
-use kernels::{Call, DType, OutputSpec, Settings, TensorMap};
+use ops::{Call, DType, OutputSpec, Settings, TensorMap};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// What came of a peer's call.
+/// The result of a peer's call.
 pub(crate) struct PeerRun {
     pub(crate) judgement: Judgement,
-    /// The package with its version, as far as that was reached.
+    /// The package with its version, if known.
     pub(crate) package: String,
-    /// What ran.
+    /// The kernels that ran.
     pub(crate) evidence: String,
-    /// Whether its outputs are right, whatever computed them.
+    /// Whether its outputs are correct, whatever computed them.
     pub(crate) agrees: bool,
     /// Milliseconds of the first call, on other values.
     pub(crate) first_millis: f64,
-    /// What the package says of fast paths that it does without, and why.
+    /// The package's warnings about missing fast paths, with their reasons.
     said: String,
 }
 
@@ -37,7 +37,7 @@ impl PeerRun {
         Self { judgement, package, evidence, agrees: false, first_millis: f64::NAN, said }
     }
 
-    /// A fallback where the package itself says that it is one, though some kernels of its own ran.
+    /// Turns the result into a fallback if the package itself reports one, although some of its kernels ran.
     pub(super) fn believed(mut self) -> Self {
         if self.judgement.status == Status::Pass && !self.said.is_empty() {
             self.judgement.status = Status::Fallback;
@@ -47,12 +47,18 @@ impl PeerRun {
     }
 }
 
-/// What the harness answers to `run`.
+/// The harness's answer to `run`.
 #[derive(Deserialize)]
 #[serde(tag = "outcome")]
 enum Outcome {
     #[serde(rename = "ran")]
-    Ran { evidence: Vec<Seen>, millis: f64, first_millis: f64, package: String, said: String },
+    Ran {
+        evidence: Vec<ObservedCall>,
+        millis: f64,
+        first_millis: f64,
+        package: String,
+        said: String,
+    },
     #[serde(rename = "not applicable")]
     NotApplicable { reason: String },
     #[serde(rename = "not installed")]
@@ -63,8 +69,8 @@ enum Outcome {
     Raised { reason: String },
 }
 
-/// A call as the harness is told of it.
-pub(super) struct Told<'a> {
+/// A call as sent to the harness.
+pub(super) struct CallMessage<'a> {
     pub(super) op: &'a str,
     pub(super) dtype: DType,
     pub(super) inputs: &'a TensorMap,
@@ -73,22 +79,22 @@ pub(super) struct Told<'a> {
     pub(super) backend: BackendKind,
 }
 
-/// Gives the harness a call's inputs.
+/// Sends a call's inputs to the harness.
 ///
 /// # Errors
 /// When they cannot be written, or it does not answer.
 pub fn load(
     session: &mut Session,
-    call: &dyn Call,
+    call: &Call<'_>,
     (inputs, settings): (&TensorMap, &Settings),
     backend: BackendKind,
 ) -> Result<(), PythonError> {
     let (op, dtype, outputs) = (call.spec().name, call.problem().dtype(), call.problem().outputs());
-    tell(session, &Told { op, dtype, inputs, settings, outputs: &outputs, backend })
+    tell(session, &CallMessage { op, dtype, inputs, settings, outputs: &outputs, backend })
 }
 
-/// The same for a call that need not be of an op of ours.
-pub(super) fn tell(session: &mut Session, told: &Told<'_>) -> Result<(), PythonError> {
+/// [`load`] for a call that need not belong to one of our ops.
+pub(super) fn tell(session: &mut Session, told: &CallMessage<'_>) -> Result<(), PythonError> {
     let path = session.folder().join("inputs.safetensors");
     write_inputs(&path, told.inputs)
         .map_err(|error| PythonError::Start { interpreter: path.clone(), error })?;
@@ -107,7 +113,7 @@ pub(super) fn tell(session: &mut Session, told: &Told<'_>) -> Result<(), PythonE
     }))
 }
 
-/// Runs a peer on the call that was loaded and compares what it gives with `reference`.
+/// Runs a peer on the loaded call and compares its outputs with `reference`.
 pub(super) fn run(
     session: &mut Session,
     peer: &Peer,
@@ -119,7 +125,7 @@ pub(super) fn run(
         return PeerRun::without_outputs(status, reason);
     }
     let into = session.folder().join("outputs.safetensors");
-    // What an earlier peer gave must not be taken for this one's.
+    // Remove an earlier peer's outputs, so that they are not read as this one's.
     let _ = std::fs::remove_file(&into);
     let asked = session.ask(json!({
         "do": "run",
@@ -154,7 +160,7 @@ pub(super) fn run(
     let judgement = match read_outputs(&into, specs) {
         Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
         Ok(outputs) => {
-            // A user's function must give the first output at least.
+            // A user's function must return at least the first output.
             let given: Vec<&str> = match peer.gives.is_empty() {
                 true => specs
                     .iter()
@@ -182,7 +188,7 @@ pub(super) fn run(
     PeerRun { judgement, package, evidence, agrees, first_millis, said }
 }
 
-/// A call for which nothing was seen to run: a failure whatever it gave, but where there was nothing to compute.
+/// A call during which no kernel was seen: a failure, unless there was nothing to compute.
 fn unseen(judgement: Judgement, specs: &[OutputSpec]) -> Judgement {
     let empty = specs.iter().all(|spec| spec.shape.contains(&0));
     let (status, reason) = if empty && judgement.status == Status::Pass {
@@ -195,8 +201,9 @@ fn unseen(judgement: Judgement, specs: &[OutputSpec]) -> Judgement {
 }
 
 impl Peer {
-    /// What ran on a backend, and what it lacks: kernels of its own, and those for single tokens where they are wanted.
-    fn evidence(&self, seen: Vec<Seen>, backend: BackendKind) -> (Evidence, Option<Gap>) {
+    /// The observed kernels on a backend, and what is missing: its own kernels, and those for single tokens if
+    /// required.
+    fn evidence(&self, seen: Vec<ObservedCall>, backend: BackendKind) -> (Evidence, Option<Gap>) {
         if backend != BackendKind::Cuda {
             let evidence = Evidence::of(seen, &self.cpu, &self.not);
             let gap = evidence.gap(&self.cpu);
@@ -212,14 +219,14 @@ impl Peer {
     }
 }
 
-/// Asks the process that holds a peer, and no other one.
+/// Sends a request to the process of a peer, not to a restarted one.
 pub(super) fn ask<T: DeserializeOwned>(
     session: &mut Session,
     process: u32,
     request: Value,
 ) -> Result<T, PeerRefusal> {
     if !session.holds(process) {
-        // Another peer took it along, which is no finding about this one.
+        // Another peer ended the process, which says nothing about this one.
         let reason = "the process that held it is gone".to_owned();
         return Err(PeerRefusal { status: Status::NotRun, reason });
     }
@@ -232,10 +239,10 @@ pub(super) fn ask<T: DeserializeOwned>(
     })
 }
 
-/// Looks again at what runs, after the timing.
+/// Checks the kernels that run once more, after timing.
 ///
 /// # Errors
-/// When its own kernels do not run any more.
+/// When its own kernels no longer run.
 pub(super) fn still(
     session: &mut Session,
     peer: &Peer,
@@ -243,11 +250,11 @@ pub(super) fn still(
     process: u32,
 ) -> Result<(), PeerRefusal> {
     #[derive(Deserialize)]
-    struct Watched {
-        evidence: Vec<Seen>,
+    struct ObservedRun {
+        evidence: Vec<ObservedCall>,
     }
     let request = json!({ "do": "watch", "peer": peer.name });
-    let Watched { evidence } = ask(session, process, request)?;
+    let ObservedRun { evidence } = ask(session, process, request)?;
     match peer.evidence(evidence, backend).1 {
         None => Ok(()),
         Some(Gap::Nothing) => Err(PeerRefusal::fail("after its timing nothing was seen to run")),
@@ -255,7 +262,7 @@ pub(super) fn still(
     }
 }
 
-/// Judges a peer on the call that was loaded, against its whole reference.
+/// Judges a peer on the loaded call, with its whole reference.
 pub(crate) fn judge_peer(
     session: &mut Session,
     peer: &Peer,
@@ -271,9 +278,9 @@ pub(crate) fn judge_peer(
     })
 }
 
-/// A peer whose last run was held against the float64 reference, whose kernels were seen, and which may be timed.
+/// A peer whose last run was compared with the float64 reference, whose kernels were seen, and which may be timed.
 ///
-/// Only [`admit_peer`] makes it.
+/// Only [`admit_peer`] constructs it.
 #[derive(Debug)]
 pub struct VerifiedPeer {
     peer: Peer,
@@ -281,16 +288,16 @@ pub struct VerifiedPeer {
     evidence: String,
     agreement: Agreement,
     backend: BackendKind,
-    /// The process that holds it.
+    /// The id of its process.
     process: u32,
 }
 
 /// Why a peer is not timed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerRefusal {
-    /// What its check came to.
+    /// The result of its check.
     pub status: Status,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -300,15 +307,15 @@ impl PeerRefusal {
     }
 }
 
-/// Runs a peer on the call that was loaded and holds a drawn part of its outputs against the reference of that part.
+/// Runs a peer on the loaded call and compares a random part of its outputs with the reference of that part.
 ///
 /// # Errors
 /// Why it must not be timed.
 pub fn admit_peer(
     session: &mut Session,
     peer: &Peer,
-    call: &dyn Call,
-    drawn: &mut Drawn<'_>,
+    call: &Call<'_>,
+    drawn: &mut SampledCall<'_>,
     backend: BackendKind,
 ) -> Result<VerifiedPeer, PeerRefusal> {
     let ran = run(session, peer, &call.problem().outputs(), backend, |outputs, gives| {
@@ -333,7 +340,7 @@ impl VerifiedPeer {
         &self.peer.name
     }
 
-    /// Whether the process that holds it is the one that would be asked now.
+    /// Whether its process is still the current one.
     pub fn is_held_by(&self, session: &Session) -> bool {
         session.holds(self.process)
     }
@@ -343,21 +350,22 @@ impl VerifiedPeer {
         &self.package
     }
 
-    /// What ran.
+    /// The kernels that ran.
     pub fn evidence(&self) -> &str {
         &self.evidence
     }
 
-    /// The figures it passed with.
+    /// The errors it passed with.
     pub fn agreement(&self) -> Agreement {
         self.agreement
     }
 
-    /// Times it on the device's own clock for about `budget`, `fewest` samples at least: milliseconds of single runs, or
-    /// means of `replays` runs of a recorded graph where it could be recorded. Gives the samples and the runs of each.
+    /// Times it by the device's own clock for about `budget`, with at least `fewest` samples: milliseconds of single
+    /// runs, or means of `replays` runs of a CUDA graph if it could be captured. Returns the samples and the runs per
+    /// sample.
     ///
     /// # Errors
-    /// The process is another one by now, or the times are none.
+    /// The process was restarted, or the times are invalid.
     pub fn time(
         &self,
         session: &mut Session,
@@ -385,16 +393,16 @@ impl VerifiedPeer {
         Ok((timed.samples, timed.replays))
     }
 
-    /// Looks again at what runs, after the timing.
+    /// Checks the kernels that run once more, after timing.
     ///
     /// # Errors
-    /// When its own kernels do not run any more.
+    /// When its own kernels no longer run.
     pub fn confirm(&self, session: &mut Session) -> Result<(), PeerRefusal> {
         still(session, &self.peer, self.backend, self.process)
     }
 }
 
-/// Times must be times: above nothing, and together no longer than firstlight's own clock saw the whole take.
+/// Times must be plausible: positive, and together no longer than firstlight's own clock measured for all of them.
 fn believable(samples: &[f64], replays: u32, wall_millis: f64) -> Result<(), String> {
     let total: f64 = samples.iter().sum::<f64>() * f64::from(replays);
     if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite() || *sample <= 0.0) {

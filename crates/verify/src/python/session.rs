@@ -1,5 +1,5 @@
-//! The process of the harness: started when it is first needed, killed with all its children when it takes too long or too
-//! much, and started again for the next request.
+//! The harness's process: started on first use, killed with all its children when it exceeds its limits, and restarted
+//! for the next request.
 
 use super::MODEL;
 use super::files::{ADAPTERS, HARNESS};
@@ -20,9 +20,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How much a request may take.
+/// Limits of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Time of one request; a first call compiles.
     pub time: Duration,
     /// Resident host memory of the interpreter.
@@ -32,23 +32,23 @@ pub struct Limits {
 /// An interpreter of the environment under test.
 #[derive(Debug, Clone)]
 pub struct Python {
-    /// The executable; in a virtual environment its own `bin/python`.
+    /// The executable; in a virtual environment its `bin/python`.
     pub interpreter: PathBuf,
-    /// Folders searched for packages before the environment's own. The interpreter is isolated: PYTHONPATH is not read.
+    /// Folders searched for packages before the environment's. The interpreter is isolated: PYTHONPATH is not read.
     pub paths: Vec<PathBuf>,
-    /// How much a request may take.
-    pub limits: Limits,
+    /// Limits of a request.
+    pub limits: ProcessLimits,
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PythonError {
-    /// The interpreter could not be started, or its files not be written.
+    /// The interpreter could not be started, or its files could not be written.
     #[error("cannot start {}: {error}", .interpreter.display())]
     Start {
         /// The interpreter.
         interpreter: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// It ended.
@@ -59,27 +59,27 @@ pub enum PythonError {
         /// The last line of standard error, after a colon.
         said: String,
     },
-    /// It was killed for its time.
+    /// It was killed at its time limit.
     #[error("no answer within {} s; the process was killed", .0.as_secs_f64())]
     TooLong(Duration),
-    /// It was killed because the time that was left to it, less than its limit, had passed.
+    /// It was killed because the remaining time, less than its limit, had passed.
     #[error("no answer within the {:.1} s that were left for it; the process was killed", .0.as_secs_f64())]
     OutOfTime(Duration),
-    /// It was killed for its memory.
+    /// It was killed at its memory limit.
     #[error("took {:.1} GiB of memory, over {:.1} GiB; the process was killed", *.used as f64 / GIB, *.limit as f64 / GIB)]
     TooMuch {
-        /// Bytes it had.
+        /// Bytes in use.
         used: u64,
-        /// Bytes allowed.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// It said something that is no answer.
+    /// Its answer is invalid.
     #[error("answered `{0}`, which is no answer")]
     Garbage(String),
 }
 
 impl PythonError {
-    /// What it makes of the peer that was asked: one that was given too little time to be judged did not fail.
+    /// The status of the peer: one that had too little time to be judged did not fail.
     pub fn status(&self) -> Status {
         if matches!(self, Self::OutOfTime(_)) { Status::NotRun } else { Status::Fail }
     }
@@ -87,32 +87,32 @@ impl PythonError {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What the interpreter says of itself.
+/// The interpreter's first message.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) cuda: bool,
     pub(crate) why_no_cuda: String,
-    /// The version of torch; none where it cannot be imported, which `why_no_cuda` then explains.
+    /// The version of torch; `None` if it cannot be imported, which `why_no_cuda` explains.
     pub(crate) torch: Option<String>,
     /// The modules of listed peers that the environment has.
     pub(crate) installed: Vec<String>,
 }
 
-/// A Python environment that is asked to run kernels.
+/// A Python environment that runs kernels on request.
 pub struct Session {
     python: Python,
     folder: TempDir,
     process: Option<Process>,
-    /// Processes started so far: what one prepared, another does not know.
+    /// Number of processes started; each has its own prepared state.
     started: u32,
-    /// The request that loads the case at hand, for a process that is started anew.
+    /// The request that loads the current case, repeated in a restarted process.
     case: Option<Value>,
     hello: Hello,
-    /// How kernels are tuned in its processes; as their packages do without it.
+    /// How kernels are tuned in its processes; `None` for the packages' own way.
     tuning: Option<Tuning>,
-    /// How long answers were waited for.
+    /// Total time spent waiting for answers.
     waited: Duration,
-    /// When what is asked now is given up, and how long that was from when it was said.
+    /// Deadline of the current request, and its distance when it was set.
     deadline: Option<(Instant, Duration)>,
 }
 
@@ -121,19 +121,19 @@ struct Process {
     requests: ChildStdin,
     answers: Receiver<String>,
     errors: Arc<Mutex<Vec<u8>>>,
-    /// Reads what it says beside its answers, to the end.
+    /// Reads its standard error until it ends.
     listener: JoinHandle<()>,
 }
 
-/// How much of standard error is kept.
+/// Number of bytes of standard error that are kept.
 const ERRORS: usize = 1 << 14;
-/// How often memory is looked at while an answer is awaited.
+/// Interval of checking memory while waiting for an answer.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long what a process said before it ended may take to arrive.
+/// Time for a process's last output to arrive after it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Starts the interpreter and asks what it has.
+    /// Starts the interpreter and queries its packages.
     ///
     /// # Errors
     /// When it cannot be started or does not answer.
@@ -165,19 +165,19 @@ impl Session {
         }
     }
 
-    /// Another session of the same environment, for calls that are verified and not timed: its process starts with the
-    /// first question, and what is tuned in it is tuned by short measurements that are kept nowhere.
+    /// Another session of the same environment, which runs concurrently with this one: its process starts with the first
+    /// request, and kernels are tuned by short measurements that are not cached.
     ///
     /// # Errors
     /// When the harness cannot be written.
-    pub fn beside(&self) -> Result<Self, PythonError> {
+    pub fn concurrent(&self) -> Result<Self, PythonError> {
         let folder = folder().map_err(|error| self.start_error(error))?;
         let session = Self::with(self.python.clone(), folder, self.hello.clone());
         session.write_harness().map_err(|error| self.start_error(error))?;
-        Ok(Self { tuning: Some(Tuning::BESIDE_OTHERS), ..session })
+        Ok(Self { tuning: Some(Tuning::CONCURRENT), ..session })
     }
 
-    /// Imports what these peers are made of: the first call of each is shorter by that.
+    /// Imports the packages of these peers, which shortens the first call of each.
     ///
     /// # Errors
     /// When the process does not answer.
@@ -190,7 +190,7 @@ impl Session {
         self.ask(json!({ "do": "ready", "peers": named })).map(|_| ())
     }
 
-    /// Tunes kernels so from now on, in this process and in those after it.
+    /// Sets how kernels are tuned from now on, in this process and later ones.
     ///
     /// # Errors
     /// When the process does not answer.
@@ -202,8 +202,8 @@ impl Session {
         Ok(())
     }
 
-    /// Asks with so much time for all of it, a start of the process included; what is not answered by then is given up,
-    /// and the process killed. `None` for as long as the limits allow.
+    /// Runs requests with a time limit for all of them, starting a process included; when it is reached, the process is
+    /// killed. `None` for only the usual limits.
     pub fn within<R>(&mut self, time: Option<Duration>, ask: impl FnOnce(&mut Self) -> R) -> R {
         self.deadline = time.map(|time| (Instant::now() + time, time));
         let asked = ask(self);
@@ -211,14 +211,15 @@ impl Session {
         asked
     }
 
-    /// How long answers were waited for so far, starts of processes included.
+    /// Total time spent waiting for answers, starting processes included.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Why a peer cannot run on a backend here, and its status; `None` where it has to be tried.
+    /// Why a peer cannot run on a backend here, and its status; `None` if it has to be tried.
     ///
-    /// A package that is installed and cannot be loaded is a failure; so is one that the user named and that is not installed.
+    /// A package that is installed and cannot be loaded is a failure, and so is one that the user named and that is not
+    /// installed.
     pub fn refuses(&self, peer: &Peer, backend: BackendKind) -> Option<(Status, String)> {
         let module = peer.module?;
         if !self.has(module) {
@@ -240,7 +241,7 @@ impl Session {
         (!runs).then(|| (Status::NotApplicable, why()))
     }
 
-    /// Why torch, which the environment has, cannot be imported.
+    /// Why torch, which is installed, cannot be imported.
     pub fn broken_torch(&self) -> Option<&str> {
         let is_broken = self.hello.torch.is_none() && self.has("torch");
         is_broken.then_some(self.hello.why_no_cuda.as_str())
@@ -255,32 +256,32 @@ impl Session {
         !self.hello.installed.is_empty()
     }
 
-    /// Whether torch can use a GPU there, and why not.
+    /// Whether torch can use a GPU, and otherwise why not.
     pub fn cuda(&self) -> Result<(), &str> {
         if self.hello.cuda { Ok(()) } else { Err(&self.hello.why_no_cuda) }
     }
 
-    /// A folder for what is handed over, in memory where there is one; it goes with the session.
+    /// A folder for exchanged files, in memory if possible; deleted with the session.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Ends the interpreter: the next request starts another, in which nothing is loaded.
+    /// Ends the interpreter: the next request starts another one without loaded state.
     pub fn restart(&mut self) {
         (self.process, self.case) = (None, None);
     }
 
-    /// Processes started so far.
+    /// Number of processes started.
     pub(crate) fn started(&self) -> u32 {
         self.started
     }
 
-    /// Whether the process of that number is the one that would be asked now.
+    /// Whether the process with this number is the current one.
     pub(crate) fn holds(&self, process: u32) -> bool {
         self.process.is_some() && self.started == process
     }
 
-    /// Makes a case the one at hand: `request` loads it, now and in every process that is started later.
+    /// Sets the current case: `request` loads it, now and in every process started later.
     pub(crate) fn load(&mut self, request: Value) -> Result<(), PythonError> {
         self.case = None;
         let answer = self.ask(request.clone())?;
@@ -294,7 +295,7 @@ impl Session {
     /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// When none comes; the process is then gone, and the next request starts another.
+    /// When none arrives; the process is then killed, and the next request starts another one.
     pub(crate) fn ask(&mut self, request: Value) -> Result<Value, PythonError> {
         if self.process.is_none() {
             let process = self.spawn().map_err(|error| self.start_error(error))?;
@@ -388,7 +389,7 @@ impl Session {
 }
 
 impl Process {
-    fn exchange(&mut self, request: &Value, limits: Limits) -> Result<Value, PythonError> {
+    fn exchange(&mut self, request: &Value, limits: ProcessLimits) -> Result<Value, PythonError> {
         let deadline = Instant::now() + limits.time;
         if writeln!(self.requests, "{request}").and_then(|()| self.requests.flush()).is_err() {
             return Err(self.ended());
@@ -415,7 +416,7 @@ impl Process {
     }
 
     fn ended(&mut self) -> PythonError {
-        // Its answers ended before it did, perhaps by a moment; perhaps it closed them and stays.
+        // Its output ended before the process, usually by a moment; it may also have closed its output and stayed.
         let deadline = Instant::now() + Duration::from_secs(2);
         let how = loop {
             match self.child.try_wait() {
@@ -429,7 +430,7 @@ impl Process {
                 _ => break "closed its answers".to_owned(),
             }
         };
-        // Its last words may still be on their way; a process that it left behind may keep the way open.
+        // Its last output may still arrive; a process that it left running may keep the pipe open.
         let deadline = Instant::now() + LAST_WORDS;
         while !self.listener.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -446,7 +447,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Compilers that it started belong to its group.
+        // Compilers that it started belong to its process group.
         if let Some(group) =
             i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw)
         {
@@ -457,13 +458,13 @@ impl Drop for Process {
     }
 }
 
-/// A folder in memory where there is one: inputs of gigabytes go through it.
+/// A folder in memory if possible: gigabytes of inputs are exchanged through it.
 fn folder() -> std::io::Result<TempDir> {
     let named = |parent: &Path| tempfile::Builder::new().prefix("firstlight-").tempdir_in(parent);
     named(Path::new("/dev/shm")).or_else(|_| named(&std::env::temp_dir()))
 }
 
-/// Resident memory of a process; 0 where the system does not tell.
+/// Resident memory of a process; 0 if the system does not report it.
 fn resident_bytes(id: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);

@@ -1,17 +1,17 @@
-//! How long Triton looks for the best configuration of a kernel; `tuning.py` is its other half.
+//! Limits Triton's autotuning; `tuning.py` is the Python part.
 
 use serde_json::{Value, json};
 
-/// How Triton finds the configuration of a kernel that is new to it, where not as its package does: which configurations it
-/// tries, and how long it measures each, in place of an eighth of a second. What is found so is kept nowhere: later processes
-/// of the user's are to find the best ones.
+/// How Triton tunes a kernel that it has not tuned before, instead of the package's way: which configurations it tries,
+/// and how long it measures each, instead of an eighth of a second. Results are not cached, so that the user's later
+/// processes tune fully.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Milliseconds before it is measured.
+    /// Warm-up milliseconds.
     pub warmup_millis: u32,
-    /// Milliseconds in which it is measured.
+    /// Measured milliseconds.
     pub millis: u32,
-    /// Which of them are tried.
+    /// The configurations that are tried.
     configurations: Configurations,
 }
 
@@ -23,17 +23,17 @@ enum Configurations {
 }
 
 impl Tuning {
-    /// Where a call is verified and not timed, any of its configurations will do: the first that runs is taken.
-    pub const BESIDE_OTHERS: Self =
+    /// For calls that are verified and not timed, any configuration will do: the first that runs is used.
+    pub const CONCURRENT: Self =
         Self { warmup_millis: 1, millis: 4, configurations: Configurations::FirstThatRuns };
-    /// For what is timed, alone on the GPU: a hundred runs of a kernel of a tenth of a millisecond, which tell configurations
-    /// apart as well as a thousand do.
+    /// For timed calls, alone on the GPU: a hundred runs of a kernel of a tenth of a millisecond, which distinguish
+    /// configurations as well as a thousand.
     pub const ALONE: Self =
         Self { warmup_millis: 2, millis: 10, configurations: Configurations::All };
 
-    /// For one of several processes that compile all configurations, each its share, for a later one to find on the disk.
+    /// For one of several processes that each compile a share of the configurations, which a later one loads from disk.
     pub const fn compiling(nth: u32, of: u32) -> Self {
-        Self { configurations: Configurations::Share { nth, of }, ..Self::BESIDE_OTHERS }
+        Self { configurations: Configurations::Share { nth, of }, ..Self::CONCURRENT }
     }
 
     pub(super) fn request(self) -> Value {

@@ -1,13 +1,13 @@
-//! Packages that are missing or cannot be loaded: N/A where nobody asked for them, failures otherwise.
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+//! Packages that are missing or cannot be loaded: N/A unless the user named them, failures otherwise.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
-use super::{Limits, Peer, Peers, Python, Session, case};
+use super::{Peer, Peers, ProcessLimits, Python, Session, case};
 use facts::{BackendKind, ParityRow, Status};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::run_case;
 
-/// Writes modules into a folder, each with one line that is run when it is imported.
+/// Writes modules into a folder, each with one line that runs on import.
 fn packages(folder: &Path, modules: &[(&str, &str)]) {
     for (module, line) in modules {
         let package = folder.join(module);
@@ -17,11 +17,11 @@ fn packages(folder: &Path, modules: &[(&str, &str)]) {
 }
 
 fn rows(folder: &Path, peers: &[Peer]) -> Vec<ParityRow> {
-    let limits = Limits { time: Duration::from_secs(60), memory_bytes: 600 << 20 };
+    let limits = ProcessLimits { time: Duration::from_secs(60), memory_bytes: 600 << 20 };
     let python =
         Python { interpreter: PathBuf::from("python3"), paths: vec![folder.to_owned()], limits };
     let session = &mut Session::start(python).expect("the tests of peers need python3 on PATH");
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = backends::open(BackendKind::Cpu).unwrap();
     let mut peers = Peers { session, peers, backend: BackendKind::Cpu, budget: None };
     let mut rows = Vec::new();
     run_case(&case(2, 2), &device, false, Some(&mut peers), &mut |row| rows.push(row));

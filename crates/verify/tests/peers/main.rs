@@ -1,15 +1,16 @@
-//! Peers that cheat, break or lie, each as a small Python module: no row of theirs may be a pass, and none may end the run.
+//! Peers that cheat or break, each as a small Python module: none of their rows may pass, and none may end the run.
 
 mod loading;
 mod tuning;
 
 use facts::{BackendKind, ParityRow, Status};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use ops::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::{
-    Case, Draw, Drawn, GenerationCase, Limits, ModelCase, Peer, Peers, Plan, Python, Session, Tier,
-    admit_generation, admit_peer, cases, judge_model, load_peer_case, matrix, run_case,
+    Case, GenerationCase, MatrixPlan, ModelCase, Peer, Peers, ProcessLimits, Python, SampledCall,
+    Session, TensorRng, Tier, admit_generation, admit_peer, cases, judge_model, load_peer_case,
+    matrix, run_case,
 };
 
 fn fakes() -> PathBuf {
@@ -20,17 +21,17 @@ fn session(time: Duration) -> Session {
     session_over(&[], time)
 }
 
-/// A session that finds packages in these folders first.
+/// A session that searches these folders for packages first.
 fn session_over(folders: &[PathBuf], time: Duration) -> Session {
-    let limits = Limits { time, memory_bytes: 600 << 20 };
+    let limits = ProcessLimits { time, memory_bytes: 600 << 20 };
     let paths = folders.iter().cloned().chain([fakes()]).collect();
     let python = Python { interpreter: PathBuf::from("python3"), paths, limits };
     Session::start(python).expect("the tests of peers need python3 on PATH")
 }
 
-/// A call of attention with some more keys than queries, which causal masks tell apart.
+/// A call of attention with more keys than queries, which distinguishes causal alignments.
 fn draw(queries: usize, keys: usize) -> (TensorMap, Settings) {
-    let mut draw = Draw::named("peers");
+    let mut draw = TensorRng::named("peers");
     let mut tensor = |tokens, heads| draw.normals(&[1, tokens, heads, 8], DType::F32, 1.0);
     let tensors = [("q", tensor(queries, 2)), ("k", tensor(keys, 1)), ("v", tensor(keys, 1))];
     let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
@@ -48,12 +49,12 @@ fn case(queries: usize, keys: usize) -> Case {
     }
 }
 
-/// The rows of these functions, in one session and in this order.
+/// The rows of these functions, in one session and in order.
 fn rows(session: &mut Session, case: &Case, functions: &[&str]) -> Vec<ParityRow> {
     let named =
         |function: &&str| Peer::function(&format!("attention={function}")).expect("a function");
     let peers: Vec<Peer> = functions.iter().map(named).collect();
-    let device = device::open(BackendKind::Cpu).expect("the processor is always here");
+    let device = backends::open(BackendKind::Cpu).expect("the processor is always here");
     let mut rows = Vec::new();
     let mut peers = Peers { session, peers: &peers, backend: BackendKind::Cpu, budget: None };
     run_case(case, &device, false, Some(&mut peers), &mut |row| rows.push(row));
@@ -62,7 +63,7 @@ fn rows(session: &mut Session, case: &Case, functions: &[&str]) -> Vec<ParityRow
     rows
 }
 
-/// Each function with the status and the reason it must get; a reason is compared as far as it is given.
+/// Each function with its expected status and the beginning of its reason.
 fn check(session: &mut Session, case: &Case, expect: &[(&str, Status, &str)]) {
     let functions: Vec<&str> = expect.iter().map(|(function, ..)| *function).collect();
     let rows = rows(session, case, &functions);
@@ -100,18 +101,18 @@ fn wrong_answers_are_failures_and_right_ones_pass() {
             ("cheats:says_pass", Fail, "relative error"),
             ("cheats:noisy", Pass, ""),
             ("cheats:vandal", Pass, ""),
-            // After the vandal the inputs are as they were.
+            // The inputs are unchanged after a peer that overwrites them.
             ("right:attention", Pass, ""),
             ("cheats:raises", Fail, "ValueError: head dim 8 is not supported"),
             ("cheats:exits", Fail, "SystemExit: 0"),
             ("cheats:no_output", Fail, "output `o` is missing"),
             ("cheats:nothing", Fail, "output `o` is missing"),
-            ("cheats:wrong_shape", Fail, "output `o` has shape [80], wanted [1, 5, 2, 8]"),
-            ("cheats:wrong_type", Fail, "TypeError: output `o` has format i, wanted f"),
+            ("cheats:wrong_shape", Fail, "output `o` has shape [80], expected [1, 5, 2, 8]"),
+            ("cheats:wrong_type", Fail, "TypeError: output `o` has format i, expected f"),
             ("cheats:impossible_clock", Pass, ""),
         ],
     );
-    // A decode step of a top-left mask, and rows without a visible key.
+    // A decoding step with a top-left mask, and rows without a visible key.
     check(&mut session, &case(1, 7), &[("cheats:top_left", Fail, "relative error")]);
     check(
         &mut session,
@@ -139,10 +140,10 @@ fn r4_11_a_flash_kernel_must_have_run_and_not_only_been_called_flash() {
             (
                 "fake_flash_attn:flash_attn_func@flash_fwd",
                 Fallback,
-                "no kernel of its own ran (wanted flash_fwd), but fake_flash_attn.flash_attn_func x1, right.attention x1",
+                "none of its kernels ran (expected flash_fwd), but fake_flash_attn.flash_attn_func x1, right.attention x1",
             ),
             ("fake_flash_attn:flash_fwd_kernel@flash_fwd", Pass, ""),
-            // Last, since nothing is seen any more in this process.
+            // Last, because the profiler sees nothing in this process afterwards.
             ("blind:attention", Fail, "nothing was seen to run"),
         ],
     );
@@ -155,7 +156,7 @@ fn r4_11_a_flash_kernel_must_have_run_and_not_only_been_called_flash() {
 fn r4_10_a_path_that_falls_back_below_a_length_passes_above_it_alone() {
     let mut session = session(Duration::from_secs(60));
     let function = "fake_flash_attn:falls_back_below_512@flash_fwd";
-    let reason = "no kernel of its own ran (wanted flash_fwd), but";
+    let reason = "none of its kernels ran (expected flash_fwd), but";
     check(&mut session, &case(96, 2), &[(function, Status::Fallback, reason)]);
     check(&mut session, &case(512, 2), &[(function, Status::Pass, "")]);
 }
@@ -180,7 +181,7 @@ fn r4_12_a_named_function_that_cannot_be_loaded_fails_and_one_that_skips_is_skip
 #[test]
 fn a_process_that_breaks_is_a_result_and_the_next_peer_has_another() {
     use Status::{Fail, Pass};
-    // Long limits where none is waited for: a busy machine takes seconds to start an interpreter.
+    // Long limits where none is tested: a busy machine takes seconds to start an interpreter.
     let mut patient = session(Duration::from_secs(120));
     check(
         &mut patient,
@@ -212,17 +213,17 @@ fn a_process_that_breaks_is_a_result_and_the_next_peer_has_another() {
 }
 
 #[test]
-fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
+fn only_passed_and_unchanged_kernels_are_timed() {
     let mut session = session(Duration::from_secs(60));
     let (inputs, settings) = draw(4, 4);
-    let op = kernels::op("attention").unwrap();
+    let op = ops::op("attention").unwrap();
     let call = op.bind(&inputs, &settings).unwrap();
     let given = (&inputs, &settings);
-    load_peer_case(&mut session, call.as_ref(), given, BackendKind::Cpu).unwrap();
+    load_peer_case(&mut session, &call, given, BackendKind::Cpu).unwrap();
     let admit = |session: &mut Session, function: &str| {
         let peer = Peer::function(&format!("attention={function}")).expect("a function");
         let backend = BackendKind::Cpu;
-        admit_peer(session, &peer, call.as_ref(), &mut Drawn::of(op, given, 7), backend)
+        admit_peer(session, &peer, &call, &mut SampledCall::of(op, given, 7), backend)
     };
     for (function, status) in [
         ("cheats:cached", Status::Fail),
@@ -243,16 +244,16 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
     tiring.time(&mut session, Duration::from_millis(5), 5, 0).unwrap();
     let lost = tiring.confirm(&mut session).unwrap_err();
     assert!(
-        lost.reason.starts_with("after its timing no kernel of its own ran (wanted own_work)"),
+        lost.reason.starts_with("after its timing none of its kernels ran (expected own_work)"),
         "{lost:?}"
     );
 
-    // A clock that jumps, be it the harness's own, is not believed.
+    // A clock that jumps, even the harness's own, is not accepted.
     let jumping = admit(&mut session, "cheats:jumping_clock").unwrap();
     let untrue = jumping.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
     assert!(untrue.reason.starts_with("its clock says "), "{untrue:?}");
 
-    // A peer that takes the process with it takes the others' times too.
+    // A peer that ends the process also ends the others' measurements.
     assert_eq!(admit(&mut session, "cheats:ends").unwrap_err().status, Status::Fail);
     let again = admit(&mut session, "right:attention").unwrap();
     let gone = right.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
@@ -288,10 +289,10 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
         ("language_models:right", Pass, ""),
         ("language_models:cached", Fail, "relative error"),
         ("language_models:forgets", Fail, "relative error"),
-        ("language_models:slow_path@fast_path", Fallback, "no kernel of its own ran"),
-        ("language_models:last_only", Fail, "output `logits` has shape [1, 8], wanted [8, 8]"),
+        ("language_models:slow_path@fast_path", Fallback, "none of its kernels ran"),
+        ("language_models:last_only", Fail, "output `logits` has shape [1, 8], expected [8, 8]"),
         ("not_installed:f", Fail, "ModuleNotFoundError"),
-        // Without a driver, what needs a GPU does not apply, as its siblings that say so themselves.
+        // Without a driver, peers that need a GPU do not apply.
         ("language_models:without_driver", NotApplicable, "it needs a GPU: "),
         ("language_models:raises", Fail, "RuntimeError: the scan is out of range"),
     ];
@@ -299,7 +300,7 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
         .iter()
         .map(|(function, ..)| Peer::function(&format!("model={function}")).expect("a function"))
         .collect();
-    // Of the listed ones only the one of this type is asked.
+    // Only the listed peer of this model type runs.
     peers.extend(Peer::listed(&["transformers".to_owned()]));
     let backend = BackendKind::Cpu;
     let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: None };
@@ -316,7 +317,7 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
     assert_eq!((listed.status, listed.reason.as_str()), (Fail, why));
 }
 
-/// Logits by the stand-ins' formula, after each of so many tokens that were added to each prompt.
+/// Logits by the stand-ins' formula, after each generated token of each prompt.
 fn logits_after(prompts: &[Vec<i32>], chosen: &[i32], tokens: usize) -> Tensor {
     let mut values = Vec::new();
     for step in 0..tokens {
@@ -370,18 +371,18 @@ fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() 
         }
     };
     check("generators:greedy@generators.greedy", (Pass, ""), Ok(()));
-    // Right by other code than is named: its time is shown by this name alone.
-    check("generators:slow_path@fast_path", (Fallback, "no kernel of its own ran"), Ok(()));
+    // Correct by other code than named: its time is shown under this name only.
+    check("generators:slow_path@fast_path", (Fallback, "none of its kernels ran"), Ok(()));
     check("generators:samples", (Fail, "token 0 is "), Err("never"));
     check("generators:other_prompt", (Fail, "relative error"), Err("never"));
     check("generators:not_there", (Fail, "module `generators` has no"), Err("never"));
-    // Ids are counted, and not pieces of text.
-    let pieces = "12 ids came in 3 steps, wanted 2 in each of 6";
+    // Ids are counted, not pieces of text.
+    let pieces = "12 ids came in 3 steps, expected 2 in each of 6";
     check("generators:text_chunks", (Pass, ""), Err(pieces));
-    check("generators:stops", (Pass, ""), Err("6 ids came in 3 steps, wanted 2 in each of 6"));
-    check("generators:silent", (Pass, ""), Err("0 ids came in 0 steps, wanted 2 in each of 6"));
+    check("generators:stops", (Pass, ""), Err("6 ids came in 3 steps, expected 2 in each of 6"));
+    check("generators:silent", (Pass, ""), Err("0 ids came in 0 steps, expected 2 in each of 6"));
 
-    // Times of a process that is gone are nobody's.
+    // Times of an ended process are not accepted.
     let peer = Peer::function("model=generators:greedy").unwrap();
     let mut expected = |chosen: &[i32]| Ok(logits_after(&prompts, chosen, 3));
     let (_, verified) = admit_generation(&mut session, &peer, &case, &mut expected);
@@ -404,7 +405,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     peers.extend(Peer::listed(&["fla.rms_norm_gated".to_owned()]));
     let (backend, budget) = (BackendKind::Cpu, Some(Duration::from_secs(3)));
     let mut session = session(Duration::from_secs(10));
-    let plan = Plan {
+    let plan = MatrixPlan {
         ops: vec!["rmsnorm".to_owned(), "linear".to_owned()],
         backends: vec![backend],
         tier: Tier::Quick,
@@ -421,8 +422,8 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     };
     let native: Vec<_> = report.rows.iter().filter(|row| row.peer.is_none()).map(key).collect();
     assert_eq!(native, alone.rows.iter().map(key).collect::<Vec<_>>());
-    // The rows of the peers of an op stand behind its native ones of each case, in the order of the peers.
-    // Properties of several runs are asked of the native ones alone.
+    // Rows of an op's peers follow the native ones of each case, in the order of the peers. Properties of several runs
+    // are only tested for native kernels.
     let of_peers = |case: &Case| case.tier == Tier::Quick && case.property.is_none();
     let listed: Vec<_> = cases("rmsnorm").into_iter().filter(of_peers).collect();
     let of = |variant: &str| -> Vec<&ParityRow> {
@@ -442,7 +443,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
         let variants: Vec<&str> = of_case.skip(1).map(|row| row.variant.as_str()).collect();
         assert_eq!(variants, ["cheats:slow", "cheats:raises", "fla.rms_norm_gated"], "{case:?}");
     }
-    // It is asked until its time is spent; what is left is not run, and no pass.
+    // It runs until its time limit; the remaining cases are not run and do not pass.
     let (left, asked): (Vec<&ParityRow>, Vec<&ParityRow>) =
         slow.iter().partition(|row| row.status == Status::NotRun);
     assert!(!asked.is_empty() && left.len() > asked.len(), "{} asked", asked.len());
@@ -453,7 +454,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     for row in left {
         assert_eq!((row.status, &row.reason), (Status::NotRun, &spent), "{row:?}");
     }
-    // The one that hangs is killed for its first call, and its neighbour is asked everything.
+    // The one that hangs is killed on its first call, and the next peer runs every case.
     let hangs = of("cheats:hangs");
     let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 10 s"));
     assert_eq!(killed.count(), 1);
@@ -466,7 +467,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
                 row.status == Status::Fail && row.reason.starts_with("ValueError: head dim 8")
             })
     );
-    // It was named, and the environment does not have it.
+    // It was named but is not installed.
     for row in of("fla.rms_norm_gated") {
         let why = "fla is not installed in this environment";
         assert_eq!((row.status, row.reason.as_str()), (Status::Fail, why));

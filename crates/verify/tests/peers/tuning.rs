@@ -1,4 +1,4 @@
-//! A stand-in for Triton that says which configurations of a kernel are tried, and how long each is measured.
+//! A stand-in for Triton that reports which configurations of a kernel are tried, and how long each is measured.
 
 use super::{case, check, fakes, session_over};
 use facts::Status::Fail;
@@ -18,10 +18,10 @@ fn kernels_are_tuned_as_it_was_said_in_every_process_and_nothing_of_it_is_kept()
     says(&mut session, alone);
     session.restart();
     says(&mut session, alone);
-    // Beside others it is the first that has room on the GPU, whatever this session does.
-    let mut beside = session.beside().unwrap();
+    // In the second session the first configuration that runs is used, whatever this session does.
+    let mut beside = session.concurrent().unwrap();
     says(&mut beside, "0,1 for 1 and 4 ms, not kept");
-    // Those of a share are compiled; where none of them runs, others are tried until one does.
+    // Those of a share are compiled; if none of them runs, others are tried until one does.
     for (nth, of, expect) in [(0, 2, "0,2"), (1, 2, "1,3"), (0, 4, "0,1"), (2, 4, "2")] {
         beside.tune(Tuning::compiling(nth, of)).unwrap();
         says(&mut beside, &format!("{expect} for 1 and 4 ms, not kept"));

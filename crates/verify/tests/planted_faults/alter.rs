@@ -1,17 +1,17 @@
-//! Calls with something changed.
+//! Calls with changed inputs or settings.
 
-use crate::Given;
-use kernels::{Settings, Tensor, TensorMap};
+use crate::FaultInput;
+use ops::{Settings, Tensor, TensorMap};
 
-impl Given<'_> {
-    /// The outputs without an input, where the call has it.
+impl FaultInput<'_> {
+    /// The outputs without an input, if the call has it.
     pub(crate) fn without(&self, name: &str) -> Option<TensorMap> {
         let mut inputs = self.inputs.clone();
         inputs.remove(name)?;
         self.run(&inputs, self.settings)
     }
 
-    /// The outputs with some inputs replaced, where the call has all of them.
+    /// The outputs with some inputs replaced, if the call has all of them.
     pub(crate) fn with(
         &self,
         names: &[&str],
@@ -25,7 +25,7 @@ impl Given<'_> {
         self.run(&inputs, self.settings)
     }
 
-    /// The outputs under other settings; `None` when `change` changes nothing.
+    /// The outputs with other settings; `None` if `change` changes nothing.
     pub(crate) fn under(&self, change: impl Fn(&str, &str) -> Option<String>) -> Option<TensorMap> {
         let settings = self.settings.iter().fold(Settings::new(), |settings, (name, value)| {
             match change(name, value) {
@@ -41,7 +41,7 @@ impl Given<'_> {
         self.under(|name, value| (!names.contains(&name)).then(|| value.to_owned()))
     }
 
-    /// The outputs with one more setting, where it was not given.
+    /// The outputs with an additional setting, if it was not given.
     pub(crate) fn set(&self, name: &str, value: &str) -> Option<TensorMap> {
         let absent = self.setting(name).is_none();
         absent.then(|| self.run(self.inputs, &self.settings.clone().with(name, value)))?
@@ -57,7 +57,7 @@ impl Given<'_> {
         })
     }
 
-    /// The right outputs with one of them replaced.
+    /// The correct outputs with one of them replaced.
     pub(crate) fn replacing(&self, name: &str, change: impl Fn(&mut Vec<f64>)) -> TensorMap {
         let mut outputs = self.right.clone();
         let tensor = outputs.get_mut(name).unwrap();
@@ -68,7 +68,7 @@ impl Given<'_> {
     }
 }
 
-/// The same tensor with entries `from(i)` along a dimension of another size.
+/// A tensor with entries `from(i)` along a dimension, whose size may differ.
 pub(crate) fn gather(
     tensor: &Tensor,
     dim: usize,
@@ -89,7 +89,7 @@ pub(crate) fn gather(
     Tensor::new(&shape, out).cast(tensor.dtype())
 }
 
-/// Every value replaced.
+/// A tensor with every value replaced.
 pub(crate) fn map(tensor: &Tensor, change: impl Fn(f64) -> f64) -> Tensor {
     let values = tensor.to_f64().into_iter().map(change).collect::<Vec<f64>>();
     Tensor::new(tensor.shape(), values).cast(tensor.dtype())

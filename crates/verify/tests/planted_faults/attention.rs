@@ -1,7 +1,7 @@
 use crate::alter::gather;
 use crate::naive::largest_logits;
-use crate::{Fault, Given};
-use kernels::{Settings, Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Settings, Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "causal mask aligned at the top left", plant: top_left },
@@ -19,29 +19,29 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "values are the last channels of the keys", plant: last_channels },
 ];
 
-/// Key j is visible to query i iff j <= i: the same as the first Tq keys alone.
-fn top_left(given: &Given<'_>) -> Option<TensorMap> {
+/// Key j is visible to query i iff j <= i: only the first Tq keys.
+fn top_left(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (queries, keys) = (given.inputs["q"].shape(), given.inputs["k"].shape());
     let causal = given.setting("causal") == Some("true") && given.is_dense();
     (causal && keys[1] > queries[1])
         .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 1, queries[1], |j| j)))?
 }
 
-fn window(given: &Given<'_>) -> Option<TensorMap> {
+fn window(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.under(|name, value| match name {
         "window_left" => Some((value.parse::<usize>().unwrap() + 1).to_string()),
         _ => Some(value.to_owned()),
     })
 }
 
-/// Each query sees one key more: bottom-right alignment with a window of 1 to the right.
-fn causal(given: &Given<'_>) -> Option<TensorMap> {
+/// Each query attends to one more key: bottom-right alignment with a window of 1 to the right.
+fn causal(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.setting("causal")?;
     let settings = given.settings.clone().with("causal", false).with("window_right", 1);
     given.run(given.inputs, &settings)
 }
 
-fn lse_without_max(given: &Given<'_>) -> Option<TensorMap> {
+fn lse_without_max(given: &FaultInput<'_>) -> Option<TensorMap> {
     let plain = given.is_dense() && given.settings.iter().all(|(name, _)| name == "causal");
     let largest = plain.then(|| largest_logits(given))?;
     Some(given.replacing("lse", |lse| {
@@ -51,7 +51,7 @@ fn lse_without_max(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn interleaved_heads(given: &Given<'_>) -> Option<TensorMap> {
+fn interleaved_heads(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (heads, kv_heads) = (given.inputs["q"].shape().get(2)?, given.inputs["k"].shape()[2]);
     (given.is_dense() && *heads > kv_heads)
         .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 2, *heads, |h| h % kv_heads)))?
@@ -62,7 +62,7 @@ fn identity(table: &Tensor) -> Tensor {
     Tensor::new(table.shape(), (0..table.len() as i32).map(|at| at % blocks).collect::<Vec<i32>>())
 }
 
-fn one_sequence(given: &Given<'_>) -> Option<TensorMap> {
+fn one_sequence(given: &FaultInput<'_>) -> Option<TensorMap> {
     if given.inputs.contains_key("cu_seqlens_k") {
         return None;
     }
@@ -72,7 +72,7 @@ fn one_sequence(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn finite_blind_rows(given: &Given<'_>) -> Option<TensorMap> {
+fn finite_blind_rows(given: &FaultInput<'_>) -> Option<TensorMap> {
     let blind = given.right["lse"].to_f64().contains(&f64::NEG_INFINITY);
     blind.then(|| {
         given.replacing("lse", |lse| {
@@ -81,14 +81,14 @@ fn finite_blind_rows(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn last_keys(given: &Given<'_>) -> Option<TensorMap> {
+fn last_keys(given: &FaultInput<'_>) -> Option<TensorMap> {
     let keys = given.inputs["k"].shape()[1];
     let whole = keys / 16 * 16;
     (given.is_dense() && given.settings.iter().next().is_none() && 0 < whole && whole < keys)
         .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 1, whole, |j| j)))?
 }
 
-fn last_channels(given: &Given<'_>) -> Option<TensorMap> {
+fn last_channels(given: &FaultInput<'_>) -> Option<TensorMap> {
     let width: usize = given.setting("value_width")?.parse().unwrap();
     let keys = &given.inputs["k"];
     let (dim, mut shape) = (*keys.shape().last()?, keys.shape().to_vec());

@@ -1,7 +1,7 @@
 use crate::alter::gather;
 use crate::outputs::{one_sequence, overwrite_unused_slot};
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "taps reversed", plant: |given| given.with(&["weight"], reversed) },
@@ -28,13 +28,13 @@ fn rolled(state: &Tensor) -> Tensor {
     gather(state, 2, size, |column| (column + 1) % size)
 }
 
-fn final_off_by_one(given: &Given<'_>) -> Option<TensorMap> {
+fn final_off_by_one(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut outputs = given.right.clone();
     let state = rolled(&outputs["final_state"]);
     outputs.insert("final_state".to_owned(), state);
     Some(outputs)
 }
 
-fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }

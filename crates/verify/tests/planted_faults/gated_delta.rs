@@ -3,8 +3,8 @@ use crate::kda::{
     beta_not_applied, dropped_state, interleaved_heads, late_decay, transposed_state,
 };
 use crate::outputs::{one_sequence, overwrite_unused_slot};
-use crate::{Fault, Given};
-use kernels::TensorMap;
+use crate::{Fault, FaultInput};
+use ops::TensorMap;
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "initial state dropped", plant: dropped_state },
@@ -23,7 +23,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "decay applied a token late", plant: late_decay },
 ];
 
-fn decay_of_another_head(given: &Given<'_>) -> Option<TensorMap> {
+fn decay_of_another_head(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["g"], |gates| {
         let dim = gates.shape().len() - 1;
         let heads = gates.shape()[dim];
@@ -31,14 +31,14 @@ fn decay_of_another_head(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn decay_not_applied(given: &Given<'_>) -> Option<TensorMap> {
-    // A logit of -100 is a decay of e^0 as well.
+fn decay_not_applied(given: &FaultInput<'_>) -> Option<TensorMap> {
+    // A logit of -100 also gives a decay of e^0.
     let none = if given.inputs.contains_key("A_log") { -100.0 } else { 0.0 };
     given.with(&["g"], |gates| map(gates, |_| none))
 }
 
-/// A state that is wiped keeps a little.
-fn decay_held(given: &Given<'_>) -> Option<TensorMap> {
+/// A wiped state keeps a little.
+fn decay_held(given: &FaultInput<'_>) -> Option<TensorMap> {
     if given.inputs.contains_key("A_log") {
         return None;
     }

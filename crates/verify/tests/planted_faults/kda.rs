@@ -1,7 +1,7 @@
 use crate::alter::{gather, map};
 use crate::outputs::{one_sequence, overwrite_unused_slot};
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "initial state dropped", plant: dropped_state },
@@ -21,13 +21,13 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "decay applied a token late", plant: late_decay },
 ];
 
-pub(crate) fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }
 
-/// Drops the initial state from the final one where no channel keeps more than 2^-57 over the sequence. Decay and the
-/// delta rule's rotation do not commute, so the state may live on.
-fn false_decay_bound(given: &Given<'_>) -> Option<TensorMap> {
+/// Drops the initial state from the final one if no channel keeps more than 2^-57 over the sequence. Decay and the
+/// delta rule's rotation do not commute, so the state may survive.
+fn false_decay_bound(given: &FaultInput<'_>) -> Option<TensorMap> {
     let gates = &given.inputs["g"];
     if !given.is_dense() || given.inputs.contains_key("A_log") {
         return None;
@@ -47,13 +47,13 @@ fn false_decay_bound(given: &Given<'_>) -> Option<TensorMap> {
     Some(given.replacing("final_state", |state| state.copy_from_slice(&wrong)))
 }
 
-pub(crate) fn beta_not_applied(given: &Given<'_>) -> Option<TensorMap> {
-    // A logit of 60 is a strength of 1.
+pub(crate) fn beta_not_applied(given: &FaultInput<'_>) -> Option<TensorMap> {
+    // A logit of 60 gives a strength of 1.
     let one = if given.inputs.contains_key("A_log") { 60.0 } else { 1.0 };
     given.with(&["beta"], |beta| map(beta, |_| one))
 }
 
-fn gate_kinds(given: &Given<'_>) -> Option<TensorMap> {
+fn gate_kinds(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.under(|name, value| match (name, value) {
         ("gate", "plain") => Some("safe".to_owned()),
         ("gate", _) => Some("plain".to_owned()),
@@ -62,7 +62,7 @@ fn gate_kinds(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn gate_halves(given: &Given<'_>) -> Option<TensorMap> {
+fn gate_halves(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["g"], |gates| {
         let dim = gates.shape().len() - 1;
         let channels = gates.shape()[dim];
@@ -70,13 +70,13 @@ fn gate_halves(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-pub(crate) fn interleaved_heads(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn interleaved_heads(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (heads, value_heads) = (given.inputs["q"].shape()[2], given.inputs["v"].shape()[2]);
     (given.is_dense() && heads > 1 && value_heads > heads)
         .then(|| given.with(&["q", "k"], |tensor| gather(tensor, 2, value_heads, |h| h % heads)))?
 }
 
-pub(crate) fn transposed_state(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn transposed_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     let shape = given.inputs.get("initial_state")?.shape().to_vec();
     (shape[2] == shape[3]).then(|| {
         given.with(&["initial_state"], |state| {
@@ -88,7 +88,7 @@ pub(crate) fn transposed_state(given: &Given<'_>) -> Option<TensorMap> {
     })?
 }
 
-pub(crate) fn late_decay(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn late_decay(given: &FaultInput<'_>) -> Option<TensorMap> {
     let tokens = given.inputs["g"].shape()[1];
     (given.is_dense() && tokens > 1)
         .then(|| given.with(&["g"], |g| gather(g, 1, tokens, |token| token.saturating_sub(1))))?

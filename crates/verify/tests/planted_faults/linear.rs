@@ -1,6 +1,6 @@
 use crate::alter::gather;
-use crate::{Fault, Given};
-use kernels::TensorMap;
+use crate::{Fault, FaultInput};
+use ops::TensorMap;
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "norm left out", plant: |given| given.without("norm") },
@@ -19,15 +19,15 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "the last 8 of K left out", plant: short },
 ];
 
-/// The type of the outputs stays that of a residual.
-fn no_residual(given: &Given<'_>) -> Option<TensorMap> {
+/// The outputs keep the type of a residual.
+fn no_residual(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     inputs.remove("residual")?;
     given.run(&inputs, &given.settings.clone().with("out", "f32"))
 }
 
-/// x^2 in the place of max(0, x)^2, of calls whose columns go nowhere else.
-fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
+/// x^2 instead of max(0, x)^2, for calls without other outputs.
+fn below_zero(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.setting("activation").filter(|activation| *activation == "relu_squared")?;
     if ["residual", "w_scale"].iter().any(|name| given.inputs.contains_key(*name)) {
         return None;
@@ -37,13 +37,13 @@ fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
     let mut outputs = given.run(given.inputs, &settings)?;
     for output in outputs.values_mut() {
         let squares = output.to_f64().iter().map(|x| scale * x * x).collect::<Vec<_>>();
-        *output = kernels::Tensor::new(output.shape(), squares).cast(output.dtype());
+        *output = ops::Tensor::new(output.shape(), squares).cast(output.dtype());
     }
     Some(outputs)
 }
 
-/// The outputs with rows of w, and of the bias, taken from elsewhere.
-fn rows(given: &Given<'_>, from: impl Fn(usize, usize) -> usize) -> Option<TensorMap> {
+/// The outputs with rows of w and of the bias permuted.
+fn rows(given: &FaultInput<'_>, from: impl Fn(usize, usize) -> usize) -> Option<TensorMap> {
     given.setting("activation").filter(|activation| *activation == "swiglu")?;
     let rows = given.inputs["w"].shape()[0];
     let names = ["w", "bias"].into_iter().filter(|name| given.inputs.contains_key(*name));
@@ -51,15 +51,15 @@ fn rows(given: &Given<'_>, from: impl Fn(usize, usize) -> usize) -> Option<Tenso
     given.with(&names, |tensor| gather(tensor, 0, rows, |row| from(row, rows / 2)))
 }
 
-fn exchanged(given: &Given<'_>) -> Option<TensorMap> {
+fn exchanged(given: &FaultInput<'_>) -> Option<TensorMap> {
     rows(given, |row, half| (row + half) % (2 * half))
 }
 
-fn interleaved(given: &Given<'_>) -> Option<TensorMap> {
+fn interleaved(given: &FaultInput<'_>) -> Option<TensorMap> {
     rows(given, |row, half| row % half * 2 + row / half)
 }
 
-fn short(given: &Given<'_>) -> Option<TensorMap> {
+fn short(given: &FaultInput<'_>) -> Option<TensorMap> {
     let depth = given.inputs["x"].shape()[1];
     if depth <= 8 || given.inputs.contains_key("norm") {
         return None;

@@ -1,12 +1,13 @@
-//! Deliberately wrong kernels, each of which the matrix must catch.
+//! Deliberately wrong kernels, each of which the matrix must detect.
 //!
-//! A fault is planted by running the op's own kernel on an altered call (a window one wider, a tensor left out), or by
-//! computing the wrong answer here, and its outputs go through the judgement of the matrix. Nothing here may pass.
-#![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
-#![allow(clippy::print_stdout)] // Which case caught which fault is worth reading.
+//! A fault is planted by running the op's own kernel on a changed call (a window wider by one, a missing tensor), or by
+//! computing the wrong result here; its outputs are judged as in the matrix. None may pass.
+#![allow(clippy::unwrap_used)] // Test helpers may panic.
+#![allow(clippy::print_stdout)] // Shows which case detected which fault.
 
 mod alter;
 mod attention;
+mod cheat;
 mod conv1d;
 mod evidence;
 mod gated_delta;
@@ -22,29 +23,29 @@ mod selective_scan;
 mod ssd;
 
 use facts::{BackendKind, Status};
-use kernels::{Op, Settings, TensorMap};
+use ops::{Op, Settings, TensorMap};
 use verify::{Case, Tier, cases, judge_outputs};
 
 /// A wrong kernel.
 pub(crate) struct Fault {
-    /// What it does wrong.
+    /// Its error.
     pub(crate) name: &'static str,
-    /// Its outputs for a call; `None` where this call cannot show the fault.
-    pub(crate) plant: fn(&Given<'_>) -> Option<TensorMap>,
+    /// Its outputs for a call; `None` if this call cannot show the fault.
+    pub(crate) plant: fn(&FaultInput<'_>) -> Option<TensorMap>,
 }
 
-/// A call of a case, and what the right kernel makes of it.
-pub(crate) struct Given<'a> {
+/// A call of a case, and the correct kernel's outputs.
+pub(crate) struct FaultInput<'a> {
     pub(crate) op: &'static dyn Op,
     pub(crate) inputs: &'a TensorMap,
     pub(crate) settings: &'a Settings,
     pub(crate) right: &'a TensorMap,
 }
 
-impl Given<'_> {
-    /// Outputs of the kernel that selection chooses for another call; `None` when the op refuses that call.
+impl FaultInput<'_> {
+    /// Outputs of the selected kernel for another call; `None` if the op refuses that call.
     pub(crate) fn run(&self, inputs: &TensorMap, settings: &Settings) -> Option<TensorMap> {
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         let call = self.op.bind(inputs, settings).ok()?;
         let chosen = call.select(&device, None).unwrap().chosen;
         let mut execution = call.prepare(&device, chosen).unwrap();
@@ -54,10 +55,10 @@ impl Given<'_> {
     }
 }
 
-/// Every fault of an op must fail at least one case of the quick or standard tier, and the right kernel none of the
-/// cases that caught one.
+/// Every fault of an op must fail at least one case of the quick or standard tier, and the correct kernel none of those
+/// cases.
 fn check(op: &str, faults: &[Fault]) {
-    let op = kernels::op(op).unwrap();
+    let op = ops::op(op).unwrap();
     let mut caught: Vec<Vec<String>> = faults.iter().map(|_| Vec::new()).collect();
     for tier in [Tier::Quick, Tier::Standard] {
         let listed: Vec<Case> = cases(op.spec().name)
@@ -65,7 +66,7 @@ fn check(op: &str, faults: &[Fault]) {
             .filter(|case| case.tier == tier && case.property.is_none())
             .collect();
         for case in &listed {
-            // The standard tier only for what the quick one has missed.
+            // The standard tier only for faults that the quick one has missed.
             let open: Vec<usize> = (0..faults.len())
                 .filter(|at| tier == Tier::Quick || caught[*at].is_empty())
                 .collect();
@@ -75,14 +76,15 @@ fn check(op: &str, faults: &[Fault]) {
             let (inputs, settings) = (case.build)();
             let call = op.bind(&inputs, &settings).unwrap();
             let nothing = TensorMap::new();
-            let mut given = Given { op, inputs: &inputs, settings: &settings, right: &nothing };
+            let mut given =
+                FaultInput { op, inputs: &inputs, settings: &settings, right: &nothing };
             let right = given.run(&inputs, &settings).unwrap();
             given.right = &right;
-            let judgement = judge_outputs(call.as_ref(), &right);
+            let judgement = judge_outputs(&call, &right);
             assert_eq!(judgement.status, Status::Pass, "{case:?}: {}", judgement.reason);
             for at in open {
                 let Some(wrong) = (faults[at].plant)(&given) else { continue };
-                let judgement = judge_outputs(call.as_ref(), &wrong);
+                let judgement = judge_outputs(&call, &wrong);
                 if judgement.status == Status::Fail {
                     caught[at].push(format!("{} {}", case.name, case.dtype));
                 }
@@ -156,7 +158,7 @@ fn wrong_sampling_is_caught() {
 
 #[test]
 fn badly_written_outputs_of_every_op_are_caught() {
-    for op in kernels::OPS {
+    for op in ops::OPS {
         check(op.spec().name, outputs::FAULTS);
     }
 }

@@ -1,5 +1,5 @@
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "gate and up swapped", plant: halves_swapped },
@@ -17,7 +17,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         plant: |given| without_bias(given, "gate_up_bias"),
     },
     Fault { name: "biases of results left out", plant: |given| without_bias(given, "down_bias") },
-    // 7, which no gate and no up of these cases reaches.
+    // 7, which no gate or up value of these cases reaches.
     Fault { name: "limit left at its default", plant: |given| given.unset(&["limit"]) },
     Fault { name: "alpha left at its default", plant: |given| given.unset(&["alpha"]) },
     Fault { name: "correction left out", plant: |given| given.without("correction") },
@@ -32,7 +32,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "the last token's result left out", plant: last_token },
 ];
 
-fn halves_swapped(given: &Given<'_>) -> Option<TensorMap> {
+fn halves_swapped(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["w_gate_up"], |weights| {
         let size: usize = weights.shape()[1..].iter().product();
         let swap = |expert: &[f64]| {
@@ -45,8 +45,8 @@ fn halves_swapped(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-/// x^2 in the place of max(0, x)^2: what each up makes and what its opposite makes, together.
-fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
+/// x^2 instead of max(0, x)^2: the sum of the results for each up value and its negation.
+fn below_zero(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.setting("activation").filter(|activation| *activation == "relu_squared")?;
     let opposite = given.with(&["w_gate_up"], |weights| {
         let values = weights.to_f64().iter().map(|x| -x).collect::<Vec<_>>();
@@ -61,18 +61,18 @@ fn below_zero(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn without_bias(given: &Given<'_>, name: &str) -> Option<TensorMap> {
+fn without_bias(given: &FaultInput<'_>, name: &str) -> Option<TensorMap> {
     let zeros = |tensor: &Tensor| Tensor::new(tensor.shape(), vec![0f32; tensor.len()]);
     given.with(&[name], zeros)
 }
 
-fn without_residual(given: &Given<'_>) -> Option<TensorMap> {
+fn without_residual(given: &FaultInput<'_>) -> Option<TensorMap> {
     let zeros = |tensor: &Tensor| Tensor::new(tensor.shape(), vec![0f32; tensor.len()]);
     given.with(&["residual"], zeros)
 }
 
-/// Weights of scores with the correction added, as models.md's first trap has them: the choice stays what it is.
-fn biased(given: &Given<'_>) -> Option<TensorMap> {
+/// Weights from scores with the correction added (the first pitfall in models.md); the choice is unchanged.
+fn biased(given: &FaultInput<'_>) -> Option<TensorMap> {
     let correction = given.inputs.get("correction")?.to_f64();
     let chosen = given.right["chosen"].to_f64();
     Some(given.replacing("weights", |weights| {
@@ -82,7 +82,7 @@ fn biased(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn softmax_of_all(given: &Given<'_>) -> Option<TensorMap> {
+fn softmax_of_all(given: &FaultInput<'_>) -> Option<TensorMap> {
     if given.setting("score") != Some("softmax_of_chosen") {
         return None;
     }
@@ -101,7 +101,7 @@ fn softmax_of_all(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn higher_of_equals(given: &Given<'_>) -> Option<TensorMap> {
+fn higher_of_equals(given: &FaultInput<'_>) -> Option<TensorMap> {
     let logits = given.inputs["logits"].to_f64();
     if logits.windows(2).any(|pair| pair[0] != pair[1]) {
         return None;
@@ -112,8 +112,8 @@ fn higher_of_equals(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-/// The result without the expert that a token wants least.
-fn one_less(given: &Given<'_>) -> Option<TensorMap> {
+/// The result without the chosen expert of least weight.
+fn one_less(given: &FaultInput<'_>) -> Option<TensorMap> {
     let k: usize = given.setting("top_k")?.parse().ok()?;
     let mut outputs = given.run(
         given.inputs,
@@ -125,8 +125,8 @@ fn one_less(given: &Given<'_>) -> Option<TensorMap> {
     Some(outputs)
 }
 
-/// Each expert's way down taken from its neighbour.
-fn experts_one_off(given: &Given<'_>) -> Option<TensorMap> {
+/// Each expert's down projection taken from its neighbor.
+fn experts_one_off(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["w_down"], |weights| {
         let size: usize = weights.shape()[1..].iter().product();
         let mut values = weights.to_f64();
@@ -135,13 +135,13 @@ fn experts_one_off(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn first_one_off(given: &Given<'_>) -> Option<TensorMap> {
+fn first_one_off(given: &FaultInput<'_>) -> Option<TensorMap> {
     let first: usize = given.setting("experts_first")?.parse().ok()?;
     given.run(given.inputs, &given.settings.clone().with("experts_first", first.checked_sub(1)?))
 }
 
-/// The result without what the experts that every token takes add.
-fn without_always(given: &Given<'_>) -> Option<TensorMap> {
+/// The result without the shared experts.
+fn without_always(given: &FaultInput<'_>) -> Option<TensorMap> {
     let always: usize = given.setting("always")?.parse().ok()?;
     if given.inputs.contains_key("down_scale") {
         return None;
@@ -155,8 +155,8 @@ fn without_always(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-/// weight_scale for them too, which is a factor on the routed ones alone.
-fn always_weighed(given: &Given<'_>) -> Option<TensorMap> {
+/// weight_scale applied to shared experts too, which belongs to routed ones only.
+fn always_weighed(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.setting("always")?;
     let factor: f64 = given.setting("weight_scale")?.parse().ok()?;
     let experts = given.inputs["logits"].shape()[1] as f64;
@@ -167,7 +167,7 @@ fn always_weighed(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn last_token(given: &Given<'_>) -> Option<TensorMap> {
+fn last_token(given: &FaultInput<'_>) -> Option<TensorMap> {
     let hidden = given.right["o"].shape()[1];
     Some(given.replacing("o", |o| {
         let kept = o.len().saturating_sub(hidden);

@@ -1,10 +1,10 @@
-//! What a fault needs to know about a call that no kernel gives, computed plainly.
+//! Intermediate values of a call that no kernel returns, computed naively.
 
-use crate::Given;
-use kernels::Tensor;
+use crate::FaultInput;
+use ops::Tensor;
 
-/// The largest visible logit of each query of a dense call of attention, `[B, H, Tq]`; -inf where none is visible.
-pub(crate) fn largest_logits(given: &Given<'_>) -> Vec<f64> {
+/// The largest visible logit of each query of a dense attention call, `[B, H, Tq]`; -inf if none is visible.
+pub(crate) fn largest_logits(given: &FaultInput<'_>) -> Vec<f64> {
     let (q, k) = (Dense::of(&given.inputs["q"]), Dense::of(&given.inputs["k"]));
     let [batch, queries, heads, dim] = q.shape;
     let [_, keys, kv_heads, _] = k.shape;
@@ -25,12 +25,12 @@ pub(crate) fn largest_logits(given: &Given<'_>) -> Vec<f64> {
     largest
 }
 
-/// Which compressed blocks a selectable block's importance is summed over.
+/// The compressed blocks over which a selectable block's importance is summed.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Overlap {
     /// 4j - 1 ..= 4j + 3, which overlap it.
     True,
-    /// 4j - 4 ..= 4j, as printed.
+    /// 4j - 4 ..= 4j, as printed in the paper.
     Misprinted,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Ties {
 }
 
 /// The selection `[B, Tq, Hkv, n]` of a dense call of nsa with mean pooling and l = 2 d, l' = 4 d; `None` for others.
-pub(crate) fn select(given: &Given<'_>, overlap: Overlap, ties: Ties) -> Option<Tensor> {
+pub(crate) fn select(given: &FaultInput<'_>, overlap: Overlap, ties: Ties) -> Option<Tensor> {
     let count = |name: &str, default: usize| {
         given.setting(name).map_or(default, |value| value.parse::<usize>().unwrap())
     };
@@ -96,7 +96,7 @@ pub(crate) fn select(given: &Given<'_>, overlap: Overlap, ties: Ties) -> Option<
                         Ties::Lower => a.cmp(b),
                         Ties::Higher => b.cmp(a),
                     };
-                    // Equal keys give products that differ in their last bits here.
+                    // Here equal keys give products that differ in their last bits.
                     let near = (scores[*a] - scores[*b]).abs() <= 1e-9 * scores[*a].abs();
                     if near || scores[*a] == scores[*b] {
                         tie
@@ -125,7 +125,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// A `[B, T, H, D]` tensor by rows.
+/// A `[B, T, H, D]` tensor accessed by rows.
 struct Dense {
     shape: [usize; 4],
     values: Vec<f64>,

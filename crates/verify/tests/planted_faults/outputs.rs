@@ -1,7 +1,7 @@
-//! Faults of writing, which any op can have.
+//! Faults of writing outputs, which any op can have.
 
-use crate::{Fault, Given};
-use kernels::{DType, Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{DType, Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "one element not written", plant: one_unwritten },
@@ -14,30 +14,30 @@ pub(crate) const FAULTS: &[Fault] = &[
 ];
 
 /// The first output of a call, which may have fewer than its op.
-fn first(given: &Given<'_>) -> &'static str {
+fn first(given: &FaultInput<'_>) -> &'static str {
     let mut outputs = given.op.spec().outputs.iter().map(|output| output.name);
     outputs.find(|name| given.right.contains_key(*name)).unwrap()
 }
 
-/// What poison leaves in a tensor.
-fn poison(given: &Given<'_>, name: &str) -> f64 {
+/// The value with which a tensor is filled before a launch.
+fn poison(given: &FaultInput<'_>, name: &str) -> f64 {
     if given.right[name].dtype() != DType::I32 { f64::NAN } else { f64::from(i32::MIN) }
 }
 
-fn one_unwritten(given: &Given<'_>) -> Option<TensorMap> {
+fn one_unwritten(given: &FaultInput<'_>) -> Option<TensorMap> {
     let name = first(given);
     let (middle, poison) = (given.right[name].len() / 2, poison(given, name));
     Some(given.replacing(name, |o| o.iter_mut().skip(middle).take(1).for_each(|o| *o = poison)))
 }
 
-fn last_unwritten(given: &Given<'_>) -> Option<TensorMap> {
+fn last_unwritten(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut outputs = given.op.spec().outputs.iter().rev().map(|output| output.name);
     let name = outputs.find(|name| given.right.contains_key(*name))?;
     let poison = poison(given, name);
     Some(given.replacing(name, |values| values.iter_mut().rev().take(1).for_each(|x| *x = poison)))
 }
 
-fn one_wrong(given: &Given<'_>) -> Option<TensorMap> {
+fn one_wrong(given: &FaultInput<'_>) -> Option<TensorMap> {
     let name = first(given);
     let whole = given.right[name].dtype() == DType::I32;
     Some(given.replacing(name, |o| {
@@ -47,23 +47,23 @@ fn one_wrong(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn nothing_written(given: &Given<'_>) -> Option<TensorMap> {
+fn nothing_written(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut outputs = given.right.clone();
     outputs.values_mut().for_each(Tensor::poison);
     Some(outputs)
 }
 
-fn all_zero(given: &Given<'_>) -> Option<TensorMap> {
+fn all_zero(given: &FaultInput<'_>) -> Option<TensorMap> {
     Some(given.replacing(first(given), |o| o.fill(0.0)))
 }
 
-fn missing(given: &Given<'_>) -> Option<TensorMap> {
+fn missing(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut outputs = given.right.clone();
     outputs.remove(first(given));
     Some(outputs)
 }
 
-fn reshaped(given: &Given<'_>) -> Option<TensorMap> {
+fn reshaped(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (mut outputs, name) = (given.right.clone(), first(given));
     let o = &outputs[name];
     let shape: &[usize] = if o.shape().len() == 1 { &[1, o.len()] } else { &[o.len()] };
@@ -72,8 +72,8 @@ fn reshaped(given: &Given<'_>) -> Option<TensorMap> {
     Some(outputs)
 }
 
-/// A state op that writes zeros to a slot of the pool that no sequence uses.
-pub(crate) fn overwrite_unused_slot(given: &Given<'_>) -> Option<TensorMap> {
+/// A recurrent op that writes zeros to an unused slot of the pool.
+pub(crate) fn overwrite_unused_slot(given: &FaultInput<'_>) -> Option<TensorMap> {
     let used = given.inputs.get("state_indices")?.to_f64();
     let slots = given.right["final_state"].shape()[0];
     let unused = (0..slots).find(|slot| !used.contains(&(*slot as f64)))?;
@@ -83,9 +83,9 @@ pub(crate) fn overwrite_unused_slot(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-/// A state op that goes on with the state of the sequence before: outputs as if all packed tokens were one sequence,
-/// states as they should be.
-pub(crate) fn one_sequence(given: &Given<'_>) -> Option<TensorMap> {
+/// A recurrent op that continues with the previous sequence's state: outputs as if all packed tokens were one sequence,
+/// correct final states.
+pub(crate) fn one_sequence(given: &FaultInput<'_>) -> Option<TensorMap> {
     if given.inputs.contains_key("initial_state") {
         return None;
     }

@@ -1,5 +1,5 @@
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "gate and norm in the other order", plant: other_order },
@@ -10,22 +10,22 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "one mean over all groups", plant: one_group },
 ];
 
-fn other_order(given: &Given<'_>) -> Option<TensorMap> {
+fn other_order(given: &FaultInput<'_>) -> Option<TensorMap> {
     let flipped = |value: &str| if value == "true" { "false" } else { "true" }.to_owned();
     given.under(|name, value| {
         Some(if name == "norm_before_gate" { flipped(value) } else { value.to_owned() })
     })
 }
 
-fn other_activation(given: &Given<'_>) -> Option<TensorMap> {
+fn other_activation(given: &FaultInput<'_>) -> Option<TensorMap> {
     let other = |value: &str| if value == "silu" { "sigmoid" } else { "silu" }.to_owned();
     given.under(|name, value| {
         Some(if name == "activation" { other(value) } else { value.to_owned() })
     })
 }
 
-/// The groups of a token as one, which only weights of each group have the shape for.
-fn one_group(given: &Given<'_>) -> Option<TensorMap> {
+/// The groups of a token as one, possible only for weights of each group.
+fn one_group(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     let per_group = inputs.get("weight").is_some_and(|weight| weight.shape().len() == 2);
     if !per_group {

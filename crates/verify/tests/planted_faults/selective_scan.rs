@@ -1,7 +1,7 @@
 use crate::alter::gather;
 use crate::outputs::{one_sequence, overwrite_unused_slot};
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "delta_bias left out", plant: |given| given.without("delta_bias") },
@@ -23,12 +23,12 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "state dropped where it decays slowly", plant: slow_state },
 ];
 
-fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }
 
 /// `y = (h C) silu(z) + D u`.
-fn gate_before_skip(given: &Given<'_>) -> Option<TensorMap> {
+fn gate_before_skip(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     let (d, _z) = (inputs.remove("D")?, inputs.get("z")?);
     let gated = given.run(&inputs, given.settings)?;
@@ -40,34 +40,34 @@ fn gate_before_skip(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-/// As if A were a number a channel, as Mamba-2's is.
-fn one_rate(given: &Given<'_>) -> Option<TensorMap> {
+/// As if A had one value per channel, as in Mamba-2.
+fn one_rate(given: &FaultInput<'_>) -> Option<TensorMap> {
     let states = given.inputs["A"].shape()[1];
     (states > 1).then(|| given.with(&["A"], |a| gather(a, 1, states, |_| 0)))?
 }
 
-fn next_channel(given: &Given<'_>) -> Option<TensorMap> {
+fn next_channel(given: &FaultInput<'_>) -> Option<TensorMap> {
     let channels = given.inputs["A"].shape()[0];
     (channels > 1)
         .then(|| given.with(&["A"], |a| gather(a, 0, channels, |e| (e + 1) % channels)))?
 }
 
-fn interleaved_groups(given: &Given<'_>) -> Option<TensorMap> {
+fn interleaved_groups(given: &FaultInput<'_>) -> Option<TensorMap> {
     let channels = given.inputs["A"].shape()[0];
     let groups = given.inputs["B"].shape().iter().rev().nth(1).copied()?;
     (given.is_dense() && 1 < groups && groups < channels)
         .then(|| given.with(&["B", "C"], |tensor| gather(tensor, 2, channels, |e| e % groups)))?
 }
 
-fn swapped_projections(given: &Given<'_>) -> Option<TensorMap> {
+fn swapped_projections(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     inputs.insert("B".to_owned(), given.inputs["C"].clone());
     inputs.insert("C".to_owned(), given.inputs["B"].clone());
     given.run(&inputs, given.settings)
 }
 
-/// As if every state decayed at once: that of earlier tokens is not there.
-fn slow_state(given: &Given<'_>) -> Option<TensorMap> {
+/// As if every state decayed immediately, without the state of earlier tokens.
+fn slow_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     let rates = given.inputs["A"].to_f64();
     let slow = rates.iter().all(|rate| *rate > -0.01);
     let fast = Tensor::new(given.inputs["A"].shape(), vec![-1e4f32; rates.len()]);

@@ -1,7 +1,7 @@
 use crate::alter::gather;
 use crate::outputs::{one_sequence, overwrite_unused_slot};
-use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use crate::{Fault, FaultInput};
+use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "dt not clamped", plant: |given| given.unset(&["dt_min", "dt_max"]) },
@@ -20,12 +20,12 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "state dropped where it decays slowly", plant: slow_state },
 ];
 
-fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }
 
 /// `y = (h C) silu(z) + D x`.
-fn gate_before_skip(given: &Given<'_>) -> Option<TensorMap> {
+fn gate_before_skip(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     let (d, _z) = (inputs.remove("D")?, inputs.get("z")?);
     let gated = given.run(&inputs, given.settings)?;
@@ -42,21 +42,21 @@ fn gate_before_skip(given: &Given<'_>) -> Option<TensorMap> {
     }))
 }
 
-fn interleaved_groups(given: &Given<'_>) -> Option<TensorMap> {
+fn interleaved_groups(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (heads, groups) = (given.inputs["x"].shape()[2], given.inputs["B"].shape()[2]);
     (given.is_dense() && 1 < groups && groups < heads)
         .then(|| given.with(&["B", "C"], |tensor| gather(tensor, 2, heads, |h| h % groups)))?
 }
 
-fn swapped_projections(given: &Given<'_>) -> Option<TensorMap> {
+fn swapped_projections(given: &FaultInput<'_>) -> Option<TensorMap> {
     let mut inputs = given.inputs.clone();
     inputs.insert("B".to_owned(), given.inputs["C"].clone());
     inputs.insert("C".to_owned(), given.inputs["B"].clone());
     given.run(&inputs, given.settings)
 }
 
-/// As if every head decayed at once: the state of earlier tokens is not there.
-fn slow_state(given: &Given<'_>) -> Option<TensorMap> {
+/// As if every head decayed immediately, without the state of earlier tokens.
+fn slow_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     let rates = given.inputs["A"].to_f64();
     let slow = rates.iter().all(|rate| *rate > -0.01);
     let fast = Tensor::new(&[rates.len()], vec![-1e4f32; rates.len()]);

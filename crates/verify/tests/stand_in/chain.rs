@@ -1,25 +1,25 @@
-//! Calls over tensors on a GPU become phases, or say why not, and phases become launches.
+//! Calls over GPU tensors become stages of a persistent kernel or report why not, and stages become launches.
 
 use super::machine;
-use device::Device;
-use device::cuda::Stream;
+use device::{Device, Queue};
 use facts::BackendKind;
-use kernels::linear::{Convolved, Finish, LinearCall, Norm, Normed};
-use kernels::persistent::{Phase, chain, phase};
-use kernels::ssd::{SsdCall, SsdOptions};
-use kernels::{DType, Over, States, Tensor, Typed};
+use ops::linear::{Convolved, Finish, LinearCall, Norm, Normed};
+use ops::ssd::{SsdCall, SsdOptions};
+use ops::{DType, Over, States, Tensor, Typed};
+use ops_cuda::persistent::{Phase, chain};
+use ops_cuda::phase;
 use std::sync::Arc;
 
 #[test]
 fn calls_in_a_row_are_one_launch() {
     let launched = machine::launched("chain::calls_in_a_row_are_one_launch", || {
-        let device = device::open(BackendKind::Cuda).unwrap();
-        let stream = device.cuda().unwrap().stream().clone();
+        let device = backends::open(BackendKind::Cuda).unwrap();
+        let stream = ops_cuda::stream(&device).unwrap().clone();
         let made = phases(&Tensors::new(&stream), &device);
         if made.is_empty() {
             return;
         }
-        // What is added is of a tensor that no phase makes.
+        // The addend is a tensor that no stage computes.
         for (times, launches) in [(1, 2), (100, 200)] {
             let all: Vec<Phase> =
                 (0..times).flat_map(|_| phases(&Tensors::new(&stream), &device)).collect();
@@ -42,16 +42,16 @@ fn calls_in_a_row_are_one_launch() {
 fn calls_are_no_phases_without_a_compiler() {
     let name = "chain::calls_are_no_phases_without_a_compiler";
     machine::launched(name, || {
-        let device = device::open(BackendKind::Cuda).unwrap();
-        let stream = device.cuda().unwrap().stream().clone();
+        let device = backends::open(BackendKind::Cuda).unwrap();
+        let stream = ops_cuda::stream(&device).unwrap().clone();
         let of = |shape: &[usize], dtype| Tensor::allocate(&stream, shape, dtype).unwrap();
         let (x, o) = (of(&[1, 8192], DType::Bf16), of(&[1, 256], DType::Bf16));
-        // No model has such factors, so it is not built in.
+        // No model has such scales, so the kernel is not built in.
         let (w, w_scale) = (of(&[256, 8192], DType::I8), of(&[256, 256], DType::F32));
         let w_scale = Some(&w_scale);
         let call = LinearCall { w_scale, w_group: 32, ..LinearCall::new(&x, &w).into([&o]) };
-        let hopper = device.capabilities().cuda.as_ref().unwrap().compute.major == 9;
-        if hopper && device::cuda::Nvrtc::find(u32::MAX).is_err() {
+        let hopper = ops_cuda::compute_capability(&device).unwrap().major == 9;
+        if hopper && !ops_cuda::has_compiler() {
             let why = try_phase(&call, &device).unwrap_err();
             let expect = "is not built in, and NVRTC was not found to compile it";
             assert!(why.ends_with(expect), "{why}");
@@ -59,7 +59,7 @@ fn calls_are_no_phases_without_a_compiler() {
     });
 }
 
-/// What a layer's calls for one token are over.
+/// The tensors of a layer's calls for one token.
 struct Tensors {
     /// `[1, 2048]` in f32, `[1, 8192]` and `[2, 8192]` in bf16.
     x: Tensor,
@@ -72,19 +72,19 @@ struct Tensors {
     down: Tensor,
     down_scale: Tensor,
     plain: Tensor,
-    /// 128 gates, 384 channels and 8 steps.
+    /// 128 gates, 384 channels and 8 step sizes.
     parts: [Tensor; 3],
     taps: Tensor,
     pool: Tensor,
     slots: Tensor,
-    /// Of one sequence, 8 heads of 16.
+    /// One sequence, 8 heads of 16.
     states: Tensor,
     per_head: Tensor,
     made: Tensor,
 }
 
 impl Tensors {
-    fn new(stream: &Stream) -> Self {
+    fn new(stream: &impl Queue) -> Self {
         let of = |shape: &[usize], dtype| Tensor::allocate(stream, shape, dtype).unwrap();
         let slots = of(&[1], DType::I32);
         let slots = Tensor::integers(Arc::clone(slots.on().unwrap()), &[1], [0].into()).unwrap();
@@ -109,7 +109,7 @@ impl Tensors {
     }
 }
 
-/// The phases of a layer's calls, none on a GPU that takes none; what is no phase says why.
+/// The stages of a layer's calls, none on a GPU without support; calls that cannot be stages report why.
 fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
     let norm = Normed { weight: &of.norm, norm: Norm { groups: 1, eps: 1e-5 } };
     let project = LinearCall {
@@ -156,7 +156,7 @@ fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
         return Vec::new();
     }
 
-    let apart = Tensors::new(device.cuda().unwrap().stream());
+    let apart = Tensors::new(ops_cuda::stream(device).unwrap());
     let elsewhere = States { after: Some(&apart.pool), ..convolved.states };
     let why = [
         try_phase(&convolving(&project, Convolved { states: elsewhere, ..convolved }), device),

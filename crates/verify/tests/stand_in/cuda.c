@@ -241,7 +241,7 @@ int cuMemsetD16Async(uint64_t address, unsigned short pattern, size_t count) {
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     static uint64_t next = UNREAL;
     size_t whole = (bytes + 511) / 512 * 512;
-    if (bytes > MOST_REAL) {
+    if (bytes > number("FAKE_CUDA_MOST_REAL", MOST_REAL)) {
         *address = __atomic_fetch_add(&next, whole, __ATOMIC_RELAXED);
         return SUCCESS;
     }

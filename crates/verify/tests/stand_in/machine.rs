@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Set in a process that has the stand-in.
+/// Set in a process that uses the stand-in.
 const COMPUTE: &str = "FAKE_CUDA_COMPUTE";
 
-/// Runs `work` where the stand-in is the driver, once for each kind of GPU, and gives the names of the kernels that were
-/// launched, and what was compiled. The loader reads its path when a process starts: the test `name` is run again, which
-/// does the work and gives `None`. NVRTC is the stand-in too; where the name ends with `without_a_compiler` there is none, unless the
-/// machine has one among its own libraries.
+/// Runs `work` with the stand-in as the driver, once for each kind of GPU, and returns the names of the kernels that
+/// were launched, and what was compiled. The loader reads its path when a process starts, so the test `name` is run
+/// again in a child process, which does the work and returns `None`. NVRTC is a stand-in too; tests whose names end
+/// with `without_a_compiler` have none, unless it is among the machine's own libraries. Allocations above 16 MiB have no
+/// memory, but for tests whose names end with `in_real_memory`.
 pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     if std::env::var_os(COMPUTE).is_some() {
         work();
@@ -37,16 +38,17 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env("FAKE_CUDA_ARGUMENTS", folder.path().join(format!("arguments-{compute}")))
             .env("FAKE_CUDA_COPIES", folder.path().join(format!("copies-{compute}")))
             .env("FAKE_CUDA_PAUSE", "100")
+            .envs(name.ends_with("in_real_memory").then_some(("FAKE_CUDA_MOST_REAL", "134217728")))
             .env("FAKE_CUDA_GPUS", "2")
             .env("FIRSTLIGHT_NVRTC", &nvrtc)
             .env("FIRSTLIGHT_NCCL", folder.path())
             .env("FAKE_NCCL_CALLS", folder.path().join(format!("sums-{compute}")))
-            // One of the two kinds has memory that other processes write to.
+            // One of the two kinds supports memory shared between processes.
             .envs((compute == "90").then_some(("FAKE_CUDA_SHARED", "1")))
             .env("LD_LIBRARY_PATH", folder.path())
-            // Tokens that nothing chooses are the first of the vocabulary.
+            // Tokens that no kernel chooses are the first of the vocabulary.
             .env("FAKE_CUDA_FILLS", "1")
-            // Binaries of text must not stay in the user's cache.
+            // Fake binaries must not stay in the user's cache.
             .env("FIRSTLIGHT_CACHE", folder.path().join(compute))
             .stderr(Stdio::piped())
             .spawn();
@@ -57,13 +59,13 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
         let said = String::from_utf8_lossy(&tested.stderr);
         assert!(tested.status.success(), "compute capability {compute}: {said}");
     }
-    // No file where nothing was launched.
+    // There is no file if nothing was launched.
     let launched = std::fs::read_to_string(launches).unwrap_or_default();
     Some(launched.lines().map(str::to_owned).collect())
 }
 
 fn build(source: &str, library: &Path) {
-    // This file belongs to tests of several rooms.
+    // Tests of several crates include this file.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/stand_in");
     let source = folder.join(source);
     let built = Command::new("cc")

@@ -1,7 +1,7 @@
-//! Every CUDA variant plans and launches every case on a stand-in for the driver, which computes nothing and refuses what a
-//! GPU would refuse. A launcher that gives a kernel other parameters than it takes fails here, on a machine without a GPU.
+//! Every CUDA variant plans and launches every case on a stand-in for the driver, which computes nothing and refuses
+//! what a GPU would refuse. A launcher whose parameters do not match its kernel fails here, on a machine without a GPU.
 #![cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
-#![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
+#![allow(clippy::unwrap_used)] // Test helpers may panic.
 
 mod chain;
 mod machine;
@@ -12,16 +12,15 @@ use std::collections::BTreeSet;
 use verify::{Tier, cases};
 
 #[test]
-fn kernels_are_given_what_they_take() {
-    let Some(launched) = machine::launched("kernels_are_given_what_they_take", launch_everything)
-    else {
+fn kernels_get_their_arguments() {
+    let Some(launched) = machine::launched("kernels_get_their_arguments", launch_everything) else {
         return;
     };
-    let sources = kernels::cuda::bundled();
+    let sources = ops_cuda::bundled();
     let missed: BTreeSet<&str> = sources
         .iter()
         .map(|source| source.name())
-        // Those of decoders, and chains of calls, are launched by models, whose tests have the same stand-in.
+        // Kernels of decoders and fused sequences are launched by models, whose tests use the same stand-in.
         .filter(|name| !launched.contains(*name))
         .filter(|name| !name.starts_with("decoder_") && *name != "persistent_chain")
         .collect();
@@ -29,11 +28,12 @@ fn kernels_are_given_what_they_take() {
 }
 
 fn launch_everything() {
-    let device = device::open(BackendKind::Cuda).unwrap();
+    let device = backends::open(BackendKind::Cuda).unwrap();
     let mut launched = 0;
-    for op in kernels::OPS {
-        let variants =
-            op.variants().into_iter().filter(|(_, backend)| *backend == BackendKind::Cuda);
+    for op in ops::OPS {
+        let variants = backends::variants(op.spec().name)
+            .into_iter()
+            .filter(|(_, backend)| *backend == BackendKind::Cuda);
         let variants: Vec<&str> = variants.map(|(name, _)| name).collect();
         for case in cases(op.spec().name).into_iter().filter(|case| case.tier <= Tier::Standard) {
             let (inputs, settings) = (case.build)();
@@ -50,7 +50,7 @@ fn launch_everything() {
     }
     assert!(launched > 500, "only {launched} calls were launched");
     // Memory is tested in pieces of a GiB, of which the stand-in has a few.
-    let tested = kernels::cuda::test_memory(&device, std::time::Duration::from_secs(60));
+    let tested = ops_cuda::test_memory(&device, std::time::Duration::from_secs(60));
     assert_eq!((tested.errors, tested.broke.as_deref(), tested.patterns.len()), (0, None, 6));
     assert_eq!(tested.launches, 6 * 2 * tested.bytes.div_ceil(1 << 30));
 }

@@ -18,7 +18,7 @@ fn hermes_calls_keep_the_arguments_as_written() {
             ("g", r#"{"n": 18446744073709551617}"#),
         ],
     );
-    // No arguments, in any spelling, a closing tag that is missing, and a bracket too many.
+    // No arguments in any spelling, a missing closing tag, and a surplus bracket.
     check(
         "hermes",
         r#"<tool_call>{"name": "f"}</tool_call><tool_call>{"name": "f", "arguments": null}<tool_call>{"name": "g", "arguments": {}}}</tool_call>"#,
@@ -286,7 +286,7 @@ fn python_literals_are_json() {
 
 #[test]
 fn one_call_is_made_where_parallel_calls_are_off() {
-    let taught = Taught::new(None, Some("hermes"), None);
+    let taught = ModelFormat::new(None, Some("hermes"), None);
     let plan = Plan::new(taught, Some(functions()), false, "").unwrap();
     let text = r#"<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "g", "arguments": {"a": 2}}</tool_call>"#;
     let calls = message(check_cuts(&plan, text, false)).calls;

@@ -71,7 +71,7 @@ const PARTS: &[&str] = &[
     "null",
 ];
 
-/// Parts of calls in any order: nothing panics, and no cut changes the events.
+/// Parts of calls in any order: no panic, and the events do not depend on the cuts.
 #[test]
 fn random_parts_of_calls_are_parsed_alike_however_they_are_cut() {
     let mut random = 3u64;
@@ -86,9 +86,9 @@ fn random_parts_of_calls_are_parsed_alike_however_they_are_cut() {
             let count = 1 + next(12);
             let text: String = (0..count).map(|_| PARTS[next(PARTS.len())]).collect();
             let whole = parse(&plan, &[&text], false);
-            let letters: Vec<String> = text.chars().map(String::from).collect();
-            let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
-            assert_eq!(parse(&plan, &letters, false), whole, "{parser}: {text:?} by letters");
+            let characters: Vec<String> = text.chars().map(String::from).collect();
+            let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
+            assert_eq!(parse(&plan, &characters, false), whole, "{parser}: {text:?} by characters");
             for at in text.char_indices().map(|(at, _)| at) {
                 let pieces = [&text[..at], &text[at..]];
                 assert_eq!(parse(&plan, &pieces, false), whole, "{parser}: {pieces:?}");
@@ -97,7 +97,7 @@ fn random_parts_of_calls_are_parsed_alike_however_they_are_cut() {
     }
 }
 
-/// Text that is slow in parsers that look back, in one piece and in small ones.
+/// Text that is slow in parsers that backtrack, in one piece and in small ones.
 #[test]
 fn long_answers_take_linear_time() {
     let texts = [
@@ -147,6 +147,6 @@ fn long_answers_take_linear_time() {
             check(&plan, &text.repeat(60_000 / text.len()), 100);
         }
     }
-    // A parser that reads its text again takes minutes.
+    // A parser that rereads its text takes minutes.
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }

@@ -11,7 +11,7 @@ fn check(parsers: (&str, &str), prompt: &str, text: &str, want: (&str, &str, &[&
 }
 
 #[test]
-fn thoughts_are_told_from_the_answer() {
+fn reasoning_is_separated_from_the_answer() {
     let qwen = ("hermes", "qwen3");
     check(qwen, "", "<think>\nHm, <b>.\n</think>\n\nYes.", ("Hm, <b>.", "Yes.", &[]));
     check(qwen, "", "\n<think>a", ("a", "", &[]));
@@ -22,11 +22,11 @@ fn thoughts_are_told_from_the_answer() {
         ("", "No thoughts </think> here <think>.", &[]),
     );
     check(qwen, "", "<thin", ("", "<thin", &[]));
-    // A prompt that begins the thoughts, and one that has ended them.
+    // A prompt that starts the reasoning, and one that has ended it.
     check(qwen, "user: hi\nassistant: <think>\n", "Hm.\n</think>\nYes.", ("Hm.", "Yes.", &[]));
     check(qwen, "assistant: <think>\n", "<think>Hm.</think>Yes.", ("Hm.", "Yes.", &[]));
     check(qwen, "<think>\n\n</think>\n\n", "Yes.", ("", "Yes.", &[]));
-    // Calls after thoughts; those within are part of them.
+    // Calls after reasoning; calls within it are part of it.
     let call = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
     check(
         qwen,
@@ -100,8 +100,8 @@ fn harmony_has_channels() {
     );
     check(parsers, "", "{\"plain\": 1}", ("", "{\"plain\": 1}", &[]));
     check(parsers, "", "to be", ("", "to be", &[]));
-    // Without functions channels are told apart too.
-    let taught = Taught::new(None, Some("openai"), None);
+    // Without functions, channels are also distinguished.
+    let taught = ModelFormat::new(None, Some("openai"), None);
     let plan = Plan::new(taught, None, true, "").unwrap();
     let text =
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.";

@@ -3,7 +3,7 @@
 use super::qkv;
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 /// One case: its name, type and inputs.
 type Listed = (&'static str, DType, fn(DType) -> (TensorMap, Settings));
@@ -64,7 +64,7 @@ fn mla(dtype: DType) -> (TensorMap, Settings) {
     (tensors, Settings::new().with("causal", true))
 }
 
-/// One token of one sequence over a long latent cache, as Kimi Linear's 32 heads read it.
+/// One token of one sequence over a long latent cache, with Kimi Linear's 32 heads.
 fn decode_latent(dtype: DType) -> (TensorMap, Settings) {
     let mut tensors = qkv(dtype, [1, 1, 32, 576], [1, 131_072, 1, 576]);
     tensors.remove("v");
@@ -77,7 +77,7 @@ fn decode<const BATCH: usize>(dtype: DType) -> (TensorMap, Settings) {
     (qkv(dtype, q, k), Settings::new().with("causal", true))
 }
 
-/// The last queries of four sequences, four query heads for each key head: what variants are compared on.
+/// The last queries of four sequences, four query heads per key head: used to compare variants.
 pub(crate) fn causal(
     dtype: DType,
     queries: usize,

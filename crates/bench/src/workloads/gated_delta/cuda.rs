@@ -3,7 +3,7 @@
 use super::call;
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };

@@ -3,7 +3,7 @@
 use super::call;
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
@@ -16,7 +16,7 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
         list.push(case("prefill-b8-8192-h32", run::<8, 8192, 32>));
         list.push(case("decode-b1-h32", run::<1, 1, 32>));
         list.push(case("decode-b64-h32", run::<64, 1, 32>));
-        // Last, since Triton compiles and tunes anew for other numbers of heads.
+        // Last, since Triton compiles and tunes again for other numbers of heads.
         list.push(case("prefill-8192-h64", run::<1, 8192, 64>));
         list.push(case("prefill-8192-h96", run::<1, 8192, 96>));
     }

@@ -1,8 +1,8 @@
-//! Routed experts on a GPU, as Granite 4.0-H tiny and small and Kimi-Linear ask for them, all their experts in memory.
+//! Routed experts on a GPU with the sizes of Granite 4.0-H tiny and small and of Kimi-Linear, all experts in memory.
 
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };

@@ -1,11 +1,11 @@
-//! NSA on a GPU: the shapes of the measured peer (fla: blocks of 64 tokens, compressed and selected branch), and steps of
-//! decoding over caches that keep their compressed tokens.
+//! NSA on a GPU: the shapes of the measured peer (fla: blocks of 64 tokens, compressed and selected branch), and
+//! decoding steps over caches with compressed tokens.
 
 use crate::Size;
-use crate::workloads::{Between, Workload, tensors};
-use kernels::{DType, Settings, TensorMap};
+use crate::workloads::{UniformValues, Workload, tensors};
+use ops::{DType, Settings, TensorMap};
 
-/// Tokens of a block, compressed or selected.
+/// Tokens per block, compressed or selected.
 const BLOCK: usize = 64;
 const HEADS: usize = 64;
 const KV_HEADS: usize = 4;
@@ -36,11 +36,11 @@ pub(crate) fn call(
     let gate = [batch, queries, HEADS];
     let cache = [batch, keys, KV_HEADS, DIM];
     let inputs = tensors(&[
-        ("q", &[batch, queries, HEADS, DIM], Between(dtype, -1.0, 1.0)),
-        ("k", &cache, Between(dtype, -1.0, 1.0)),
-        ("v", &cache, Between(dtype, -1.0, 1.0)),
-        ("g_cmp", &gate, Between(dtype, 0.0, 1.0)),
-        ("g_slc", &gate, Between(dtype, 0.0, 1.0)),
+        ("q", &[batch, queries, HEADS, DIM], UniformValues(dtype, -1.0, 1.0)),
+        ("k", &cache, UniformValues(dtype, -1.0, 1.0)),
+        ("v", &cache, UniformValues(dtype, -1.0, 1.0)),
+        ("g_cmp", &gate, UniformValues(dtype, 0.0, 1.0)),
+        ("g_slc", &gate, UniformValues(dtype, 0.0, 1.0)),
     ]);
     let settings = ["compress_block", "compress_stride", "select_block"];
     (inputs, settings.iter().fold(Settings::new(), |all, name| all.with(name, BLOCK)))
@@ -50,14 +50,14 @@ fn prefill<const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
     call(dtype, 1, TOKENS, TOKENS)
 }
 
-/// One token of each sequence; its compressed tokens are as small as means of a block.
+/// One token per sequence; compressed tokens have the magnitude of a block's mean.
 fn decode<const BATCH: usize, const KEYS: usize>(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = call(dtype, BATCH, 1, KEYS);
     let rows = [BATCH, KEYS / BLOCK, KV_HEADS, DIM];
     let small = (BLOCK as f32).powf(-0.5);
     inputs.extend(tensors(&[
-        ("k_cmp", &rows, Between(dtype, -small, small)),
-        ("v_cmp", &rows, Between(dtype, -small, small)),
+        ("k_cmp", &rows, UniformValues(dtype, -small, small)),
+        ("v_cmp", &rows, UniformValues(dtype, -small, small)),
     ]));
     (inputs, settings)
 }

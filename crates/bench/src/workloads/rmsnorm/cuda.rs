@@ -1,9 +1,9 @@
-//! RMSNorm on a GPU, as the mixers of Granite 4.0-H micro and Kimi-Linear ask for it.
+//! RMSNorm on a GPU, in the mixers of Granite 4.0-H micro and Kimi-Linear.
 
 use super::{kda, mamba};
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };

@@ -3,7 +3,7 @@
 use super::{greedy, nucleus};
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::DType;
+use ops::DType;
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::F32, recurrent: false, build };

@@ -3,7 +3,7 @@
 use super::call;
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, recurrent, build| Workload { case, dtype: DType::Bf16, recurrent, build };
@@ -27,7 +27,7 @@ fn run<const BATCH: usize, const TOKENS: usize, const CHANNELS: usize>(
     call(dtype, BATCH, TOKENS, CHANNELS)
 }
 
-/// As mamba_ssm's function takes it: with no state before, and step sizes in storage.
+/// With the restrictions of mamba_ssm's function: no initial state, and step sizes in the storage type.
 fn fresh(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = call(dtype, 1, 4096, 8192);
     inputs.remove("initial_state");

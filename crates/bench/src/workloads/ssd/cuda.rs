@@ -3,7 +3,7 @@
 use super::call;
 use crate::Size;
 use crate::workloads::Workload;
-use kernels::{DType, Settings, TensorMap};
+use ops::{DType, Settings, TensorMap};
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, recurrent, build| Workload { case, dtype: DType::Bf16, recurrent, build };
@@ -21,7 +21,7 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// States in bfloat16: half of the bytes.
+/// bfloat16 states: half of the bytes.
 fn narrow_state(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = run::<256, 1>(dtype);
     if let Some(state) = inputs.get_mut("initial_state") {

@@ -133,7 +133,11 @@ fn cuda(seen: &Seen, _: &'static str) -> Option<Entity> {
                 "An allocation on the GPU did not fit. See which processes hold the memory first; then use a smaller batch, a shorter \
                  context, a smaller data type, or more GPUs.",
             )
-            .fix(["firstlight ps", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"])
+            .fix([
+                "firstlight ps",
+                "# an engine: a smaller share (vLLM --gpu-memory-utilization 0.7, SGLang --mem-fraction-static 0.7) where a trainer or another engine uses the GPU too",
+                "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            ])
             .rank(3),
     )
 }

@@ -1,6 +1,7 @@
 //! Models that the installed library does not know, and devices that an engine does not find.
 
 use super::{Entity, Form, form};
+use crate::explain::cause::Cause;
 use crate::explain::modules::installed;
 use crate::gpu;
 use crate::rules::Seen;
@@ -44,16 +45,22 @@ fn upgrade(seen: &Seen, package: &str, entity: Entity) -> Entity {
 fn transformers(seen: &Seen, _: &'static str) -> Option<Entity> {
     let model = seen.word("model")?;
     let entity = Entity::new("model", model)
-        .meaning(format!(
-            "The installed transformers has no model type {model}: the model is newer than the library, or its code is in the model's own repository (trust_remote_code). A newer \
-             transformers knows it; engines that pin transformers (vllm, sglang) have to be upgraded themselves."
-        ))
+        .meaning(format!("The installed transformers has no model type {model}."))
         .rank(4);
-    Some(
-        upgrade(seen, "transformers", entity).fix([
-            "# not released yet: pip install git+https://github.com/huggingface/transformers",
-        ]),
-    )
+    let mut entity = upgrade(seen, "transformers", entity);
+    let newest = std::mem::take(&mut entity.fix);
+    let python = seen.installer().python();
+    Some(entity.causes([
+        Cause::new("The model is newer than the library, or than the engine that pins it (vllm, sglang).")
+            .check([format!("{python} -m pip show transformers | grep Version; grep transformers_version MODEL/config.json")])
+            .fix(newest)
+            .fix(["# not released yet: pip install git+https://github.com/huggingface/transformers; vllm, sglang: a newer release of the engine"]),
+        Cause::new("The model's code is in its own repository and is not allowed to run, or another package registers the type.")
+            .check(["grep -A4 auto_map MODEL/config.json"])
+            .fix(["# trust_remote_code=True after reading the code; or import the package that the model's page names"]),
+        Cause::new("config.json names a type that is no transformers model: an adapter, a component of a pipeline, a renamed type.")
+            .check(["grep -E 'model_type|_class_name|peft_type' MODEL/*.json"]),
+    ]))
 }
 
 fn no_model_type(seen: &Seen, _: &'static str) -> Option<Entity> {
@@ -74,12 +81,20 @@ fn engine(seen: &Seen, _: &'static str) -> Option<Entity> {
         "vllm"
     };
     let entity = Entity::new("model", model)
-        .meaning(format!(
-            "The installed {package} has no implementation of {model}: the model is newer than the engine, or the engine does not support it. The engine's page of supported models \
-             names the first release."
-        ))
+        .meaning(format!("The installed {package} has no implementation of {model}."))
         .rank(3);
-    Some(upgrade(seen, package, entity))
+    let mut entity = upgrade(seen, package, entity);
+    let newest = std::mem::take(&mut entity.fix);
+    Some(entity.causes([
+        Cause::new("The model is newer than the engine.")
+            .check([format!("{} -m pip index versions {package}; # the engine's page of supported models names the first release", seen.installer().python())])
+            .fix(newest),
+        Cause::new("The engine does not support this architecture, or its name in config.json was changed.")
+            .check(["grep -A2 architectures MODEL/config.json"])
+            .fix(["# vLLM: --model-impl transformers; or another engine"]),
+        Cause::new("The engine knows it, and the import of its module failed: a dependency that is absent or of another release.")
+            .check(["# an earlier warning or error of the log names the import"]),
+    ]))
 }
 
 fn trust(_: &Seen, _: &'static str) -> Option<Entity> {

@@ -1,18 +1,13 @@
-//! GPUs of other makers: named, and said not to be diagnosed.
+//! GPUs of other vendors: what the text says of them, and the causes that it leaves possible; their drivers are not diagnosed.
 
-use super::{Entity, Form, form};
+use super::super::cause::Cause;
+use super::{Entity, Form, form, keyed};
 use crate::rules::Seen;
+use knowledge::gpu_codes;
 
 pub(super) fn forms() -> Vec<Form> {
     let amd = [
         "HIP error: {error}",
-        "hipErrorInvalidDeviceFunction",
-        "hipErrorNoBinaryForGpu",
-        "hipErrorInvalidImage",
-        "hipErrorOutOfMemory",
-        "hipErrorIllegalAddress",
-        "hipErrorInvalidValue",
-        "hipErrorLaunchFailure",
         "HIP out of memory",
         "Configured ROCm binary not found",
         "HSA_STATUS_ERROR*",
@@ -41,33 +36,64 @@ pub(super) fn forms() -> Vec<Form> {
         "libsycl.so*",
         "libze_loader.so*",
     ];
+    let codes = gpu_codes::hip().iter().map(|row| keyed(row.name.as_str(), &row.name, hip));
     let of_amd = amd.into_iter().map(|pattern| form(pattern, rocm));
-    of_amd.chain(intel.into_iter().map(|pattern| form(pattern, xpu))).collect()
+    codes.chain(of_amd).chain(intel.into_iter().map(|pattern| form(pattern, xpu))).collect()
+}
+
+/// A code of HIP: its number and the causes of errors of ROCm.
+fn hip(seen: &Seen, name: &'static str) -> Option<Entity> {
+    let row = gpu_codes::hip().iter().find(|row| row.name == name)?;
+    let mut entity = rocm(seen, "")?;
+    entity.name = format!("{name} ({}) of an AMD GPU (ROCm)", row.code);
+    Some(entity)
 }
 
 fn rocm(seen: &Seen, _: &'static str) -> Option<Entity> {
     let text = seen.text.to_ascii_lowercase();
     let amd = ["hip", "rocm", "hsa", "roc", "amd", "gfx", "miopen", "rccl"];
     amd.iter().any(|word| text.contains(word)).then_some(())?;
-    let device_function =
-        text.contains("invalid device function") || text.contains("nobinaryforgpu");
-    let why = match device_function {
-        true => {
-            " This error means that the library has no code for the GPU's architecture (gfx number)."
-        }
-        false => "",
+    let device_function = text.contains("invalid device function")
+        || text.contains("invaliddevicefunction")
+        || text.contains("nobinaryforgpu")
+        || text.contains("no kernel image")
+        || text.contains("code object");
+    let no_device = text.contains("no hip gpus")
+        || text.contains("nodevice")
+        || text.contains("no rocm-capable");
+    let no_code = Cause::new("The library has no code for this GPU's architecture (gfx number): torch, or the extension of the traceback's last frames.")
+        .check(["rocminfo | grep -m1 gfx; python -c 'import torch; print(torch.__version__, torch.version.hip, torch.cuda.get_arch_list())'"])
+        .fix(["# a ROCm build that lists the gfx number; built here: PYTORCH_ROCM_ARCH, GPU_TARGETS or AMDGPU_TARGETS=gfxNNNN", "# a close relative of a supported GPU: HSA_OVERRIDE_GFX_VERSION=10.3.0 (RDNA 2), 11.0.0 (RDNA 3)"]);
+    let access = Cause::new("The process may not open the GPU: the user is not in the groups render and video, or the container lacks /dev/kfd and /dev/dri.")
+        .check(["ls -l /dev/kfd /dev/dri/render*; id"])
+        .fix(["sudo usermod -aG render,video $USER  # then log in again; containers: --device /dev/kfd --device /dev/dri --group-add video"]);
+    let releases = Cause::new("The ROCm release of the package is not that of the system's libraries or driver, or the package is a CUDA or CPU build.")
+        .check(["cat /opt/rocm/.info/version; python -m pip list | grep -iE 'torch|rocm|triton'; dkms status"])
+        .fix(["# the package's build for the installed ROCm, from the index that its page names"]);
+    let hidden = Cause::new("HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides the GPU, or the amdgpu driver is not loaded.")
+        .check(["env | grep VISIBLE_DEVICES; lsmod | grep amdgpu; rocminfo | head -20"]);
+    let fault = Cause::new("A kernel of this release fails on the GPU, or memory ran out.")
+        .check([
+            "rocm-smi --showmeminfo vram; sudo dmesg | grep -i amdgpu | tail",
+            "AMD_SERIALIZE_KERNEL=3 python your_program.py  # names the call",
+        ])
+        .fix([
+            "# another release of the package, or without the kernel (another attention backend)",
+        ]);
+    let causes = match (device_function, no_device) {
+        (true, _) => vec![no_code, releases],
+        (_, true) => vec![access, hidden, releases],
+        _ => vec![fault, no_code, releases],
     };
     Some(
         Entity::new("other-vendor", "AMD GPU (ROCm)")
-            .meaning(format!(
-                "The text is about an AMD GPU with ROCm or HIP. firstlight diagnoses NVIDIA GPUs and does not diagnose ROCm.{why} \
-                 ROCm's documentation lists the supported GPUs and, for PyTorch, the index of its wheels; packages such as \
-                 bitsandbytes and flash-attn have their own pages for ROCm."
-            ))
+            .meaning(
+                "The text is about an AMD GPU with ROCm or HIP. firstlight reads NVIDIA GPUs and does not diagnose ROCm; the causes below \
+                 follow from the text alone.",
+            )
+            .causes(causes)
             .fix([
-                "rocminfo | grep gfx  # the GPU's architecture",
-                "python -c 'import torch; print(torch.version.hip, torch.cuda.get_arch_list())'",
-                "# https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/system-requirements.html",
+                "# supported GPUs: https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/system-requirements.html",
             ])
             .rank(5),
     )

@@ -1,6 +1,7 @@
 //! Releases of two packages that a text says do not fit.
 
 use super::{Entity, Form, form};
+use crate::explain::cause::Cause;
 use crate::explain::modules::{installed, provider};
 use crate::rules::Seen;
 use facts::Dist;
@@ -15,6 +16,11 @@ pub(super) fn forms() -> Vec<Form> {
             wanted,
         ),
         form("{one} requires {other}>={least}, but {other2}=={b} is installed", least),
+        form("Please install {wanted} via", install),
+        form("Please install {wanted} with 'pip install", install),
+        form("Run 'pip install {wanted}'", install),
+        form("Please run 'pip install {wanted}'", install),
+        form("Requires {one} version {range} but got {b}", range),
         form("{one} needs NumPy {most} or less. Got NumPy {b}", most),
         form("{one} requires {other} version >= {least}", least),
         form("{other}>={least} is required", least),
@@ -34,6 +40,7 @@ fn dist_of(seen: &Seen, word: &str) -> String {
         Some((_, dist)) => Dist::normalise(&dist.name),
         None => match Dist::normalise(word).as_str() {
             "pytorch" => "torch".into(),
+            "flash-attention" => "flash-attn".into(),
             _ => provider(&word.replace('-', "_").to_ascii_lowercase(), seen.context.envs),
         },
     }
@@ -114,6 +121,67 @@ fn next(version: &str) -> String {
         Some((major, minor)) => format!("{major}.{}", minor + 1),
         None => version.to_owned(),
     }
+}
+
+/// `Please install bitsandbytes>=0.44.0 via`: the package that raises it looked for another one and found none that it takes.
+fn install(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let wanted = seen.word("wanted")?.trim_end_matches(['.', ',']);
+    let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| name.len() > 1)?;
+    let installer = seen.installer();
+    let python = installer.python();
+    let entity = Entity::new("package-versions", wanted)
+        .meaning(format!("A package needs {wanted} and did not find it."))
+        .causes([
+            Cause::new(format!("{name} is not installed, or an older one than {wanted}."))
+                .check([format!("{python} -m pip show {name} | grep -E '^(Name|Version)'")])
+                .fix([String::from(installer.install(&[wanted.to_owned()], None))]),
+            Cause::new(format!(
+                "{name} is installed, and its import fails, or another Python runs."
+            ))
+            .check([format!(
+                "{python} -c 'import {}'; which -a python python3",
+                name.replace('-', "_")
+            )]),
+        ])
+        .rank(3);
+    Some(with_installed(entity, seen, &[&Dist::normalise(name)]))
+}
+
+/// `Requires Flash-Attention version >=2.7.1,<=2.7.4 but got 2.8.0.post2.`
+fn range(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let one = dist_of(seen, seen.word("one")?);
+    let (range, got) = (seen.word("range")?, seen.word("b")?.trim_end_matches(['.', ',']));
+    let caller = crate::explain::modules::frames(seen.text)
+        .last()
+        .map(|top| provider(top, seen.context.envs));
+    // xformers names flash-attn in this way when it is imported.
+    let caller = caller
+        .filter(|caller| *caller != one)
+        .or_else(|| (one == "flash-attn").then(|| "xformers".to_owned()));
+    let who = caller.clone().unwrap_or_else(|| "A package that imports it".to_owned());
+    let installer = seen.installer();
+    let entity = Entity::new("package-versions", format!("{one} {got}"))
+        .meaning(format!("{who} takes {one} {range}, and {one} {got} is installed."))
+        .causes([
+            Cause::new(format!(
+                "The importing package is older than {one} {got} and does not know it yet."
+            ))
+            .check([format!(
+                "{} -m pip index versions {}",
+                installer.python(),
+                caller.as_deref().unwrap_or("PACKAGE")
+            )])
+            .fix(caller.iter().map(|caller| {
+                String::from(installer.install(std::slice::from_ref(caller), None).upgraded())
+            })),
+            Cause::new(format!(
+                "{one} was upgraded, or built, beyond what the installed packages take."
+            ))
+            .check([format!("{} -m pip check", installer.python())])
+            .fix([String::from(installer.install(&[format!("{one}{range}")], None))]),
+        ])
+        .rank(4);
+    Some(with_installed(entity, seen, &[&one]))
 }
 
 fn least(seen: &Seen, _: &'static str) -> Option<Entity> {

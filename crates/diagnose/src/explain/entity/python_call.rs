@@ -1,6 +1,7 @@
 //! Calls of compiled functions with arguments that the compiled code does not take.
 
 use super::{Entity, Form, form};
+use crate::explain::cause::Cause;
 use crate::explain::modules::{frames, installed, provider};
 use crate::rules::Seen;
 
@@ -23,7 +24,8 @@ pub(super) fn forms() -> Vec<Form> {
 /// The package of a compiled function by the begin of its name, and the package whose Python code calls it. Read on 2026-11-28: the
 /// names after `torch.ops.` in the wheels of vllm 0.33.0 and sgl-kernel 0.3.21; copies of flash-attention's flash_api.cpp, which bind
 /// `varlen_fwd` to mha_varlen_fwd. The other rows are the packages' own names.
-const COMPILED: [(&str, &str, &str); 14] = [
+const COMPILED: [(&str, &str, &str); 15] = [
+    ("memory_efficient_attention", "xformers", "the program"),
     ("causal_conv1d", "causal-conv1d", "mamba-ssm"),
     ("selective_scan", "mamba-ssm", "mamba-ssm"),
     ("_vllm_", "vllm", "vllm"),
@@ -66,11 +68,18 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
     let mut entity = Entity::new("compiled-function", name)
         .meaning(format!(
             "The Python code of {caller} calls the compiled function {name} of {package} with arguments that the installed build does not take: the two are of \
-             different releases. An upgrade changed one of them, or a compiled file of an older release was left behind."
+             different releases."
         ))
-        .fix([
-            format!("{} -m pip show {}", installer.python(), both.join(" ")),
-            format!("{} --upgrade --no-build-isolation", installer.install(&both, None)),
+        .causes([
+            Cause::new(match both.len() {
+                1 => format!("The Python files of {package}, or the program that calls it, are of another release than its compiled files."),
+                _ => format!("An upgrade changed one of {} and not the other.", both.join(" and ")),
+            })
+                .check([format!("{} -m pip show {} | grep -E '^(Name|Version)'", installer.python(), both.join(" "))])
+                .fix([format!("{} --upgrade --no-build-isolation", installer.install(&both, None))]),
+            Cause::new(format!("A compiled file of an older {package} was left behind, or another copy of it is imported first."))
+                .check([format!("{} -c 'import {top}; print({top}.__file__)'; find / -name '{top}*.so' 2>/dev/null", installer.python(), top = package.replace('-', "_"))])
+                .fix([String::from(installer.again(&[&package]))]),
         ])
         .rank(3);
     for name in both {
@@ -85,7 +94,15 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
 /// Python functions: between installed packages it is a mismatch, in the user's own code a mistake of the user's.
 fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
     let tops = frames(seen.text);
-    let packages: Vec<String> = tops.iter().map(|top| provider(top, seen.context.envs)).collect();
+    let mut packages: Vec<String> =
+        tops.iter().map(|top| provider(top, seen.context.envs)).collect();
+    if packages.is_empty() {
+        let function = seen.word("function")?;
+        let name = function.rsplit('.').next().unwrap_or(function);
+        let row = COMPILED.iter().find(|(prefix, ..)| name.starts_with(prefix)).map(|row| row.1);
+        let class = function.split('.').find_map(crate::explain::modules::of_class);
+        packages.push(row.or(class)?.to_owned());
+    }
     let last = packages.last()?;
     let caller = packages.iter().rev().find(|name| *name != last).unwrap_or(last);
     let function = seen.word("function")?;
@@ -98,9 +115,16 @@ fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
              run through {}.",
             distinct(&packages).join(", ")
         ))
-        .fix([
-            format!("{} -m pip check", installer.python()),
-            format!("{} --upgrade", installer.install(&distinct(&packages), None)),
+        .causes([
+            Cause::new(format!("{last} is older or newer than {caller} expects."))
+                .check([
+                    format!("{} -m pip show {} | grep -E '^(Name|Version|Requires)'", installer.python(), distinct(&packages).join(" ")),
+                    format!("{} -m pip check", installer.python()),
+                ])
+                .fix([format!("{} --upgrade", installer.install(&distinct(&packages), None))]),
+            Cause::new("The program passes an argument on that these releases do not take (a renamed or removed option).")
+                .check(["# the first frame of your own code, and the argument in the message"])
+                .fix(["# the argument's name in the installed release, or the releases that the program names"]),
         ])
         .rank(2);
     for name in distinct(&packages) {

@@ -1,6 +1,7 @@
 //! Modules and names that an import or an attribute access does not find.
 
 use super::{Entity, Form, form};
+use crate::explain::cause::Cause;
 use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement};
 use crate::rules::Seen;
 use facts::Dist;
@@ -15,16 +16,23 @@ pub(super) fn forms() -> Vec<Form> {
         form("No module named '{module}'", module),
         form("No module named {module}", module),
         form("module '{module}' has no attribute '{name}'", attribute),
+        form("type object '{class}' has no attribute '{name}'", class),
+        form("'{class}' object has no attribute '{name}'", class),
+        form("{class} has no attribute {name}", class),
         form("Failed to import {module} because of the following error", failed),
         form("Could not import module '{name}'", could_not),
     ]
 }
 
+/// Distributions whose frames only pass an exception on.
+const PASSES_ON: [&str; 3] = ["six", "wrapt", "decorator"];
+
 /// The installed package that imports, by the last frame of the traceback that is not of the package itself.
 fn importer(seen: &Seen, package: &str) -> Option<String> {
     let envs = seen.context.envs;
     let of = |module: &&str| provider(module, envs);
-    frames(seen.text).iter().rev().map(of).find(|dist| *dist != package)
+    let other = |dist: &String| *dist != package && !PASSES_ON.contains(&dist.as_str());
+    frames(seen.text).iter().rev().map(of).find(other)
 }
 
 /// The release of a package that goes with the torch here or in the text, by the table of torch's series.
@@ -128,6 +136,28 @@ fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
     mismatch(seen, name, module, "an attribute that another package uses")
 }
 
+/// An attribute that a class of a known library does not have.
+fn class(seen: &Seen, _: &'static str) -> Option<Entity> {
+    let (class, name) = (seen.word("class")?, seen.word("name")?);
+    let package = modules::of_class(class)?;
+    let importer = importer(seen, package);
+    let who = importer.as_deref().unwrap_or("the code that uses it");
+    let mut entity = Entity::new("python-name", format!("{class}.{name}"))
+        .meaning(format!(
+            "{class} of the installed {package} has no {name}: {package} and {who} are of different ages."
+        ))
+        .causes(ages(seen, package, importer.as_deref(), who, name))
+        .package(package)
+        .rank(2);
+    for name in [Some(package), importer.as_deref()].into_iter().flatten() {
+        if let Some((_, dist)) = installed(seen, name) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+        entity = entity.package(name);
+    }
+    Some(entity)
+}
+
 /// Who asks for the name here, as the doctor found in the files of the environments.
 fn asked_here<'a>(seen: &'a Seen, name: &str, module: &str) -> Option<&'a facts::MissingName> {
     let all = seen.context.envs.iter().flat_map(|env| &env.missing_names);
@@ -154,8 +184,7 @@ fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity>
     }
     let who = importer.as_deref().unwrap_or("the program that imports it");
     let mut words = format!(
-        "The installed {package} has no {name} in {module}, {what}: {package} and {who} are of different ages. A later {package} moved or removed the name, or an \
-         earlier one does not have it yet."
+        "The installed {package} has no {name} in {module}, {what}: {package} and {who} are of different ages."
     );
     let here = installed(seen, &package);
     if let Some((_, dist)) = here {
@@ -188,23 +217,44 @@ fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity>
             ]);
         }
         None => {
-            let newer: Vec<String> = importer.iter().cloned().collect();
-            if newer.is_empty() {
-                words.push_str(" The traceback's last lines name the file that imports it.");
-            } else {
-                entity = entity
-                    .package(newer[0].clone())
-                    .fix([format!("{} --upgrade", installer.install(&newer, None))]);
+            if let Some(importer) = &importer {
+                entity = entity.package(importer.clone());
             }
-            let version = here.map_or("VERSION".to_owned(), |(_, dist)| dist.version.clone());
-            entity = entity.fix([
-                format!("# or a {package} of the time of {who}, older or newer than {version}:"),
-                format!("{} -m pip index versions {package}", installer.python()),
-                format!("{} -m pip check", installer.python()),
-            ]);
+            entity = entity.causes(ages(seen, &package, importer.as_deref(), who, name));
         }
     }
     Some(entity.meaning(words))
+}
+
+/// The causes of a name that a package does not have.
+fn ages(seen: &Seen, package: &str, importer: Option<&str>, who: &str, name: &str) -> Vec<Cause> {
+    let installer = seen.installer();
+    let python = installer.python();
+    let upgraded =
+        |name: &str| String::from(installer.install(&[name.to_owned()], None).upgraded());
+    let top = package.replace('-', "_");
+    let newer = match importer {
+        Some(importer) => {
+            vec![upgraded(importer), format!("# or a {package} of the time of {importer}")]
+        }
+        None => vec![format!("# a {package} of the time of the program, or a newer program")],
+    };
+    vec![
+        Cause::new(format!("{package} is too old: {who} is written for a release that has {name}."))
+            .check([
+                format!("{python} -m pip show {package} | grep Version; {python} -m pip index versions {package}"),
+                format!("{python} -m pip check"),
+            ])
+            .fix([upgraded(package)]),
+        Cause::new(format!("{package} is too new: it removed, renamed or moved {name}."))
+            .check([format!("# the release notes of {package} after the time of {who}")])
+            .fix(newer),
+        Cause::new(format!(
+            "Another file is imported in place of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
+        ))
+        .check([format!("{python} -c 'import {top}; print({top}.__file__, getattr({top}, \"__version__\", None))'")])
+        .fix([String::from(installer.again(&[package]))]),
+    ]
 }
 
 /// Modules of Python's own library that a release removed, and what takes their place.
@@ -272,47 +322,63 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
         None if module.contains('.') && seen.text.contains("No module named") => Some(
             entity
                 .meaning(format!(
-                    "Python found {top}, and no module {module} in it: the {package} that ran is older or newer than the program that \
-                     imports it. The traceback's last lines name the file that asks for it."
+                    "Python found {top}, and no module {module} in it: the {package} that ran is older or newer than its importer expects, or incomplete."
                 ))
-                .fix([
-                    format!("{} -m pip show {package}", installer.python()),
-                    installer.install(std::slice::from_ref(&package), None).upgraded().into(),
-                    format!("# or a release of the package that imports it of the time of {package}"),
-                ])
+                .causes(ages(seen, &package, importer(seen, &package).as_deref(), "the program", module))
                 .rank(2),
         ),
         None => {
             let known = modules::is_known(module);
+            let building = ["setup.py", "build_wheel", "Getting requirements to build wheel", "pyproject.toml"]
+                .iter()
+                .any(|words| seen.text.contains(words));
             let asked = seen.context.envs.iter().any(|env| env.found_by == "--venv");
             let mut words = format!("The Python that ran has no package with the module {top}");
             words.push_str(&match Dist::normalise(top) == package {
                 true => ".".to_owned(),
                 false => format!("; {package} provides it."),
             });
-            if !known {
-                words.push_str(" If it is a file of your own, start the program from its folder; if it is a package, its name on PyPI may differ from the module's.");
-            }
-            words.push_str(" Where it is installed after all, another environment's Python ran: `python -m pip` installs into the one that runs.");
             let roots: Vec<String> = seen.context.envs.iter().map(|env| env.root.clone()).collect();
             let entity = roots.into_iter().fold(entity, |entity, root| entity.evidence(format!("no {package}"), root));
             let source = modules::elsewhere(&package);
             if source.is_some() {
                 words.push_str(&format!(" PyPI does not have this {package}: build it from its repository."));
             }
+            let package_name = package.clone();
             let install = source.map_or_else(|| installer.install(&[package], None).into(), str::to_owned);
             // The name of a file of the user's may be that of anybody's package.
             let install = match known {
                 true => install,
                 false => format!("# if it is no file of yours: {install}"),
             };
-            Some(
-                entity
-                    .meaning(words)
-                    .fix([install, "which -a python python3".into()])
-                    .confirmed(asked.then_some(true))
-                    .rank(2),
-            )
+            let python = installer.python();
+            let mut causes = Vec::new();
+            if building {
+                causes.push(
+                    Cause::new(format!(
+                        "The build runs in isolation or before its requirements: {top} is installed for the environment, or not declared as a build requirement."
+                    ))
+                    .check([format!("{python} -c 'import {top}'  # works: this is the cause")])
+                    .fix([format!("{python} -m pip install {top} ninja packaging wheel setuptools  # then the same install with --no-build-isolation")]),
+                );
+            }
+            causes.push(Cause::new(format!("{top} is not installed.")).check([format!("{python} -m pip show {package_name}")]).fix([install]));
+            causes.push(
+                Cause::new("It is installed for another Python than the one that runs.")
+                    .check(["which -a python python3 pip; python -m pip --version"])
+                    .fix(["# python -m pip installs into the Python that runs it"]),
+            );
+            if !known {
+                causes.push(
+                    Cause::new(format!("{top} is a file or folder of your own project, which is not on the path of this Python."))
+                        .check([format!("ls -d {top} {top}.py */{top} 2>/dev/null")])
+                        .fix(["# start the program from the folder that has it, or set PYTHONPATH to that folder"]),
+                );
+            }
+            if asked {
+                causes.truncate(1 + usize::from(building));
+            }
+            Some(entity.meaning(words).causes(causes).confirmed(asked.then_some(true)).rank(2))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Messages of pip and uv: no wheel for this platform, metadata that disagrees, an environment that refuses installs.
 
 use super::{Entity, Form, form};
+use crate::explain::cause::Cause;
 use crate::explain::modules::installed;
 use crate::extension::has_source;
 use crate::rules::Seen;
@@ -240,17 +241,48 @@ fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
         "The index that was asked has no file of {name}{} for this Python, processor and C library.",
         if version.is_empty() { String::new() } else { format!(" {version}") }
     );
-    if local {
-        words.push_str(
-            " A version with a label such as +cu128 lies on the project's own index, not on PyPI.",
-        );
-    } else if nothing && !known {
-        words.push_str(" It has no release there at all: the name is misspelt, the package is on another index, or the index cannot be reached.");
-    } else if nothing {
-        words.push_str(" None of its releases fits: the Python is newer than the package's last wheels or older than its first, it is a 32-bit Python, or --index-url names an index without the package.");
-    } else {
-        words.push_str(" The releases in the brackets do fit; the one that is asked for has no wheel for this Python (too new for an old release), or was never published.");
+    if !nothing && text.contains("from versions:") {
+        words.push_str(" The releases in the brackets do fit this Python and platform.");
     }
+    let shown = if version.is_empty() { name.clone() } else { format!("{name}=={version}") };
+    let mut causes = Vec::new();
+    let python_check = "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned();
+    if !local {
+        causes.push(
+            Cause::new("The release has no wheel for this Python, processor or C library: a Python newer than an old release or older than a new one, 32 bits, Arm, musl.")
+                .check([python_check.clone(), format!("python -m pip index versions {name}  # what fits this Python")])
+                .fix(["uv venv --python 3.12  # a Python that has wheels, or another release"]),
+        );
+    }
+    let other_index = text.contains("download.pytorch.org")
+        || text.contains("--index-url")
+        || name.starts_with("torch");
+    if local || other_index {
+        causes.push(
+            Cause::new(format!("The index that was asked lists the release with a label or not at all: PyTorch's indexes name builds {name}==X.Y.Z+cu128, and PyPI has none with a label."))
+                .check([format!("python -m pip index versions {name} --index-url https://download.pytorch.org/whl/cu128  # the index that was asked")])
+                .fix([format!("uv pip install {} --torch-backend=auto", if version.is_empty() { name.clone() } else { format!("{name}=={}", version.split('+').next().unwrap_or("")) })]),
+        );
+    }
+    if !version.is_empty() {
+        causes.push(
+            Cause::new(format!("{shown} was never published, or was withdrawn."))
+                .check([format!("python -m pip index versions {name}")])
+                .fix(["# a release that the list names"]),
+        );
+    }
+    if !known {
+        causes.push(
+            Cause::new("The name is misspelt or belongs to a package of another index.")
+                .check([format!("python -m pip index versions {name}")])
+                .fix(["# the name on the project's installation page"]),
+        );
+    }
+    causes.push(
+        Cause::new("The index was not reached (a proxy, no network), so that the list of releases is empty.")
+            .check(["curl -sI https://pypi.org/simple/ | head -1; env | grep -i _proxy; python -m pip config list"])
+            .fix(["export HTTPS_PROXY=http://PROXY:PORT  # where one is needed"]),
+    );
     let label = version.split_once('+').map(|(_, label)| label.to_owned());
     let index = label.filter(|label| label.starts_with("cu") || label == "cpu").map(|label| {
         format!(
@@ -258,15 +290,13 @@ fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
             seen.installer().install(&[format!("{name}=={version}")], None)
         )
     });
+    if let (Some(line), Some(labelled)) = (index, causes.first_mut().filter(|_| local)) {
+        labelled.fix.insert(0, line);
+    }
     let entity = Entity::new("resolver", format!("no distribution of {name}"))
         .meaning(words)
-        .fix(index)
-        .fix([
-            "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned(),
-            format!("python -m pip index versions {name}"),
-            "uv venv --python 3.12  # a Python that has wheels".to_owned(),
-            format!("firstlight plan {name}"),
-        ])
+        .causes(causes)
+        .fix([format!("firstlight plan {name}")])
         .package(name)
         .rank(3);
     Some(here(entity, seen))

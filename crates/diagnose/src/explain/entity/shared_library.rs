@@ -1,5 +1,6 @@
 //! Shared libraries that the loader does not find: who needs them here, and which package has them.
 
+use super::super::cause::Cause;
 use super::{Entity, Form, form};
 use crate::cuda_library;
 use crate::host;
@@ -77,6 +78,29 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             entity
                 .meaning(format!("{name} is a library of the system, which no Python package brings: install {debian} (its name on Debian and Ubuntu)."))
                 .fix([host::install_package(seen.machine(), debian, red_hat)]),
+        );
+    }
+    if !wanted {
+        let absent = word.starts_with('/');
+        let owner = word.split_once("-packages/").and_then(|(_, rest)| rest.split('/').next());
+        let of = owner.map_or(String::new(), |owner| format!(" of the package {owner}"));
+        return Some(
+            entity
+                .meaning(match absent {
+                    true => format!("The loader does not find the file {word}{of}, or a library that it needs."),
+                    false => format!("A program or module needs {name}, and the loader does not find it."),
+                })
+                .causes([
+                    Cause::new("The package or program that has it is not installed here, or was not built: an interrupted build or download, another release or platform.")
+                        .check([format!("find / -name '{name}*' 2>/dev/null | head")])
+                        .fix([match owner {
+                            Some(owner) => format!("{} --no-cache-dir", String::from(seen.installer().again(&[owner]))),
+                            None => format!("# the package that has {name}"),
+                        }]),
+                    Cause::new("It is there, in a folder that the loader does not search.")
+                        .check([format!("ldconfig -p | grep {name}; echo \"$LD_LIBRARY_PATH\"")])
+                        .fix(["export LD_LIBRARY_PATH=FOLDER:$LD_LIBRARY_PATH"]),
+                ]),
         );
     }
     wanted.then(|| {

@@ -1,5 +1,6 @@
 //! Undefined symbols: the file that lacks one, the package that owns the file, and the library that has it.
 
+use super::super::cause::Cause;
 use super::{Entity, Form, form};
 use crate::abi::{is_torch_symbol, words};
 use crate::explain::modules::{installed, provider};
@@ -77,9 +78,25 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
         lines.push(format!("# or a release of {owner} that was built with an older CUDA"));
         return Some(entity.meaning(why).fix(lines));
     }
+    if owner == "torch" {
+        let why = format!(
+            "A file of torch itself calls {shown}, which the torch libraries of the process do not have: they are of different builds."
+        );
+        return Some(entity.meaning(why).causes([
+            Cause::new("Files of an earlier torch were left behind, or two packages (pip and conda, libtorch) own torch's files.")
+                .check([format!("find / -name 'libtorch*.so*' -o -name 'libc10*.so*' 2>/dev/null; {} -m pip list | grep -i torch; conda list 2>/dev/null | grep -i torch", installer.python())])
+                .fix([format!("{} # until none is left, then install it once", String::from(installer.uninstall(&["torch"])))]),
+            Cause::new("LD_LIBRARY_PATH puts another build of torch or of a library that it needs first.")
+                .check(["echo \"$LD_LIBRARY_PATH\"; env -u LD_LIBRARY_PATH python -c 'import torch'  # works so: this is the cause"])
+                .fix(["unset LD_LIBRARY_PATH"]),
+            Cause::new("torch was built here over the files of an earlier build.")
+                .check(["# python setup.py install or develop ran in a checkout with a build folder"])
+                .fix(["rm -rf build torch/lib/build && python setup.py clean  # then build again"]),
+        ]));
+    }
     let why = match of_torch {
         true => format!(
-            "{owner} was compiled for another release of torch than the one that is installed: {shown} is a function of torch."
+            "{owner} was compiled for another release of torch than the one that is loaded: {shown} is a function of torch."
         ),
         false => format!(
             "A file of {owner} calls {shown}, and no library that the process loaded has it: it was built for another release of that library."
@@ -99,7 +116,18 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             format!("{} -m pip index versions {owner}", installer.python()),
             format!("{} -m pip show {owner} torch", installer.python()),
         ],
-        (false, _) => vec![installer.again(&[&owner]).into()],
+        (false, _) if missing.is_some() => vec![installer.again(&[&owner]).into()],
+        (false, _) => {
+            entity = entity.causes([
+                Cause::new(format!("{owner} was built for another release of the library that has it."))
+                    .check([format!("{} -m pip show {owner} | grep -E '^(Version|Requires)'", installer.python()), "firstlight doctor".to_owned()])
+                    .fix([String::from(installer.again(&[&owner]))]),
+                Cause::new("Another copy of that library is loaded first: LD_LIBRARY_PATH, conda or the system before the environment's.")
+                    .check(["echo \"$LD_LIBRARY_PATH\"; LD_DEBUG=libs python -c 'import NAME' 2>&1 | grep -E 'calling init|trying file' | tail -40".to_owned()])
+                    .fix(["unset LD_LIBRARY_PATH"]),
+            ]);
+            Vec::new()
+        }
     };
     Some(entity.meaning(why).fix(fix))
 }

@@ -1,4 +1,4 @@
-//! A node that is as it was is accepted; each thing that changed is a reason.
+//! An unchanged node is accepted; each change is a reason.
 
 use super::*;
 use std::time::Duration;
@@ -54,20 +54,24 @@ fn accepts_an_unchanged_node() {
 #[test]
 fn each_change_of_the_statement_is_one_reason() {
     for (pointer, value, reason) in [
-        ("/predicate/result", json!("FAILED"), "its check found something wrong"),
-        ("/predicate/result", json!(null), "its check found something wrong"),
-        ("/predicate/firstlight/complete", json!(false), "did not get to everything"),
-        ("/predicate/firstlight/ops", json!(["ssd", "kda"]), "its check was of ssd, kda alone"),
+        ("/predicate/result", json!("FAILED"), "its check has findings"),
+        ("/predicate/result", json!(null), "its check has findings"),
+        ("/predicate/firstlight/complete", json!(false), "was incomplete"),
+        ("/predicate/firstlight/ops", json!(["ssd", "kda"]), "its check covered only ssd, kda"),
         ("/predicate/firstlight/files", json!(3), "not every file of the stack was hashed"),
-        ("/predicate/firstlight/finished", json!(null), "does not say when"),
+        ("/predicate/firstlight/finished", json!(null), "has no end time"),
         ("/predicate/firstlight/finished", json!("2026-11-28T10:59:00Z"), "24.0 hours old"),
-        ("/predicate/firstlight/finished", json!("2026-11-29T11:06:00Z"), "from the future"),
+        ("/predicate/firstlight/finished", json!("2026-11-29T11:06:00Z"), "in the future"),
         ("/predicate/firstlight/driver", json!("570.1"), "the driver was 570.1 and is 580.159.04"),
         ("/predicate/firstlight/driver", json!(null), "the driver was none and is 580.159.04"),
         ("/predicate/firstlight/gpus", json!([]), "NVIDIA H200 GPU-1 was not checked"),
-        ("/subject/0/digest/sha256", json!("ab"), "/lib/libcuda.so.1 has other bytes"),
+        ("/subject/0/digest/sha256", json!("ab"), "/lib/libcuda.so.1 has changed"),
         ("/subject/1/name", json!("/gone.so"), "/gone.so cannot be read: No such file"),
-        ("/predicateType", json!("https://slsa.dev/provenance/v1"), "it states something else"),
+        (
+            "/predicateType",
+            json!("https://slsa.dev/provenance/v1"),
+            "it has another statement type",
+        ),
     ] {
         let mut changed = statement();
         *changed.pointer_mut(pointer).unwrap() = value;
@@ -88,7 +92,10 @@ fn another_gpu_and_a_missing_driver_are_reasons() {
     let reasons = judge(&statement(), &other);
     assert_eq!(
         reasons,
-        ["NVIDIA H200 GPU-2 was not checked", "NVIDIA H200 GPU-1 was checked and is not here"]
+        [
+            "NVIDIA H200 GPU-2 was not checked",
+            "NVIDIA H200 GPU-1 was checked and is not in this machine"
+        ]
     );
     let reasons = judge(&statement(), &Node { driver: None, ..node() });
     assert_eq!(reasons, ["the driver was 580.159.04 and is none"]);

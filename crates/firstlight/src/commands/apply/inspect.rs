@@ -1,15 +1,15 @@
-//! What `apply` installs is judged by the doctor's own rules.
+//! Inspects what `apply` installs with the doctor's rules.
 
 use facts::{Finding, Machine};
 use probe::{EnvOptions, Report, Source};
 use setup::apply::Inspect;
 use std::path::{Path, PathBuf};
 
-/// Reads an environment as the doctor does, beside the machine that was probed once.
+/// Reads an environment as the doctor does, with the machine facts of one earlier probe.
 pub(super) struct Binaries {
     options: EnvOptions,
     machine: Machine,
-    /// What the rules say about the machine without any environment: not the environment's fault.
+    /// Findings about the machine without any environment, which are not the environment's fault.
     of_machine: Vec<Finding>,
 }
 

@@ -1,11 +1,11 @@
-//! Each step with its bytes and its time, on standard error and only where a person is watching.
+//! Shows each step with its bytes and its time on standard error, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use setup::apply::Progress;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// The bar of the step that is being done.
+/// The bar of the current step.
 #[derive(Default)]
 pub(super) struct Bar {
     bar: Option<ProgressBar>,

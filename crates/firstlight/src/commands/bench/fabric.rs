@@ -1,17 +1,17 @@
-//! `firstlight bench fabric`: what the GPUs of this machine carry between each other.
+//! `firstlight bench fabric`: transfers between the GPUs of this machine.
 
 use crate::Outcome;
 use crate::cli::BenchFabric;
 use crate::commands::ask_nvml::live;
-use crate::commands::together::Group;
-use crate::commands::together::chosen;
+use crate::commands::gpu_group::Group;
+use crate::commands::gpu_group::chosen;
 use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use anyhow::Context;
 use facts::{Finding, GpusReport, SCHEMA, Severity};
-use probe::Options;
+use probe::ProbeOptions;
 use report::{FABRIC_TABLE, GPUS_FILE, fabric_csv, terminal};
 use serde::Serialize;
 use std::time::Duration;
@@ -28,21 +28,23 @@ pub(super) fn run(arguments: &BenchFabric, output: &Output) -> anyhow::Result<Ou
     arguments.output.as_deref().map(destination::folder).transpose()?;
     let waiting = &arguments.environment.waiting;
     chosen::only_named(&arguments.gpu, waiting)?;
-    let machine = probe::machine(&Options { source: live(waiting), site_packages: Vec::new() });
+    let machine =
+        probe::machine(&ProbeOptions { source: live(waiting), site_packages: Vec::new() });
     let gpus = chosen::working(&machine);
     if gpus.len() < 2 {
         let here = match gpus.first() {
             Some(gpu) => format!("GPU {} ({}) alone", gpu.index, gpu.name),
-            None => device::cuda::seen()
+            None => ops_cuda::visible_gpus()
                 .err()
-                .map_or("none that works".to_owned(), |why| why.to_string()),
+                .map_or("no working GPU".to_owned(), |why| why.to_string()),
         };
-        let what = format!("between GPUs there have to be two, this process sees {here}");
+        let what = format!("bench fabric needs two GPUs, this process sees {here}");
         let hint = match gpus.first() {
-            Some(gpu) if device::cuda::is_partition(&gpu.name) => {
-                "a process sees one partition (MIG) at the most, and partitions do not reach each other".to_owned()
+            Some(gpu) if ops_cuda::is_partition(&gpu.name) => {
+                "a process sees at most one MIG partition, and partitions have no peer access"
+                    .to_owned()
             }
-            _ => format!("show more by {}, or name them by --gpu", chosen::VISIBLE),
+            _ => format!("make more visible with {}, or select them with --gpu", chosen::VISIBLE),
         };
         return Err(Failure::hinted(what, hint));
     }

@@ -1,18 +1,18 @@
-//! `firstlight bench model`: how fast a model runs, once its engine was held against the reference.
+//! `firstlight bench model`: the speed of a model, after its engine was compared with the reference.
 
 mod peers;
 
 use self::peers::Contest;
 use super::device_name;
 use crate::Outcome;
-use crate::backend::{self, Told};
+use crate::backend::{self, DeviceNotice};
 use crate::cli::{BenchModel, Environment, Waiting};
 use crate::commands::doctor;
-use crate::crew::{Crew, first_of};
 use crate::failure::Failure;
 use crate::loading;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::rank_processes::{RankProcesses, first_of};
 use crate::redact::Redaction;
 use crate::run_folder::{self, RunFolder};
 use device::Device;
@@ -20,7 +20,7 @@ use facts::CompactSort;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
     Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
-    SpeedTest, Storage, Verified, measure, open,
+    SpeedTest, Storage, VerifiedEngine, measure, open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -47,11 +47,11 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     let progress = Progress::start("bench model");
     let backend = told.backend();
     let mut contest = Contest::start(arguments, backend, &mut source)?;
-    let crew = Crew::start(arguments.split.tp, backend)?;
+    let crew = RankProcesses::start(arguments.split.tp, backend)?;
     let crew = crew.as_ref();
     let subject = Subject { source: &source, architecture: &architecture, backend, crew };
     let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
-    // The engine, with its memory, is gone by now.
+    // The engine and its memory have been freed.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
         contest.run(arguments, &progress, &mut report)?;
     }
@@ -69,18 +69,18 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
 /// What `bench model --json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
-    device: &'a Told,
+    device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a ModelSpeedReport,
 }
 
-/// What is verified and timed, and where.
+/// The model to verify and time, and its device.
 struct Subject<'a> {
     source: &'a ModelSource,
     architecture: &'a Architecture,
     backend: BackendKind,
-    /// The ranks that it is split over.
-    crew: Option<&'a Crew>,
+    /// The ranks of a tensor-parallel model.
+    crew: Option<&'a RankProcesses>,
 }
 
 /// Where the weights come from.
@@ -104,7 +104,7 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
     Ok(ModelSource::Random { config, seed: 0 })
 }
 
-/// Sequences of the longest test, and the largest step of all.
+/// Capacity for the longest test, and the largest step.
 fn room(arguments: &BenchModel, device: &Device) -> anyhow::Result<(Capacity, LargestStep)> {
     let longest = |of: fn(SpeedTest) -> usize| {
         arguments.tests.iter().map(|test| of(*test)).max().unwrap_or(0)
@@ -117,7 +117,7 @@ fn room(arguments: &BenchModel, device: &Device) -> anyhow::Result<(Capacity, La
 }
 
 /// Refuses tests beyond the model's context, or any device's memory, before anything is verified or loaded.
-fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<Told> {
+fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<DeviceNotice> {
     let (tests, context) = (&arguments.tests, architecture.context);
     let fit = |device: &Device| {
         let storage = arguments.dtype.into();
@@ -135,7 +135,7 @@ fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result
     }
 }
 
-/// Verifies the engine, and times what was asked where it passed.
+/// Verifies the engine, and runs the tests if it passed.
 fn timed(
     arguments: &BenchModel,
     subject: &Subject<'_>,
@@ -147,7 +147,7 @@ fn timed(
     let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
     let name = name.to_string_lossy().into_owned();
-    progress.step("holding the engine against float32".to_owned());
+    progress.step("comparing the engine with float32".to_owned());
     let mut lengths: Vec<usize> = arguments.tests.iter().map(|test| test.prompt()).collect();
     lengths.compact_sort();
     lengths.dedup();
@@ -177,8 +177,7 @@ fn timed(
             time(arguments, subject, verified, contest, progress, &mut report)?;
         }
         None => {
-            let words =
-                "its engine disagrees with float32, and there is no speed without agreement";
+            let words = "its engine disagrees with float32, so it is not timed";
             report.not_timed.push(words.to_owned());
         }
     }
@@ -189,7 +188,7 @@ fn timed(
 fn time(
     arguments: &BenchModel,
     subject: &Subject<'_>,
-    verified: Verified<'_>,
+    verified: VerifiedEngine<'_>,
     mut contest: Option<&mut Contest>,
     progress: &Progress,
     report: &mut ModelSpeedReport,
@@ -203,11 +202,11 @@ fn time(
     sampling.check()?;
     progress.step("loading".to_owned());
     let start = Instant::now();
-    let device = device::open(report.backend)?;
+    let device = backends::open(report.backend)?;
     let model = subject.source.open()?.with_scan_states(arguments.states.held())?;
     let room = room(arguments, &device)?;
     let mut engine = match subject.crew {
-        Some(Crew { ranks, .. }) => {
+        Some(RankProcesses { ranks, .. }) => {
             let opening = Opening::new(subject.source, report.backend, storage, room);
             ranks.open(model.part(ranks.place())?, device, &opening)?
         }
@@ -250,11 +249,11 @@ impl Folder {
     fn write(&mut self, report: &ModelSpeedReport) -> anyhow::Result<()> {
         let Self { folder, doctor, since } = self;
         let parity = ParityReport { schema: SCHEMA, rows: report.checks.clone() };
-        let against = "the engine against float32 on the processor";
+        let against = "the engine compared with float32 on the processor";
         folder.artefact(PARITY_FILE, against, &parity_csv(&parity))?;
         let text = serde_json::to_string_pretty(report)? + "\n";
         folder.artefact(MODEL_SPEED_FILE, "how fast the model runs", &text)?;
-        folder.artefact(MODEL_SPEED_TABLE, "the same as a table", &model_speed_csv(report))?;
+        folder.artefact(MODEL_SPEED_TABLE, "the timings as a table", &model_speed_csv(report))?;
         report.not_timed.iter().for_each(|why| folder.note(&format!("not timed: {why}")));
         let (timed, not) = (report.speeds.len(), report.not_timed.len());
         folder.stage("bench model", *since, format!("{timed} tests timed, {not} not"))?;

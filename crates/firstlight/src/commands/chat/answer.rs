@@ -1,4 +1,4 @@
-//! What is said of an answer behind it.
+//! The line of statistics after an answer.
 
 use crate::output::Output;
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum FinishReason {
     StopId,
     StopString,
     Limit,
@@ -15,7 +15,7 @@ pub(super) enum Ended {
     NoToken,
 }
 
-impl Ended {
+impl FinishReason {
     fn as_str(self) -> &'static str {
         match self {
             Self::StopId => "stop id",
@@ -23,29 +23,29 @@ impl Ended {
             Self::Limit => "limit",
             Self::Context => "context",
             Self::Interrupted => "interrupted",
-            Self::NoToken => "no token could be chosen",
+            Self::NoToken => "no token could be sampled",
         }
     }
 }
 
-impl From<models::Ended> for Ended {
-    fn from(ended: models::Ended) -> Self {
+impl From<models::FinishReason> for FinishReason {
+    fn from(ended: models::FinishReason) -> Self {
         match ended {
-            models::Ended::StopId => Self::StopId,
-            models::Ended::Limit => Self::Limit,
-            models::Ended::Listener => Self::StopString,
-            models::Ended::NoToken => Self::NoToken,
+            models::FinishReason::StopId => Self::StopId,
+            models::FinishReason::Limit => Self::Limit,
+            models::FinishReason::Listener => Self::StopString,
+            models::FinishReason::NoToken => Self::NoToken,
         }
     }
 }
 
-/// An answer and what it took.
+/// An answer and its statistics.
 pub(super) struct Answer {
     pub(super) text: String,
-    pub(super) ended: Ended,
+    pub(super) ended: FinishReason,
     tokens: Vec<u32>,
     prompt_tokens: usize,
-    /// Tokens of the prompt that were read for earlier answers.
+    /// Prompt tokens that were already computed for earlier answers.
     pub(super) kept_tokens: usize,
     context: usize,
     begin: Instant,
@@ -54,11 +54,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// One that begins now.
+    /// A new answer.
     pub(super) fn new(prompt_tokens: usize, context: usize) -> Self {
         Self {
             text: String::new(),
-            ended: Ended::Limit,
+            ended: FinishReason::Limit,
             tokens: Vec::new(),
             prompt_tokens,
             kept_tokens: 0,
@@ -69,7 +69,7 @@ impl Answer {
         }
     }
 
-    /// Counts a token that came.
+    /// Counts a generated token.
     pub(super) fn hear(&mut self, token: u32) {
         self.last_seconds = self.begin.elapsed().as_secs_f64();
         if self.tokens.is_empty() {
@@ -78,7 +78,7 @@ impl Answer {
         self.tokens.push(token);
     }
 
-    /// Tokens a second after the first one.
+    /// Tokens per second after the first token.
     fn tokens_per_second(&self) -> Option<f64> {
         let (after, seconds) =
             (self.tokens.len().saturating_sub(1), self.last_seconds - self.first_seconds);
@@ -99,7 +99,7 @@ impl Answer {
         output.text(&document.to_string())
     }
 
-    /// The line behind an answer.
+    /// The line of statistics.
     fn line(&self) -> String {
         let count = self.tokens.len();
         let mut line = match self.tokens_per_second() {
@@ -110,16 +110,16 @@ impl Answer {
         let used = self.prompt_tokens + count;
         line += &format!("; context {used} of {}", self.context);
         if self.kept_tokens > 0 {
-            line += &format!(", {} read before", self.kept_tokens);
+            line += &format!(", {} cached", self.kept_tokens);
         }
         match self.ended {
-            Ended::StopId | Ended::StopString => {}
-            Ended::Limit => line += "; ended by -n",
-            Ended::Interrupted => line += "; stopped",
-            Ended::NoToken => line += "; the logits of the model are not numbers",
-            Ended::Context => {
+            FinishReason::StopId | FinishReason::StopString => {}
+            FinishReason::Limit => line += "; ended by -n",
+            FinishReason::Interrupted => line += "; stopped",
+            FinishReason::NoToken => line += "; the model's logits are NaN",
+            FinishReason::Context => {
                 line +=
-                    "]\n[the context is full: /reset begins anew, --max-model-len gives more room"
+                    "]\n[the context is full: /reset starts a new one, --max-model-len extends it"
             }
         }
         line + "]"
@@ -135,18 +135,18 @@ mod tests {
         let mut answer = Answer::new(130_000, 131_072);
         (0..1072).for_each(|token| answer.hear(token));
         (answer.kept_tokens, answer.first_seconds, answer.last_seconds) = (129_000, 0.5, 2.5);
-        let line = |ended: Ended, answer: &mut Answer| {
+        let line = |ended: FinishReason, answer: &mut Answer| {
             answer.ended = ended;
             answer.line()
         };
-        let plain = "[535.5 tokens/s; context 131072 of 131072, 129000 read before";
-        assert_eq!(line(Ended::StopId, &mut answer), format!("{plain}]"));
-        assert_eq!(line(Ended::Limit, &mut answer), format!("{plain}; ended by -n]"));
-        assert_eq!(line(Ended::Interrupted, &mut answer), format!("{plain}; stopped]"));
-        let full = line(Ended::Context, &mut answer);
+        let plain = "[535.5 tokens/s; context 131072 of 131072, 129000 cached";
+        assert_eq!(line(FinishReason::StopId, &mut answer), format!("{plain}]"));
+        assert_eq!(line(FinishReason::Limit, &mut answer), format!("{plain}; ended by -n]"));
+        assert_eq!(line(FinishReason::Interrupted, &mut answer), format!("{plain}; stopped]"));
+        let full = line(FinishReason::Context, &mut answer);
         assert!(full.lines().all(|line| line.len() <= 80), "{full}");
         let mut one = Answer::new(5, 100);
         one.hear(1);
-        assert_eq!(line(Ended::StopId, &mut one), "[1 token; context 6 of 100]");
+        assert_eq!(line(FinishReason::StopId, &mut one), "[1 token; context 6 of 100]");
     }
 }

@@ -1,4 +1,4 @@
-//! Messages as they are typed, or come through a pipe.
+//! Messages from a terminal or a pipe.
 
 use crate::failure::Failure;
 use rustyline::Editor;
@@ -7,37 +7,37 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use std::io::{BufRead, ErrorKind, IsTerminal};
 
-/// What was read.
+/// An input event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A line, or several that belong together.
+    /// A message of one or several lines.
     Message(String),
-    /// Ctrl-C: what was typed is forgotten.
+    /// Ctrl-C: the typed text is discarded.
     Interrupted,
     /// Ctrl-D, or the end of the pipe.
     End,
 }
 
-/// Where messages come from.
+/// The source of messages.
 pub(super) enum Input {
     /// A terminal, with a line editor whose history lasts as long as the command.
     Terminal(Box<Editor<(), MemHistory>>),
-    /// Anything else, a message a line.
+    /// A pipe or file, with one message per line.
     Pipe(Box<dyn BufRead>),
 }
 
-/// A line and whether there was one.
+/// A line or another event.
 enum Line {
     Text(String),
     Interrupted,
     End,
 }
 
-/// What stands before and behind a text of several lines.
+/// Delimits a message of several lines.
 const QUOTES: &str = "\"\"\"";
 
 impl Input {
-    /// The terminal where a person sits at both ends, else standard input; `plain` asks for the latter.
+    /// The terminal, if both input and output are one; otherwise standard input, as with `plain`.
     pub(super) fn open(plain: bool) -> anyhow::Result<Self> {
         let person = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         if plain || !person {
@@ -48,7 +48,7 @@ impl Input {
         Ok(Self::Terminal(Box::new(editor.map_err(terminal)?)))
     }
 
-    /// Whether somebody types.
+    /// Whether the input is interactive.
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal(_))
     }
@@ -90,11 +90,11 @@ impl Input {
 }
 
 fn terminal(error: ReadlineError) -> anyhow::Error {
-    let hint = "pipe the messages into the command, a line each";
+    let hint = "pipe the messages into the command, one per line";
     Failure::hinted(format!("the terminal cannot be read: {error}"), hint)
 }
 
-/// Joins lines that belong together; `next` is told whether the line is the first of a message.
+/// Joins the lines of a message; `next` gets whether the line is the first of a message.
 fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<Read> {
     let mut text = match next(true)? {
         Line::Text(text) => text,

@@ -1,37 +1,37 @@
 //! A conversation on one sequence of an engine.
 
-use super::answer::{Answer, Ended};
+use super::answer::{Answer, FinishReason};
 use crate::cli::as_typed;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use models::{
-    ChatTemplate, Conversation, Event, LogitsOf, Message, Request, RequestId, Sampling, Scheduler,
-    StopStrings, TextStream, Tokenizer,
+    ChatMessage, ChatTemplate, Conversation, LogitsOf, Request, RequestId, Sampling, Scheduler,
+    SchedulerEvent, StopStrings, TextStream, Tokenizer,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How answers are made.
+/// Settings of answers.
 pub(super) struct Settings {
     pub(super) sampling: Sampling,
     pub(super) stop_ids: Vec<u32>,
-    /// Texts that end an answer.
+    /// Stop strings.
     pub(super) stops: Vec<String>,
-    /// Most tokens of an answer; none for what the context has left.
+    /// Maximum number of tokens of an answer; none for the rest of the context.
     pub(super) limit: Option<usize>,
-    /// Tokens that the conversation may have.
+    /// Context length of the conversation.
     pub(super) context: usize,
 }
 
-/// The conversation so far, and what answers it.
+/// The conversation so far, and its engine.
 pub(super) struct Session<'a, 'e> {
     scheduler: Scheduler<'e>,
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     settings: Settings,
     system: Option<String>,
-    /// What was said, without the system message.
-    messages: Vec<Message>,
-    /// Messages that were answered, of this conversation and earlier ones: each is drawn by a seed of its own.
+    /// The messages without the system message.
+    messages: Vec<ChatMessage>,
+    /// Number of answered messages, in this conversation and earlier ones: each answer has a separate seed.
     answered: u64,
     broken: bool,
 }
@@ -56,7 +56,7 @@ impl<'a, 'e> Session<'a, 'e> {
         }
     }
 
-    /// Forgets what was said, but for the system message.
+    /// Clears the conversation except for the system message.
     pub(super) fn reset(&mut self) {
         self.messages.clear();
     }
@@ -74,24 +74,24 @@ impl<'a, 'e> Session<'a, 'e> {
         self.broken
     }
 
-    /// Answers a message, and shows the answer as it comes, unless JSON is wanted. A message that cannot be answered is not part of
-    /// the conversation.
+    /// Answers a message, and streams the answer unless JSON is requested. A message that cannot be answered is not
+    /// added to the conversation.
     pub(super) fn answer(
         &mut self,
         text: &str,
         output: &Output,
         interrupted: &AtomicBool,
     ) -> anyhow::Result<Answer> {
-        let asked = Message::new("user", text);
+        let asked = ChatMessage::new("user", text);
         let prompt = self.prompt(&asked)?;
         let (prompt_tokens, context) = (prompt.len(), self.settings.context);
         if prompt_tokens >= context {
             let what = format!(
-                "the conversation has {prompt_tokens} tokens with this message, and the context holds {context}"
+                "the conversation has {prompt_tokens} tokens with this message, the context has {context}"
             );
             let option = as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
             let hint = format!(
-                "/reset begins anew; {option} TOKENS gives more room, up to the model's own limit"
+                "/reset starts a new conversation; {option} TOKENS extends the context, up to the model's limit"
             );
             return Err(Failure::hinted(what, hint));
         }
@@ -105,10 +105,10 @@ impl<'a, 'e> Session<'a, 'e> {
             keep: true,
             shared: 0,
             turn: false,
-            anew: false,
+            bypass_cache: false,
             logits: LogitsOf::None,
         };
-        // One that came while nothing was answered meant nothing.
+        // An interrupt between answers has no effect.
         interrupted.store(false, Ordering::Relaxed);
         let limit = request.limit;
         let id = self.scheduler.submit(request)?;
@@ -120,30 +120,30 @@ impl<'a, 'e> Session<'a, 'e> {
         }
         heard?;
         voice.finish()?;
-        if answer.ended == Ended::Limit && limit == left {
-            answer.ended = Ended::Context;
+        if answer.ended == FinishReason::Limit && limit == left {
+            answer.ended = FinishReason::Context;
         }
         answer.text = voice.text;
-        self.messages.extend([asked, Message::new("assistant", answer.text.clone())]);
+        self.messages.extend([asked, ChatMessage::new("assistant", answer.text.clone())]);
         self.answered += 1;
         Ok(answer)
     }
 
-    /// Token ids of the conversation with one more message, up to where its answer begins.
-    fn prompt(&self, asked: &Message) -> anyhow::Result<Vec<u32>> {
-        let system = self.system.iter().map(|text| Message::new("system", text));
+    /// Token ids of the conversation with one more message, up to the start of its answer.
+    fn prompt(&self, asked: &ChatMessage) -> anyhow::Result<Vec<u32>> {
+        let system = self.system.iter().map(|text| ChatMessage::new("system", text));
         let messages = system.chain(self.messages.iter().cloned()).chain([asked.clone()]);
         let conversation = Conversation::to_answer(messages.collect());
         let rendered = self.template.render(&conversation).map_err(|error| {
             Failure::hinted(
                 error.to_string(),
-                "/reset begins anew; the template's words say what it wants",
+                "/reset starts a new conversation; the template's message names its requirement",
             )
         });
         Ok(self.tokenizer.encode(&rendered?)?)
     }
 
-    /// Takes an answer's tokens as they come.
+    /// Receives an answer's tokens.
     fn hear(
         &mut self,
         id: RequestId,
@@ -156,26 +156,26 @@ impl<'a, 'e> Session<'a, 'e> {
             answer.kept_tokens = self.scheduler.reused(id).unwrap_or(answer.kept_tokens);
             for event in events {
                 match event {
-                    Event::Token { token, .. } => {
+                    SchedulerEvent::Token { token, .. } => {
                         answer.hear(token);
                         if voice.say(token)? {
-                            answer.ended = Ended::StopString;
+                            answer.ended = FinishReason::StopString;
                             self.scheduler.cancel(id);
                             return Ok(());
                         }
                     }
-                    Event::Finished { ended, .. } => {
+                    SchedulerEvent::Finished { ended, .. } => {
                         answer.ended = ended.into();
                         return Ok(());
                     }
-                    Event::Begun { .. }
-                    | Event::Scored { .. }
-                    | Event::Embedded { .. }
-                    | Event::Preempted { .. } => {}
+                    SchedulerEvent::Begun { .. }
+                    | SchedulerEvent::Scored { .. }
+                    | SchedulerEvent::Embedded { .. }
+                    | SchedulerEvent::Preempted { .. } => {}
                 }
             }
             if interrupted.swap(false, Ordering::Relaxed) {
-                answer.ended = Ended::Interrupted;
+                answer.ended = FinishReason::Interrupted;
                 self.scheduler.cancel(id);
                 return Ok(());
             }
@@ -183,7 +183,7 @@ impl<'a, 'e> Session<'a, 'e> {
     }
 }
 
-/// An answer as text.
+/// Prints an answer's text.
 struct Voice {
     stream: Option<TextStream>,
     stops: StopStrings,
@@ -197,19 +197,19 @@ impl Voice {
         Self { stream: Some(tokenizer.stream()), stops, text: String::new(), live }
     }
 
-    /// Says a token; whether a stop string came.
+    /// Prints a token; returns whether a stop string was found.
     fn say(&mut self, token: u32) -> anyhow::Result<bool> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let (text, stopped) = self.stops.push(&stream.push(token)?);
         self.show(&text)?;
         if stopped {
-            // What is held back stands behind it.
+            // The buffered text belongs to the stop string.
             self.stream = None;
         }
         Ok(stopped)
     }
 
-    /// Says what was held back.
+    /// Prints the buffered text.
     fn finish(&mut self) -> anyhow::Result<()> {
         if let Some(mut stream) = self.stream.take() {
             let (mut text, stopped) = self.stops.push(&stream.finish()?);

@@ -1,9 +1,9 @@
-//! Lines of a chat: a message, or a command, which begins with a slash.
+//! Parses lines of a chat: a message, or a command, which starts with a slash.
 
-/// What was asked for.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Word<'a> {
-    /// Nothing: an empty line.
+    /// An empty line.
     Nothing,
     /// A message to the model.
     Say(&'a str),
@@ -12,16 +12,16 @@ pub(super) enum Word<'a> {
     ShowSystem,
     Help,
     Exit,
-    /// A command that there is not.
+    /// An unknown command.
     Unknown(&'a str),
 }
 
-/// What a message asks for. A word with a second slash, such as a path, is not a command.
+/// Parses a line. A word with a second slash, such as a path, is not a command.
 pub(super) fn of(text: &str) -> Word<'_> {
     if text.trim().is_empty() {
         return Word::Nothing;
     }
-    // As in shells and other programs that chat. A space before it makes it a message.
+    // As in shells and other chat programs. A leading space makes it a message.
     if matches!(text.trim_end(), "exit" | "quit") {
         return Word::Exit;
     }

@@ -1,4 +1,4 @@
-//! The certificate of a check that has ended.
+//! The certificate of a finished check.
 
 use super::stack;
 use crate::Outcome;
@@ -9,14 +9,14 @@ use crate::output::Output;
 use facts::{DoctorReport, ParityReport, RunManifest};
 use std::path::PathBuf;
 
-/// Where the certificate goes, and the key that signs it.
+/// The path of the certificate, and the key that signs it.
 pub(super) struct Signer {
     file: PathBuf,
     key: PathBuf,
 }
 
 impl Signer {
-    /// Looks at both before minutes of work; `None` if no certificate is wanted.
+    /// Checks both before minutes of work; `None` if no certificate is requested.
     pub(super) fn of(arguments: &Check) -> anyhow::Result<Option<Self>> {
         let Some(file) = &arguments.certificate else { return Ok(None) };
         destination::file(file)?;
@@ -25,7 +25,7 @@ impl Signer {
         Ok(Some(Self { file: file.clone(), key }))
     }
 
-    /// Writes the certificate. `cut`: whether time ran out before everything was reached.
+    /// Writes the certificate. `cut`: whether time ran out.
     pub(super) fn sign(
         &self,
         (doctor, parity, manifest): (&DoctorReport, &ParityReport, &RunManifest),

@@ -1,4 +1,4 @@
-//! The report of a check that was ended because its budget was spent.
+//! The report of a check that was killed at its time limit.
 
 use crate::Outcome;
 use crate::cli::Check;
@@ -6,16 +6,15 @@ use crate::commands::report::rewrite;
 use crate::output::Output;
 use crate::redact::Redaction;
 use crate::run_folder::{DEFAULT, INCOMPLETE, RunFolder, write_atomically};
-use ::verify::OUT_OF_TIME;
 use anyhow::Context;
-use facts::{NotRun, RunManifest};
+use facts::{OUT_OF_TIME, RunManifest, SkippedStage};
 use report::MANIFEST_FILE;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Writes the report of what was done, and lists the rest as not run. The check proves nothing, and found nothing wrong.
+/// Writes a report of the finished part, and lists the rest as not run. The check proves nothing and has no findings.
 pub(super) fn report(
     arguments: &Check,
     limit: Duration,
@@ -31,21 +30,21 @@ pub(super) fn report(
     let mut manifest: RunManifest = serde_json::from_slice(&text)?;
     let what = match manifest.stages.last() {
         Some(stage) => {
-            format!("timings of firstlight's kernels, and all else after `{}`", stage.name)
+            format!("timings of firstlight's kernels, and everything after `{}`", stage.name)
         }
-        None => "checks and timings of firstlight's kernels, and all else".to_owned(),
+        None => "checks and timings of firstlight's kernels, and everything after them".to_owned(),
     };
-    manifest.not_run.push(NotRun { what, why: OUT_OF_TIME.to_owned() });
+    manifest.not_run.push(SkippedStage { what, why: OUT_OF_TIME.to_owned() });
     write_atomically(&path, (serde_json::to_string_pretty(&manifest)? + "\n").as_bytes())?;
     let seconds = limit.as_secs();
     output.notice(|_| {
-        format!("the check did not end within its budget of {seconds} s and was ended; a larger --budget, --quick or --op gives it more time\n")
+        format!("the check exceeded its budget of {seconds} s and was stopped; use a larger --budget, or --quick or --op for less work\n")
     });
     rewrite(&folder, output)?;
     Ok(Outcome::Unclear)
 }
 
-/// The folder of the run that was ended: the named one, or the youngest of the default ones.
+/// The folder of the killed run: the named one, or the newest of the default ones.
 fn folder_of(named: Option<&Path>, began: OffsetDateTime) -> Option<PathBuf> {
     let is_run = |folder: &Path| folder.join(MANIFEST_FILE).is_file();
     if let Some(folder) = named {
@@ -62,7 +61,7 @@ fn folder_of(named: Option<&Path>, began: OffsetDateTime) -> Option<PathBuf> {
     folders.filter_map(started).max().map(|(_, folder)| folder)
 }
 
-/// The folder of a run that was ended before it had one.
+/// The folder of a run that was killed before it had one.
 fn begun(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = match host.trim() {

@@ -1,4 +1,4 @@
-//! `firstlight check --emit KIND`: the file that runs this check on a cluster, with the options that were given here.
+//! `firstlight check --emit KIND`: the file that runs this check on a cluster, with the given options.
 
 use crate::Outcome;
 use crate::cli::{Check, Emitted};
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 
-/// The templates, and how long each may take at most, in seconds; what stands between `{{` and `}}` is filled in.
+/// The templates, and the time limit of each in seconds; text between `{{` and `}}` is replaced.
 const TEMPLATES: &[(Emitted, &str, u64)] = &[
     // slurmd kills a HealthCheckProgram after 60 s.
     (Emitted::SlurmHealthcheck, include_str!("emit/slurm-healthcheck.sh"), 50),
@@ -19,7 +19,7 @@ const TEMPLATES: &[(Emitted, &str, u64)] = &[
     (Emitted::InitContainer, include_str!("emit/init-container.yaml"), 1800),
 ];
 
-/// What node-problem-detector and slurmd allow.
+/// Time limit of node-problem-detector and slurmd in seconds.
 const LIMIT: u64 = 60;
 
 pub(super) fn run(kind: Emitted, arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
@@ -38,24 +38,20 @@ fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
     let short = matches!(kind, Emitted::SlurmHealthcheck | Emitted::NodeProblemDetector);
     let budget = arguments.budget.unwrap_or(*usual);
     if short && budget >= LIMIT {
-        let what =
-            format!("--budget {budget} is too long: what runs there is ended after {LIMIT} s");
+        let what = format!("--budget {budget} is too long: Slurm kills the prolog after {LIMIT} s");
         return Err(Failure::hinted(what, "leave --budget out, or give less than 60"));
     }
     let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
     if certified && !arguments.op.is_empty() {
-        let what = "--op is no choice here: a node is certified by all of its kernels";
-        return Err(Failure::hinted(
-            what,
-            "leave --op out, and --quick in if it should take less time",
-        ));
+        let what = "--op is not allowed here: a certificate covers all kernels";
+        return Err(Failure::hinted(what, "leave --op out; --quick takes less time"));
     }
     if certified && arguments.redact {
-        let what = "--redact is no choice here: a certificate names its GPUs and files";
+        let what = "--redact is not allowed here: a certificate names its GPUs and files";
         return Err(Failure::hinted(what, "leave --redact out"));
     }
     let mut options = vec!["--budget".to_owned(), budget.to_string()];
-    // Without a word about how much, what has a minute does little.
+    // By default, a check with one minute runs the quick cases.
     if arguments.quick || (short && !arguments.full) {
         options.push("--quick".to_owned());
     }
@@ -80,7 +76,7 @@ fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
         ("options", options.join(" ")),
         ("quoted options", quoted.join(", ")),
         ("budget", budget.to_string()),
-        // The check, and what verifies its certificate before and after it.
+        // The check, and the verification of its certificate before and after.
         ("prolog timeout", (budget + 60).to_string()),
         ("nodes", arguments.fleet.nodes.to_string()),
         ("image", arguments.fleet.image.clone()),

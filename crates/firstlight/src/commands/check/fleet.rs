@@ -1,7 +1,8 @@
 //! `firstlight check --fleet OUT`: a check on each rank that a launcher started, and one folder for all of them.
 //!
-//! Each rank is two processes: one that speaks, and the check itself. Rank 0 listens, lets all begin at once, takes their run folders and
-//! compares them. Whoever is lost is named, and the others end: nobody else would free the nodes that wait.
+//! Each rank is two processes: one that communicates, and the check itself. Rank 0 listens, starts all ranks at the
+//! same time, receives their run folders and compares them. A lost rank is named, and the others stop: otherwise the
+//! waiting nodes would stay allocated.
 
 mod compare;
 mod folder;
@@ -13,7 +14,7 @@ mod wire;
 use super::part::{Part, kept};
 use crate::Outcome;
 use crate::cli::Check;
-use crate::commands::together::chosen;
+use crate::commands::gpu_group::chosen;
 use crate::output::Output;
 use crate::ranks::{self, Rank};
 use crate::stopping;
@@ -24,12 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time for all ranks to meet: images of containers are fetched meanwhile. A third of the budget where there is one.
+/// Time limit for all ranks to connect: container images are pulled meanwhile. With a budget, a third of it.
 const MEETING: Duration = Duration::from_secs(300);
-/// How often somebody who waits for several things looks at each.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A rank's first word.
+/// A rank's first message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Hello {
     version: String,
@@ -37,53 +38,53 @@ struct Hello {
     size: u32,
     local_rank: u32,
     host: String,
-    /// The same for all ranks of one running system, in whichever container.
+    /// Boot ID: the same for all ranks of one running kernel, in any container.
     boot: String,
-    /// UUIDs of the GPUs that it sees.
+    /// UUIDs of the visible GPUs.
     gpus: Vec<String>,
-    /// What rank 0 has to prove over.
+    /// Nonce for the proof of rank 0.
     drawn: String,
     proof: String,
 }
 
-/// Rank 0's word that all are there.
+/// Rank 0's message that all ranks are connected.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Start {
-    /// The GPUs that this rank has for itself, where others of its host see the same ones.
+    /// The GPUs assigned to this rank, if other ranks of its host see the same ones.
     gpus: Option<Vec<String>>,
-    /// What is left of the budget.
+    /// Rest of the budget in milliseconds.
     millis: Option<u64>,
     proof: String,
 }
 
-/// What a rank's check came to.
+/// The result of a rank's check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Done {
     /// Exit status of the check.
     code: Option<i32>,
-    /// Why it did not come to its end.
+    /// Why it did not finish.
     broke: Option<String>,
-    /// Proof over the folder that was sent.
+    /// Proof over the transferred folder.
     proof: String,
 }
 
-/// Why all have to end.
+/// Why all ranks have to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Ends {
     why: String,
 }
 
-/// What came of the fleet, as an exit status.
+/// The result of the fleet, as an exit status.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Verdict {
     code: u8,
 }
 
-/// What a rank needs to know of itself.
+/// This rank's identity and settings.
 struct Own {
     rank: Rank,
     hello: Hello,
-    /// When the budget ends.
+    /// The end of the budget.
     end: Option<Instant>,
     limit: Option<Duration>,
     stop: Arc<AtomicBool>,
@@ -134,27 +135,27 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a rank proves with its first word.
+/// The message that a rank authenticates in its first message.
 fn of_hello(job: &str, challenge: &[u8], hello: &Hello) -> String {
     let Hello { rank, size, drawn, .. } = hello;
     let who = format!("{rank} of {size}");
     wire::proof(job, &[b"hello", challenge, who.as_bytes(), drawn.as_bytes()])
 }
 
-/// What rank 0 proves when it lets a rank begin.
+/// The message that rank 0 authenticates when it starts a rank.
 fn of_start(job: &str, hello: &Hello) -> String {
     wire::proof(job, &[b"start", hello.drawn.as_bytes(), hello.rank.to_string().as_bytes()])
 }
 
-/// What a rank proves with its run folder.
+/// The message that a rank authenticates with its run folder.
 fn of_done(job: &str, challenge: &[u8], seal: &str) -> String {
     wire::proof(job, &[b"done", challenge, seal.as_bytes()])
 }
 
-/// A rank's check, with what it was given.
+/// A rank's running check.
 struct Checking {
     part: Part,
-    /// When it is ended, whatever it does.
+    /// Deadline at which it is killed.
     last: Option<Instant>,
 }
 
@@ -166,25 +167,25 @@ impl Checking {
         left: Option<Duration>,
         limit: Option<Duration>,
     ) -> anyhow::Result<Self> {
-        /// What a check without a budget may take, so that it has an end at all.
+        /// Time limit of a check without a budget.
         const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
         let kept = limit.map(kept).unwrap_or_default();
         let now = Instant::now();
         let until = now + left.unwrap_or(LONGEST).saturating_sub(kept);
-        // What is kept is for the end of the check, for the way to rank 0, and for the report of all.
+        // The reserved time is for the end of the check, the transfer to rank 0, and the report of all.
         let last = left.map(|left| now + left.saturating_sub(kept / 2));
         let only = gpus.map(|gpus| (chosen::VISIBLE, gpus.join(",")));
         let variables: Vec<(&str, String)> = only.into_iter().collect();
         Ok(Self { part: Part::start(until, Some(folder), &variables)?, last })
     }
 
-    /// What it came to, once it has ended or was ended.
+    /// The result, once the check has ended or was killed.
     fn ended(&mut self) -> Option<(Option<i32>, Option<String>)> {
         if let Some(status) = self.part.ended() {
             return Some((status.code(), self.part.broke(status)));
         }
-        self.last.filter(|last| Instant::now() >= *last).map(|_| {
-            (None, Some("its check did not end within the budget and was ended".to_owned()))
-        })
+        self.last
+            .filter(|last| Instant::now() >= *last)
+            .map(|_| (None, Some("its check exceeded the budget and was stopped".to_owned())))
     }
 }

@@ -1,21 +1,22 @@
-//! What the GPUs of a check do together, when each has been checked by itself: transfers between them, and a product on all of them.
+//! Measures all GPUs of a check together, after each was checked alone: transfers between them, and a matrix product on
+//! all of them.
 
 use super::siblings::Sibling;
 use crate::cli::Check;
-use crate::commands::together::Group;
-use crate::commands::together::chosen::Chosen;
-use bench::FabricPlan;
+use crate::commands::gpu_group::Group;
+use crate::commands::gpu_group::chosen::Chosen;
 use facts::{BenchReport, FabricReport, Machine, SustainedReport};
+use ops_cuda::FabricPlan;
 use std::time::{Duration, Instant};
 
-/// What came of it; `None` for what was not wanted or not possible.
+/// The results; `None` for what was not requested or not possible.
 #[derive(Default)]
 pub(super) struct Together {
     pub(super) fabric: Option<FabricReport>,
     pub(super) sustained: Option<SustainedReport>,
 }
 
-/// Seconds for what is between GPUs.
+/// Seconds for transfers between GPUs.
 fn between(arguments: &Check) -> u64 {
     let usual = match (arguments.op.is_empty(), arguments.quick) {
         (false, _) => 0,
@@ -25,7 +26,7 @@ fn between(arguments: &Check) -> u64 {
     arguments.fabric_budget.unwrap_or(usual)
 }
 
-/// Seconds of a product on all GPUs.
+/// Seconds of a matrix product on all GPUs.
 pub(super) fn under_load(arguments: &Check) -> u64 {
     let brief = arguments.quick || !arguments.op.is_empty() || arguments.budget.is_some();
     let usual = match (brief || arguments.fleet.until.is_some(), arguments.full) {
@@ -36,7 +37,7 @@ pub(super) fn under_load(arguments: &Check) -> u64 {
     arguments.sustain.unwrap_or(usual)
 }
 
-/// Measures both on the GPUs whose own part came to its end.
+/// Measures both on the GPUs whose check has finished.
 pub(super) fn of(
     gpus: &[Chosen],
     siblings: &[Sibling],
@@ -60,7 +61,7 @@ pub(super) fn of(
         done.fabric = Some(group.between(largest, time));
     }
     let time = within(under_load(arguments));
-    // Unasked, nobody else's work is slowed down for so long.
+    // By default, other programs are not slowed down for this long.
     let free = arguments.sustain.is_some() || !shared(timed);
     if !gpus.is_empty() && free && time.as_secs() > 0 {
         done.sustained = Some(group.under_load(time));
@@ -68,46 +69,48 @@ pub(super) fn of(
     done
 }
 
-/// What the log has of it, so long after the timing began.
+/// Log entries, with the time since the start of timing.
 pub(super) fn notes(done: &Together, since: Duration) -> Vec<String> {
     let since = since.as_secs_f64();
     let fabric = done.fabric.iter().map(|fabric| {
         let seconds = fabric.seconds;
-        format!("measured between the GPUs in {seconds:.1} s, within {since:.1} s of the timing")
+        format!(
+            "measured transfers between GPUs in {seconds:.1} s, within {since:.1} s of the timing"
+        )
     });
     let load = done.sustained.iter().map(|load| {
         format!(
-            "a product on all GPUs for {:.0} s, within {since:.1} s of the timing",
+            "a matrix product on all GPUs for {:.0} s, within {since:.1} s of the timing",
             load.seconds
         )
     });
     fabric.chain(load).collect()
 }
 
-/// Whether other programs had memory of a GPU when kernels were timed.
+/// Whether other programs used memory of a GPU during timing.
 fn shared(timed: &BenchReport) -> bool {
     let moments = timed.conditions.iter().map(|conditions| &conditions.after);
     let mut gpus = moments.flat_map(|moment| &moment.gpus);
     gpus.any(|gpu| gpu.others.as_ref().is_some_and(|others| !others.value.is_empty()))
 }
 
-/// Why what is between GPUs was not measured.
+/// Why transfers between GPUs were not measured.
 pub(super) fn why_not_between(arguments: &Check) -> &'static str {
     match (arguments.fabric_budget, arguments.op.is_empty()) {
         (Some(0), _) => "--fabric-budget 0 was given",
-        (None, false) => "--op was given; --fabric-budget asks for it all the same",
-        _ => "no time was left for it, or one GPU alone came to the end of its part",
+        (None, false) => "--op was given; --fabric-budget enables it",
+        _ => "no time remained, or only one GPU finished its part",
     }
 }
 
-/// Why no product was computed on all GPUs at once.
+/// Why no matrix product ran on all GPUs at once.
 pub(super) fn why_not_under_load(arguments: &Check) -> &'static str {
     match (arguments.sustain, under_load(arguments)) {
         (Some(0), _) => "--sustain 0 was given",
-        (None, 0) => "--quick, --op or --budget was given; --sustain asks for it all the same",
+        (None, 0) => "--quick, --op or --budget was given; --sustain enables it",
         (None, _) => {
-            "other programs had memory of a GPU, whose work it would slow down; --sustain asks for it all the same"
+            "other programs use memory of a GPU, and it would slow them down; --sustain enables it"
         }
-        (Some(_), _) => "no time was left for it",
+        (Some(_), _) => "no time remained for it",
     }
 }

@@ -1,20 +1,21 @@
-//! What a check left out, so that nothing pending looks done.
+//! Lists what a check left out, so that nothing missing looks done.
 
 use super::{Installed, group};
 use crate::cli::Check;
 use crate::run_folder::RunFolder;
-use ::verify::{OUT_OF_TIME, Tuning};
-use device::cuda::is_partition;
+use ::verify::Tuning;
 use facts::{
-    BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, NotRunTiming, ParityReport, Status,
+    BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, OUT_OF_TIME, ParityReport,
+    SkippedTiming, Status,
 };
+use ops_cuda::is_partition;
 use std::collections::BTreeMap;
 
-/// Of a memory test within a budget, for which there is no one sentence.
+/// The reason for a missing memory test within a budget.
 const OUT_OF_TIME_OR_BUSY: &str =
-    "--budget left no time for it, --memory-budget 0 was given, or other programs had memory of it";
+    "--budget left no time for it, --memory-budget 0 was given, or other programs use its memory";
 
-/// What this run deliberately did not do, so that nothing pending looks done.
+/// What this run deliberately left out, so that nothing missing looks done.
 pub(super) fn of(
     folder: &mut RunFolder,
     doctor: &DoctorReport,
@@ -24,7 +25,7 @@ pub(super) fn of(
 ) {
     if !arguments.op.is_empty() {
         let why = format!("--op {} was given", arguments.op.join(","));
-        folder.not_run("every other op and the models that were not named", &why);
+        folder.not_run("all other ops and models", &why);
     }
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
@@ -32,14 +33,14 @@ pub(super) fn of(
     let ran =
         |gpu: &&Gpu| gpus.is_some_and(|gpus| gpus.gpus.iter().any(|it| it.index == gpu.index));
     for gpu in doctor.machine.gpus.iter().filter(|gpu| !ran(gpu)) {
-        let why = match device::cuda::seen() {
+        let why = match ops_cuda::visible_gpus() {
             Err(error) => error.to_string(),
             Ok(_) if !arguments.gpu.is_empty() => "--gpu names others".to_owned(),
             Ok(seen) => {
-                let same = |seen: &&device::cuda::Seen| seen.name == gpu.name.value;
+                let same = |seen: &&ops_cuda::VisibleGpu| seen.name == gpu.name.value;
                 let unusable = seen.iter().find(same).and_then(|seen| seen.unusable.clone());
                 unusable.unwrap_or_else(|| {
-                    "this process does not see it: CUDA_VISIBLE_DEVICES chooses".to_owned()
+                    "not visible to this process: CUDA_VISIBLE_DEVICES selects the GPUs".to_owned()
                 })
             }
         };
@@ -47,7 +48,7 @@ pub(super) fn of(
     }
     for part in gpus.iter().flat_map(|gpus| &gpus.gpus).filter(|gpu| is_partition(&gpu.name)) {
         let what = format!("the rest of the board of GPU {} ({})", part.index, part.name);
-        folder.not_run(&what, "this process sees a partition of it (MIG) alone");
+        folder.not_run(&what, "this process sees only a MIG partition of it");
     }
     let untested = gpus.iter().flat_map(|gpus| &gpus.gpus);
     for gpu in untested.filter(|gpu| gpu.memory.is_none() && gpu.broke.is_none()) {
@@ -55,7 +56,7 @@ pub(super) fn of(
             _ if arguments.budget.is_some() => OUT_OF_TIME_OR_BUSY,
             Some(_) => "--memory-budget 0 was given",
             None => {
-                "other programs had memory of it, which a test of all that is free could disturb; --memory-budget tests it all the same"
+                "other programs use its memory and a test of all free memory could disturb them; --memory-budget enables it"
             }
         };
         folder.not_run(&format!("the memory test of GPU {} ({})", gpu.index, gpu.name), why);
@@ -79,8 +80,7 @@ pub(super) fn of(
             folder.not_run(
                 "Triton's own tuning of installed kernels",
                 &format!(
-                    "where kernels were verified, the first configuration that runs was taken; where they were timed, each was \
-                     measured for {} ms, alone on the GPU, in place of 100 ms",
+                    "verification used the first configuration that runs; timing measured each for {} ms instead of 100 ms, with nothing else on the GPU",
                     Tuning::ALONE.millis
                 ),
             );
@@ -94,13 +94,13 @@ pub(super) fn of(
     }
 }
 
-/// Whether the time of the whole check was spent before it came to its end.
+/// Whether the time limit of the whole check was reached.
 pub(super) fn cut(parity: &ParityReport, bench: &BenchReport) -> bool {
     parity.rows.iter().any(|row| row.reason == OUT_OF_TIME)
         || bench.not_run.iter().any(|left| left.why == OUT_OF_TIME)
 }
 
-/// What no time was left for: a line for each op of firstlight's, and for each peer.
+/// Work that ran out of time: a line for each of firstlight's ops, and for each peer.
 pub(super) fn of_time(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
     let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
     for row in &parity.rows {
@@ -112,7 +112,7 @@ pub(super) fn of_time(folder: &mut RunFolder, parity: &ParityReport, bench: &Ben
             *left.entry((format!("checks of {}", row.variant), &row.reason)).or_default() += 1;
         }
     }
-    for NotRunTiming { peer, why, .. } in &bench.not_run {
+    for SkippedTiming { peer, why, .. } in &bench.not_run {
         *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
     }
     for ((what, why), count) in left {

@@ -4,28 +4,40 @@ use crate::cli::Check;
 use crate::commands::check_gpu::families;
 use crate::progress::Progress;
 use facts::{BackendKind, ParityRow};
-use std::thread::ScopedJoinHandle;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// The reduced models' rows of each backend, in the backends' order. They run at the same time: a GPU's steps need one core.
-pub(super) fn of(
+/// The models of one backend: their rows, and the duration.
+type Verified = (BackendKind, Vec<ParityRow>, Duration);
+
+/// Reduced models that are being verified.
+pub(super) struct Running<'scope>(Vec<ScopedJoinHandle<'scope, Verified>>);
+
+/// Starts verifying the reduced models of each backend, all at the same time and concurrently with the matrix of
+/// kernels: a GPU's steps need one core, and each backend's models use a separate device that counts their launches.
+pub(super) fn start<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
     backends: &[BackendKind],
-    arguments: &Check,
+    arguments: &'env Check,
     until: Option<Instant>,
-) -> Vec<(BackendKind, Vec<ParityRow>, Duration)> {
-    let progress = Progress::start("models");
+) -> Running<'scope> {
     let on = |backend: BackendKind| {
-        let since = Instant::now();
-        let rows = families(backend, &arguments.op, until, |name, at, of| {
-            progress.say(format!("{name} on {backend}, {} of {of}", at + 1));
-        });
-        (backend, rows, since.elapsed())
+        scope.spawn(move || {
+            let since = Instant::now();
+            let rows = families(backend, &arguments.op, until, |_, _, _| ());
+            (backend, rows, since.elapsed())
+        })
     };
-    std::thread::scope(|scope| {
-        let running: Vec<_> = backends.iter().map(|backend| scope.spawn(|| on(*backend))).collect();
+    Running(backends.iter().copied().map(on).collect())
+}
+
+impl Running<'_> {
+    /// Waits for them; returns their rows in the backends' order.
+    pub(super) fn join(self) -> Vec<Verified> {
+        let _progress = Progress::start("models");
         let join = |running: ScopedJoinHandle<'_, _>| {
             running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        running.into_iter().map(join).collect()
-    })
+        self.0.into_iter().map(join).collect()
+    }
 }

@@ -1,7 +1,7 @@
-//! A check in a process of its own, which another one holds to its time.
+//! A check in a separate process with a deadline.
 //!
-//! A driver in trouble keeps a thread where no signal reaches it. Whoever promised to end by a moment must not wait for it: the check
-//! runs in a child, in a process group of its own, and the parent ends in time whatever the child does.
+//! A broken driver blocks a thread in the kernel, where no signal reaches it. To end by a deadline, the check runs in a
+//! child in a separate process group, and the parent exits in time in any case.
 
 use super::cut_short;
 use crate::Outcome;
@@ -16,31 +16,31 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use time::OffsetDateTime;
 
-/// How often a parent looks whether its child has ended.
+/// Polling interval for the child's exit.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Time that is kept of a limit: for what has begun, and for the report.
+/// Time reserved of a limit: for running work, and for the report.
 pub(super) fn kept(limit: Duration) -> Duration {
     (limit / 5).min(Duration::from_secs(15))
 }
 
-/// A check that runs.
+/// A running check.
 pub(super) struct Part {
     child: Child,
-    /// What it said on standard error; the last line says why it ended.
+    /// Its standard error; the last line says why it ended.
     said: Option<JoinHandle<String>>,
 }
 
 impl Part {
-    /// Starts a check with this process's own arguments. It begins nothing after `until`. Into a folder it is silent; else it
-    /// speaks in this process's place.
+    /// Starts a check with this process's arguments. It starts no work after `until`. With a folder it is silent;
+    /// otherwise it writes to this process's output.
     pub(super) fn start(
         until: Instant,
         folder: Option<&Path>,
         variables: &[(&str, String)],
     ) -> anyhow::Result<Self> {
-        let own =
-            own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+        let own = own_program()
+            .ok_or_else(|| anyhow::anyhow!("the path of this program is not known"))?;
         let left = until.saturating_duration_since(Instant::now());
         let until =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + left;
@@ -63,12 +63,12 @@ impl Part {
         Ok(Self { child, said })
     }
 
-    /// How it ended, once it has.
+    /// Its exit status, once it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Why it did not come to its end, in one sentence; `None` where it did, with or without findings.
+    /// Why it did not finish, in one sentence; `None` if it did, with or without findings.
     pub(super) fn broke(&mut self, status: ExitStatus) -> Option<String> {
         if status.code().is_some_and(|code| code != 2) && status.code() != Some(101) {
             return None;
@@ -80,7 +80,7 @@ impl Part {
         Some(format!("its check ended, {status}{}", why.unwrap_or_default()))
     }
 
-    /// Ends it and what it started. One that cannot be ended is not waited for.
+    /// Kills it and its children. A process that cannot be killed is not waited for.
     fn kill(&mut self) {
         if self.ended().is_some() {
             return;
@@ -100,13 +100,13 @@ impl Part {
 }
 
 impl Drop for Part {
-    /// Nothing of a check outlives whoever wanted it.
+    /// Kills the check with its owner.
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// Checks this machine within a limit, whatever hangs.
+/// Checks this machine within a time limit, whatever hangs.
 pub(super) fn within(
     limit: Duration,
     arguments: &Check,
@@ -129,7 +129,7 @@ pub(super) fn within(
         Some(0) => Ok(Outcome::Good),
         Some(1) => Ok(Outcome::Bad),
         Some(3) => Ok(Outcome::Unclear),
-        // It has said why itself.
+        // It has reported the reason itself.
         Some(code) => std::process::exit(code),
         None => {
             let hint = "run it again without --budget to see where it ends";
@@ -138,7 +138,7 @@ pub(super) fn within(
     }
 }
 
-/// Ends this process and what it started once its parent is gone: the parent holds the other end of standard input.
+/// Exits with its children when the parent is gone: the parent holds the other end of standard input.
 pub(super) fn end_with_its_parent() {
     std::thread::spawn(|| {
         let mut nothing = Vec::new();

@@ -1,9 +1,9 @@
-//! The GPUs of a check beside each other: the rows of each in the run folder, and what the rules say of them.
+//! Compares the GPUs of a check: writes the rows of each into the run folder, and applies the rules to them.
 
 use super::group::Together;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
-use crate::commands::together::chosen::Chosen;
+use crate::commands::gpu_group::chosen::Chosen;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
 use facts::CompactSort;
@@ -15,7 +15,7 @@ use report::{
     bench_csv, fabric_csv, parity_csv, samples_csv,
 };
 
-/// Writes the rows of the GPUs beside the first into folders of their own, and compares all; `None` without a GPU.
+/// Writes the rows of the further GPUs into separate folders, and compares all; `None` without a GPU.
 pub(super) fn of(
     gpus: &[Chosen],
     (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
@@ -44,7 +44,7 @@ pub(super) fn of(
             keep(BENCH_FILE, "ceilings and timed kernels", &bench_csv(bench))?;
             keep(SAMPLES_FILE, "every timed sample", &samples_csv(bench))?;
             let conditions = conditions_json(bench)?;
-            keep(CONDITIONS_FILE, "what else went on meanwhile", &conditions)?;
+            keep(CONDITIONS_FILE, "other load on the machine", &conditions)?;
         }
         if let Some(why) = &part.broke {
             folder.note(&format!("{whose}: {why}"));
@@ -64,18 +64,14 @@ pub(super) fn of(
     Ok(Some(GpusReport { fabric, sustained, ..diagnose::gpus(&rows) }))
 }
 
-/// Adds what the rules find to the doctor's findings, in the run folder too.
+/// Adds the findings of the rules to the doctor's findings and to the run folder.
 pub(super) fn judge(
     gpus: &GpusReport,
     doctor: &mut DoctorReport,
     folder: &mut RunFolder,
 ) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(gpus)? + "\n";
-    folder.artefact(
-        GPUS_FILE,
-        "the GPUs beside each other, and the test of their memory",
-        &text,
-    )?;
+    folder.artefact(GPUS_FILE, "the GPUs side by side, and their memory tests", &text)?;
     let found = diagnose::run_on_gpus(gpus);
     if found.is_empty() {
         return Ok(());

@@ -1,6 +1,7 @@
-//! The files that a rank's programs are made of, hashed: what is compared between the nodes of a fleet.
+//! Hashes the files that a rank's programs consist of, to compare the nodes of a fleet.
 //!
-//! Versions are shown beside the hashes and never compared: two files of one version can differ, and the one that does is looked for.
+//! Versions are shown next to the hashes and never compared: two files of one version can differ, and such a difference
+//! is the one to find.
 
 use crate::hashes;
 use crate::own_program::own_program;
@@ -22,7 +23,7 @@ struct Named {
     version: Option<String>,
 }
 
-/// Hashes what the doctor found, as far as a quarter of the time that is left allows.
+/// Hashes the files that the doctor found, within a quarter of the remaining time.
 pub(super) fn write(
     doctor: &DoctorReport,
     until: Option<Instant>,
@@ -33,7 +34,7 @@ pub(super) fn write(
     let files = files(doctor, until);
     let unread = files.iter().filter(|file| file.sha256.is_none()).count();
     if unread > 0 {
-        folder.not_run(&format!("{unread} files of the stack"), "no time was left to read them");
+        folder.not_run(&format!("{unread} files of the stack"), "no time remained to read them");
     }
     let outcome = format!("{} files, {unread} not read", files.len());
     let text = serde_json::to_string_pretty(&StackReport { schema: SCHEMA, files })? + "\n";
@@ -41,7 +42,7 @@ pub(super) fn write(
     folder.stage("stack", since, outcome)
 }
 
-/// Every file of the stack, with its hash where there was time to read it.
+/// Every file of the stack, with its hash if there was time to read it.
 pub(super) fn files(doctor: &DoctorReport, until: Option<Instant>) -> Vec<StackFile> {
     let mut files: Vec<StackFile> =
         named(doctor).into_par_iter().filter_map(|named| hashed(named, until)).collect();
@@ -49,7 +50,7 @@ pub(super) fn files(doctor: &DoctorReport, until: Option<Instant>) -> Vec<StackF
     files
 }
 
-/// What is there, by names that are the same on every node. Of several with one name the first counts.
+/// The files, by names that are the same on every node. The first of several with one name counts.
 fn named(doctor: &DoctorReport) -> Vec<Named> {
     let machine = &doctor.machine;
     let mut all: BTreeMap<String, Named> = BTreeMap::new();
@@ -59,7 +60,7 @@ fn named(doctor: &DoctorReport) -> Vec<Named> {
     if let Some(own) = own_program().and_then(|own| own.canonicalize().ok()) {
         add("firstlight".into(), own, Some(env!("CARGO_PKG_VERSION").to_owned()));
     }
-    // The kernel's and the driver's own words, which no package can get wrong.
+    // Reported by the kernel and the driver, so no package can fake them.
     let kernel = machine.os.kernel.as_ref().map(|kernel| kernel.value.clone());
     add("the kernel".into(), "/proc/version".into(), kernel);
     let driver = machine.driver.as_ref();
@@ -93,14 +94,14 @@ fn of_dist(env: &PyEnv, name: &str) -> Option<String> {
     env.dist(name).map(|Dist { name, version, .. }| format!("{name} {version}"))
 }
 
-/// A file's path below the folder of packages, which is the same wherever the environment lies.
+/// A file's path below site-packages, which does not depend on the environment's location.
 fn below(env: &PyEnv, path: &Path) -> String {
     let folders = env.site_packages.iter().chain(std::iter::once(&env.root));
     let rest = folders.filter_map(|folder| path.strip_prefix(folder).ok()).next();
     rest.unwrap_or(path).display().to_string()
 }
 
-/// The shared libraries that this very process has loaded: the C library, and the driver's.
+/// The shared libraries that this process has loaded: the C library, and the driver's.
 fn loaded() -> Vec<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let paths =
@@ -112,7 +113,8 @@ fn loaded() -> Vec<PathBuf> {
     paths
 }
 
-/// `libc.so.6` of `libc.so.6`, `libcuda.so` of `libcuda.so.580.65.06`: what has a release in its name has one name on all nodes.
+/// `libc.so.6` of `libc.so.6`, `libcuda.so` of `libcuda.so.580.65.06`: a file with a release in its name has the same
+/// name on all nodes.
 fn stem(name: &str) -> String {
     match name.split_once(".so") {
         Some((stem, release)) if release.matches('.').count() > 1 => format!("{stem}.so"),
@@ -120,13 +122,13 @@ fn stem(name: &str) -> String {
     }
 }
 
-/// The file with its hash; `None` where there is no such file.
+/// The file with its hash; `None` if the file does not exist.
 fn hashed(named: Named, until: Option<Instant>) -> Option<StackFile> {
     let Named { what, path, version } = named;
     let file = File::open(&path).ok()?;
     let mut bytes = file.metadata().ok()?.len();
     let sha256 = hashes::until(file, until).ok()?.map(|(hash, read)| {
-        // Files of the kernel have no size until they are read.
+        // Kernel files have no size until they are read.
         bytes = bytes.max(read);
         hash
     });
@@ -151,7 +153,7 @@ mod tests {
         let got = hashed(named(), None).unwrap();
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((got.bytes, got.sha256.as_deref()), (3, Some(abc)));
-        // Without time nothing is read, and that is no hash.
+        // Without time no file is read, and the hash is missing.
         assert_eq!(hashed(named(), Some(Instant::now())).unwrap().sha256, None);
         assert!(loaded().iter().any(|path| path.to_string_lossy().contains("libc.")));
     }

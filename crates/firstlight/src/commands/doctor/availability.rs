@@ -1,26 +1,26 @@
-//! Asks the package index whether the files that remedies install exist, before they are shown.
+//! Checks with the package index that the files of remedies exist, before the remedies are shown.
 
 use super::super::plan::libraries;
 use super::cache_folder;
 use facts::DoctorReport;
-use setup::index::{Host, Index, Offer, PYPI, Wanted};
-use setup::mend::{Availability, check_availability};
+use setup::fix::{Availability, check_availability};
+use setup::index::{IndexAnswer, IndexClient, PYPI, PackageQuery, TargetHost};
 use std::time::{Duration, SystemTime};
 
-/// Seconds without a byte after which the index counts as unreachable: a finding is worth showing without it.
+/// Seconds without a byte after which the index counts as unreachable: findings are useful without it.
 const TIMEOUT: u32 = 3;
-/// After an index did not answer, it is not asked again for so long.
+/// After an index did not answer, it is not queried again for this long.
 const PAUSE: Duration = Duration::from_secs(300);
-/// Variables by which uv and pip are given another index; what that one has is for `--fix` to find out.
+/// Variables that give uv and pip another index; `--fix` resolves against that one.
 const OTHER_INDEX: [&str; 5] =
     ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_CONFIG_FILE", "PIP_INDEX_URL", "PIP_CONFIG_FILE"];
 
-/// Asks about all remedies of a report at once, and changes those whose files do not exist.
+/// Queries the index for all remedies of a report at once, and changes those whose files do not exist.
 pub(super) fn check(report: &mut DoctorReport) -> Availability {
     check_availability(report, &ask)
 }
 
-fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
+fn ask(wanted: &[PackageQuery], host: TargetHost<'_>) -> Result<Vec<IndexAnswer>, String> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if std::env::var("UV_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
     {
@@ -29,7 +29,7 @@ fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
     if let Some(other) = OTHER_INDEX.into_iter().find(|name| set(name)) {
         return Err(format!("{other} names another index"));
     }
-    let cache = cache_folder().ok_or("there is no folder for what is read")?.join("index");
+    let cache = cache_folder().ok_or("there is no cache folder")?.join("index");
     let silent = cache.join("unreachable");
     let paused = std::fs::metadata(&silent).and_then(|data| data.modified());
     if paused.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age < PAUSE)) {
@@ -37,7 +37,7 @@ fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
     }
     let path = std::env::var_os("PATH");
     let python = setup::index::interpreter(path.as_deref()).ok_or("no Python is on PATH")?;
-    let index = Index {
+    let index = IndexClient {
         url: PYPI.to_owned(),
         cache,
         python,
@@ -45,7 +45,7 @@ fn ask(wanted: &[Wanted], host: Host<'_>) -> Result<Vec<Offer>, String> {
         timeout: TIMEOUT,
     };
     index.offers(wanted, host).map_err(|error| {
-        // Without the note the next run waits again, and nothing else is lost.
+        // Without this file the next run waits again, which is harmless.
         let _ = std::fs::write(&silent, "");
         error.to_string()
     })

@@ -1,5 +1,5 @@
-//! `doctor --fix`: one remedy for all findings about an environment, resolved, shown, agreed to, and carried out behind a
-//! snapshot. Whatever goes wrong, the environment's files are put back.
+//! `doctor --fix`: computes one remedy for all findings about an environment, resolves and shows it, asks for
+//! confirmation, and runs it after taking a snapshot. On any failure, the environment's files are restored.
 
 mod said;
 
@@ -12,15 +12,16 @@ use facts::{
     DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
 };
 use said::{Broken, Fixes, Mended, Step};
-use setup::mend::{
-    Change, Imports, Limits, Packages, PutBack, Resolved, Snapshot, Tool, actions, is_for,
+use setup::fix::{
+    EnvironmentSnapshot, ImportLimits, Imports, PackageChange, Packages, ResolvedRemedy,
+    RestoreReport, Tool, actions, is_for,
 };
 use setup::uv::Uv;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Remedies one after the other, each of what the one before it left.
+/// Maximum number of remedies in sequence, each for the findings that remain after the previous one.
 const ROUNDS: usize = 4;
 
 const HINT: &str = "add --yes to run the commands that only change packages, or read the plan and run them yourself";
@@ -53,17 +54,17 @@ pub(super) fn run(
     Ok(outcome(&if changed { examine(&arguments.environment)? } else { report }))
 }
 
-/// Says on standard error which environments a killed fix left half changed.
+/// Reports on standard error which environments an interrupted fix left half changed.
 pub(super) fn tell_what_was_left(report: &DoctorReport, output: &Output) {
-    for env in report.envs.iter().filter(|env| Snapshot::is_left(Path::new(&env.root))) {
+    for env in report.envs.iter().filter(|env| EnvironmentSnapshot::is_left(Path::new(&env.root))) {
         let (note, root) = (output.paint_hint("note:"), &env.root);
         eprintln!(
-            "{note} a fix of {root} was interrupted: `firstlight doctor --fix --venv {root}` puts back what was there"
+            "{note} a fix of {root} was interrupted: `firstlight doctor --fix --venv {root}` restores the environment"
         );
     }
 }
 
-/// What a fix that was killed left is put back before anything else is looked at.
+/// Rolls back an interrupted fix before anything else.
 fn put_back_what_was_left(
     report: &DoctorReport,
     arguments: &Doctor,
@@ -72,17 +73,21 @@ fn put_back_what_was_left(
     let mut any = false;
     for env in &report.envs {
         let root = Path::new(&env.root);
-        if !Snapshot::is_left(root) {
+        if !EnvironmentSnapshot::is_left(root) {
             continue;
         }
         eprintln!("{} a fix of {} was interrupted", output.paint_hint("note:"), env.root);
-        let hint = "add --yes to put back what was there before it";
-        if !confirm::agreed(arguments.yes, &format!("put back what {} was?", env.root), hint)? {
+        let hint = "add --yes to restore the environment";
+        if !confirm::agreed(
+            arguments.yes,
+            &format!("restore {} to its previous state?", env.root),
+            hint,
+        )? {
             continue;
         }
-        if let Some(snapshot) = Snapshot::left(root)? {
-            let PutBack { restored, removed } = snapshot.put_back()?;
-            eprintln!("put back: {restored} files are what they were, {removed} new ones are gone");
+        if let Some(snapshot) = EnvironmentSnapshot::left(root)? {
+            let RestoreReport { restored, removed } = snapshot.put_back()?;
+            eprintln!("restored: {restored} files restored, {removed} new files removed");
             any = true;
         }
     }
@@ -99,18 +104,20 @@ fn step(finding: &Finding, envs: &[PyEnv]) -> Step {
     }
 }
 
-/// Why firstlight runs nothing for a finding; a remedy may still leave it out for another reason.
+/// Why firstlight runs no command for a finding; a remedy may still omit it for another reason.
 fn refusal(finding: &Finding, envs: &[PyEnv]) -> Option<String> {
     if let Err(why) = actions(&finding.remedy) {
         return Some(why);
     }
     match envs.iter().find(|env| is_for(env, finding)).map(|env| env.kind) {
         Some(EnvKind::Venv) => None,
-        Some(EnvKind::Conda) => Some("the environment is conda's: run it there yourself".into()),
-        Some(EnvKind::System) => {
-            Some("it would change the system's Python: make a virtual environment".into())
+        Some(EnvKind::Conda) => {
+            Some("it is a conda environment: run the command there yourself".into())
         }
-        None => Some("it is for no environment that was read".into()),
+        Some(EnvKind::System) => {
+            Some("it would change the system's Python: create a virtual environment".into())
+        }
+        None => Some("it is not for an environment that was read".into()),
     }
 }
 
@@ -119,32 +126,32 @@ fn python(env: &PyEnv) -> PathBuf {
     env.interpreter.executable.as_ref().map_or_else(usual, PathBuf::from)
 }
 
-/// One environment being mended.
+/// An environment that is being fixed.
 struct Mending<'a> {
     arguments: &'a Doctor,
     output: &'a Output,
     root: PathBuf,
     tool: Tool,
-    /// What is known of the environment now.
+    /// The current facts about the environment.
     env: PyEnv,
     findings: Vec<Finding>,
-    /// The findings when it began.
+    /// The findings before the fix.
     found: Vec<Finding>,
     packages: Packages,
-    /// What was installed when it began.
+    /// The packages before the fix.
     before: Packages,
-    /// Byte code of what is imported, apart from the environment.
+    /// Byte code of tested imports, outside of the environment.
     compiled: tempfile::TempDir,
     commands: Vec<String>,
 }
 
-/// Whether a step is uv's.
+/// Whether a step uses uv.
 fn by_uv_step(step: &RemedyStep) -> bool {
     use RemedyStep::{Install, Uninstall};
     matches!(step, Install { target, .. } | Uninstall { target, .. } if target.tool == PackageTool::Uv)
 }
 
-/// Why the files are put back.
+/// Why the files are restored.
 type Undo = String;
 
 impl<'a> Mending<'a> {
@@ -185,10 +192,10 @@ impl<'a> Mending<'a> {
         }
         let question = format!("run these commands in {}?", self.root.display());
         if !confirm::agreed(self.arguments.yes, &question, HINT)? {
-            return Ok(self.ended(said::NOTHING, Some("nobody agreed".to_owned()), None));
+            return Ok(self.ended(said::NOTHING, Some("not confirmed".to_owned()), None));
         }
-        let snapshot = Snapshot::take(&self.root, self.packages.frozen())?;
-        // Until the first command nothing has changed: whatever fails here leaves the environment as it was.
+        let snapshot = EnvironmentSnapshot::take(&self.root, self.packages.frozen())?;
+        // Before the first command nothing has changed: any failure here leaves the environment unchanged.
         let before = match self.imports(&resolved.touched, &[]) {
             Ok(before) => before,
             Err(error) => {
@@ -204,7 +211,7 @@ impl<'a> Mending<'a> {
                 Ok(mended)
             }
             Err(why) => {
-                let PutBack { restored, removed } = snapshot.put_back()?;
+                let RestoreReport { restored, removed } = snapshot.put_back()?;
                 let why = format!(
                     "{why}; {restored} files were put back and {removed} new ones removed, so the environment is what it was"
                 );
@@ -216,18 +223,18 @@ impl<'a> Mending<'a> {
         }
     }
 
-    /// Remedy by remedy, until nothing that can be run is left to mend.
+    /// Runs remedies until none that can be run is left.
     fn carry_out(
         &mut self,
-        first: Resolved,
+        first: ResolvedRemedy,
         before: &Imports,
-        snapshot: &Snapshot,
+        snapshot: &EnvironmentSnapshot,
         plan: &mut [Step],
     ) -> Result<Imports, Undo> {
         let mut next = first;
         let (mut touched, mut removed) = (BTreeSet::new(), BTreeSet::new());
         let titles: Vec<String> = self.titles(&next);
-        let mut seen: Vec<Vec<Change>> = Vec::new();
+        let mut seen: Vec<Vec<PackageChange>> = Vec::new();
         loop {
             for change in &next.commands {
                 self.execute(change, snapshot)?;
@@ -247,7 +254,7 @@ impl<'a> Mending<'a> {
             let again = before.working(&removed);
             let after = self.imports(&touched, &again).map_err(|error| format!("{error:#}"))?;
             let worse = after.worse_than(before);
-            // What came anew was never there to break.
+            // New packages did not exist before, so they cannot regress.
             let worse = worse
                 .iter()
                 .find(|it| it.package.is_empty() || self.before.version(&it.package).is_some());
@@ -281,7 +288,7 @@ impl<'a> Mending<'a> {
         is_for(&self.env, finding) || finding.title.contains(&self.env.root)
     }
 
-    /// Whether what was done is worth keeping: the doctor finds less than before, or something can be imported that could not.
+    /// Whether to keep the changes: the doctor has fewer findings than before, or a failed import succeeds.
     fn settle(&self, before: &Imports, after: Imports, titles: &[String]) -> Result<Imports, Undo> {
         let (was, is) = (self.weight(&self.found), self.weight(&self.findings));
         if is > was {
@@ -291,7 +298,7 @@ impl<'a> Mending<'a> {
                     && self.found.iter().all(|other| other.title != it.title)
             });
             let new = new.map_or("", |finding| finding.title.as_str());
-            return Err(format!("the doctor finds more than before: {new}"));
+            return Err(format!("the doctor has new findings: {new}"));
         }
         let still = |finding: &&Finding| {
             titles.contains(&finding.title)
@@ -309,15 +316,15 @@ impl<'a> Mending<'a> {
         }
     }
 
-    fn resolve(&self) -> Resolved {
-        Resolved::of(&self.env, &self.findings, &self.packages, &self.tool)
+    fn resolve(&self) -> ResolvedRemedy {
+        ResolvedRemedy::of(&self.env, &self.findings, &self.packages, &self.tool)
     }
 
-    fn titles(&self, resolved: &Resolved) -> Vec<String> {
+    fn titles(&self, resolved: &ResolvedRemedy) -> Vec<String> {
         resolved.findings.iter().map(|index| self.findings[*index].title.clone()).collect()
     }
 
-    /// Imports what these packages bring, and what depends on them.
+    /// Imports the modules of these packages, and of the packages that depend on them.
     fn imports(&self, packages: &BTreeSet<String>, modules: &[String]) -> anyhow::Result<Imports> {
         let packages = self.packages.with_dependents(packages);
         let python = &self.tool.python;
@@ -326,14 +333,14 @@ impl<'a> Mending<'a> {
             self.output.paint_hint("import:"),
             report::count(packages.len(), "package")
         );
-        Ok(Imports::of(python, &packages, modules, Limits::default(), self.compiled.path())?)
+        Ok(Imports::of(python, &packages, modules, ImportLimits::default(), self.compiled.path())?)
     }
 
-    fn execute(&self, change: &Change, snapshot: &Snapshot) -> Result<(), Undo> {
+    fn execute(&self, change: &PackageChange, snapshot: &EnvironmentSnapshot) -> Result<(), Undo> {
         let line = said::line(change);
         eprintln!("{} {line}", self.output.paint_hint("run:"));
         let mut command = change.command();
-        // What it prints goes to standard error, so that `--json` stays one document.
+        // Its output goes to standard error, so that `--json` stays one document.
         command.stdout(Stdio::from(std::io::stderr()));
         command.stdin(snapshot.stdin().map_err(|error| error.to_string())?);
         let ended = command.status().map_err(|error| format!("`{line}` did not start: {error}"))?;
@@ -343,7 +350,7 @@ impl<'a> Mending<'a> {
         }
     }
 
-    fn show(&mut self, resolved: &Resolved) -> anyhow::Result<()> {
+    fn show(&mut self, resolved: &ResolvedRemedy) -> anyhow::Result<()> {
         self.commands.extend(resolved.commands.iter().map(said::line));
         if self.output.json {
             return Ok(());
@@ -351,8 +358,8 @@ impl<'a> Mending<'a> {
         self.output.text(&said::remedy(&self.root, &self.findings, resolved))
     }
 
-    /// Marks the steps of findings that a remedy covers, and why it leaves out others.
-    fn note(&self, plan: &mut [Step], resolved: &Resolved, result: &'static str) {
+    /// Marks the steps of findings that a remedy covers, and why it omits others.
+    fn note(&self, plan: &mut [Step], resolved: &ResolvedRemedy, result: &'static str) {
         for index in &resolved.findings {
             let finding = &self.findings[*index];
             for step in plan.iter_mut().filter(|step| step.title == finding.title) {

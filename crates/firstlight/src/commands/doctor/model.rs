@@ -1,5 +1,5 @@
-//! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly. Or a GGUF file,
-//! whose header is both.
+//! A model's folder: its config.json and the headers of its safetensors files, which give parameters and bytes exactly.
+//! Or a GGUF file, whose header has both.
 
 use crate::cli::{NarrowWeights, Wanted, as_typed};
 use crate::failure::Failure;
@@ -11,42 +11,42 @@ use models::{Checkpoint, ModelError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The longest config that is read.
+/// Maximum size of a config.
 const LONGEST: u64 = 100 << 20;
 
-/// What a model's files say.
+/// The content of a model's files.
 pub(in crate::commands) struct Model {
     config: String,
     path: PathBuf,
-    /// None where the config alone is to be counted by.
+    /// None if only the config is used.
     weights: Option<Result<Weights, ModelError>>,
 }
 
-/// Tokens of a sequence that are counted where nothing else was asked for.
+/// Default number of tokens per sequence.
 pub(in crate::commands) const DEFAULT_CONTEXT: u64 = 4096;
 
 impl Model {
     /// Its config.
     pub(in crate::commands) fn config(&self) -> Result<Config, ConfigError> {
         let config = Config::parse(&self.path.display().to_string(), &self.config)?;
-        // A GGUF file leaves out keys that mean none.
+        // A GGUF file omits keys without a value.
         Ok(if models::is_gguf(&self.path) { config.without_class_defaults() } else { config })
     }
 
-    /// The model that `quantize` would make of this one.
+    /// The model that `quantize` would write.
     pub(in crate::commands) fn rounded(self, to: NarrowWeights) -> anyhow::Result<Self> {
         let config = to.of(self.config()?)?.to_text();
         Ok(Self { config, weights: None, ..self })
     }
 
-    /// Refuses weights that are not all there, with the file, the bytes wanted and the bytes there.
+    /// Refuses incomplete weights, with the file, the expected bytes and the actual bytes.
     pub(in crate::commands) fn whole(&self, report: &DoctorReport) -> anyhow::Result<()> {
         let Some(Err(error)) = &self.weights else { return Ok(()) };
         let by_config = report.model.as_ref().and_then(|model| model.memory.weights_bytes.as_ref());
         let wanted = match (error, by_config) {
             (ModelError::Incomplete { wanted: None, there, .. }, Some(bytes)) => {
                 let bytes = bytes.value;
-                format!(": the config wants {bytes} bytes of weights, there are {there}")
+                format!(": the config implies {bytes} bytes of weights, the files have {there}")
             }
             _ => String::new(),
         };
@@ -57,14 +57,13 @@ impl Model {
         }
         let what = format!("{error}{wanted}");
         let config = self.path.display();
-        let hint = format!(
-            "download the model again; `firstlight fit {config}` counts by the config alone"
-        );
+        let hint =
+            format!("download the model again; `firstlight fit {config}` uses only the config");
         Err(Failure::hinted(what, hint))
     }
 }
 
-/// Reads a folder with config.json, or that file itself, or a GGUF file; or takes the config of a shape by its name.
+/// Reads a folder with config.json, that file itself, or a GGUF file; or returns the config of a shape by its name.
 pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     let shown = named.display();
     if !named.exists() {
@@ -91,7 +90,7 @@ pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     Ok(Model { config, path, weights })
 }
 
-/// Adds what the model needs to the report.
+/// Adds the model's requirements to the report.
 pub(in crate::commands) fn judge(
     model: &Model,
     arguments: &Wanted,
@@ -105,7 +104,7 @@ pub(in crate::commands) fn judge(
     };
     let (wanted, findings) =
         diagnose::model(&model.config, &options, &report.machine, &report.envs, &report.findings)?;
-    // Less than what was asked for is no answer to it.
+    // Fewer tokens than requested would not answer the question.
     let limit = wanted.memory.context_tokens;
     if let Some(asked) = arguments.context.filter(|asked| *asked > limit) {
         let shown = model.path.display();
@@ -119,14 +118,14 @@ pub(in crate::commands) fn judge(
     Ok(())
 }
 
-/// The kinds of layers a model has, each once.
+/// The kinds of layers of a model, each once.
 pub(in crate::commands) fn layer_kinds(model: &Model) -> anyhow::Result<Vec<&'static str>> {
     let path = model.path.display().to_string();
     Ok(diagnose::layer_kinds(&model.config, &path)?)
 }
 
 fn text(path: &Path) -> std::io::Result<String> {
-    // Opening a named pipe would wait for its other end.
+    // Opening a named pipe would block.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("it is not a regular file"));
     }
@@ -135,7 +134,7 @@ fn text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Values and bytes of the weights of a folder or a GGUF file, by headers.
+/// Values and bytes of the weights of a folder or a GGUF file, from its headers.
 fn weights(folder: &Path) -> Result<Weights, ModelError> {
     let checkpoint = Checkpoint::open(folder)?;
     let shown = folder.display();

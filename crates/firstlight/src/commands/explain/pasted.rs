@@ -1,18 +1,18 @@
-//! What `explain` was asked about: a rule, a file, standard input or the text itself.
+//! The argument of `explain`: a rule, a file, standard input or the text itself.
 
 use crate::failure::Failure;
 use diagnose::Rule;
 use std::io::Read;
 use std::path::Path;
 
-/// A log longer than this is read from its end, where the error stands.
+/// A longer log is read from its end, which has the error.
 const LONGEST: u64 = 32 << 20;
 
-/// What the argument turned out to be.
+/// The kind of the argument.
 pub(super) enum Asked {
     /// A rule's id.
     Rule(&'static Rule),
-    /// Words of an error.
+    /// Text of an error.
     Text(String),
     /// One word that is neither a rule nor a file.
     Unknown(String),
@@ -22,7 +22,7 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
     if asked == "-" {
         let mut bytes = Vec::new();
         let mut input = std::io::stdin().lock();
-        // What is too long is dropped from the front while reading, so that any stream can be piped in.
+        // The front of a long text is dropped while reading, so that any stream can be piped in.
         let mut buffer = vec![0; 1 << 16];
         loop {
             let read = input.read(&mut buffer)?;
@@ -37,13 +37,13 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
         return Ok(Asked::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
     if asked.trim().is_empty() {
-        let hint = "give an error's text, a file with it, `-` for standard input, or a rule";
+        let hint = "give an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted("there is nothing to explain: the text is empty", hint));
     }
     if let Some(rule) = diagnose::rule(asked) {
         return Ok(Asked::Rule(rule));
     }
-    // A pasted traceback can be longer than any path, and asking the system about it would fail with odd words.
+    // A pasted traceback can be longer than any path, and a system call with it would give a confusing error.
     let one_line = !asked.contains('\n') && asked.len() < 4096;
     let path = Path::new(asked);
     if one_line && path.is_file() {
@@ -53,16 +53,14 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
         return Ok(Asked::Text(asked.to_owned()));
     }
     if path.is_dir() {
-        let hint =
-            "explain takes an error's text, a file with it, `-` for standard input, or a rule";
+        let hint = "explain takes an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted(format!("{asked} is a folder"), hint));
     }
     if diagnose::knows(asked) {
         return Ok(Asked::Text(asked.to_owned()));
     }
     if asked.contains('/') || asked.ends_with(".log") || asked.ends_with(".txt") {
-        let hint =
-            "explain takes an error's text, a file with it, `-` for standard input, or a rule";
+        let hint = "explain takes an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted(format!("{asked} does not exist"), hint));
     }
     Ok(match asked.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {

@@ -1,28 +1,29 @@
-//! What `explain` shows on a terminal, wrapped to its width. Commands are not wrapped, so that they can be copied.
+//! Terminal output of `explain`, wrapped to the width. Commands are not wrapped, so that they can be copied.
 
-use diagnose::{Entity, Explanation, Leader, Match, OutOfMemory};
+use diagnose::{Cause, Entity, Explanation, Leader, Match, OutOfMemory};
 use facts::Evidence;
 use report::terminal::{Style, one_finding, paragraph};
 use std::fmt::Write as _;
 
-/// A rule the user named: its meaning, and whether it applies here.
+/// A rule by its name: its meaning, and whether it applies here.
 pub(super) fn by_name(found: &Match, style: Style) -> String {
     let mut out = String::new();
     one(&mut out, found, "Not found on this machine.", style);
     out
 }
 
-/// The rules and entities of a text: the leading answer and what the files here confirm in full, the others in a line each.
+/// The rules and entities of a text: the best match and everything that the files here confirm in full, the others on a
+/// line each.
 pub(super) fn by_text(found: &Explanation, memory: Option<OutOfMemory>, style: Style) -> String {
     let mut out = String::new();
     if let Some(memory) = memory {
         let doubt = match memory.may_be_false_alarm() {
             true => {
-                " (possibly a false alarm: cuDNN says the same of layouts and shapes it does not support)"
+                " (possibly a false alarm: cuDNN reports the same for layouts and shapes it does not support)"
             }
             false => "",
         };
-        let words = format!("The text says that memory ran out ({}){doubt}.", memory.as_str());
+        let words = format!("The text reports that memory ran out ({}){doubt}.", memory.as_str());
         let _ = writeln!(out, "{}", paragraph(style, &words));
     }
     let leader = found.leader();
@@ -47,7 +48,7 @@ pub(super) fn by_text(found: &Explanation, memory: Option<OutOfMemory>, style: S
     for (place, other) in
         found.entities.iter().filter(|other| !led(other) && other.answers()).enumerate()
     {
-        // A log names many things: after a few in full, names are enough.
+        // A log has many entities: after the first ones, only names are shown.
         if place < FULL && matches!(leader, Some(Leader::Entity(_))) {
             out.push_str("\n----\n\n");
             entity(&mut out, other, style);
@@ -58,7 +59,7 @@ pub(super) fn by_text(found: &Explanation, memory: Option<OutOfMemory>, style: S
         }
     }
     for finding in &found.findings {
-        out.push_str("\nThe doctor found about a package that the text names:\n");
+        out.push_str("\nThe doctor's findings about packages in the text:\n");
         out.push_str(&one_finding(finding, style));
     }
     if !brief.is_empty() {
@@ -69,7 +70,7 @@ pub(super) fn by_text(found: &Explanation, memory: Option<OutOfMemory>, style: S
     }
     let named: Vec<&Entity> = found.entities.iter().filter(|other| !other.answers()).collect();
     if !named.is_empty() {
-        out.push_str("\nPackages that it runs through:\n");
+        out.push_str("\nPackages in the traceback:\n");
         for other in named {
             let seen: Vec<&str> = other.evidence.iter().map(|seen| seen.what.as_str()).collect();
             let seen =
@@ -83,10 +84,10 @@ pub(super) fn by_text(found: &Explanation, memory: Option<OutOfMemory>, style: S
     out
 }
 
-/// So many entities are shown in full after the first.
+/// Number of entities that are shown in full after the first.
 const FULL: usize = 2;
 
-/// A text that nothing explains: the most similar rules.
+/// A text without an explanation: the most similar rules.
 fn unknown(out: &mut String, found: &Explanation, memory: bool, style: Style) {
     if memory {
         return;
@@ -106,11 +107,11 @@ fn unknown(out: &mut String, found: &Explanation, memory: bool, style: Style) {
     out.push_str(&shown);
 }
 
-/// Shown where the files of this machine speak against a text.
+/// Shown if the files of this machine refute a text.
 const ELSEWHERE: &str = "This machine does not have this problem: its files do not show it. If the error is from another \
                          machine or environment, run `firstlight explain` there, or name the environment with --venv.";
 
-/// Paragraphs wrapped to the width; lines that begin with two blanks are shown as they are.
+/// Paragraphs wrapped to the width; lines that begin with two spaces are kept.
 fn flow(style: Style, text: &str) -> String {
     let mut out = String::new();
     let mut words = String::new();
@@ -156,6 +157,37 @@ fn commands(out: &mut String, head: &str, lines: &[String]) {
     }
 }
 
+/// The causes that a text leaves possible, each with the commands that tell it from the others and its remedy; of causes that the
+/// files here decide, the confirmed one alone.
+fn causes(out: &mut String, head: &str, causes: &[Cause], style: Style) {
+    if causes.is_empty() {
+        return;
+    }
+    if let Some(shown) = causes.iter().find(|cause| cause.confirmed_here == Some(true)) {
+        let _ = write!(
+            out,
+            "\n{}",
+            paragraph(style, &format!("The files here show the cause: {}", shown.cause))
+        );
+        commands(out, "What to do", &shown.fix);
+        return;
+    }
+    let _ = write!(out, "\n{}", paragraph(style, head));
+    for (place, cause) in causes.iter().enumerate() {
+        let against = match cause.confirmed_here {
+            Some(false) => " (the files here speak against it)",
+            _ => "",
+        };
+        out.push_str(&paragraph(style, &format!("{}. {}{against}", place + 1, cause.cause)));
+        for line in &cause.check {
+            let _ = writeln!(out, "     check: {line}");
+        }
+        for line in &cause.fix {
+            let _ = writeln!(out, "     then:  {line}");
+        }
+    }
+}
+
 fn entity(out: &mut String, entity: &Entity, style: Style) {
     let _ = write!(out, "{}\n{}", paragraph(style, &entity.name), flow(style, &entity.meaning));
     let head = match entity.confirmed_here {
@@ -166,7 +198,9 @@ fn entity(out: &mut String, entity: &Entity, style: Style) {
     if entity.confirmed_here == Some(true) {
         let _ = write!(out, "\n{}", paragraph(style, "The files here agree."));
     }
-    commands(out, "What to do", &entity.fix);
+    causes(out, "Possible causes:", &entity.causes, style);
+    let head = if entity.causes.is_empty() { "What to do" } else { "Under every cause" };
+    commands(out, head, &entity.fix);
 }
 
 fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
@@ -188,14 +222,16 @@ fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
         let verdict = match found.confirmed_here {
             Some(true) => "The files here agree.",
             Some(false) => refuted,
-            None if rule.check.is_none() => {
-                "No file can show this; the error text alone is the evidence."
-            }
-            None => "This cannot be checked here: what would show it is not on this machine.",
+            None if rule.check.is_none() => "No file shows this; only the error text is evidence.",
+            None => "This cannot be checked here: the evidence is not on this machine.",
         };
         let _ = write!(out, "\n{}", paragraph(style, verdict));
-        let head =
-            if found.confirmed_here == Some(false) { "Where it is found" } else { "What to do" };
+        causes(out, "Other causes that print the same words:", &found.causes, style);
+        let head = match (found.confirmed_here, found.causes.is_empty()) {
+            (Some(false), _) => "Where the fix applies",
+            (_, false) => "If it is none of these",
+            _ => "What to do",
+        };
         commands(out, head, &found.fix);
         commands(out, "The usual commands on the machine that printed it", &found.fix_elsewhere);
         for link in rule.links {

@@ -1,13 +1,14 @@
-//! The Model Context Protocol's messages: JSON-RPC 2.0, one message a line.
+//! The Model Context Protocol's messages: JSON-RPC 2.0, one message per line.
 //!
-//! A server of tools alone needs five methods. The official SDK (rmcp) implements the whole protocol and would be a thirtieth of the
-//! released program; its client tests this server instead.
+//! A server that offers only tools needs five methods. The official SDK (rmcp) implements the whole protocol and would
+//! be a thirtieth of the released program; its client tests this server instead.
 
 use super::tools;
 use crate::source_tree;
 use serde_json::{Map, Value, json};
 
-/// Releases with an `initialize` handshake, newest first. A client that asks for another one gets the newest, as the specification says.
+/// Protocol versions with an `initialize` handshake, newest first. A client that requests another one gets the newest,
+/// as specified.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 const INSTRUCTIONS: &str = "\
@@ -21,20 +22,20 @@ const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
 pub(super) const INTERNAL_ERROR: i32 = -32603;
 
-/// What the server does with a message.
+/// The server's reaction to a message.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Sends this.
+    /// Send this.
     Reply(Value),
-    /// Runs a tool and answers the request with this id.
+    /// Run a tool and answer the request with this id.
     Call { id: Value, call: tools::Call },
-    /// Ends the call with this id, without an answer.
+    /// Cancel the call with this id, without an answer.
     Cancel { id: Value },
-    /// Nothing.
+    /// No reaction.
     Ignore,
 }
 
-/// Decides about one line.
+/// Parses one line.
 pub(super) fn action(line: &str, allow_changes: bool) -> Action {
     let message: Value = match serde_json::from_str(line) {
         Ok(message) => message,
@@ -44,7 +45,7 @@ pub(super) fn action(line: &str, allow_changes: bool) -> Action {
     };
     let id = message.get("id").cloned().filter(|id| id.is_string() || id.is_number());
     let Some(method) = message["method"].as_str() else {
-        // An answer to a request: this server sends none.
+        // An answer to a request, which this server never sends.
         if message.get("result").or(message.get("error")).is_some() {
             return Action::Ignore;
         }
@@ -94,7 +95,7 @@ pub(super) fn result(id: &Value, result: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
-/// The answer to a request that failed.
+/// The answer to a failed request.
 pub(super) fn error(id: &Value, code: i32, message: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }

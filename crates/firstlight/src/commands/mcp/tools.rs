@@ -25,9 +25,9 @@ struct Parameter {
     kind: Kind,
     about: &'static str,
     required: bool,
-    /// The option it becomes; empty for positional arguments, `-` for standard input.
+    /// The option of the command line; empty for positional arguments, `-` for standard input.
     option: &'static str,
-    /// Whether it changes something, so that it is offered with --allow-changes alone.
+    /// Whether it changes something; such parameters need --allow-changes.
     changes: bool,
 }
 
@@ -86,13 +86,13 @@ const TOOLS: [Spec; 6] = [
                 "fix",
                 Kind::Flag,
                 "--fix",
-                "carry out the remedy in the environment behind a snapshot; only packages change, and a remedy that fails is undone",
+                "run the remedy in the environment after taking a snapshot; only packages change, and a failed remedy is rolled back",
             )),
         ],
     },
     Spec {
         name: "explain",
-        about: "Explain an error text, traceback or log: the rules it shows, what the modules, symbols, versions and error codes in it are on this machine, and commands.",
+        about: "Explain an error text, traceback or log: the rules it matches, the state of its modules, symbols, versions and error codes on this machine, and commands.",
         parameters: &[
             required(parameter("text", Kind::Text, "-", "the text, as it was printed")),
             VENV,
@@ -127,7 +127,7 @@ const TOOLS: [Spec; 6] = [
     },
     Spec {
         name: "fit",
-        about: "Say in bytes whether a model fits in memory here: weights, KV cache, states and workspace.",
+        about: "Compute in bytes whether a model fits in memory here: weights, KV cache, states and workspace.",
         parameters: &[
             required(parameter("model", Kind::Text, "", "folder, config.json or name of a shape")),
             parameter("context", Kind::Number, "--context", "tokens per sequence"),
@@ -151,7 +151,7 @@ const TOOLS: [Spec; 6] = [
     },
 ];
 
-/// The tools that are offered.
+/// The available tools.
 pub(super) fn list(allow_changes: bool) -> Vec<Value> {
     let tool = |spec: &'static Spec| {
         let offered = || spec.parameters.iter().filter(|it| allow_changes || !it.changes);
@@ -250,7 +250,7 @@ pub(super) fn call(
         }
     }
     if !positional.is_empty() {
-        // Words of a client are never read as options.
+        // Text of a client is never parsed as options.
         if positional != ["-"] {
             call.arguments.push("--".to_owned());
         }

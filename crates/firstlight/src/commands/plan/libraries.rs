@@ -1,11 +1,11 @@
-//! The CUDA libraries of a wheel, read as the doctor reads those of an environment.
+//! Reads the CUDA libraries of a wheel as the doctor reads those of an environment.
 
 use probe::{EnvOptions, Source};
 use setup::WheelCode;
 use std::fs;
 use std::path::Path;
 
-/// Reads the libraries below a folder, which is laid out as an environment of its own for that.
+/// Reads the libraries below a folder, which is laid out as an environment for this purpose.
 pub(in crate::commands) fn read(libraries: &Path) -> Result<WheelCode, String> {
     let parent = libraries.parent().unwrap_or(libraries);
     let environment = tempfile::tempdir_in(parent).map_err(|error| error.to_string())?;

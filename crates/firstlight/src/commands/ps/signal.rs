@@ -1,4 +1,4 @@
-//! Ending one process, by a handle that cannot come to mean another one.
+//! Stops one process through a pidfd, which cannot refer to another process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -6,7 +6,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A process that is held by its handle: when it ends and its number is given to another one, signals go nowhere.
+/// A process with its pidfd: signals to a process that has ended have no effect, even if its PID is reused.
 pub(super) struct Held(OwnedFd);
 
 impl Held {
@@ -16,17 +16,17 @@ impl Held {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Asks the process to end.
+    /// Sends SIGTERM.
     pub(super) fn terminate(&self) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, Signal::TERM)?)
     }
 
-    /// Ends the process without asking it.
+    /// Sends SIGKILL.
     pub(super) fn kill(&self) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
     }
 
-    /// Waits until the process has ended, at most this long; whether it has.
+    /// Waits at most this long for the process to end; returns whether it has.
     pub(super) fn ended_within(&self, limit: Duration) -> io::Result<bool> {
         let until = Instant::now() + limit;
         loop {
@@ -63,7 +63,7 @@ mod tests {
         assert!(held.ended_within(Duration::from_secs(5)).unwrap());
         assert!(other.try_wait().unwrap().is_none());
         one.wait().unwrap();
-        // The handle of a process that is gone means nobody.
+        // The pidfd of an ended process reaches no process.
         assert!(held.terminate().is_err());
         other.kill().unwrap();
         other.wait().unwrap();

@@ -1,4 +1,4 @@
-//! `firstlight ps --stop PID`: one process, by its number, if it is the user's; then a look whether the memory came back.
+//! `firstlight ps --stop PID`: stops one process of the user, and then checks that its memory is freed.
 
 use crate::Outcome;
 use crate::cli::Ps;
@@ -20,23 +20,23 @@ pub(super) fn run(
     end(process, machine, arguments, output)
 }
 
-/// The process, if it has GPU memory at all: this command is not for others.
+/// The process, if it uses GPU memory: this command is not for others.
 fn find(pid: u32, machine: &Machine) -> anyhow::Result<&GpuProcess> {
     machine.gpu_processes.iter().find(|process| process.pid == pid).ok_or_else(|| {
         let known: Vec<String> =
             machine.gpu_processes.iter().map(|process| process.pid.to_string()).collect();
         let unlisted = machine.notes.iter().find(|note| note.contains("cannot be listed"));
         let hint = match (known.is_empty(), unlisted) {
-            // Then it may have some: what the driver does not tell is not known, rather than none.
+            // Then it may use some: missing data of the driver does not mean none.
             (_, Some(note)) => note.clone(),
-            (true, None) => "no process has GPU memory".to_owned(),
-            (false, None) => format!("those that have: {}", known.join(", ")),
+            (true, None) => "no process uses GPU memory".to_owned(),
+            (false, None) => format!("the processes that do: {}", known.join(", ")),
         };
-        Failure::hinted(format!("process {pid} is not listed with GPU memory"), hint)
+        Failure::hinted(format!("process {pid} does not use GPU memory"), hint)
     })
 }
 
-/// Refuses a process of somebody else, also to root: who may end it is its owner's to say.
+/// Refuses a process of another user, also for root: only its owner may stop it.
 fn owned(process: &GpuProcess, own: u32) -> anyhow::Result<()> {
     match &process.uid {
         Some(uid) if uid.value == own => Ok(()),
@@ -46,7 +46,7 @@ fn owned(process: &GpuProcess, own: u32) -> anyhow::Result<()> {
         )),
         None => Err(Failure::hinted(
             format!("the owner of process {} cannot be read", process.pid),
-            "it has ended, or it is outside this container: stop it where it was started",
+            "it has ended, or it is outside this container: stop it there",
         )),
     }
 }
@@ -54,7 +54,7 @@ fn owned(process: &GpuProcess, own: u32) -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn end(process: &GpuProcess, _: &Machine, _: &Ps, _: &Output) -> anyhow::Result<Outcome> {
     owned(process, 0)?;
-    Err(Failure::hinted("stopping a process is made for Linux", "stop it where it was started"))
+    Err(Failure::hinted("stopping a process works only on Linux", "stop it where it was started"))
 }
 
 #[cfg(target_os = "linux")]
@@ -72,7 +72,7 @@ mod on_linux {
     use std::io::IsTerminal;
     use std::time::{Duration, Instant};
 
-    /// What the driver needs to take a large process's memory back.
+    /// Time that the driver needs to free a large process's memory.
     const COLLECTION: Duration = Duration::from_secs(5);
 
     #[derive(Serialize)]
@@ -81,11 +81,11 @@ mod on_linux {
         pid: u32,
         ended: bool,
         signal: &'static str,
-        /// What it had before; `null` where the driver does not count.
+        /// Its memory before; `null` if the driver does not report it.
         had_bytes: Option<u64>,
-        /// Whether the driver no longer lists it; `null` where the driver does not tell.
+        /// Whether the driver no longer lists it; `null` if the driver does not answer.
         memory_came_back: Option<bool>,
-        /// Bytes in use on each GPU it was on, before and after.
+        /// Bytes in use on each of its GPUs, before and after.
         gpus: Vec<Memory>,
     }
 
@@ -110,12 +110,12 @@ mod on_linux {
             output.text("nothing was stopped")?;
             return Ok(Outcome::Good);
         }
-        // Held first and listed again: the number still means the process that was shown.
+        // The pidfd is opened first and the process listed again, so that the PID still refers to the process shown.
         let again = machine(&arguments.waiting);
         let again = again.gpu_processes.iter().find(|now| now.pid == pid);
         if again.and_then(|now| now.command.as_ref()) != process.command.as_ref() {
             return Err(Failure::hinted(
-                format!("process {pid} is no longer the one that was listed"),
+                format!("process {pid} is another process than the one listed"),
                 "list them again with `firstlight ps`",
             ));
         }
@@ -156,7 +156,7 @@ mod on_linux {
     }
 
     fn deaf(pid: u32) -> String {
-        format!("process {pid} does not end on TERM; kill it (what it has not saved is lost)?")
+        format!("process {pid} does not end on SIGTERM; kill it (unsaved work is lost)?")
     }
 
     fn say(stopped: &Stopped) -> String {
@@ -167,26 +167,25 @@ mod on_linux {
                     .had_bytes
                     .map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
                 format!(
-                    "process {pid} ended on {}; its GPU memory came back{bytes}\n",
+                    "process {pid} ended on {}; its GPU memory was freed{bytes}\n",
                     stopped.signal
                 )
             }
             (true, Some(false)) => format!(
-                "process {pid} ended on {}, but the driver still lists its memory: `firstlight ps` shows who has it\n",
+                "process {pid} ended on {}, but the driver still lists its memory: `firstlight ps` shows the owner\n",
                 stopped.signal
             ),
             (true, None) => format!(
-                "process {pid} ended on {}; whether its memory came back is not known, since the driver does not \
-                 answer: `firstlight doctor` tells more\n",
+                "process {pid} ended on {}; whether its memory was freed is not known, because the driver does not answer: run `firstlight doctor`\n",
                 stopped.signal
             ),
             (false, _) if stopped.signal == "KILL" => format!(
-                "process {pid} did not end on KILL: it is stuck inside the kernel, most likely in the driver, and only \
+                "process {pid} did not end on SIGKILL: it is stuck inside the kernel, most likely in the driver, and only \
                  a reboot ends it\n"
             ),
-            (false, _) => format!(
-                "process {pid} did not end on TERM; add --kill to end it without asking it\n"
-            ),
+            (false, _) => {
+                format!("process {pid} did not end on SIGTERM; add --kill to send SIGKILL\n")
+            }
         };
         for gpu in &stopped.gpus {
             if let (Some(before), Some(after)) = (gpu.used_before_bytes, gpu.used_after_bytes) {
@@ -202,10 +201,10 @@ mod on_linux {
     }
 
     fn machine(waiting: &Waiting) -> Machine {
-        probe::machine(&probe::Options { source: live(waiting), site_packages: Vec::new() })
+        probe::machine(&probe::ProbeOptions { source: live(waiting), site_packages: Vec::new() })
     }
 
-    /// Whether the driver answered at all: from one that is silent nothing follows.
+    /// Whether the driver answered: a silent driver proves nothing.
     fn tells(machine: &Machine) -> bool {
         let driver = machine.driver.as_ref();
         driver.is_some_and(|driver| driver.no_answer.is_none() && driver.nvml_error.is_none())
@@ -224,7 +223,7 @@ mod on_linux {
         Memory { gpu, used_before_bytes: used(before), used_after_bytes: used(after) }
     }
 
-    /// The machine once the driver has taken the memory back, or after as long as that may take.
+    /// The machine after the driver has freed the memory, or after the time limit.
     fn collected(pid: u32, arguments: &Ps) -> Machine {
         let until = Instant::now() + COLLECTION;
         loop {
@@ -241,7 +240,7 @@ mod on_linux {
     }
 
     fn ask(question: &str) -> anyhow::Result<bool> {
-        confirm::agreed(false, question, "add --yes to stop it without being asked")
+        confirm::agreed(false, question, "add --yes to stop it without confirmation")
     }
 }
 

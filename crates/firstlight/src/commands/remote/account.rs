@@ -1,6 +1,6 @@
-//! What was to be done on the other machine, what was, and what lies only there: for people and as JSON.
+//! The planned and finished actions on the other machine, and its unfetched files: as text and JSON.
 //!
-//! Invariant: the machine is named as it names itself; the address by which it was reached is in neither.
+//! Invariant: the machine is named by its host name; the address that was used to reach it is in neither output.
 
 use super::copy::Parcel;
 use super::fate::FileSystem;
@@ -12,7 +12,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(super) struct Account {
     schema: u32,
-    /// What it calls itself.
+    /// Its host name.
     machine: String,
     system: String,
     processor: String,
@@ -20,16 +20,16 @@ pub(super) struct Account {
     free_bytes: u64,
     file_system: FileSystem,
     lost_by_a_stop: bool,
-    /// What is copied there, or is there already; the program first.
+    /// Files that are copied there, or exist there already; the program first.
     pub(super) files: Vec<Parcel>,
     pub(super) command: Vec<String>,
-    /// The command's own; `null` where it did not come to one.
+    /// The command's exit status; `null` if it had none.
     pub(super) status: Option<i32>,
-    /// What the command printed, where it was not passed on.
+    /// The command's output, if it was not passed through.
     pub(super) output: Option<String>,
-    /// Run folders that were fetched, where they are here.
+    /// Local paths of fetched run folders.
     pub(super) fetched: Vec<String>,
-    /// What lies there and not here.
+    /// Files that exist only there.
     only_there: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Account {
         }
     }
 
-    /// What is there once all is done: run folders that are not here, and what else was made there.
+    /// Records the state after all actions: run folders that are missing here, and other files created there.
     pub(super) fn leave(&mut self, machine: &Survey, runs: &[There]) {
         let runs = runs.iter().filter(|run| !run.is_here).map(|run| format!("{RUNS}/{}", run.name));
         let sent = |entry: &String| self.files.iter().any(|file| file.path == *entry);
@@ -63,7 +63,7 @@ impl Account {
         self.only_there = runs.chain(others.filter(|it| !sent(it)).cloned()).collect();
     }
 
-    /// What will be done, shown before it is.
+    /// The planned actions, shown in advance.
     pub(super) fn intended(&self) -> String {
         let mut text = self.machine();
         for file in &self.files {
@@ -71,32 +71,32 @@ impl Account {
         }
         text.push_str(&format!("  run: firstlight {}\n", self.command.join(" ")));
         text.push_str(
-            "  then fetch the run folders that it writes; nothing is overwritten, there or here\n",
+            "  then fetch the run folders that it writes; no file is overwritten on either machine\n",
         );
         if self.lost_by_a_stop {
             text.push_str(&format!(
-                "warning: what the command makes there lies on {}\nhint: work on a volume of that machine: --at DIR\n",
+                "warning: output of the command is stored on {}\nhint: work on a volume of that machine: --at DIR\n",
                 self.file_system.words()
             ));
         }
         text
     }
 
-    /// What was done, and what a stop of the machine would lose.
+    /// The finished actions, and what a stop of the machine would lose.
     pub(super) fn done(&self) -> String {
         let mut text = self.machine();
         for run in &self.fetched {
             text.push_str(&format!("  fetched: {run}\n"));
         }
         if self.only_there.is_empty() {
-            text.push_str("  nothing lies only there\n");
+            text.push_str("the machine has no unfetched files\n");
             return text;
         }
         for entry in &self.only_there {
-            text.push_str(&format!("  only there: {entry}\n"));
+            text.push_str(&format!("only on the machine: {entry}\n"));
         }
         text.push_str(&format!(
-            "before you stop or terminate it: this lies on {}\n",
+            "before you stop or terminate it: this is stored on {}\n",
             self.file_system.words()
         ));
         text

@@ -1,4 +1,4 @@
-//! The firstlight that is copied, and for which machines it is: by its header, whatever it is called.
+//! The firstlight program that is copied, and the machines that it runs on, according to its header.
 
 use super::copy::Parcel;
 use super::survey::Survey;
@@ -6,22 +6,21 @@ use crate::failure::Failure;
 use anyhow::Context;
 use std::path::Path;
 
-/// The one that was named, or the one that runs here. It goes below its hash, so that another one is another file and
-/// nothing is overwritten.
+/// The selected program, or the running one. Its remote path contains its hash, so that nothing is overwritten.
 pub(super) fn read(named: Option<&Path>) -> anyhow::Result<Parcel> {
-    let own = || std::env::current_exe().context("the file of this program cannot be found");
+    let own = || std::env::current_exe().context("the path of this program is not known");
     let path = named.map_or_else(own, |path| Ok(path.to_owned()))?;
     let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
     Ok(Parcel::new(content, "700", |sha256| format!("bin/{}/firstlight", &sha256[..16])))
 }
 
-/// Refuses a machine that the program is not for.
+/// Refuses a machine that the program does not run on.
 pub(super) fn fits(program: &Parcel, machine: &Survey) -> anyhow::Result<()> {
     let there = (machine.system.as_str(), machine.processor.as_str());
     let is = match header(&program.content) {
         Some(is) if is == there => return Ok(()),
         Some((system, processor)) => format!("this firstlight is for {system} on {processor}"),
-        None => "what was named is no program that is known".to_owned(),
+        None => "the named file is not a known executable format".to_owned(),
     };
     Err(Failure::hinted(
         format!("{} runs programs for {} on {}, and {is}", machine.name, there.0, there.1),
@@ -29,7 +28,7 @@ pub(super) fn fits(program: &Parcel, machine: &Survey) -> anyhow::Result<()> {
     ))
 }
 
-/// The system and processor that a program's header names, as Rust names them; `None` for anything else.
+/// The system and processor in a program's header, in Rust's terms; `None` for other files.
 fn header(content: &[u8]) -> Option<(&'static str, &'static str)> {
     let number = |at: usize, bytes: usize| {
         let field = content.get(at..at + bytes)?;

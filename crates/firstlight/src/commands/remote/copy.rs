@@ -1,4 +1,4 @@
-//! Files to the other machine: each whole under its name, by its hash, or not there at all. None is overwritten.
+//! Copies files to the other machine: each completely, verified by its hash, or not at all. None is overwritten.
 
 use super::ssh::Ssh;
 use super::survey::Survey;
@@ -13,23 +13,23 @@ const SCRIPT: &str = include_str!("receive.sh");
 /// A file to be copied.
 #[derive(Debug, Serialize)]
 pub(super) struct Parcel {
-    /// Its path in the folder there.
+    /// Its remote path.
     pub(super) path: String,
     /// Its size.
     pub(super) bytes: usize,
     /// Its hash, in lower-case hexadecimal.
     pub(super) sha256: String,
-    /// Whether it is there already, by its hash.
+    /// Whether it already exists there, with the same hash.
     pub(super) is_there: bool,
     #[serde(skip)]
     pub(super) content: Vec<u8>,
-    /// As `chmod` reads it.
+    /// Mode for `chmod`.
     #[serde(skip)]
     pub(super) mode: &'static str,
 }
 
 impl Parcel {
-    /// A file of the user's, under its own name.
+    /// A file of the user, under its own name.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let content = std::fs::read(path).with_context(|| path.display().to_string())?;
         let name = path.file_name().and_then(|name| name.to_str());
@@ -41,7 +41,7 @@ impl Parcel {
         Ok(Self::new(content, "600", |_| name.to_owned()))
     }
 
-    /// `path` makes its place there of its hash.
+    /// `path` computes the remote path from the hash.
     pub(super) fn new(
         content: Vec<u8>,
         mode: &'static str,
@@ -52,7 +52,7 @@ impl Parcel {
         Self { path, bytes: content.len(), sha256, is_there: false, content, mode }
     }
 
-    /// Looks whether it is there; another file under its name is not touched.
+    /// Checks whether it exists there; another file under its name is not touched.
     pub(super) fn look(&mut self, machine: &Survey) -> anyhow::Result<()> {
         match machine.hash_of(&self.path) {
             None if machine.entries.contains(&self.path) => {}
@@ -65,14 +65,14 @@ impl Parcel {
         }
         Err(Failure::hinted(
             format!(
-                "{}/{} is another file than the one here, and nothing is overwritten",
+                "{}/{} differs from the local file and is not overwritten",
                 machine.folder, self.path
             ),
             "send it under another name, or work in another folder: --at DIR",
         ))
     }
 
-    /// Copies it, unless it is there.
+    /// Copies it unless it exists.
     pub(super) fn send(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
         if self.is_there {
             return Ok(());
@@ -84,20 +84,20 @@ impl Parcel {
             false => {
                 let error = ssh.failed(
                     &said,
-                    "did not take it",
-                    "run the same command again: it is copied anew",
+                    "did not accept it",
+                    "run the same command again to copy it again",
                 );
                 Err(error.context(format!(
-                    "{} was not copied whole, and nothing is there under its name",
+                    "{} was not copied completely, and no file of that name was created",
                     self.path
                 )))
             }
         }
     }
 
-    /// One line of what will be done.
+    /// One line about the planned copy.
     pub(super) fn words(&self) -> String {
-        let done = if self.is_there { "there already, by its hash" } else { "copied" };
+        let done = if self.is_there { "already there, by its hash" } else { "copied" };
         format!("{} ({} KiB): {done}", self.path, self.bytes.div_ceil(1024))
     }
 }

@@ -1,4 +1,5 @@
-//! A command of firstlight on the machine: the program and its files copied, run, and the run folders that it wrote fetched.
+//! Runs a firstlight command on the machine: copies the program and its files, runs it, and fetches the run folders
+//! that it wrote.
 
 use super::account::Account;
 use super::copy::Parcel;
@@ -35,7 +36,11 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
         return Ok(Outcome::Good);
     }
     eprint!("{}", account.intended());
-    if !confirm::agreed(arguments.yes, "do this?", "add --yes, or only look with --dry-run")? {
+    if !confirm::agreed(
+        arguments.yes,
+        "proceed?",
+        "add --yes, or use --dry-run to see what would be done",
+    )? {
         return Ok(Outcome::Bad);
     }
     for file in &mut account.files {
@@ -44,7 +49,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     let program = format!("./{}", account.files[0].path);
     starts(ssh, &machine, &program)?;
     let ended = execute(ssh, &machine, &program, &addresses, arguments, output, &mut account)?;
-    // Whatever became of the command, what it came to is worth having here, unless nobody can be asked any more.
+    // Its results are fetched whatever the outcome, unless the connection is lost.
     let result = outcome(ended, &machine, arguments);
     let after = match (Survey::ask(ssh, &arguments.at, &[]), &result) {
         (Err(_), Err(_)) => return result,
@@ -63,23 +68,22 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     result
 }
 
-/// What is copied has to fit where it goes.
+/// Checks that the copies fit on the disk.
 fn has_room(files: &[Parcel], machine: &Survey) -> anyhow::Result<()> {
     let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
     match bytes as u64 <= machine.free_bytes {
         true => Ok(()),
         false => Err(Failure::hinted(
             format!(
-                "{} bytes are to be copied, and {} has {} free",
+                "{} bytes have to be copied, and {} has {} free",
                 bytes, machine.folder, machine.free_bytes
             ),
-            "make room there, or work on another file system: --at DIR",
+            "free some space there, or use another file system: --at DIR",
         )),
     }
 }
 
-/// The program has to say its name there before anything is asked of it: that the C library is too old a loader says with
-/// the exit status of a finding.
+/// Runs the program with `--version` first: a loader that lacks a C library version exits with the status of a finding.
 fn starts(ssh: &Ssh, machine: &Survey, program: &str) -> anyhow::Result<()> {
     let script = "cd \"$1\" && exec \"$2\" --version";
     let said = ssh.feed(script, &[&machine.folder, program], Vec::new())?;
@@ -113,7 +117,7 @@ fn execute(
     Ok(ended)
 }
 
-/// The command's own verdict, where it has one.
+/// The command's outcome, if it has one.
 fn outcome(ended: Ended, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
     let name = &machine.name;
     let (what, hint) = match ended {
@@ -121,20 +125,20 @@ fn outcome(ended: Ended, machine: &Survey, arguments: &Remote) -> anyhow::Result
         Ended::Status(1) => return Ok(Outcome::Bad),
         Ended::Status(status) => (
             format!("the command failed on {name} (exit status {status})"),
-            "what it said is above".to_owned(),
+            "its output is above".to_owned(),
         ),
         Ended::Signal(signal) => (
             format!("the command was ended by signal {signal} on {name}"),
-            "9 without anybody's doing means that the machine ran out of memory: dmesg there tells"
+            "signal 9 usually means that the machine ran out of memory: check dmesg there"
                 .to_owned(),
         ),
         Ended::Late => (
             format!("the command took longer than {} s on {name}, and was ended", arguments.limit),
-            "what it had not written is lost; give it more by --limit SECONDS".to_owned(),
+            "unwritten results are lost; allow more time with --limit SECONDS".to_owned(),
         ),
         Ended::Lost => (
             format!("the connection to {name} was lost, and the command there ends with it"),
-            "what it wrote is fetched by: firstlight remote HOST --fetch".to_owned(),
+            "fetch its results with: firstlight remote HOST --fetch".to_owned(),
         ),
     };
     Err(Failure::hinted(what, hint))

@@ -1,22 +1,22 @@
-//! What becomes of files when a machine is stopped or ended, as far as its mounts tell.
+//! What happens to files when a machine is stopped or terminated, as far as its mounts show.
 //!
-//! A pod that is stopped usually loses the container's own layer and keeps its volume; a machine that is stopped keeps its
-//! disk; one that is terminated keeps neither. No file tells what a provider promises, so nothing here does.
+//! A stopped pod usually loses the container's layer and keeps its volume; a stopped machine keeps its disk; a
+//! terminated one keeps neither. No file documents the provider's rules, so no claim is made about them.
 
 use serde::Serialize;
 
-/// What a folder lies on.
+/// The file system of a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct FileSystem {
-    /// Where it is mounted.
+    /// Its mount point.
     pub(super) mount: String,
-    /// Its type, as the kernel names it; `None` where the machine does not list its mounts.
+    /// Its type in the kernel's terms; `None` if the machine does not list its mounts.
     pub(super) kind: Option<String>,
 }
 
-/// Layers of a container's own, above its image.
+/// Writable layers of a container, above its image.
 const LAYERS: &[&str] = &["overlay", "fuse.fuse-overlayfs", "aufs"];
-/// Memory under the name of a file system.
+/// File systems in memory.
 const MEMORY: &[&str] = &["tmpfs", "ramfs"];
 /// File systems of another machine.
 const ELSEWHERE: &[&str] = &[
@@ -35,7 +35,7 @@ const ELSEWHERE: &[&str] = &[
 ];
 
 impl FileSystem {
-    /// The one that is mounted there, by lines as /proc/self/mounts has them; a later one hides an earlier one.
+    /// The file system at a mount point, from lines of /proc/self/mounts; a later one hides an earlier one.
     pub(super) fn at<'a>(mount: &str, lines: impl Iterator<Item = &'a str>) -> Self {
         let fields = |line: &'a str| {
             let mut fields = line.split(' ').skip(1);
@@ -45,18 +45,18 @@ impl FileSystem {
         Self { mount: mount.to_owned(), kind: found.map(|(_, kind)| kind.to_owned()) }
     }
 
-    /// Whether a stop of the machine, and not only its end, loses what lies there.
+    /// Whether a stop of the machine loses it, and not only a termination.
     pub(super) fn is_lost_by_a_stop(&self) -> bool {
         let kind = self.kind.as_deref();
         kind.is_some_and(|kind| LAYERS.contains(&kind) || MEMORY.contains(&kind))
     }
 
-    /// What that means, in a sentence without an end.
+    /// The consequence, as a clause.
     pub(super) fn words(&self) -> String {
         let mount = &self.mount;
         let Some(kind) = self.kind.as_deref() else {
             return format!(
-                "the file system at {mount}: what a stop or a termination keeps is the provider's to say"
+                "the file system at {mount}: the provider documents what a stop or a termination keeps"
             );
         };
         if LAYERS.contains(&kind) {
@@ -72,8 +72,7 @@ impl FileSystem {
         }
         if ELSEWHERE.contains(&kind) {
             return format!(
-                "a file system of another machine ({kind} at {mount}): stays when this one is stopped; whether a \
-                 termination keeps it is the provider's to say"
+                "a file system of another machine ({kind} at {mount}): stays when this one is stopped; the provider documents whether a termination keeps it"
             );
         }
         match mount.as_str() {
@@ -81,8 +80,7 @@ impl FileSystem {
                 "the machine's disk ({kind} at /): a stop usually keeps it, a termination usually does not"
             ),
             _ => format!(
-                "a disk of its own ({kind} at {mount}): a stop usually keeps a volume; whether a termination does is the \
-                 provider's to say"
+                "a separate disk ({kind} at {mount}): a stop usually keeps a volume; the provider documents whether a termination does"
             ),
         }
     }
@@ -104,8 +102,8 @@ mod tests {
         check("/", true, "the container's own layer (overlay at /): lost");
         check("/dev/shm", true, "memory (tmpfs at /dev/shm): lost");
         check("/home", false, "of another machine (nfs4 at /home): stays");
-        check("/workspace", false, "a disk of its own (ext4 at /workspace): a stop usually keeps");
-        check("/elsewhere", false, "what a stop or a termination keeps is the provider's to say");
+        check("/workspace", false, "a separate disk (ext4 at /workspace): a stop usually keeps");
+        check("/elsewhere", false, "the provider documents what a stop or a termination keeps");
         let machine = FileSystem::at("/", "/dev/sda1 / ext4 rw 0 0".lines());
         assert!(!machine.is_lost_by_a_stop());
         assert!(machine.words().contains("a termination usually does not"), "{}", machine.words());

@@ -1,5 +1,5 @@
-//! Run folders from the other machine: the files that a run lists, each held against its hash. Nothing here is overwritten,
-//! and a folder is here whole or not at all.
+//! Fetches run folders from the other machine: the files in a run's manifest, each compared with its hash. No local
+//! file is overwritten, and a folder is complete or absent.
 
 use super::ssh::Ssh;
 use super::survey::{Hashed, Survey};
@@ -12,25 +12,25 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 const SCRIPT: &str = include_str!("send.sh");
-/// The folder of the run folders there.
+/// The folder of run folders there.
 pub(super) const RUNS: &str = "firstlight-runs";
-/// What a run folder has beside the files that its manifest lists: no hash of them is kept, for they are made of those.
+/// Files of a run folder that are not in its manifest and have no hash, because they are generated from the others.
 const UNLISTED: &[&str] = &["report.md", "report.html", INCOMPLETE];
 
 /// A run folder there.
 #[derive(Debug, Clone)]
 pub(super) struct There {
-    /// Its name, a plain one.
+    /// Its name, a single path component.
     pub(super) name: String,
     /// Its `run.json` there.
     pub(super) manifest: Hashed,
-    /// Where it is here, or would be.
+    /// Its local path, existing or not.
     pub(super) path: PathBuf,
-    /// Whether the same run is here.
+    /// Whether the same run exists locally.
     pub(super) is_here: bool,
 }
 
-/// The run folders there, and whether they are here, in `output`.
+/// The run folders there, and whether they exist in `output`.
 pub(super) fn look(machine: &Survey, output: &Path) -> Vec<There> {
     let run = |manifest: &Hashed| {
         let name =
@@ -45,12 +45,12 @@ pub(super) fn look(machine: &Survey, output: &Path) -> Vec<There> {
 }
 
 impl There {
-    /// Fetches the run into its place here.
+    /// Fetches the run to its local path.
     pub(super) fn fetch(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
         if self.path.exists() {
             return Err(Failure::hinted(
                 format!(
-                    "{} is another run than the one on {}, and nothing is overwritten",
+                    "{} differs from the run on {} and is not overwritten",
                     self.path.display(),
                     machine.name
                 ),
@@ -64,8 +64,8 @@ impl There {
             .with_context(|| format!("cannot use {MANIFEST_FILE} of run {}", self.name))?;
         let listed: Vec<&str> = manifest.artefacts.iter().map(|file| file.path.as_str()).collect();
         if let Some(wrong) = listed.iter().find(|path| !is_plain(path)) {
-            let what = format!("run {} lists `{wrong}`, which is no path inside of it", self.name);
-            return Err(Failure::hinted(what, "look at the run where it is: it was edited"));
+            let what = format!("run {} lists `{wrong}`, which is not a path inside it", self.name);
+            return Err(Failure::hinted(what, "inspect the run on its machine: it was edited"));
         }
         let contents = files(ssh, &folder, &[listed.as_slice(), UNLISTED].concat())?;
         for (artefact, content) in manifest.artefacts.iter().zip(&contents) {
@@ -83,15 +83,15 @@ impl There {
             true => Ok(()),
             false => Err(Failure::hinted(
                 format!(
-                    "{file} of run {} is not the file that the run wrote: its hash is another",
+                    "{file} of run {} is not the file that the run wrote: its hash differs",
                     self.name
                 ),
-                "it was edited there or cut on its way; fetch again: firstlight remote HOST --fetch",
+                "it was edited there or truncated in transit; fetch again: firstlight remote HOST --fetch",
             )),
         }
     }
 
-    /// Writes the folder beside its place, then renames it.
+    /// Writes the folder under a temporary name next to its path, then renames it.
     fn put<'a>(&self, files: impl Iterator<Item = (&'a str, Vec<u8>)>) -> anyhow::Result<()> {
         let beside = self.path.with_file_name(format!("{}.{}.part", self.name, std::process::id()));
         let written = (|| {
@@ -103,19 +103,19 @@ impl There {
             fs::rename(&beside, &self.path)
         })();
         if written.is_err() {
-            // What is half-written goes; that it may not be there is fine.
+            // Removes a partial copy, if there is one.
             let _ = fs::remove_dir_all(&beside);
         }
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-/// Files of a folder there, `None` for one that is not there.
+/// Files of a folder there, `None` for a missing one.
 fn files(ssh: &Ssh, folder: &str, names: &[&str]) -> anyhow::Result<Vec<Option<Vec<u8>>>> {
     let answer = ssh.ask(SCRIPT, &[&[folder], names].concat())?;
     parse(&answer, names.len()).ok_or_else(|| {
         Failure::hinted(
-            "the files of a run were cut on their way",
+            "the files of a run were truncated in transit",
             "fetch again: firstlight remote HOST --fetch",
         )
     })
@@ -139,7 +139,7 @@ fn parse(mut answer: &[u8], count: usize) -> Option<Vec<Option<Vec<u8>>>> {
     answer.is_empty().then_some(files)
 }
 
-/// Whether a path of another machine stays inside of the folder it is put into.
+/// Whether a path of another machine stays inside its target folder.
 fn is_plain(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn files_come_whole_or_the_answer_is_none() {
         let answer = b"  3\na\nb-\n0\n";
-        // A dash behind a file is not one of its bytes: sizes are what parts them.
+        // A dash after a file is not one of its bytes: sizes delimit the files.
         assert_eq!(parse(b"4\na\nb-0\n", 2), Some(vec![Some(b"a\nb-".to_vec()), Some(Vec::new())]));
         assert_eq!(parse(b"-\n", 1), Some(vec![None]));
         assert_eq!(parse(answer, 3), Some(vec![Some(b"a\nb".to_vec()), None, Some(Vec::new())]));

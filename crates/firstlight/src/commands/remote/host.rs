@@ -1,14 +1,14 @@
-//! By which name or address a machine is reached, and what of that no report may hold.
+//! The name or address of a machine, and its parts that no report may contain.
 
 use crate::failure::Failure;
 use facts::CompactSort;
 
-/// A machine as ssh is told of it.
+/// A machine in ssh's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Host {
     /// `name`, `user@name` or an address.
     pub(super) destination: String,
-    /// Where it is not what ssh's configuration says.
+    /// The port, if it differs from ssh's configuration.
     pub(super) port: Option<u16>,
 }
 
@@ -17,7 +17,7 @@ impl Host {
     pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         let wrong = || {
             let hint = "for example gpu1, root@203.0.113.7:22014 or root@[2001:db8::7]:22014";
-            Failure::hinted(format!("`{text}` names no machine"), hint)
+            Failure::hinted(format!("`{text}` is not a host name"), hint)
         };
         let (user, rest) = match text.rsplit_once('@') {
             Some((user, rest)) => (format!("{user}@"), rest),
@@ -29,7 +29,7 @@ impl Host {
                 (address, Some(port.strip_prefix(':').ok_or_else(wrong)?))
             }
             Some(None) => return Err(wrong()),
-            // More than one colon is an address of IPv6 without a port.
+            // More than one colon is an IPv6 address without a port.
             None if rest.matches(':').count() == 1 => {
                 rest.split_once(':').map_or((rest, None), |(name, port)| (name, Some(port)))
             }
@@ -37,7 +37,7 @@ impl Host {
         };
         let port = port.map(str::parse).transpose().map_err(|_| wrong())?;
         let plain = |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control());
-        // What begins with a dash would be an option of ssh's, one that may run a program here.
+        // A leading dash would be an ssh option, which may run a local program.
         if name.is_empty()
             || user == "@"
             || text.starts_with('-')
@@ -49,8 +49,8 @@ impl Host {
         Ok(Self { destination: format!("{user}{name}"), port })
     }
 
-    /// What `ssh -G` says it would connect to, and what was typed, as far as they are addresses: `name` and `name:port`. A
-    /// name that only this machine's configuration knows leads nobody there, and may well be the machine's own.
+    /// The addresses in the output of `ssh -G` and in the argument: `name` and `name:port`. A name that only this
+    /// machine's configuration knows is not an address, and may be the machine's host name.
     pub(super) fn addresses(&self, configuration: &str) -> Vec<String> {
         let value = |key: &str| {
             configuration.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
@@ -102,7 +102,7 @@ mod tests {
             "[::1]22",
         ] {
             let error = Host::parse(wrong).unwrap_err().to_string();
-            assert!(error.contains("names no machine"), "{wrong}: {error}");
+            assert!(error.contains("is not a host name"), "{wrong}: {error}");
         }
     }
 

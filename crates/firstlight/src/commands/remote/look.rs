@@ -1,5 +1,5 @@
-//! Without a command: what lies on the machine, what of it is here, and what a stop or a termination would lose. Asked
-//! before either of them.
+//! Without a command: lists the machine's files, which of them exist locally, and what a stop or a termination would
+//! lose.
 
 use super::account::Account;
 use super::fetch;

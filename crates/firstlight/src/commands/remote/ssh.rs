@@ -1,4 +1,4 @@
-//! The user's own ssh, bounded: no connection is waited for longer than was said.
+//! The user's ssh, with a time limit for every connection.
 
 use super::host::Host;
 use crate::failure::Failure;
@@ -9,14 +9,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// With what ssh ends where it is ssh that failed.
+/// Exit status of ssh if ssh itself failed.
 const SSH_FAILED: i32 = 255;
-/// How much is read or written at once.
+/// Bytes per read or write.
 const CHUNK: usize = 1 << 16;
-/// How long a command that is ended may take to end, the far side's own five seconds included.
+/// Time limit for a stopped command to exit, including five seconds on the remote side.
 const ENDING: Duration = Duration::from_secs(8);
 
-/// How ssh is started: it asks nobody, and a connection that died is noticed.
+/// Options of ssh: it never prompts, and a dead connection is detected.
 const OPTIONS: &[&str] = &[
     "-T",
     "-o",
@@ -33,11 +33,11 @@ const OPTIONS: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Ssh {
     host: Host,
-    /// The longest silence.
+    /// Maximum silence.
     wait: Duration,
 }
 
-/// What a script there said.
+/// Output of a script there.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) status: ExitStatus,
@@ -45,7 +45,7 @@ pub(super) struct Said {
     pub(super) err: String,
 }
 
-/// What happens on one of the streams of a call.
+/// An event on one of the streams of a call.
 enum Event {
     Out(Vec<u8>),
     Err(Vec<u8>),
@@ -55,13 +55,13 @@ enum Event {
 /// How a command there ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With this exit status, its own.
+    /// With this exit status.
     Status(i32),
     /// By this signal.
     Signal(i32),
     /// The connection was lost.
     Lost,
-    /// It took longer than it may, and was ended.
+    /// It exceeded its time limit and was killed.
     Late,
 }
 
@@ -70,21 +70,21 @@ impl Ssh {
         Self { host, wait }
     }
 
-    /// What of this machine's name and of what ssh makes of it is an address.
+    /// The addresses in this machine's name and in ssh's resolved configuration.
     pub(super) fn addresses(&self) -> anyhow::Result<Vec<String>> {
         let mut ssh = self.started_with(&["-G"]);
         let said = self.talk(ssh.arg("--").arg(&self.host.destination), Vec::new())?;
-        let configuration = self.good(said, "cannot be looked up in ssh's configuration")?;
+        let configuration = self.good(said, "cannot be resolved in ssh's configuration")?;
         Ok(self.host.addresses(&String::from_utf8_lossy(&configuration)))
     }
 
-    /// Runs a script there to its end and gives what it said on standard output.
+    /// Runs a script there and returns its standard output.
     pub(super) fn ask(&self, script: &str, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
         let said = self.feed(script, arguments, Vec::new())?;
         self.good(said, "cannot be asked")
     }
 
-    /// The same with `input` on its standard input; how it ended is the caller's to judge.
+    /// As [`Self::ask`], with `input` on its standard input; the caller checks its status.
     pub(super) fn feed(
         &self,
         script: &str,
@@ -94,8 +94,8 @@ impl Ssh {
         self.talk(&mut self.remote(script, arguments), input)
     }
 
-    /// Runs a script there for no longer than `limit`, with our standard output and error, and its standard input open so
-    /// long. With `captured`, what it prints is given back.
+    /// Runs a script there for at most `limit`, with this process's standard output and error, and keeps its standard
+    /// input open meanwhile. With `captured`, its output is returned.
     pub(super) fn run(
         &self,
         script: &str,
@@ -113,7 +113,7 @@ impl Ssh {
         let reader = child.stdout.take().map(|mut out| {
             thread::spawn(move || {
                 let mut text = Vec::new();
-                // What came before an error is what there is.
+                // The output before an error is used.
                 let _ = out.read_to_end(&mut text);
                 String::from_utf8_lossy(&text).into_owned()
             })
@@ -121,7 +121,7 @@ impl Ssh {
         let until = Instant::now() + limit;
         let mut status = within(&mut child, until)?;
         let late = status.is_none();
-        // The far side ends its command when this closes.
+        // The remote side stops its command when this closes.
         drop(held);
         if late {
             status = within(&mut child, Instant::now() + ENDING)?;
@@ -129,7 +129,8 @@ impl Ssh {
         if status.is_none() {
             child.kill().and_then(|()| child.wait()).context("ssh cannot be ended")?;
         }
-        // A program that outlives ssh, as its shared connection does, may keep the pipe: then nothing more is read of it.
+        // A program that outlives ssh, such as its shared connection, may keep the pipe open: it is not read any
+        // further.
         let text = match reader {
             Some(reader) if !late => {
                 Some(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -139,25 +140,25 @@ impl Ssh {
         Ok((status.filter(|_| !late).map_or(Ended::Late, Ended::of), text))
     }
 
-    /// Standard output of a call that has to end well.
+    /// Standard output of a call that must succeed.
     fn good(&self, said: Said, what: &str) -> anyhow::Result<Vec<u8>> {
         match said.status.success() {
             true => Ok(said.out),
             false => {
-                let hint = "a shell, df and sha256sum or shasum have to be there";
+                let hint = "the machine needs a shell, df, and sha256sum or shasum";
                 Err(self.failed(&said, what, hint))
             }
         }
     }
 
-    /// What a call that failed is to a person: ssh's own words, or the script's.
+    /// The error of a failed call, with the message of ssh or of the script.
     pub(super) fn failed(&self, said: &Said, what: &str, hint: &str) -> anyhow::Error {
         let host = &self.host.destination;
         let words: Vec<&str> =
             said.err.lines().map(str::trim).filter(|it| !it.is_empty()).collect();
-        let words = words.last().copied().unwrap_or("without a word");
+        let words = words.last().copied().unwrap_or("without a message");
         if said.status.code() == Some(SSH_FAILED) {
-            let hint = format!("`ssh {host} true` has to work without asking anything");
+            let hint = format!("`ssh {host} true` has to work without a prompt");
             return Failure::hinted(format!("{host} cannot be reached: {words}"), hint);
         }
         Failure::hinted(format!("{host} {what}: {words} ({})", said.status), hint)
@@ -172,7 +173,7 @@ impl Ssh {
         ssh
     }
 
-    /// ssh with a script for the far side's `sh`, whatever shell its user has.
+    /// ssh with a script for the remote `sh`, whatever the user's shell is.
     fn remote(&self, script: &str, arguments: &[&str]) -> Command {
         let mut ssh = self.started_with(&[]);
         let words = [script, "firstlight"].into_iter().chain(arguments.iter().copied());
@@ -181,7 +182,7 @@ impl Ssh {
         ssh
     }
 
-    /// Runs it to its end, unless it is silent for too long.
+    /// Runs it to the end, unless it is silent for too long.
     fn talk(&self, command: &mut Command, input: Vec<u8>) -> anyhow::Result<Said> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
@@ -207,7 +208,7 @@ impl Ssh {
                 Err(RecvTimeoutError::Timeout) => return Err(self.silent(child)),
             }
         }
-        // All its streams are closed; a program that goes on without them is not waited for either.
+        // All its streams are closed; a program that continues without them is not waited for.
         match within(&mut child, Instant::now() + self.wait)? {
             Some(status) => {
                 Ok(Said { status, out, err: String::from_utf8_lossy(&err).into_owned() })
@@ -221,18 +222,14 @@ impl Ssh {
         let _ = child.kill();
         let _ = child.wait();
         Failure::hinted(
-            format!(
-                "{} was silent for {} s, and is no longer waited for",
-                self.host.destination,
-                self.wait.as_secs_f64()
-            ),
-            "see whether the machine is up; a slow line gets more by --wait SECONDS",
+            format!("{} sent nothing for {} s", self.host.destination, self.wait.as_secs_f64()),
+            "check that the machine is up; allow a slow connection more time with --connect-timeout SECONDS",
         )
     }
 }
 
 impl Ended {
-    /// A shell says of a program that a signal ended 128 and the signal's number.
+    /// A shell reports a program killed by a signal as 128 plus the signal's number.
     fn of(status: ExitStatus) -> Self {
         match status.code() {
             Some(SSH_FAILED) | None => Self::Lost,
@@ -257,7 +254,7 @@ fn within(child: &mut Child, until: Instant) -> anyhow::Result<Option<ExitStatus
 
 fn write(mut to: impl Write, input: &[u8], events: &Sender<Event>) {
     for chunk in input.chunks(CHUNK) {
-        // A program that stops reading says why, by its status or its words.
+        // A program that stops reading reports the reason by its status or its message.
         if to.write_all(chunk).is_err() || events.send(Event::Sent).is_err() {
             return;
         }
@@ -273,7 +270,7 @@ fn read(mut from: impl Read, events: &Sender<Event>, event: fn(Vec<u8>) -> Event
     }
 }
 
-/// One word for any shell.
+/// The word, quoted for any shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,4 +1,4 @@
-//! What the other machine is and what lies there, asked in one call that changes nothing.
+//! Reads the other machine's facts and files in one call that changes nothing.
 
 use super::fate::FileSystem;
 use super::ssh::Ssh;
@@ -6,51 +6,48 @@ use crate::failure::Failure;
 
 const SCRIPT: &str = include_str!("survey.sh");
 
-/// A file there, by its hash.
+/// A file there with its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hashed {
     /// SHA-256 in lower-case hexadecimal.
     pub(super) sha256: String,
-    /// Relative to the folder there.
+    /// Relative to the working folder there.
     pub(super) path: String,
 }
 
-/// The machine and the folder in which firstlight works there.
+/// The machine and the working folder there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Survey {
-    /// As Rust names it: `linux`, `macos`.
+    /// In Rust's terms: `linux`, `macos`.
     pub(super) system: String,
-    /// As Rust names it: `x86_64`, `aarch64`.
+    /// In Rust's terms: `x86_64`, `aarch64`.
     pub(super) processor: String,
-    /// What the machine calls itself.
+    /// The machine's host name.
     pub(super) name: String,
     /// The folder, absolute.
     pub(super) folder: String,
-    /// Bytes that are free where it lies.
+    /// Free bytes of its file system.
     pub(super) free_bytes: u64,
-    /// What it lies on.
+    /// Its file system.
     pub(super) file_system: FileSystem,
-    /// Those of the files that were asked for that are there.
+    /// The requested files that exist.
     pub(super) files: Vec<Hashed>,
-    /// Names of what lies in the folder.
+    /// Names of the folder's entries.
     pub(super) entries: Vec<String>,
     /// The `run.json` of each run folder.
     pub(super) runs: Vec<Hashed>,
 }
 
 impl Survey {
-    /// Asks the machine; `files` are those of the folder whose hashes are wanted.
+    /// Queries the machine; `files` are those whose hashes are needed.
     pub(super) fn ask(ssh: &Ssh, folder: &str, files: &[&str]) -> anyhow::Result<Self> {
         let answer = ssh.ask(SCRIPT, &[&[folder], files].concat())?;
         Self::parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
-            Failure::hinted(
-                "its answer about itself was cut",
-                "try again, perhaps with a larger --wait",
-            )
+            Failure::hinted("its answer was truncated", "try again, perhaps with a larger --wait")
         })
     }
 
-    /// `None` where lines are missing.
+    /// `None` if lines are missing.
     fn parse(text: &str) -> Option<Self> {
         let lines: Vec<(&str, &str)> =
             text.lines().filter_map(|line| line.split_once('\t')).collect();
@@ -85,7 +82,7 @@ impl Survey {
         })
     }
 
-    /// The hash of a file there that was asked for.
+    /// The hash of a requested file there.
     pub(super) fn hash_of(&self, path: &str) -> Option<&str> {
         self.files.iter().find(|file| file.path == path).map(|file| file.sha256.as_str())
     }
@@ -95,7 +92,7 @@ impl Survey {
 mod tests {
     use super::*;
 
-    /// As a pod with a volume says it.
+    /// Output of a pod with a volume.
     const POD: &str = "system\tLinux\nprocessor\tx86_64\nname\t5f0c2a\nfolder\t/workspace/firstlight\n\
         df\t/dev/nvme0n1 104857600 4194304 100663296 5% /workspace\n\
         mount\toverlay / overlay rw,relatime 0 0\nmount\ttmpfs /dev/shm tmpfs rw 0 0\n\

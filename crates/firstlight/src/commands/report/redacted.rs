@@ -9,10 +9,10 @@ use facts::{DoctorReport, RunManifest};
 use report::{FACTS_FILE, MANIFEST_FILE};
 use std::path::{Path, PathBuf};
 
-/// Copies the files of a run without what names its host and users; the manifest has the hashes of the copies.
+/// Copies the files of a run without names of its host and users; the manifest has the hashes of the copies.
 pub(super) fn copy(run: &Path, into: &Path) -> anyhow::Result<PathBuf> {
     let Some(manifest) = read_json::<RunManifest>(run, MANIFEST_FILE)? else {
-        let what = format!("{} is no run folder: it has no {MANIFEST_FILE}", run.display());
+        let what = format!("{} is not a run folder: it has no {MANIFEST_FILE}", run.display());
         return Err(Failure::hinted(what, "name a folder that `firstlight check` wrote"));
     };
     if into.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
@@ -48,7 +48,7 @@ pub(super) fn copy(run: &Path, into: &Path) -> anyhow::Result<PathBuf> {
             .with_context(|| format!("cannot make {}", folder.display()))?;
         write_atomically(&to, text.as_bytes())?;
         let artefact = manifest.artefacts.iter_mut().find(|it| it.path == *path);
-        // A file that was edited after its run must not look whole here: it keeps the hash that it no longer has.
+        // A file that was edited after its run must not look unchanged in the copy: it keeps its old hash.
         if let Some(artefact) = artefact.filter(|it| it.sha256 == sha256(original.as_bytes())) {
             artefact.bytes = text.len() as u64;
             artefact.sha256 = sha256(text.as_bytes());

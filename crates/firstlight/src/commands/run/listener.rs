@@ -1,18 +1,20 @@
-//! What a person sees of tokens as they come.
+//! Streams generated tokens to the user.
 
 use crate::output::Output;
-use models::{Chosen, ModelError, Next, Request, StopStrings, TextStream, Tokenizer};
+use models::{
+    GeneratedToken, GenerationControl, ModelError, Request, StopStrings, TextStream, Tokenizer,
+};
 use std::time::Instant;
 
-/// What was heard of a generation.
-pub(super) struct Heard {
+/// The record of a generation.
+pub(super) struct GenerationRecord {
     /// Tokens of each request.
     pub(super) tokens: Vec<Vec<u32>>,
-    /// Text of each request, where there is a tokenizer.
+    /// Text of each request, with a tokenizer.
     pub(super) texts: Vec<String>,
-    /// Tokens of the first request up to the last that came with its logits.
+    /// Tokens of the first request up to the last one that had logits.
     pub(super) with_logits: usize,
-    /// From what that one was chosen.
+    /// The logits from which that token was sampled.
     pub(super) last_logits: Vec<f32>,
     /// Seconds to the first request's first token.
     pub(super) first_seconds: f64,
@@ -20,12 +22,12 @@ pub(super) struct Heard {
     pub(super) last_seconds: f64,
 }
 
-/// Shows the text of a single prompt as it comes, and keeps everything.
+/// Streams the text of a single prompt, and records everything.
 pub(super) struct Listener {
     start: Instant,
-    heard: Heard,
+    heard: GenerationRecord,
     streams: Vec<(Option<TextStream>, StopStrings)>,
-    /// Whether text is shown as it comes: with several prompts it would be mixed, and JSON comes at the end.
+    /// Whether text is streamed: with several prompts it would be mixed, and JSON is printed at the end.
     live: bool,
     failed: Option<anyhow::Error>,
 }
@@ -42,7 +44,7 @@ impl Listener {
         let stream = || (tokenizer.map(Tokenizer::stream), StopStrings::new(stops.iter().cloned()));
         Self {
             start,
-            heard: Heard {
+            heard: GenerationRecord {
                 tokens: vec![Vec::new(); count],
                 texts: vec![String::new(); count],
                 with_logits: 0,
@@ -56,8 +58,8 @@ impl Listener {
         }
     }
 
-    /// Takes a token.
-    pub(super) fn hear(&mut self, chosen: Chosen<'_>) -> Next {
+    /// Receives a token.
+    pub(super) fn hear(&mut self, chosen: GeneratedToken<'_>) -> GenerationControl {
         let index = chosen.request;
         self.heard.last_seconds = self.start.elapsed().as_secs_f64();
         if index == 0 {
@@ -75,12 +77,12 @@ impl Listener {
             Ok(stopped)
         });
         match shown {
-            Ok(false) => Next::More,
-            Ok(true) => Next::End,
-            // Nobody listens any more, or the tokenizer cannot go on.
+            Ok(false) => GenerationControl::More,
+            Ok(true) => GenerationControl::End,
+            // The output is closed, or the tokenizer failed.
             Err(error) => {
                 self.failed = Some(error);
-                Next::End
+                GenerationControl::End
             }
         }
     }
@@ -91,7 +93,7 @@ impl Listener {
             Some(text) => {
                 let (shown, stopped) = stops.push(&text.push(token)?);
                 if stopped {
-                    // The text that is held back comes after the stop string.
+                    // The buffered text follows the stop string.
                     let _ = text.finish()?;
                 }
                 (shown, stopped)
@@ -108,8 +110,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Shows what was held back, and gives everything.
-    pub(super) fn finish(mut self) -> anyhow::Result<Heard> {
+    /// Prints the buffered text, and returns the record.
+    pub(super) fn finish(mut self) -> anyhow::Result<GenerationRecord> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }

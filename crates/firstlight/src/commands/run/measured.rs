@@ -1,7 +1,7 @@
-//! What a run took, and whether its two ways of computing agree.
+//! Timings of a run, and whether decoding and prefill agree.
 
-use super::listener::Heard;
-use crate::backend::Told;
+use super::listener::GenerationRecord;
+use crate::backend::DeviceNotice;
 use crate::output::Output;
 use crate::phases::Phase;
 use crate::transfer::short_byte_count;
@@ -12,7 +12,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Numbers of one run.
+/// Measurements of one run.
 pub(super) struct Measured {
     family: &'static str,
     backend: &'static str,
@@ -20,40 +20,40 @@ pub(super) struct Measured {
     tokens: Vec<Vec<u32>>,
     first_seconds: f64,
     again: Option<Again>,
-    /// Tokens after each request's first, a second, of all sequences together.
+    /// Tokens per second after each request's first token, of all sequences together.
     tokens_per_second: Option<f64>,
     weight_bytes: u64,
     read_bandwidth: f64,
     /// The largest difference that rounding explains.
     tolerance: f64,
     launches: BTreeMap<String, u64>,
-    /// The most memory this process had at once: predicted before the weights were read, and measured.
+    /// Peak memory of this process: predicted before the weights were read, and measured.
     memory_bytes: Option<[u64; 2]>,
-    device: Option<Told>,
+    device: Option<DeviceNotice>,
     started: Option<Started>,
     verbose: bool,
 }
 
-/// The prompt and its answer read a second time, with `--verify`.
+/// The prompt and its answer computed again, with `--verify`.
 #[derive(Clone, Copy)]
 pub(super) struct Again {
     pub(super) prompt_seconds: f64,
-    /// Between the logits of decoding and of prefill; none without a second token.
+    /// Difference between the logits of decoding and prefill; none without a second token.
     pub(super) difference: Option<f64>,
 }
 
-/// What came before the first token.
+/// Time before the first token.
 #[derive(Serialize)]
 pub(super) struct Started {
-    /// From the start of the process to the first token.
+    /// From process start to the first token.
     pub(super) first_token_seconds: f64,
-    /// Of loading the weights.
+    /// Loading the weights.
     pub(super) load_seconds: f64,
-    /// Bytes of them that were read.
+    /// Bytes of weights that were read.
     pub(super) load_bytes: u64,
-    /// Of opening the GPU, while files were read.
+    /// Opening the GPU, while files were read.
     pub(super) open_seconds: f64,
-    /// Kernel modules that were loaded for the first step, and the seconds that it took.
+    /// Kernel modules loaded for the first step, and the seconds that it took.
     pub(super) kernels: Option<(usize, f64)>,
     pub(super) phases: Vec<Phase>,
 }
@@ -67,12 +67,11 @@ impl Started {
         let [total, load] = [self.first_token_seconds, self.load_seconds];
         let [bytes, rate] = [self.load_bytes, self.rate() as u64].map(short_byte_count);
         let mut out = format!(
-            "first token  {total:.2} s after the start of the process\n\
+            "first token  {total:.2} s after process start\n\
              weights      {bytes} loaded in {load:.2} s, {rate}/s\n\
              prompt       {cold:.1} ms in the first step"
         );
-        out +=
-            &warm.map_or_else(String::new, |warm| format!(", {warm:.1} ms when it is read again"));
+        out += &warm.map_or_else(String::new, |warm| format!(", {warm:.1} ms on a second run"));
         out.push('\n');
         if verbose {
             for Phase { name, seconds } in &self.phases {
@@ -97,7 +96,7 @@ impl Measured {
         engine: &dyn Engine,
         storage: Storage,
         requests: &[Request],
-        heard: &Heard,
+        heard: &GenerationRecord,
         again: Option<Again>,
     ) -> Self {
         let launches = engine.device().launches().snapshot().into_iter();
@@ -125,17 +124,17 @@ impl Measured {
         }
     }
 
-    /// The same with the device, and what came before the first token.
-    pub(super) fn with_start(self, device: Told, started: Started, verbose: bool) -> Self {
+    /// Adds the device, and the time before the first token.
+    pub(super) fn with_start(self, device: DeviceNotice, started: Started, verbose: bool) -> Self {
         Self { device: Some(device), started: Some(started), verbose, ..self }
     }
 
-    /// The same with the memory that was predicted and that was taken.
+    /// Adds the predicted and the measured peak memory.
     pub(super) fn with_memory(self, bytes: Option<(u64, u64)>) -> Self {
         Self { memory_bytes: bytes.map(<[u64; 2]>::from), ..self }
     }
 
-    /// Whether decoding and prefill gave the same, as far as the storage type can tell.
+    /// Whether decoding and prefill agree within the storage type's tolerance.
     pub(super) fn agrees(&self) -> bool {
         // NaN does not agree.
         self.difference().is_none_or(|difference| difference <= self.tolerance)
@@ -145,8 +144,8 @@ impl Measured {
         self.again.and_then(|again| again.difference)
     }
 
-    /// Percent of the tokens a second that reading the weights alone would allow; of one sequence, since several share
-    /// what is read.
+    /// Tokens per second as a percentage of the limit of reading the weights; for one sequence, because several share
+    /// the reads.
     fn percent_of_limit(&self) -> Option<f64> {
         let [_] = self.tokens.as_slice() else { return None };
         let limit = self.read_bandwidth / self.weight_bytes as f64;
@@ -185,7 +184,7 @@ impl Measured {
         if output.json {
             return output.document(&document);
         }
-        // A single answer was shown as it came.
+        // A single answer was already streamed.
         if texts.len() > 1 {
             let numbered = texts.iter().enumerate();
             let lines = numbered.map(|(index, text)| format!("[{index}] {text}\n"));
@@ -195,7 +194,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Milliseconds of the first step, and of the prompt when it was read again.
+    /// Milliseconds of the first step, and of the prompt when it was computed again.
     fn first_step_millis(&self) -> (f64, Option<f64>) {
         (self.first_seconds * 1e3, self.again.map(|again| again.prompt_seconds * 1e3))
     }
@@ -226,7 +225,7 @@ impl Measured {
         if let Some(percent) = self.percent_of_limit() {
             let _ = write!(
                 out,
-                ", {percent:.0} % of what reading {} of weights at {}/s allows",
+                ", {percent:.0} % of the limit of reading {} of weights at {}/s",
                 short_byte_count(self.weight_bytes),
                 short_byte_count(self.read_bandwidth as u64)
             );
@@ -245,7 +244,7 @@ impl Measured {
             None => {}
         }
         if let Some([predicted, peak]) = self.memory_bytes.map(|both| both.map(byte_count)) {
-            let _ = writeln!(out, "memory       {peak} at the most, {predicted} predicted");
+            let _ = writeln!(out, "memory       {peak} peak, {predicted} predicted");
         }
         out += "launches     ";
         let launches: Vec<String> =

@@ -1,15 +1,15 @@
-//! What `run` was asked, as token ids.
+//! The prompts of `run`, as token ids.
 
 use crate::cli::Run;
 use crate::commands::render_templates;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::tokenizer;
-use models::{Conversation, Json, Message, ModelError, Tokenizer};
+use models::{ChatMessage, Conversation, Json, ModelError, Tokenizer};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-/// The model's tokenizer; none where token ids are given and there is none.
+/// The model's tokenizer; none if token ids are given and there is none.
 pub(super) fn read_tokenizer(
     arguments: &Run,
     folder: &Path,
@@ -24,17 +24,17 @@ pub(super) fn read_tokenizer(
     Ok(Some(tokenizer))
 }
 
-/// What the model is asked.
+/// The request to the model.
 pub(super) enum Asked {
     /// The token ids of --ids.
     Ids,
     /// Texts to continue.
     Texts(Vec<String>),
-    /// A message to answer; a model without a chat template continues it where `or_continue` says so.
+    /// A message to answer; a model without a chat template continues it if `or_continue` is set.
     Message { text: String, or_continue: bool },
 }
 
-/// Whether nothing is asked and a person sits at both ends.
+/// Whether there is no prompt and both input and output are a terminal.
 pub(super) fn is_for_chat(arguments: &Run, output: &Output) -> bool {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     asks_nothing(arguments) && terminal && !output.json
@@ -45,10 +45,10 @@ fn asks_nothing(arguments: &Run) -> bool {
     text.is_empty() && prompt.is_empty() && chat.is_none() && ids.is_empty()
 }
 
-/// What is asked, read from standard input where the arguments say so or say nothing.
+/// The prompt, read from standard input if the arguments select it or have none.
 ///
 /// # Errors
-/// Nothing is asked, or standard input cannot be read.
+/// There is no prompt, or standard input cannot be read.
 pub(super) fn read(arguments: &Run) -> anyhow::Result<Asked> {
     let Run { text, prompt, chat, ids, .. } = arguments;
     if !ids.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn read(arguments: &Run) -> anyhow::Result<Asked> {
     }
     if !prompt.is_empty() {
         if prompt.iter().filter(|text| *text == "-").count() > 1 {
-            return Err(Failure::hinted("standard input is one prompt", "give -p - once"));
+            return Err(Failure::hinted("standard input is one prompt", "use -p - once"));
         }
         let texts: Result<_, _> = prompt.iter().map(|text| from_input_if_dash(text)).collect();
         return Ok(Asked::Texts(texts?));
@@ -84,7 +84,7 @@ fn from_input_if_dash(text: &str) -> anyhow::Result<String> {
     if text == "-" { input() } else { Ok(text.to_owned()) }
 }
 
-/// All of standard input, without the end of its last line.
+/// All of standard input, without the final line break.
 fn input() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| {
@@ -98,7 +98,7 @@ fn input() -> anyhow::Result<String> {
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
-/// Token ids of what is asked.
+/// Token ids of the prompts.
 pub(super) fn prompts(
     asked: &Asked,
     arguments: &Run,
@@ -114,13 +114,14 @@ pub(super) fn prompts(
         Asked::Message { text, or_continue } => {
             let needs_template = arguments.system.is_some() || arguments.tools.is_some();
             match render_templates::by_this_program(folder) {
-                // A template that cannot be read is another matter.
+                // A template that cannot be read is a different error.
                 Err(ModelError::NoTemplate { .. }) if *or_continue && !needs_template => {
                     vec![text.clone()]
                 }
                 template => {
-                    let system = arguments.system.iter().map(|text| Message::new("system", text));
-                    let messages = system.chain([Message::new("user", text)]).collect();
+                    let system =
+                        arguments.system.iter().map(|text| ChatMessage::new("system", text));
+                    let messages = system.chain([ChatMessage::new("user", text)]).collect();
                     let tools = arguments.tools.as_deref().map(read_tools).transpose()?;
                     let asked = Conversation { tools, ..Conversation::to_answer(messages) };
                     vec![template?.render(&asked)?]
@@ -132,20 +133,20 @@ pub(super) fn prompts(
     Ok(ids?)
 }
 
-/// The functions that a file describes.
+/// The functions in a file.
 fn read_tools(file: &Path) -> anyhow::Result<Vec<Json>> {
     let shown = file.display();
     let text = std::fs::read_to_string(file)
         .map_err(|error| anyhow::Error::from(error).context(format!("{shown}")))?;
     let wrong = |what: String| {
-        let hint = r#"wanted is a list: [{"type": "function", "function": {"name": .., "parameters": ..}}]"#;
+        let hint = r#"expected a list: [{"type": "function", "function": {"name": .., "parameters": ..}}]"#;
         Failure::hinted(what, hint)
     };
     let tools: Json = serde_json::from_str(&text)
         .map_err(|error| wrong(format!("{shown} is not JSON: {error}")))?;
     let tools = tools.items().ok_or_else(|| wrong(format!("{shown} has no list of tools")))?;
     match tools.iter().position(|tool| !tool.is_object()) {
-        Some(at) => Err(wrong(format!("{shown}: tool {} is no object", at + 1))),
+        Some(at) => Err(wrong(format!("{shown}: tool {} is not an object", at + 1))),
         None => Ok(tools),
     }
 }

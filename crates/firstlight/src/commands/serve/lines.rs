@@ -1,7 +1,7 @@
-//! What `serve` says: a few lines of how it is set up, then a line for each thing that happens.
+//! Output of `serve`: a few lines about its configuration, then a line per event.
 
 use super::sizes::Room;
-use crate::backend::Told;
+use crate::backend::DeviceNotice;
 use crate::output::{self, Output};
 use api::{Log, Record, RequestRecord};
 use report::count;
@@ -16,25 +16,25 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-/// How the server is set up.
+/// The configuration of the server.
 #[derive(Debug, Serialize)]
 pub(super) struct Listening {
     address: SocketAddr,
     models: Vec<String>,
     max_num_seqs: usize,
-    /// States that are kept behind beginnings of prompts.
+    /// Cached states of the prefix cache.
     prefix_cache_states: usize,
-    /// Bytes of RAM for preempted requests and for more such states.
+    /// Bytes of RAM for preempted requests and evicted states.
     swap_space: u64,
     max_model_len: usize,
-    /// Tokens that the caches hold, of all requests.
+    /// Capacity of the caches in tokens, for all requests together.
     cached_tokens: usize,
     max_num_queued_reqs: usize,
     keys: usize,
-    /// Type of the scan's states, where it is not the usual one.
+    /// Type of the scan's states, if it is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     mamba_ssm_cache_dtype: Option<&'static str>,
-    /// What its user should know.
+    /// A warning for the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<&'static str>,
 }
@@ -49,7 +49,7 @@ impl Listening {
         states: Option<&'static str>,
     ) -> Self {
         let open = keys.is_empty() && !address.ip().is_loopback();
-        let warning = "everybody who reaches this address is answered: set FIRSTLIGHT_API_KEY";
+        let warning = "every client that reaches this address is served: set FIRSTLIGHT_API_KEY";
         Self {
             address,
             models: names.to_vec(),
@@ -72,9 +72,9 @@ impl Listening {
         let swap_space = self.swap_space as f64 / f64::from(1 << 30);
         let mut text = format!(
             "listening: http://{address}, model {}\n\
-             room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together\n\
+             capacity: {max_num_seqs} sequences at once, at most {max_model_len} tokens each, {cached_tokens} in total\n\
              prefix cache: {prefix_cache_states} states\n\
-             RAM: {swap_space:.1} GiB for preempted requests and more such states\n",
+             RAM: {swap_space:.1} GiB for preempted requests and more states\n",
             self.models.join(" or ")
         );
         if let Some(states) = self.mamba_ssm_cache_dtype {
@@ -87,7 +87,7 @@ impl Listening {
     }
 }
 
-/// Writes lines on a thread of its own: whoever answers requests does not wait for a terminal.
+/// Writes lines on a separate thread, so that requests do not wait for a terminal.
 pub(super) struct Lines {
     json: bool,
     output: Output,
@@ -95,24 +95,24 @@ pub(super) struct Lines {
     writer: JoinHandle<()>,
 }
 
-/// Lines that may wait to be written. Where nobody reads them, later ones are lost and requests are not.
+/// Maximum number of queued lines. If the output blocks, further lines are dropped; requests are not.
 const WAITING: usize = 4096;
 
 impl Lines {
     pub(super) fn new(output: &Output) -> Self {
         let (sender, lines) = sync_channel::<Option<String>>(WAITING);
         let writer = std::thread::spawn(move || {
-            // Nothing is the end, whoever could still send.
+            // `None` ends the log, even while senders exist.
             for line in lines.into_iter().map_while(|line| line) {
-                // A log that nobody reads any more does not end the server.
+                // A closed log does not end the server.
                 let _ = output::write(&line);
             }
         });
         Self { json: output.json, output: *output, sender, writer }
     }
 
-    /// Where it runs and how it is set up.
-    pub(super) fn first(&self, told: &Told, listening: &Listening) -> anyhow::Result<()> {
+    /// Prints the device and the configuration.
+    pub(super) fn first(&self, told: &DeviceNotice, listening: &Listening) -> anyhow::Result<()> {
         if self.json {
             let mut document =
                 json!({ "schema": facts::SCHEMA, "event": "listening", "device": told });
@@ -126,7 +126,7 @@ impl Lines {
         self.output.text(&(told.text(&self.output) + &listening.text()))
     }
 
-    /// For the server.
+    /// The log callback of the server.
     pub(super) fn log(&self) -> Log {
         let (json, sender) = (self.json, self.sender.clone());
         Arc::new(move |record| {
@@ -135,7 +135,7 @@ impl Lines {
         })
     }
 
-    /// The last line, behind all others.
+    /// Prints the last line after all others.
     pub(super) fn end(self, what: &str) {
         let line = match self.json {
             true => format!("{}\n", json!({ "time": stamp(), "event": "stopped", "what": what })),
@@ -164,10 +164,13 @@ fn line(record: &Record) -> String {
         Record::Draining { open: 0 } => "stopping".to_owned(),
         Record::Draining { open } => {
             let are = if *open == 1 { "is" } else { "are" };
-            format!("stopping: {} {are} open; again to end at once", count(*open, "answer"))
+            format!(
+                "stopping: {} {are} open; signal again to stop immediately",
+                count(*open, "answer")
+            )
         }
         Record::Aborted { open } => {
-            format!("{} took too long and ended unfinished", count(*open, "answer"))
+            format!("{} exceeded the time limit and was aborted", count(*open, "answer"))
         }
         Record::Request(request) => request_line(request),
     };
@@ -179,19 +182,19 @@ fn request_line(request: &RequestRecord) -> String {
     let mut line = format!("{status} {route}");
     if let (Some(read), Some(added)) = (request.prompt_tokens, request.completion_tokens) {
         // Writing to a String cannot fail.
-        let _ = write!(line, ": {read} tokens read, {added} added");
+        let _ = write!(line, ": {read} prompt tokens, {added} generated");
         if let Some(first) = request.first_token_ms {
             let _ = write!(line, ", first token after {first} ms");
         }
     }
-    let _ = write!(line, ", {total_ms} ms in all");
+    let _ = write!(line, ", {total_ms} ms in total");
     match &request.error {
         Some(error) => {
             // One line, whatever a client sent.
             let error = error.replace(char::is_control, " ");
             let _ = write!(line, ": {error}");
         }
-        None if *status == 499 => line += ": the client went away",
+        None if *status == 499 => line += ": the client disconnected",
         None => {}
     }
     line

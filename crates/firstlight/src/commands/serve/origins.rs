@@ -1,4 +1,4 @@
-//! Which pages of other origins are answered, from the command line.
+//! CORS settings from the command line.
 
 use crate::cli::Cors;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ pub(super) fn read(arguments: &Cors, has_key: bool) -> anyhow::Result<CorsSettin
     let origins = arguments.allowed_origins.as_deref().map(list);
     let settings = match origins {
         Some(origins) => CorsSettings::any().with_origins(&origins),
-        // A page cannot guess a key, and browsers send none by themselves.
+        // A page cannot guess a key, and browsers never send one on their own.
         None if has_key => Ok(CorsSettings::any()),
         None => Ok(CorsSettings::local()),
     };
@@ -27,7 +27,7 @@ pub(super) fn read(arguments: &Cors, has_key: bool) -> anyhow::Result<CorsSettin
     Ok(settings.with_credentials(arguments.allow_credentials))
 }
 
-/// A JSON list, as vLLM takes it, or texts between commas.
+/// A JSON list, as in vLLM, or comma-separated texts.
 fn list(text: &str) -> Vec<String> {
     serde_json::from_str(text).unwrap_or_else(|_| {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -59,7 +59,7 @@ mod tests {
             (Some("[]"), true, "no origin"),
             (Some("http://a:1, https://b"), false, "http://a:1, https://b"),
             (Some(r#"["http://a:1","https://b"]"#), true, "http://a:1, https://b"),
-            (Some("a:1"), false, "`a:1` is no origin"),
+            (Some("a:1"), false, "`a:1` is not an origin"),
         ] {
             assert_eq!(describe(given, has_key), want, "{given:?}");
         }

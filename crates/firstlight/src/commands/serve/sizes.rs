@@ -1,35 +1,35 @@
-//! How many requests of which length there is room for, counted before a weight is read.
+//! Computes how many requests of which length fit, before the weights are read.
 
 use crate::cli::Sizes;
 use crate::failure::Failure;
 use crate::loading;
 use device::Device;
-use device::cuda::SWAP_STAGING_BYTES;
 use facts::{BackendKind, byte_count};
-use models::{Architecture, Capacity, EngineKind, Holding, LargestStep, Storage};
+use models::{Architecture, Capacity, EngineKind, LargestStep, Storage, WeightStorage};
+use ops_cuda::SWAP_STAGING_BYTES;
 use probe::Source;
 
-/// What an engine is opened for.
+/// The sizes of an engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// Its slots, and the tokens that its caches hold for each; one may take what others leave.
+    /// Its slots, and the cache tokens per slot; a sequence may use tokens that others leave free.
     pub(super) capacity: Capacity,
-    /// Requests that run at once.
+    /// Sequences that run at once.
     pub(super) sequences: usize,
-    /// Slots beside theirs, for states behind beginnings of prompts.
+    /// Additional slots for states of the prefix cache.
     pub(super) snapshots: usize,
-    /// Bytes of the host's memory for preempted requests, and for such states that lose their slots.
+    /// Bytes of host memory for preempted requests and evicted states.
     pub(super) swap_space: u64,
-    /// Tokens of one request at most.
+    /// Maximum tokens of one request.
     pub(super) tokens: usize,
     pub(super) step: LargestStep,
 }
 
 impl Room {
-    /// What was asked for; of what was not, as much as fits beside what else the memory is for.
+    /// The requested sizes; sizes without a request use as much as fits next to the other memory.
     ///
     /// # Errors
-    /// When that does not fit, with the largest sizes that would.
+    /// They do not fit; the message has the largest sizes that do.
     pub(super) fn of(
         architecture: &Architecture,
         device: &Device,
@@ -42,11 +42,11 @@ impl Room {
         let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
         let holding = models::holding(device, storage);
         let swap_space = swap_space(asked)?;
-        // On a GPU copies to the host go through some of its memory.
+        // On a GPU, copies to the host are staged in its memory.
         let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
         let free =
             loading::free(device, architecture).map(|free| free.value.saturating_sub(staging));
-        // The processor's memory is everybody's.
+        // Other programs share the processor's memory.
         let share = if on_host { 0.5 } else { 0.9 };
         let usable = free.map(|free| (free as f64 * share) as u64);
         let usual = if on_host { SNAPSHOTS_ON_HOST } else { SNAPSHOTS_ON_GPU };
@@ -62,21 +62,21 @@ impl Room {
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
             let what = format!("--max-model-len is {tokens}, the model's context is {context}");
-            return Err(Failure::hinted(what, "ask for less, or leave it out for all of it"));
+            return Err(Failure::hinted(what, "use less, or leave it out for the model's maximum"));
         }
         let sequences = asked.max_num_seqs.map(|sequences| sequences as usize);
         let usual = if on_host { USUAL_ON_HOST } else { USUAL_ON_GPU };
         let (Some(free), Some(usable)) = (free, usable) else {
-            // Nothing tells what is free: what fits shows when it is taken.
+            // The free memory is not known: allocation may fail later.
             let (sequences, tokens) = (sequences.unwrap_or(usual), tokens.unwrap_or(context));
             return Ok(needs.room(sequences, tokens, tokens));
         };
-        // What was asked for may take all that is free; what was not takes a part.
+        // Requested sizes may use all free memory; default sizes use a part.
         let (sequences, tokens) = match (sequences, tokens) {
             (Some(sequences), Some(tokens)) => (sequences, tokens),
             (None, Some(tokens)) => (needs.most_sequences(usual, tokens, usable).max(1), tokens),
             (Some(sequences), None) => match needs.most_tokens(sequences, context, usable) {
-                // Without a word of its length a request may have what the model has.
+                // Without a requested length, a request may have the model's context length.
                 most if most >= context => (sequences, context),
                 _ => {
                     let fewer = needs.most_sequences(sequences, context, usable);
@@ -98,25 +98,25 @@ impl Room {
                 Ok(_) if asked.swap_space.is_none() => Ok(Self { swap_space: 0, ..room }),
                 Ok(_) => Err(Failure::hinted(
                     format!(
-                        "copies to RAM go through {} of the GPU more than it has",
+                        "copies to RAM need {} more GPU memory than is free",
                         byte_count(staging)
                     ),
                     "take --swap-space 0, or fewer or shorter requests",
                 )),
             };
         }
-        // Both numbers together are a promise; with one alone, requests share what there is.
+        // Both numbers together are a guarantee; with only one of them, requests share the memory.
         if asked.max_num_seqs.is_some() && asked.max_model_len.is_some() {
             needs.promise(sequences, tokens, free)?;
         }
-        // Caches for more than one of the longest, as far as they go.
+        // Caches for more than one of the longest requests, if they fit.
         let most = sequences.saturating_mul(tokens);
         let pool = needs.most_tokens(sequences, most, usable).max(tokens);
         Ok(needs.room(sequences, tokens, pool))
     }
 }
 
-/// The refusal of so many requests at once, of which not even one can have the model's whole context.
+/// The error if not even one of this many requests can have the model's whole context.
 fn too_many(
     sequences: usize,
     context: usize,
@@ -125,7 +125,7 @@ fn too_many(
     usable: u64,
 ) -> anyhow::Error {
     let what = format!(
-        "asked for were {sequences} requests at once, which leaves no room for one of {context} tokens, the model's context: {} are needed, and {} may be taken",
+        "{sequences} requests at once leave too little memory for one of {context} tokens, the model's context: {} needed, {} available",
         byte_count(needs.bytes(sequences, context)),
         byte_count(usable)
     );
@@ -137,24 +137,25 @@ fn too_many(
         would.push(format!("--max-num-seqs {sequences} --max-model-len {shorter}"));
     }
     let hint = match would.as_slice() {
-        [] => "take fewer requests at once, and shorter ones with --max-model-len".to_owned(),
+        [] => "use fewer requests at once, and shorter ones with --max-model-len".to_owned(),
         would => format!("the largest that fit: {}", would.join(", or ")),
     };
     Failure::hinted(what, hint)
 }
 
-/// Answers at once where nothing is said: what keeps a device busy.
+/// Default number of sequences at once: enough to keep a device busy.
 const USUAL_ON_HOST: usize = 8;
 const USUAL_ON_GPU: usize = 128;
-/// Default numbers of states for beginnings of prompts. More of them on the device cost memory alone: 12 texts of up to 4,000 tokens that
-/// prompts share up to a random length have some 350, of which 64 hit for 72 % of the tokens and 192 for 82 %.
+/// Default number of cached prefix states. More states on the device cost only memory: 12 texts of up to 4,000 tokens
+/// that prompts share up to a random length have about 350 states, of which 64 cover 72 % of the tokens and 192 cover
+/// 82 %.
 const SNAPSHOTS_ON_HOST: u64 = 8;
 const SNAPSHOTS_ON_GPU: u64 = 256;
 
-/// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
+/// Host memory for copies: the requested size, or a part of the free memory, which other programs share.
 ///
 /// # Errors
-/// More was asked for than is free.
+/// The request is larger than the free memory.
 fn swap_space(asked: &Sizes) -> anyhow::Result<u64> {
     const MOST: u64 = 16 << 30;
     let free = probe::memory(&Source::live()).available_bytes;
@@ -175,18 +176,18 @@ fn swap_space(asked: &Sizes) -> anyhow::Result<u64> {
     }
 }
 
-/// What a model takes of a device.
+/// Memory that a model needs on a device.
 struct Needs<'a> {
     kind: &'a EngineKind,
     architecture: &'a Architecture,
-    holding: Holding,
+    holding: WeightStorage,
     step_tokens: usize,
     snapshots: usize,
     swap_space: u64,
 }
 
 impl Needs<'_> {
-    /// Slots for so many sequences, and caches for so many tokens together.
+    /// Slots for this many sequences, and caches for this many tokens together.
     fn room(&self, sequences: usize, tokens: usize, pool: usize) -> Room {
         let block = self.holding.block;
         let slots = sequences.saturating_add(self.snapshots);
@@ -202,28 +203,28 @@ impl Needs<'_> {
         }
     }
 
-    /// Bytes for them.
+    /// Bytes that they need.
     fn bytes(&self, sequences: usize, pool: usize) -> u64 {
         let Room { capacity, step, .. } = self.room(sequences, pool, pool);
         self.kind.footprint(self.architecture, self.holding, capacity, step).peak()
     }
 
-    /// The most sequences, up to so many, that fit where one of them has so many tokens.
+    /// The largest number of sequences up to `most` that fits if one of them has this many tokens.
     fn most_sequences(&self, most: usize, tokens: usize, bytes: u64) -> usize {
         largest(most, |sequences| self.bytes(sequences, tokens) <= bytes)
     }
 
-    /// The most tokens, up to so many, that caches of so many sequences can have together.
+    /// The largest number of tokens up to `most` that caches of this many sequences can have together.
     fn most_tokens(&self, sequences: usize, most: usize, bytes: u64) -> usize {
         let block = self.holding.block;
         let fits = |blocks: usize| self.bytes(sequences, blocks.saturating_mul(block)) <= bytes;
         largest(most.div_ceil(block), fits).saturating_mul(block).min(most)
     }
 
-    /// Whether so many requests of so many tokens each fit at once.
+    /// Checks that this many requests of this many tokens each fit at once.
     ///
     /// # Errors
-    /// When they do not, with the largest numbers that would.
+    /// They do not fit; the message has the largest numbers that do.
     fn promise(&self, sequences: usize, tokens: usize, free: u64) -> anyhow::Result<()> {
         let all = |sequences: usize, tokens: usize| {
             self.bytes(sequences, sequences.saturating_mul(tokens))
@@ -243,16 +244,16 @@ impl Needs<'_> {
         }
         let (needed, free) = (byte_count(needed), byte_count(free));
         let what = format!(
-            "{sequences} requests at once of {tokens} tokens each need {needed}, and {free} are free"
+            "{sequences} requests at once of {tokens} tokens each need {needed}, {free} are free"
         );
         let hint = format!(
-            "the largest that fit: {}; with one of the two options alone, requests share the memory",
+            "the largest that fit: {}; with only one of the two options, requests share the memory",
             would.join(", or ")
         );
         Err(Failure::hinted(what, hint))
     }
 
-    /// What does not fit, with the largest that would.
+    /// The error for sizes that do not fit, with the largest that do.
     fn refuse(
         &self,
         refused: &anyhow::Error,
@@ -282,13 +283,13 @@ impl Needs<'_> {
             would => format!("the largest that fit: {}", would.join(", or ")),
         };
         let what = format!(
-            "{refused:#}; asked for were {sequences} requests at once, of up to {tokens} tokens"
+            "{refused:#}; requested: {sequences} requests at once, of up to {tokens} tokens"
         );
         Failure::hinted(what, hint)
     }
 }
 
-/// The largest number up to `most` that is good, where none above one that is not is good; 0 where 1 is not.
+/// The largest number up to `most` for which the monotone predicate `good` holds; 0 for none.
 fn largest(most: usize, good: impl Fn(usize) -> bool) -> usize {
     let (mut least, mut most) = (0, most);
     while least < most {
@@ -317,7 +318,7 @@ mod tests {
     fn what_fits_fits_and_one_more_does_not() {
         let shape = models::shape("granite-4.0-h-micro").unwrap();
         let architecture = Architecture::of(&shape).unwrap();
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         let holding = models::holding(&device, Storage::Bf16);
         let needs = Needs {
             kind: models::engine_kind(&device).unwrap(),
@@ -339,7 +340,7 @@ mod tests {
     fn as_many_and_as_long_as_asked_for_fit_at_once_or_are_refused() {
         let shape = models::shape("granite-4.0-h-micro").unwrap();
         let architecture = Architecture::of(&shape).unwrap();
-        let device = device::open(BackendKind::Cpu).unwrap();
+        let device = backends::open(BackendKind::Cpu).unwrap();
         let needs = Needs {
             kind: models::engine_kind(&device).unwrap(),
             architecture: &architecture,

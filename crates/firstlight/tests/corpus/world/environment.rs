@@ -3,6 +3,7 @@
 
 use super::World;
 use crate::library::Library;
+use facts::Dist;
 use std::path::PathBuf;
 
 impl World {
@@ -157,6 +158,53 @@ impl World {
         .file(&format!("{info}/WHEEL"), &format!("Wheel-Version: 1.0\nTag: {tag}\n"))
         .file(&format!("{info}/INSTALLER"), &installer)
         .file(&format!("{info}/RECORD"), &record)
+    }
+
+    /// Removes a distribution with the files of its RECORD, as an uninstall does.
+    pub(crate) fn uninstall(&self, name: &str) {
+        let Some(info) = self.info_of(name) else { return };
+        for path in self.record(&info) {
+            // A file that two distributions list may be gone already.
+            let _ = std::fs::remove_file(self.disk(&self.site(&path)));
+        }
+        std::fs::remove_dir_all(self.disk(&self.site(&info))).unwrap();
+    }
+
+    /// Installs a distribution as another world has it.
+    pub(crate) fn install_from(&self, other: &Self, name: &str) {
+        self.uninstall(name);
+        let info = other.info_of(name).unwrap();
+        for path in other.record(&info) {
+            let (from, to) = (other.disk(&other.site(&path)), self.disk(&self.site(&path)));
+            // A RECORD of the corpus may list what is not laid out.
+            if from.exists() {
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::copy(from, to).unwrap();
+            }
+        }
+        super::copy(&other.disk(&other.site(&info)), &self.disk(&self.site(&info)));
+    }
+
+    /// The version of an installed distribution.
+    pub(crate) fn version_of(&self, name: &str) -> Option<String> {
+        let info = self.info_of(name)?;
+        Some(info.strip_suffix(".dist-info")?.split_once('-')?.1.to_owned())
+    }
+
+    /// The name of a distribution's folder of records.
+    fn info_of(&self, name: &str) -> Option<String> {
+        let entries = std::fs::read_dir(self.disk(&self.site(""))).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut infos = names.filter(|file| file.ends_with(".dist-info"));
+        infos.find(|file| Dist::same_name(file.split('-').next().unwrap(), name))
+    }
+
+    /// Paths that a RECORD lists, below site-packages.
+    fn record(&self, info: &str) -> Vec<String> {
+        let path = self.disk(&self.site(&format!("{info}/RECORD")));
+        let text = std::fs::read_to_string(path).unwrap();
+        let paths = text.lines().filter_map(|line| line.split(',').next());
+        paths.filter(|path| !path.contains("..")).map(str::to_owned).collect()
     }
 
     /// The name CPython gives an extension here: `x.cpython-312-x86_64-linux-gnu.so`.

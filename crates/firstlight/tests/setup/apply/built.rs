@@ -7,12 +7,12 @@ use crate::stack::{extension, tag};
 use crate::support::library::Library;
 use crate::tools::done;
 use crate::wheel::Wheel;
-use facts::{PackageOrigin, Plan, PlannedPackage};
+use facts::{InstallPlan, PackageOrigin, PlannedPackage};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Its build tools from the Python registry, and then the package from its source, with these switches.
-fn plan(world: &World, switches: &[(&str, &str)]) -> Plan {
+fn plan(world: &World, switches: &[(&str, &str)]) -> InstallPlan {
     let mut plan =
         published(&[("packaging", "25.0"), ("pybind11", "3.0.1"), ("setuptools", "80.9.0")]);
     let file = sdist(world.folder.path());

@@ -36,7 +36,7 @@ fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
     refused(
         &world,
         std::slice::from_ref(&wheel),
-        &["has the sha256", "but the plan has", &wheel.sha256, "hint: "],
+        &["has SHA-256", "but the plan has", &wheel.sha256, "hint: "],
     );
     assert_eq!(world.applied(&world.plan(&[wheel]), &[])["outcome"], "replaced");
     assert_eq!(version(&world.venv()), "2.0");
@@ -47,7 +47,7 @@ fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
     let world = World::new().with_old("1.0");
     let none = Fault::Slow(std::time::Duration::ZERO);
     world.server.fault(".whl", &[none, Fault::Garbage]);
-    refused(&world, &[marker("2.0").build()], &["has the sha256", "but the plan has", "hint: "]);
+    refused(&world, &[marker("2.0").build()], &["has SHA-256", "but the plan has", "hint: "]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
     refused(
         &world,
         std::slice::from_ref(&wheel),
-        &[&name, "could not be fetched", "404", "hint: "],
+        &[&name, "could not be downloaded", "404", "hint: "],
     );
     let report = world.applied(&world.plan(std::slice::from_ref(&wheel)), &[]);
     assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len() - (1 << 19));
@@ -89,7 +89,7 @@ fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
         &world,
         &[lying, marker("2.0").build()],
         &[
-            "a wheel was opened and is not installed",
+            "a wheel failed its inspection and is not installed",
             "[wrong-architecture]",
             "lying/_C.so",
             "hint: ",
@@ -102,7 +102,11 @@ fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
 fn a_wheel_that_is_not_what_it_lists_is_refused() {
     let world = World::new().with_old("1.0");
     let lying = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
-    refused(&world, &[lying], &["marker-2.0-py3-none-any.whl is not what it says", "marker.py"]);
+    refused(
+        &world,
+        &[lying],
+        &["marker-2.0-py3-none-any.whl does not match its metadata", "marker.py"],
+    );
 }
 
 #[test]

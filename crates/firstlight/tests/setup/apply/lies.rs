@@ -5,11 +5,11 @@ use super::world::{World, contents, marker, said, version};
 use crate::stack::{GPU, Lie, NEW_ABI, flash_attn, kernels, lies, torch};
 use crate::support::fake_driver::libcuda;
 use crate::wheel::File;
-use facts::Plan;
+use facts::InstallPlan;
 use std::process::Output;
 
 /// The stack's plan on a machine with the tests' GPU.
-fn apply(world: &World, plan: &Plan) -> Output {
+fn apply(world: &World, plan: &InstallPlan) -> Output {
     world.write(plan);
     // As in `judged`: a busy machine is no silent driver.
     let mut command = world.command(&["--wait", "60"]);
@@ -26,7 +26,7 @@ fn r4_08_each_wheel_that_lies_is_refused_before_it_is_installed() {
         let (out, err) = said(&apply(&world, &world.plan(&files)), 2);
         assert_eq!(out, "", "{what}");
         let rule = format!("[{rule}]");
-        for words in ["a wheel was opened and is not installed", &rule, says, "hint: "] {
+        for words in ["a wheel failed its inspection and is not installed", &rule, says, "hint: "] {
             assert!(err.contains(words), "{what}: no `{words}` in {err}");
         }
         assert!(!world.path(".venv.firstlight-new").exists(), "{what}: something was installed");

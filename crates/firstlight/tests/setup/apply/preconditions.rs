@@ -2,11 +2,11 @@
 
 use super::world::{World, contents, marker, said, version};
 use crate::wheel::File;
-use facts::{BuildRecipe, PackageOrigin, Plan};
+use facts::{BuildRecipe, InstallPlan, PackageOrigin};
 use std::time::Duration;
 
 /// A plan in which nothing is right.
-fn hopeless(world: &World) -> Plan {
+fn hopeless(world: &World) -> InstallPlan {
     let small = marker("2.0").build();
     let absent = File { name: "absent-1.0-py3-none-any.whl".to_owned(), ..small.clone() };
     let other = File { name: "other-1.0-cp27-cp27m-win32.whl".to_owned(), ..small.clone() };
@@ -45,10 +45,10 @@ fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
         assert_eq!(out, "");
         for words in [
             "this machine is not ready for the plan",
-            ".venv.firstlight-old is kept from an earlier apply",
+            ".venv.firstlight-old already exists from an earlier apply",
             "other 1.0 has no wheel for Python",
             "other-1.0-cp27-cp27m-win32.whl",
-            "are free on the file system of",
+            "the file system of",
             "simple does not answer at http://127.0.0.1:9/",
             "source is built from source: it needs nvcc of CUDA 12.8 or its major release",
             "it needs no-such-compiler, which is not on PATH",
@@ -95,7 +95,7 @@ fn only_an_environment_is_replaced() {
     check("is a conda environment");
     std::fs::remove_dir(world.venv().join("conda-meta")).unwrap();
     std::fs::write(world.venv().join("thesis.tex"), "").unwrap();
-    check("is no virtual environment and not empty");
+    check("is not a virtual environment and not empty");
     assert!(world.venv().join("thesis.tex").exists());
     std::fs::remove_dir_all(world.venv()).unwrap();
     std::fs::write(world.venv(), "").unwrap();
@@ -120,7 +120,7 @@ fn a_second_apply_on_the_same_environment_is_locked_out() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let (_, err) = world.apply(&plan, &[], 2);
-    assert!(err.contains("another apply is at work on this environment"), "{err}");
+    assert!(err.contains("another apply is running on this environment"), "{err}");
     assert!(first.wait().unwrap().success());
     assert_eq!(version(&world.venv()), "2.0");
 }

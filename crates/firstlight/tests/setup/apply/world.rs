@@ -4,7 +4,9 @@ use crate::server::Server;
 use crate::support;
 use crate::tools::{done, python, uv, uv_cache, uv_command};
 use crate::wheel::{File, Wheel};
-use facts::{PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile, PlannedPackage, SCHEMA};
+use facts::{
+    InstallPlan, PackageOrigin, PlanIndex, PlanTarget, PlannedFile, PlannedPackage, SCHEMA,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -51,7 +53,7 @@ impl World {
     }
 
     /// The server has these files, and a plan wants them.
-    pub(crate) fn plan(&self, files: &[File]) -> Plan {
+    pub(crate) fn plan(&self, files: &[File]) -> InstallPlan {
         for file in files {
             self.server.index("simple", file);
         }
@@ -59,7 +61,7 @@ impl World {
     }
 
     /// Writes a plan as `firstlight plan` does.
-    pub(crate) fn write(&self, plan: &Plan) -> PathBuf {
+    pub(crate) fn write(&self, plan: &InstallPlan) -> PathBuf {
         let path = self.path("plan.toml");
         std::fs::write(&path, setup::emit::emit(plan, "plan.toml").unwrap()).unwrap();
         path
@@ -83,13 +85,18 @@ impl World {
     }
 
     /// Runs it, expects this exit status, and gives standard output and standard error.
-    pub(crate) fn apply(&self, plan: &Plan, arguments: &[&str], status: i32) -> (String, String) {
+    pub(crate) fn apply(
+        &self,
+        plan: &InstallPlan,
+        arguments: &[&str],
+        status: i32,
+    ) -> (String, String) {
         self.write(plan);
         said(&self.command(arguments).output().unwrap(), status)
     }
 
     /// Runs it with `--json` to a good end.
-    pub(crate) fn applied(&self, plan: &Plan, arguments: &[&str]) -> Value {
+    pub(crate) fn applied(&self, plan: &InstallPlan, arguments: &[&str]) -> Value {
         let (out, _) = self.apply(plan, &[&["--json"], arguments].concat(), 0);
         serde_json::from_str(&out).unwrap()
     }
@@ -171,7 +178,7 @@ pub(crate) fn planned(file: &File, url: String) -> PlannedFile {
     }
 }
 
-fn plan(server: &Server, files: &[File]) -> Plan {
+fn plan(server: &Server, files: &[File]) -> InstallPlan {
     let package = |file: &File| {
         let url = server.url(&format!("simple/{}/{}", file.project(), file.name));
         let version = file.name.split('-').nth(1).unwrap();
@@ -181,15 +188,15 @@ fn plan(server: &Server, files: &[File]) -> Plan {
 }
 
 /// A plan of these packages of the Python registry and what they need, locked by uv.
-pub(crate) fn published(packages: &[(&str, &str)]) -> Plan {
+pub(crate) fn published(packages: &[(&str, &str)]) -> InstallPlan {
     let packages = packages.iter().map(|(name, version)| package(name, version)).collect();
     let plan = empty("https://pypi.org/simple", packages);
     setup::lock::lock(&plan, uv()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A plan for this machine and the python3 on PATH.
-pub(crate) fn empty(index: &str, packages: Vec<PlannedPackage>) -> Plan {
-    Plan {
+pub(crate) fn empty(index: &str, packages: Vec<PlannedPackage>) -> InstallPlan {
+    InstallPlan {
         schema: SCHEMA,
         target: PlanTarget {
             name: "this".to_owned(),

@@ -24,9 +24,9 @@ fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
     );
     fails(&world, &[], &["root@203.0.113.7 cannot be reached: ssh: connect", "Connection refused"]);
     world.fault("sleep 60");
-    fails(&world, &["--wait", "0.5"], &["silent for 0.5 s"]);
+    fails(&world, &["--connect-timeout", "0.5"], &["sent nothing for 0.5 s"]);
     world.fault("sh -c \"$1\" | head -n 5; exit 0");
-    fails(&world, &[], &["its answer about itself was cut"]);
+    fails(&world, &[], &["its answer was truncated"]);
     world.fault("echo 'sh: command not found' >&2; exit 127");
     fails(&world, &[], &["cannot be asked", "command not found"]);
     assert!(!world.there("").exists());
@@ -48,10 +48,10 @@ fn r3_10_a_program_for_another_machine_is_not_copied() {
     std::fs::write(world.path("here/firstlight-riscv64"), "#!/bin/sh\n").unwrap();
     let arguments = ["--binary", "firstlight-riscv64", "--yes", "--", "check"];
     let (_, err) = world.remote(&arguments, 2);
-    assert!(err.contains("no program that is known"), "{err}");
+    assert!(err.contains("not a known executable format"), "{err}");
     world.program("there/df", "#!/bin/sh\necho head\necho '/dev/vda1 1000000 999990 2 100% /'\n");
     std::fs::remove_file(world.path("there/uname")).unwrap();
-    fails(&world, &[], &["bytes are to be copied, and", "has 2048 free"]);
+    fails(&world, &[], &["bytes have to be copied, and", "has 2048 free"]);
     assert!(!world.there("").exists());
 }
 
@@ -66,7 +66,7 @@ fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
     fails(
         &world,
         &[],
-        &["was not copied whole, and nothing is there under its name", "Broken pipe"],
+        &["was not copied completely, and no file of that name was created", "Broken pipe"],
     );
     assert_eq!(files(&world.there("")), [""; 0]);
     world.fault(&cut.replace("END", "exit"));
@@ -120,11 +120,11 @@ fn r3_10_a_run_that_was_cut_or_edited_is_not_taken() {
     refused("parity.csv of run 20261121T200000Z-pod is not the file that the run wrote");
     world.run("20261121T200000Z-pod");
     world.fault("case $1 in *\"wc -c\"*parity*) sh -c \"$1\" | head -c 12; exit 0 ;; esac");
-    refused("the files of a run were cut on their way");
+    refused("the files of a run were truncated in transit");
     world.fault("");
     let manifest = std::fs::read_to_string(run.join("run.json")).unwrap();
     std::fs::write(run.join("run.json"), manifest.replace("parity.csv", "../../../act")).unwrap();
-    refused("lists `../../../act`, which is no path inside of it");
+    refused("lists `../../../act`, which is not a path inside it");
     world.run("20261121T200000Z-pod");
     world.remote(&["--fetch"], 0);
 }

@@ -1,17 +1,20 @@
-//! Where weights come to lie, and what is launched for them, on the stand-in for the driver, which has memory but computes nothing.
+//! The stored weights and the launches of experts, on the stand-in for the CUDA driver, which has memory but computes
+//! nothing.
 #![cfg(target_os = "linux")]
 
 use super::*;
 use crate::cuda::machine;
 use crate::params::Projection;
 use crate::verify::{counts, since};
-use crate::{Batch, Capacity, Config, Model, Narrow, Pages, Storage, Wanted, open, shape};
-use device::cuda::Stream;
+use crate::{
+    Batch, Capacity, Config, LogitsSelection, Model, Pages, QuantizedFormat, Storage, open, shape,
+};
+use device::cuda::{Cuda, Stream};
 use facts::BackendKind;
-use kernels::DType;
+use ops::DType;
 use serde_json::{Value, json};
 
-/// Four bits with zero points.
+/// Four-bit weights with zero points.
 fn with_zeros(config: Config) -> Config {
     let weights = json!({ "num_bits": 4, "type": "int", "symmetric": false, "strategy": "group",
         "group_size": 128 });
@@ -22,7 +25,7 @@ fn with_zeros(config: Config) -> Config {
     config.with("quantization_config", quantised)
 }
 
-/// Experts and what stands beside them.
+/// Routed and shared experts in MXFP4.
 fn in_mxfp4(config: Config) -> Config {
     let weights = json!({ "num_bits": 4, "type": "float", "strategy": "group", "group_size": 32 });
     let group = json!({ "targets": ["re:.*(block_sparse_moe|shared_mlp)..*put_linear"],
@@ -37,14 +40,14 @@ fn with(name: &str, keys: &[(&str, usize)]) -> Config {
     keys.iter().fold(config, |config, (key, size)| config.with(key, Value::from(*size)))
 }
 
-/// Granite's experts, whose rows have two groups of 128, beside twice their width.
+/// Granite's experts with two groups of 128 per row, and shared experts of twice their width.
 fn wide() -> Config {
     let keys = [("hidden_size", 256), ("intermediate_size", 256), ("mamba_d_head", 64)];
     with("granite-moe-mini", &[&keys[..], &[("shared_intermediate_size", 512)]].concat())
 }
 
 #[test]
-fn what_every_token_passes_lies_behind_the_experts() {
+fn shared_experts_are_stored_after_routed_ones() {
     machine::launched(
         "cuda::experts::tests::what_every_token_passes_lies_behind_the_experts",
         || {
@@ -54,26 +57,33 @@ fn what_every_token_passes_lies_behind_the_experts() {
             };
             for (config, pieces) in [
                 (wide(), 2),
-                (Narrow::Fp8.of(wide()).unwrap(), 2),
-                (Narrow::Int8.of(wide()).unwrap(), 2),
-                (Narrow::Int4.of(wide()).unwrap(), 2),
+                (QuantizedFormat::Fp8.of(wide()).unwrap(), 2),
+                (QuantizedFormat::Int8.of(wide()).unwrap(), 2),
+                (QuantizedFormat::Int4.of(wide()).unwrap(), 2),
                 (with_zeros(wide()), 2),
                 (in_mxfp4(wide()), 2),
                 (with("kimi-linear-mini", &[]), 1),
                 (nemotron(80), 2),
                 (nemotron(48), 0),
-                // A gate of its own, as long as an expert.
+                // A shared expert with a gate, as long as a routed one.
                 (with("qwen3-next-mini", &[("shared_expert_intermediate_size", 32)]), 0),
                 (with("granite-moe-mini", &[("shared_intermediate_size", 48)]), 0),
-                // Experts in float8 alone.
-                (Narrow::Fp8.of(wide()).unwrap().with("quantization_config", experts_alone()), 0),
+                // Only routed experts in float8.
+                (
+                    QuantizedFormat::Fp8
+                        .of(wide())
+                        .unwrap()
+                        .with("quantization_config", experts_alone()),
+                    0,
+                ),
             ] {
                 loaded(&config, pieces);
             }
             let narrow = with("granite-moe-mini", &[("shared_intermediate_size", 64)]);
             let other = with("granite-moe-mini", &[("shared_intermediate_size", 96 + 16)]);
             let [[one, many], [one_apart, many_apart]] = [narrow, other].map(|of| launches(&of));
-            // In four layers two launches less for a token, and two more for many, whose pieces are two.
+            // In four layers: two launches fewer for one token, and two more for many, whose shared experts are two
+            // pieces.
             assert_eq!([one + 8, many], [one_apart, many_apart + 8]);
         },
     );
@@ -86,27 +96,27 @@ fn experts_alone() -> Value {
         "config_groups": { "group_0": group }, "ignore": [] })
 }
 
-/// Launches of projections for a token, and for a hundred.
+/// Launches of projections for one token, and for a hundred.
 fn launches(config: &Config) -> [u64; 2] {
-    let device = device::open(BackendKind::Cuda).unwrap();
+    let device = backends::open(BackendKind::Cuda).unwrap();
     let capacity = Capacity { sequences: 1, tokens: 200 };
     let model = Model::random(config, 1).unwrap();
     let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
     [1, 100].map(|tokens| {
         let before = counts(&*engine);
-        engine.step(&Batch::new().with(0, &vec![1; tokens]), Wanted::Last).unwrap();
+        engine.step(&Batch::new().with(0, &vec![1; tokens]), LogitsSelection::Last).unwrap();
         let ran = since(&before, counts(&*engine)).into_iter();
         ran.filter(|(kernel, _)| kernel.starts_with("linear.")).map(|(_, count)| count).sum()
     })
 }
 
-/// Loads the first layer that has experts, and holds every matrix of it against the checkpoint.
+/// Loads the first layer that has experts and compares every matrix with the checkpoint.
 fn loaded(config: &Config, pieces: usize) {
     let Model { architecture, checkpoint, .. } = Model::random(config, 1).unwrap();
     let layer = architecture.layers.iter().find(|layer| layer.experts.is_some()).unwrap();
     let (of, shared) = (layer.experts.as_ref().unwrap(), layer.mlp.as_ref().unwrap());
-    let device = device::open(BackendKind::Cuda).unwrap();
-    let cuda = device.cuda().unwrap();
+    let device = backends::open(BackendKind::Cuda).unwrap();
+    let cuda = Cuda::of(&device).unwrap();
     let (stream, pages) = (cuda.stream(), Pages::new(1, 64));
     let (made, all) = cuda
         .uploading(|uploads| {
@@ -116,7 +126,7 @@ fn loaded(config: &Config, pieces: usize) {
         .unwrap();
     assert_eq!((all, made.left_out(1).len(), made.left_out(65).len()), (pieces > 0, 0, pieces));
     let read = |of: &Projection| -> Vec<f64> {
-        let part = |rows: &crate::params::Rows| {
+        let part = |rows: &crate::params::RowRange| {
             let param = architecture.params.get(rows.param);
             let (first, len) = (rows.first * of.inputs, rows.count * of.inputs);
             checkpoint.param(param).unwrap().read::<f32>(first, len).unwrap()
@@ -157,7 +167,7 @@ fn loaded(config: &Config, pieces: usize) {
     }
 }
 
-/// Holds a projection against what it has to be.
+/// Compares a projection's weights with the expected ones.
 fn as_projected(projection: &CudaProjection, stream: &Stream, want: &[f64]) {
     let none = Tensor::new(&[1, 1], vec![0f32]);
     let call = projection.of(&none);
@@ -171,7 +181,7 @@ fn as_projected(projection: &CudaProjection, stream: &Stream, want: &[f64]) {
     hold(&w, call.w.shape()[0], [scale, below], |scale| middle * scale, want);
 }
 
-/// Numbers of rows times scales `[groups, rows]`, less what stands below each or what is said by them.
+/// Compares dequantized rows, given scales `[groups, rows]` and zero points or offsets, with the expected ones.
 fn hold(
     numbers: &[f64],
     rows: usize,

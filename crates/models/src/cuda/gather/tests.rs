@@ -1,82 +1,86 @@
-//! Which calls of a step become one launch, on the stand-in for the driver.
+//! Which calls of a step are fused into one launch, on the stand-in for the CUDA driver.
 #![cfg(target_os = "linux")]
 
 use crate::cuda::machine;
 use crate::verify::{counts, since};
-use crate::{Batch, Capacity, Config, Model, Narrow, Storage, Wanted, open, shape};
+use crate::{
+    Batch, Capacity, Config, LogitsSelection, Model, QuantizedFormat, Storage, open, shape,
+};
+use device::cuda::Cuda;
 use facts::BackendKind;
 use std::collections::BTreeMap;
 
-/// Granite 4.0 H Micro's first layers, of which the sixth is an attention, and few words.
+/// The first layers of Granite 4.0 H Micro, the sixth with attention, and a small vocabulary.
 fn micro(layers: usize) -> Config {
     let config = shape("granite-4.0-h-micro").unwrap().first_layers(layers).unwrap();
     config.with("vocab_size", 512.into())
 }
 
-/// Launches of a token of each of so many sequences, of ops and chains, by their variants.
+/// Launches of a step of one token for `sequences` sequences, by op and variant.
 fn launches(config: &Config, sequences: usize) -> BTreeMap<String, u64> {
-    let device = device::open(BackendKind::Cuda).unwrap();
+    let device = backends::open(BackendKind::Cuda).unwrap();
     let capacity = Capacity { sequences, tokens: 64 };
     let mut engine =
         open(Model::random(config, 1).unwrap(), device, Storage::Bf16, capacity).unwrap();
     let batch = (0..sequences).fold(Batch::new(), |batch, at| batch.with(at, &[1]));
     let before = counts(&*engine);
-    engine.step(&batch, Wanted::Last).unwrap();
+    engine.step(&batch, LogitsSelection::Last).unwrap();
     let of = ["linear.", "ssd.", "rmsnorm.", "moe.", "persistent."];
     let ran = since(&before, counts(&*engine)).into_iter();
     ran.filter(|(name, _)| of.iter().any(|of| name.starts_with(of))).collect()
 }
 
 #[test]
-fn what_stands_between_two_attentions_is_one_launch() {
+fn calls_between_attentions_are_one_launch() {
     let name = "cuda::gather::tests::what_stands_between_two_attentions_is_one_launch";
     machine::launched(name, || {
-        let device = device::open(BackendKind::Cuda).unwrap();
-        let hopper = device.capabilities().cuda.as_ref().unwrap().compute.major == 9;
+        let device = backends::open(BackendKind::Cuda).unwrap();
+        let hopper = Cuda::of(&device).unwrap().capabilities().compute.major == 9;
         let check = |config: &Config, expect: &[(&str, u64)]| {
             let ran = launches(config, 1);
             let ran: Vec<_> = ran.iter().map(|(name, count)| (name.as_str(), *count)).collect();
             if hopper {
                 assert_eq!(ran, expect);
             }
-            // Several sequences, and other GPUs, have launches alone.
+            // Several sequences and other GPUs use separate launches only.
             let others = if hopper { launches(config, 2) } else { launches(config, 1) };
             assert!(!others.contains_key("persistent.chain"), "{others:?}");
         };
-        // One attention: all before it, with its projection, and all behind it, from its own way out on; the head stands alone.
+        // One attention layer: one fused sequence up to its projection, one from its output projection on; the head is
+        // separate.
         let all = [("linear.stream", 1), ("persistent.chain", 2)];
-        for narrow in [Narrow::Fp8, Narrow::Int4] {
+        for narrow in [QuantizedFormat::Fp8, QuantizedFormat::Int4] {
             check(&narrow.of(micro(7)).unwrap(), &all);
         }
     });
 }
 
-/// Granite 4.0 H Tiny's first layers, of which the sixth is an attention, with few experts and words.
+/// The first layers of Granite 4.0 H Tiny, the sixth with attention, and few experts and tokens.
 fn tiny(layers: usize) -> Config {
     let config = shape("granite-4.0-h-tiny").unwrap().first_layers(layers).unwrap();
     let config = config.with("vocab_size", 512.into()).with("num_local_experts", 8.into());
-    Narrow::Fp8.of(config).unwrap()
+    QuantizedFormat::Fp8.of(config).unwrap()
 }
 
 fn hopper() -> bool {
-    let device = device::open(BackendKind::Cuda).unwrap();
-    device.capabilities().cuda.as_ref().unwrap().compute.major == 9
+    let device = backends::open(BackendKind::Cuda).unwrap();
+    Cuda::of(&device).unwrap().capabilities().compute.major == 9
 }
 
 #[test]
-fn experts_stand_between_phases() {
+fn experts_end_a_fused_sequence() {
     let name = "cuda::gather::tests::experts_stand_between_phases";
     machine::launched(name, || {
         let ran = launches(&tiny(7), 1);
         let ran: Vec<_> = ran.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         if hopper() {
-            // The head stands alone.
+            // The head is a separate launch.
             assert_eq!(ran, [("linear.stream", 1), ("persistent.chain", 2)]);
         }
     });
 }
 
-/// Phases are no phases where their kernel is not built in, and calls are launched as usual.
+/// Calls are launched separately if the persistent kernel is not built in and cannot be compiled.
 #[test]
 fn calls_are_launched_as_usual_without_a_compiler() {
     let name = "cuda::gather::tests::calls_are_launched_as_usual_without_a_compiler";

@@ -1,22 +1,22 @@
-//! Matrices in integers, as `linear` takes them.
+//! Integer matrices in the layout of `linear`.
 
 use super::{Columns, CudaProjection, Weights, failed};
 use crate::ModelError;
-use crate::integers::{IntegerValues, Integers};
-use crate::params::Rows;
+use crate::group_quant::{IntegerValues, Integers};
+use crate::params::RowRange;
 use crate::program::Loader;
-use architectures::Keeps;
+use architectures::UnexpandedWeights;
 use half::{bf16, f16};
-use kernels::{DType, Tensor};
+use ops::{DType, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
 impl<'w> Weights<'_, 'w> {
-    /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points or offsets; none where some rows are
-    /// otherwise, or are to be expanded.
+    /// Concatenated integer rows as in the file, in u4 or i8, with scales and zero points or offsets; `None` if some
+    /// rows have another format or must be expanded.
     pub(super) fn integers(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         width: usize,
     ) -> Result<Option<CudaProjection>, ModelError> {
         let Some(values) = self.alike(rows) else { return Ok(None) };
@@ -55,11 +55,11 @@ impl<'w> Weights<'_, 'w> {
         Ok(Some(CudaProjection { w_group, ..made }))
     }
 
-    /// Rows of parameters under each other that are in MXFP4, in float8 with a scale a row; none where some are in something else, are to
-    /// be expanded, or have numbers that are too far apart.
+    /// Concatenated MXFP4 rows, converted to float8 with a scale per row; `None` if some rows have another format, must
+    /// be expanded, or have too large a range.
     pub(super) fn mxfp4(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         width: usize,
     ) -> Result<Option<CudaProjection>, ModelError> {
         let Some(scales) = self.mxfp4_scales(rows)? else { return Ok(None) };
@@ -69,10 +69,10 @@ impl<'w> Weights<'_, 'w> {
         Ok(Some(CudaProjection { w_scale: Some(scales), ..CudaProjection::wide(to) }))
     }
 
-    /// The scales of such rows.
+    /// The float8 scales of such rows.
     pub(in crate::cuda) fn mxfp4_scales(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
     ) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(values) = self.alike(rows) else { return Ok(None) };
         if !values.iter().all(|values| values.of.float) {
@@ -88,10 +88,10 @@ impl<'w> Weights<'_, 'w> {
         Ok(Some(all))
     }
 
-    /// Columns of such rows in float8, to be times these scales, to the start of a tensor that is there.
+    /// A column range of such rows in float8, divided by these scales, to the start of an existing tensor.
     pub(in crate::cuda) fn mxfp4_into(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         scales: &[f32],
         columns: &Columns,
         to: &Tensor,
@@ -111,11 +111,11 @@ impl<'w> Weights<'_, 'w> {
         Ok(())
     }
 
-    /// Each parameter of which there are rows, all packed alike; none where some are otherwise, or are to be expanded.
-    pub(in crate::cuda) fn alike(&self, rows: &[Rows]) -> Option<Vec<IntegerValues<'w>>> {
-        let values = |rows: &Rows| {
+    /// Each parameter in `rows` if all have the same packing; `None` otherwise, or if they must be expanded.
+    pub(in crate::cuda) fn alike(&self, rows: &[RowRange]) -> Option<Vec<IntegerValues<'w>>> {
+        let values = |rows: &RowRange| {
             let param = self.architecture.params.get(rows.param);
-            let kept = param.is_kept(Keeps::Projections);
+            let kept = param.is_kept(UnexpandedWeights::Projections);
             self.checkpoint.integers_of(param).filter(|of| kept && is_multiplied(of))
         };
         let values: Vec<IntegerValues<'w>> = rows.iter().map(values).collect::<Option<_>>()?;
@@ -123,10 +123,10 @@ impl<'w> Weights<'_, 'w> {
         values.iter().all(|values| values.of.is_like(first)).then_some(values)
     }
 
-    /// Columns of rows in u4 or i8 under each other, to the start of a tensor that is there.
+    /// A column range of u4 or i8 rows, to the start of an existing tensor.
     pub(in crate::cuda) fn integers_into(
         &self,
-        rows: &[Rows],
+        rows: &[RowRange],
         values: &[IntegerValues<'w>],
         columns: &Columns,
         to: &Tensor,
@@ -148,21 +148,21 @@ impl<'w> Weights<'_, 'w> {
     }
 }
 
-/// What the op calls such numbers.
+/// The op's type of such integers.
 pub(in crate::cuda) fn type_of(of: &Integers) -> DType {
     if of.bits == 4 && !of.float { DType::U4 } else { DType::I8 }
 }
 
-/// What numbers of rows under each other are multiplied with, and what is taken from them `[groups, rows]`.
+/// Scales and zero points or offsets of concatenated rows `[groups, rows]`.
 pub(in crate::cuda) struct Factors {
     pub(in crate::cuda) scales: Vec<f32>,
-    /// Zero points, counted from the middle of what a number can be, or offsets.
+    /// Zero points, relative to the middle of the range, or offsets.
     pub(in crate::cuda) below: Vec<f32>,
 }
 
 impl Factors {
     pub(in crate::cuda) fn read(
-        rows: &[Rows],
+        rows: &[RowRange],
         values: &[IntegerValues<'_>],
         offsets: bool,
     ) -> Result<Self, ModelError> {
@@ -189,7 +189,7 @@ impl Factors {
     }
 }
 
-/// Whether `linear` takes such weights on a GPU.
+/// Whether `linear` supports such weights on a GPU.
 fn is_multiplied(values: &IntegerValues<'_>) -> bool {
     let of = values.of;
     let least = if of.bits == 8 { 16 } else { 32 };
@@ -200,7 +200,7 @@ fn is_multiplied(values: &IntegerValues<'_>) -> bool {
         && (of.bits == 4 || !of.zeros)
 }
 
-/// Numbers as a tensor in u4 or i8 holds them.
+/// Packs integers as a u4 or i8 tensor.
 fn put(numbers: &[i8], dtype: DType, into: &mut [u8]) {
     if dtype == DType::I8 {
         into.iter_mut().zip(numbers).for_each(|(into, number)| *into = number.cast_unsigned());
@@ -215,10 +215,10 @@ fn put(numbers: &[i8], dtype: DType, into: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::U4Pair;
+    use ops::U4Pair;
 
     #[test]
-    fn numbers_lie_as_the_op_reads_them() {
+    fn integers_have_the_layout_of_the_op() {
         let numbers: Vec<i8> = (-8..8).collect();
         let mut four = [0; 8];
         put(&numbers, DType::U4, &mut four);

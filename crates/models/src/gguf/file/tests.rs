@@ -6,7 +6,7 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// Its type and its bytes, as gguf-py chooses them.
+/// The type and bytes of a value, as gguf-py encodes it.
 fn value(of: &Json) -> (u32, Vec<u8>) {
     match of {
         Json::Bool(flag) => (7, vec![u8::from(*flag)]),
@@ -26,7 +26,7 @@ fn value(of: &Json) -> (u32, Vec<u8>) {
     }
 }
 
-/// A file with these metadata and tensors, in float32.
+/// A file with these metadata and float32 tensors.
 pub(in crate::gguf) fn file(pairs: &[(&str, Json)], tensors: &[(&str, &[usize])]) -> Vec<u8> {
     let mut file = b"GGUF\x03\0\0\0".to_vec();
     file.extend((tensors.len() as u64).to_le_bytes());
@@ -63,13 +63,13 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn a_header_is_what_was_written() {
+fn header_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
     std::fs::write(&path, sample()).unwrap();
     let header = Header::read(&path).unwrap();
     assert_eq!(header.text("general.architecture"), Some("llama"));
-    // Not what float32 makes of it.
+    // The decimal, not its float32 rounding.
     assert_eq!(header.get("llama.scale"), Some(&Value::Number(0.22)));
     assert_eq!(header.texts("list").unwrap(), ["a", "", "bc"]);
     assert_eq!(header.list("counts").unwrap(), [1, 2, 3].map(Value::Whole));
@@ -81,7 +81,7 @@ fn a_header_is_what_was_written() {
 }
 
 #[test]
-fn a_model_in_several_files_is_read_by_the_first() {
+fn split_model_is_read_from_its_first_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = |nth: usize| folder.path().join(format!("m-{nth:05}-of-00002.gguf"));
     let splits = ("split.count", Json::from(2));
@@ -98,9 +98,9 @@ fn a_model_in_several_files_is_read_by_the_first() {
     assert!(twice.contains("holds tensor `one` once more"), "{twice}");
 }
 
-/// Whatever a file says, what it has is read or refused.
+/// Arbitrary bytes are read or refused without a panic.
 #[test]
-fn files_of_any_bytes_are_read_or_refused() {
+fn arbitrary_bytes_are_read_or_refused() {
     let sample = sample();
     assert!(parse(&sample, 0).is_ok());
     let (mut read, mut refused) = (0, 0);

@@ -1,10 +1,10 @@
 use super::super::file::tests::file;
 use super::*;
 use crate::random::mix;
-use crate::{ChatTemplate, Conversation, Message, Tokenizer, stop_ids};
+use crate::{ChatMessage, ChatTemplate, Conversation, Tokenizer, stop_ids};
 use std::collections::BTreeMap;
 
-/// Texts that are cut in all ways, and some of any letters.
+/// Texts that exercise every split rule, and random ones.
 fn texts() -> Vec<String> {
     let written = [
         "",
@@ -32,7 +32,7 @@ fn texts() -> Vec<String> {
     written.into_iter().map(str::to_owned).chain(drawn).collect()
 }
 
-/// A vocabulary of all bytes and of some pairs that are joined, with special tokens behind.
+/// A vocabulary of all bytes and some merges, followed by special tokens.
 fn published(pre_tokenizer: &Json, more: &Json) -> Json {
     let alphabet = tiktoken::byte_alphabet();
     let mut vocabulary: Map<String, Json> =
@@ -44,7 +44,7 @@ fn published(pre_tokenizer: &Json, more: &Json) -> Json {
     for merge in merges {
         vocabulary.insert(merge.replace(' ', ""), json!(vocabulary.len()));
     }
-    // A word that no pairs are joined to.
+    // A token that no merge produces.
     vocabulary.insert("Ġvery".to_owned(), json!(vocabulary.len()));
     let special = |at: usize, content: &str, special: bool| {
         json!({
@@ -69,7 +69,7 @@ fn published(pre_tokenizer: &Json, more: &Json) -> Json {
     made
 }
 
-/// The file that llama.cpp's converter makes of a tokenizer.json, with places in its vocabulary that nothing stands at.
+/// The file that llama.cpp's converter makes of a tokenizer.json, with unused ids in its vocabulary.
 fn converted(tokenizer: &Json, pre: &str) -> Vec<u8> {
     let vocabulary = tokenizer["model"]["vocab"].as_object().unwrap();
     let mut tokens: BTreeMap<u64, (&str, u32)> =
@@ -146,9 +146,9 @@ fn bytes(regex: bool) -> Json {
     json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex })
 }
 
-/// By the pre-tokenizers of the tokenizer.json files that models are published with.
+/// Uses the pre-tokenizers of published tokenizer.json files.
 #[test]
-fn ids_are_those_of_the_tokenizer_that_a_file_was_made_of() {
+fn token_ids_match_the_original_tokenizer() {
     let folder = tempfile::tempdir().unwrap();
     let both =
         |first: Json, second: Json| json!({ "type": "Sequence", "pretokenizers": [first, second] });
@@ -177,7 +177,7 @@ fn ids_are_those_of_the_tokenizer_that_a_file_was_made_of() {
         std::fs::write(folder.path().join("tokenizer.json"), text).unwrap();
         check(folder.path(), pre);
     }
-    // Kimi's own file, converted.
+    // Kimi's converted file.
     let made = tiktoken::convert(&tiktoken::bytes_alone(), None).unwrap();
     let mut made: Json = made;
     made["added_tokens"].as_array_mut().unwrap().truncate(3);
@@ -194,13 +194,13 @@ fn ids_are_those_of_the_tokenizer_that_a_file_was_made_of() {
 }
 
 #[test]
-fn templates_and_the_ends_of_answers_come_with_the_file() {
+fn template_and_stop_ids_are_read_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
     let json = published(&bytes(true), &json!({}));
     std::fs::write(&path, converted(&json, "gpt-2")).unwrap();
     assert_eq!(stop_ids(&path, None).unwrap(), [272]);
-    // The end of a turn by its name alone, among the words.
+    // An end-of-turn token that is only known by its name.
     let mut named: Json = json.clone();
     named["model"]["vocab"]["<|im_end|>"] = json!(274);
     named["added_tokens"][1]["content"] = json!("<|other|>");
@@ -214,7 +214,7 @@ fn templates_and_the_ends_of_answers_come_with_the_file() {
     assert!(stop_ids(&path, Some(&tokenizer)).unwrap().contains(&end));
     std::fs::write(&path, converted(&json, "gpt-2")).unwrap();
     let template = ChatTemplate::read(&path).unwrap();
-    let asked = Conversation::to_answer(vec![Message::new("user", "what?")]);
+    let asked = Conversation::to_answer(vec![ChatMessage::new("user", "what?")]);
     assert_eq!(template.render(&asked).unwrap(), "<|begin|>what?<|end|>");
     let refused = |pairs: &[(&str, Json)], words: &str| {
         std::fs::write(&path, file(pairs, &[])).unwrap();
@@ -233,7 +233,8 @@ fn templates_and_the_ends_of_answers_come_with_the_file() {
     assert!(ChatTemplate::read(&path).unwrap_err().to_string().contains("no chat template"));
 }
 
-/// SentencePiece's way: of all neighbours that are a piece together the best, the first of equals, until there are none.
+/// SentencePiece's algorithm: of all adjacent tokens whose concatenation is a token, merge the best, the first of
+/// equals, until there are none.
 fn joined(pieces: &[(&str, f64)], text: &str) -> Vec<u32> {
     let id = |piece: &str| pieces.iter().position(|(of, _)| *of == piece);
     let text =
@@ -243,7 +244,7 @@ fn joined(pieces: &[(&str, f64)], text: &str) -> Vec<u32> {
         let mut best: Option<(f64, usize)> = None;
         for at in 1..parts.len() {
             let whole = format!("{}{}", parts[at - 1], parts[at]);
-            // Bytes and special tokens are none that parts are joined to.
+            // Byte tokens and special tokens are never results of merges.
             let score = id(&whole).filter(|id| *id >= 259).map(|id| pieces[id].1);
             if let Some(score) = score.filter(|score| best.is_none_or(|(of, _)| *score > of)) {
                 best = Some((score, at - 1));
@@ -261,7 +262,7 @@ fn joined(pieces: &[(&str, f64)], text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn pieces_are_joined_as_sentencepiece_does() {
+fn merges_match_sentencepiece() {
     let bytes: Vec<String> = (0..256).map(|byte| format!("<0x{byte:02X}>")).collect();
     let mut pieces: Vec<(&str, f64)> = vec![("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)];
     pieces.extend(bytes.iter().map(|byte| (byte.as_str(), 0.0)));
@@ -293,7 +294,7 @@ fn pieces_are_joined_as_sentencepiece_does() {
     std::fs::write(&path, made).unwrap();
     let tokenizer = Tokenizer::read(&path).unwrap();
     for text in texts() {
-        // In texts the special token of this test is only letters.
+        // This test's special token occurs in texts as plain letters.
         let want = joined(&pieces, &text);
         assert_eq!(tokenizer.encode(&text).unwrap(), want, "{text:?}");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Steps of a decoder on a text that grows.
+//! Decoder steps on a growing text.
 
 use super::{decoded, field};
 use serde_json::Value;
@@ -9,13 +9,13 @@ use tokenizers::pre_tokenizers::metaspace::PrependScheme;
 /// A step after tokens were joined.
 #[derive(Debug, Clone)]
 pub(super) enum TextStep {
-    /// Removes up to so many of a character from both ends of the text.
+    /// Removes up to a number of one character from both ends of the text.
     Strip {
         content: char,
-        /// How many are still removed at the beginning.
+        /// Number that is still removed at the beginning.
         start: usize,
         stop: usize,
-        /// How many stand at the end so far, up to `stop`.
+        /// Number at the end so far, up to `stop`.
         held: usize,
     },
     /// Replaces a string.
@@ -25,12 +25,12 @@ pub(super) enum TextStep {
         /// The end of the text that may be the beginning of the string.
         held: String,
     },
-    /// Waits for the whole text: no part of what these make of it is known before.
+    /// Buffers the whole text, for decoders whose output is only known at the end.
     Whole { steps: Vec<Arc<DecoderWrapper>>, text: String },
 }
 
 impl TextStep {
-    /// None for a decoder that changes nothing here.
+    /// `None` for a decoder that has no effect here.
     pub(super) fn new(decoder: &DecoderWrapper) -> Option<Self> {
         let replace = |pattern: String, content: &str| {
             let (content, held) = (content.to_owned(), String::new());
@@ -49,7 +49,7 @@ impl TextStep {
                 }
                 _ => whole(),
             },
-            // The joined text is the first token, in which the character is dropped.
+            // The joined text is the first token, from which the character is removed.
             DecoderWrapper::Metaspace(step) => {
                 let space = if step.prepend_scheme == PrependScheme::Never { " " } else { "" };
                 replace(step.get_replacement().to_string(), space)
@@ -70,7 +70,7 @@ impl TextStep {
                 }
                 let kept = text.trim_end_matches(*content).len();
                 let ends = (text.len() - kept) / content.len_utf8();
-                // The characters that were held back come before the text.
+                // The buffered characters precede the text.
                 let all = if kept == 0 { *held + ends } else { ends };
                 let shown_before = if kept == 0 { 0 } else { *held };
                 let shown_after = all.saturating_sub(*stop);
@@ -103,7 +103,7 @@ impl TextStep {
         }
     }
 
-    /// The text that was held back.
+    /// The buffered text.
     pub(super) fn finish(&mut self) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Strip { .. } => String::new(),
@@ -112,7 +112,7 @@ impl TextStep {
         })
     }
 
-    /// Runs the step on a token's text at the beginning of a text, or in its middle.
+    /// Runs the step on the text of a first token, or of a later one.
     pub(super) fn alone(&self, text: String, first: bool) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Strip { content, start, .. } if first => {
@@ -133,7 +133,7 @@ fn whole(steps: &[Arc<DecoderWrapper>], text: String) -> tokenizers::Result<Stri
     let mut tokens = vec![text];
     for step in steps {
         tokens = match &**step {
-            // tokenizers' own fails on texts that are shorter than what it removes.
+            // The implementation in `tokenizers` panics on texts shorter than what it removes.
             DecoderWrapper::Strip(_) => {
                 let mut own = TextStep::new(step);
                 let mut strip = |token: String| match &mut own {

@@ -2,7 +2,7 @@ use crate::Tokenizer;
 use crate::random::mix;
 use serde_json::{Value, json};
 
-/// A tokenizer.json of these tokens, of which those in angle brackets with bars are special.
+/// A tokenizer.json of these tokens; those in `<|` and `|>` are special.
 fn tokenizer(tokens: &[&str], decoder: &Value) -> (tempfile::TempDir, Tokenizer) {
     let vocabulary: serde_json::Map<String, Value> =
         tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id))).collect();
@@ -28,7 +28,7 @@ fn tokenizer(tokens: &[&str], decoder: &Value) -> (tempfile::TempDir, Tokenizer)
     (folder, tokenizer)
 }
 
-/// Text as it comes; what is shown before the end.
+/// The streamed text, and what was shown before the end.
 fn streamed(tokenizer: &Tokenizer, ids: &[u32], special: bool) -> (String, String) {
     let mut stream = tokenizer.stream();
     let mut shown = String::new();
@@ -62,7 +62,7 @@ fn bytes() -> Value {
     json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true })
 }
 
-/// Every decoder that tokenizer.json knows, alone and in the sequences that models are published with, and some that none has.
+/// Every decoder of tokenizer.json, alone and in published sequences, and some artificial ones.
 fn zoo() -> Vec<Value> {
     let fallback = json!({ "type": "ByteFallback" });
     let fuse = json!({ "type": "Fuse" });
@@ -164,13 +164,13 @@ const TOKENS: &[&str] = &[
 ];
 
 #[test]
-fn streams_equal_the_whole_list_for_every_decoder() {
+fn streamed_text_equals_decoding_the_whole_list() {
     for decoder in zoo() {
         let (_folder, tokenizer) = tokenizer(TOKENS, &decoder);
         for seed in 0..400u64 {
             let draw = |at: u64| mix(seed * 4096 + at);
             let length = draw(0) % 24;
-            // Some lists are of a few tokens alone, so that what belongs together meets.
+            // Some lists repeat a few tokens, so that related tokens are adjacent.
             let (from, count) = match draw(1) % 3 {
                 0 => (31, 8),
                 1 => (22, 7),
@@ -183,7 +183,7 @@ fn streams_equal_the_whole_list_for_every_decoder() {
                     true => ids.clone(),
                     false => ids.iter().copied().filter(|id| !tokenizer.is_special(*id)).collect(),
                 };
-                // tokenizers' own BPEDecoder fails without a token.
+                // BPEDecoder of `tokenizers` fails on an empty list.
                 if shown.is_empty() {
                     streamed(&tokenizer, &ids, special);
                     continue;
@@ -199,7 +199,7 @@ fn streams_equal_the_whole_list_for_every_decoder() {
 }
 
 #[test]
-fn text_is_not_held_back_longer_than_needed() {
+fn text_is_not_buffered_longer_than_needed() {
     let id = |token: &str| TOKENS.iter().position(|of| *of == token).unwrap() as u32;
     for (decoder, tokens, want) in [
         (
@@ -224,20 +224,20 @@ fn text_is_not_held_back_longer_than_needed() {
     }
 }
 
-/// For tokens in the middle of a text, and for first tokens.
+/// For first tokens and later ones.
 #[test]
-fn bytes_of_tokens_make_up_the_text() {
+fn token_bytes_concatenate_to_the_text() {
     for decoder in zoo() {
         let (_folder, tokenizer) = tokenizer(TOKENS, &decoder);
         let text = decoder.to_string();
-        // In these a token's text depends on its neighbors, or on the whole text.
+        // Here a token's text depends on its neighbors or on the whole text.
         let depends = ["CTC", "BPEDecoder", "Regex", "aab", "a b", "the ", r#""String":"""#];
         if depends.iter().any(|word| text.contains(word))
             || text.contains(r#"Fuse"},{"cleanup":true"#)
         {
             continue;
         }
-        // A lone byte of a character is U+FFFD in a text, and its own byte to a grammar.
+        // A single byte of a character is U+FFFD in a text, and the byte for a grammar.
         let whole = |token: &&str| {
             !token.starts_with("<0x") && !token.chars().any(|c| "ðŁĺĢÃ©é".contains(c))
         };

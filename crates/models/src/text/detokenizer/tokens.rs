@@ -1,22 +1,23 @@
-//! Steps of a decoder from tokens to tokens.
+//! Decoder steps from tokens to tokens.
 
 use super::decoded;
 use std::sync::Arc;
 use tokenizers::DecoderWrapper;
 use tokenizers::decoders::strip::Strip;
 
-/// A step that keeps tokens apart.
+/// A step that processes separate tokens.
 #[derive(Debug, Clone)]
 pub(super) enum TokenStep {
     /// Maps each token separately; the first of a text may differ.
     Each { decoder: Arc<DecoderWrapper>, begun: bool },
     /// Removes characters from both ends of each token.
     Strip(Strip),
-    /// Drops repeated tokens.
+    /// Drops repeated tokens (CTC).
     Ctc { decoder: Arc<DecoderWrapper>, last: Option<String> },
-    /// A suffix is a space, but at the end of the text: the last token is held back.
+    /// A suffix becomes a space, except at the end of the text: the last token is buffered.
     Suffix { suffix: String, last: Option<String> },
-    /// A run of tokens for single bytes is text when all of it is UTF-8, else U+FFFD for each byte; it is held back until it ends.
+    /// A run of single-byte tokens becomes text if all of it is UTF-8, otherwise one U+FFFD per byte; it is buffered
+    /// until it ends.
     ByteRuns(Vec<u8>),
 }
 
@@ -70,7 +71,7 @@ impl TokenStep {
         }
     }
 
-    /// Runs the step on a token at a text's beginning, or in its middle.
+    /// Runs the step on a first token, or on a later one.
     pub(super) fn alone(&self, token: String, first: bool) -> tokenizers::Result<String> {
         Ok(match self {
             Self::Each { decoder, .. } => {
@@ -88,7 +89,7 @@ impl TokenStep {
     }
 }
 
-/// The byte that a token such as `<0x0A>` stands for.
+/// The byte of a token such as `<0x0A>`.
 pub(super) fn byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
@@ -106,7 +107,7 @@ fn flush(run: &mut Vec<u8>, out: &mut Vec<String>) {
     }
 }
 
-/// A token without up to so many of a character at its ends.
+/// A token without up to a number of one character at its ends.
 fn stripped<'a>(strip: &Strip, token: &'a str) -> &'a str {
     let cut = |token: &'a str, most: usize, one: fn(&'a str, char) -> Option<&'a str>| {
         (0..most).try_fold(token, |token, _| one(token, strip.content).ok_or(token))

@@ -1,18 +1,18 @@
-//! Arguments of calls in a conversation's history: JSON as a model wrote it, which may be broken or cut off.
+//! Parses arguments of tool calls in a conversation: JSON as a model wrote it, possibly invalid or truncated.
 
 use super::Json;
 use super::objects::{dictionary, list, number};
 use minijinja::Value;
 use serde::de::IgnoredAny;
 
-/// How deep values may be nested.
+/// Maximum nesting depth.
 const DEPTH: usize = 128;
 
-/// The object that a call's arguments are, with the digits of its numbers as they are written. Text that is no JSON, as a model
-/// writes it or `max_tokens` cuts it, is read up to where it is broken: a conversation with such a call can go on. Nothing, as
-/// some clients write it, is no arguments.
+/// Parses a call's arguments to an object. Numbers keep their digits. Invalid JSON, as models write it or `max_tokens`
+/// truncates it, is read up to the error, so that a conversation with such a call can continue. Empty text, as some
+/// clients send it, means no arguments.
 ///
-/// None for JSON that is not an object.
+/// `None` for JSON that is not an object.
 pub fn call_arguments(text: &str) -> Option<Json> {
     let mut reader = Reader { rest: text.trim_start(), broken: false };
     let value = reader.value(0);
@@ -26,7 +26,7 @@ pub fn call_arguments(text: &str) -> Option<Json> {
 
 struct Reader<'a> {
     rest: &'a str,
-    /// Whether the text is no JSON from here on.
+    /// Whether the text is invalid from here on.
     broken: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A value, or what there is of it before the text is broken.
+    /// A value, or the part of it before the error.
     fn value(&mut self, depth: usize) -> Option<Value> {
         if depth > DEPTH {
             return self.fail();
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         list(items)
     }
 
-    /// A string; one that is cut off as far as it goes. Line breaks and the like need not be escaped.
+    /// A string, possibly truncated. Control characters need not be escaped.
     fn string(&mut self) -> Option<String> {
         if !self.take("\"") {
             return self.fail();
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
-        // JSON's grammar alone: numbers beyond a float's range are numbers too, infinite as floats.
+        // Only the JSON grammar matters: numbers beyond a float's range are valid, and infinite as floats.
         let is_number = serde_json::from_str::<IgnoredAny>(digits).is_ok();
         match digits.parse() {
             Ok(value) if is_number => Some(number(digits, value)),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_kept_as_written() {
+    fn number_digits_are_preserved() {
         for text in [
             r#"{"a": 18446744073709551617, "b": -170141183460469231731687303715884105729}"#,
             r#"{"a": 0.1000000000000000000001, "b": [1.5, 2.0, -0.0], "c": 1e400, "d": -1e999}"#,
@@ -214,12 +214,12 @@ mod tests {
         ] {
             assert_eq!(written(text).as_deref(), Some(text));
         }
-        // As Python writes floats that it holds exactly.
+        // Python's format of exact floats.
         assert_eq!(written(r#"{"a": 1E2, "b": 1.50}"#).unwrap(), r#"{"a": 100.0, "b": 1.5}"#);
     }
 
     #[test]
-    fn broken_arguments_are_read_up_to_the_break() {
+    fn invalid_arguments_are_read_up_to_the_error() {
         for (text, want) in [
             ("", "{}"),
             ("  ", "{}"),
@@ -232,7 +232,7 @@ mod tests {
             (r#"{"a": [1, {"b": "c"#, r#"{"a": [1, {"b": "c"}]}"#),
             (r#"{"a": 1, b: 2}"#, r#"{"a": 1}"#),
             (r#"{"a": tru"#, "{}"),
-            // Numbers of other languages.
+            // Number formats of other languages.
             (r#"{"a": 01}"#, "{}"),
             (r#"{"a": 1.}"#, "{}"),
             (r#"{"a": 1, "b": -}"#, r#"{"a": 1}"#),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_no_arguments() {
+    fn non_objects_are_not_arguments() {
         for text in ["5", "null", "true", r#""text""#, "[1]", " -1.5 "] {
             assert_eq!(call_arguments(text), None, "{text}");
         }

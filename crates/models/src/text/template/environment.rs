@@ -1,4 +1,4 @@
-//! Jinja as transformers sets it up for chat templates: `_compile_jinja_template` in its utils/chat_template_utils.py.
+//! The Jinja environment of chat templates: `_compile_jinja_template` in transformers' utils/chat_template_utils.py.
 
 use super::python::{self, Dumps};
 use super::strftime::strftime;
@@ -9,7 +9,7 @@ use minijinja::{AutoEscape, Environment, Error, Value};
 use std::fmt;
 use time::OffsetDateTime;
 
-/// Instructions that a template may run for a conversation. A message takes some hundreds.
+/// Maximum instructions for a conversation. A message takes some hundreds.
 const INSTRUCTIONS: u64 = 20_000_000;
 
 /// An environment without templates.
@@ -35,7 +35,7 @@ pub(super) fn environment() -> Environment<'static> {
         minijinja_contrib::globals::cycler(items.to_vec())
     });
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
-    // What only the engine has, no template of transformers may lean on.
+    // Extensions of minijinja are removed: Jinja does not have them.
     environment.remove_global("debug");
     environment.add_filter("tojson", to_json);
     filters::add(&mut environment);
@@ -43,7 +43,7 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// transformers' own `tojson`, which is `json.dumps` and escapes no HTML.
+/// transformers' `tojson`: `json.dumps` without HTML escaping.
 fn to_json(
     value: &Value,
     ensure_ascii: Option<bool>,
@@ -69,7 +69,7 @@ fn to_json(
     Dumps { ensure_ascii, indent, separators, sort_keys }.text(value)
 }
 
-/// The tests that mean something else in Jinja than in the engine.
+/// Tests whose meaning in Jinja differs from minijinja's.
 fn tests(environment: &mut Environment<'static>) {
     use ValueKind::{Bool, Iterable, Map, Number, Seq, String, Undefined};
     environment.add_test("sequence", |value: &Value| {

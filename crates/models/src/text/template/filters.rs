@@ -1,14 +1,14 @@
-//! Jinja's filters where those of the engine do otherwise or are not there.
+//! Jinja filters that minijinja lacks or implements differently.
 //!
-//! Those that make HTML (`urlize`, `xmlattr`, `striptags`, `forceescape`, `urlencode`), and `random`, `pprint`, `filesizeformat` and
-//! `wordwrap`, are not there at all: a template that asks for one is refused by its name.
+//! Filters that produce HTML (`urlize`, `xmlattr`, `striptags`, `forceescape`, `urlencode`), and `random`, `pprint`,
+//! `filesizeformat` and `wordwrap`, are not available: a template that uses one is refused with its name.
 
 use super::methods::{self, wrong};
 use super::python;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, Value};
 
-/// Adds them, and takes away what Jinja does not have.
+/// Adds the filters and removes those that Jinja does not have.
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("string", |value: &Value| python::text(value));
     environment.add_filter("join", join);
@@ -24,7 +24,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("center", center);
     environment.add_filter("capitalize", capitalize);
     environment.add_filter("sum", sum);
-    // Keys of a dictionary are no attributes of it.
+    // Keys of a dictionary are not attributes of it.
     environment.add_filter("attr", |value: &Value, name: &str| match value.kind() {
         ValueKind::Map => Ok(Value::UNDEFINED),
         _ => value.get_attr(name),
@@ -114,7 +114,7 @@ fn round(
     let number = f64::try_from(value.clone())?;
     let scale = 10f64.powi(precision);
     let rounded = match method.as_deref().unwrap_or("common") {
-        // Halves go to the even neighbour. Digits of the number itself decide what is a half.
+        // Rounds half to even. The number's exact digits decide what is a half.
         "common" if whole && precision >= 0 => return Ok(value),
         "common" => match usize::try_from(precision) {
             Ok(precision) => format!("{number:.precision$}").parse().unwrap_or(number),

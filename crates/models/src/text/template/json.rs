@@ -1,4 +1,4 @@
-//! JSON as templates see it, and messages, which are JSON objects.
+//! JSON values of templates, and messages, which are JSON objects.
 
 use super::objects::{Digits, dictionary, list};
 use minijinja::Value;
@@ -7,13 +7,13 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// A JSON value whose objects keep the order of their keys, as dictionaries of Python do: what a template prints of a tool's
-/// schema depends on it.
+/// A JSON value whose objects keep the order of their keys, like Python's dictionaries: templates print a tool's schema
+/// in that order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Json(Value);
 
 impl Json {
-    /// An object with these keys, in this order.
+    /// An object with these keys, in order.
     pub fn object<K: Into<String>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
         Self(dictionary(entries.into_iter().map(|(key, value)| (key.into(), value.0))))
     }
@@ -23,7 +23,7 @@ impl Json {
         Self(list(items.into_iter().map(|item| item.0).collect()))
     }
 
-    /// The value of an object's key; none where there is no such key, or this is no object.
+    /// The value of a key; `None` if there is no such key or this is not an object.
     pub fn get(&self, key: &str) -> Option<Self> {
         let value = self.0.get_attr(key).ok()?;
         (self.is_object() && !value.is_undefined()).then_some(Self(value))
@@ -44,13 +44,13 @@ impl Json {
         self.0.as_str()
     }
 
-    /// A number that is no integer.
+    /// The value of a non-integer number.
     pub(super) fn as_float(&self) -> Option<f64> {
         let is_float = self.0.kind() == ValueKind::Number && !self.0.is_integer();
         is_float.then(|| f64::try_from(self.0.clone()).ok()).flatten()
     }
 
-    /// The digits of a number that neither 64 bits nor a float hold.
+    /// The digits of a number that neither 64 bits nor a float can represent.
     pub(super) fn as_digits(&self) -> Option<String> {
         self.0.downcast_object_ref::<Digits>().map(|digits| digits.0.clone())
     }
@@ -61,7 +61,7 @@ impl Json {
         array.then(|| self.0.try_iter().into_iter().flatten().map(Self).collect())
     }
 
-    /// The keys and values of an object, in their order.
+    /// The keys and values of an object, in order.
     pub fn entries(&self) -> Option<Vec<(String, Self)>> {
         let object = self.is_object().then(|| self.0.as_object()).flatten()?;
         let entry = |(key, value): (Value, Value)| Some((key.as_str()?.to_owned(), Self(value)));
@@ -175,19 +175,19 @@ impl From<bool> for Json {
     }
 }
 
-/// One message of a conversation: a JSON object with a `role` and whatever the template looks at, such as `content` as a string
-/// or as a list of parts, `tool_calls`, `tool_call_id`, `name` or `reasoning_content`.
+/// One message of a conversation: a JSON object with a `role` and the keys that templates read, such as `content` as a
+/// string or a list of parts, `tool_calls`, `tool_call_id`, `name` or `reasoning_content`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message(Json);
+pub struct ChatMessage(Json);
 
-impl Message {
-    /// A message that is text alone; the role is `system`, `user`, `assistant` or another that the template knows.
+impl ChatMessage {
+    /// A text message; the role is `system`, `user`, `assistant` or another that the template knows.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
         let content = Json::from(content.into());
         Self(Json::object([("role", Json::from(role)), ("content", content)]))
     }
 
-    /// The message that a JSON object is; none where it is no object.
+    /// A message from a JSON object; `None` if it is not an object.
     pub fn from_json(json: Json) -> Option<Self> {
         json.is_object().then_some(Self(json))
     }
@@ -197,8 +197,8 @@ impl Message {
         &self.0
     }
 
-    /// The message as templates are given it, which is as transformers 5 gives it: keys that are null are left out, and reasoning
-    /// is there under the names that templates read.
+    /// The message as templates receive it, as in transformers 5: null keys are removed, and reasoning is available
+    /// under all names that templates read.
     pub(super) fn value(&self) -> Value {
         let mut entries = self.0.entries().unwrap_or_default();
         entries.retain(|(_, value)| !value.is_null());
@@ -217,14 +217,14 @@ impl Message {
     }
 }
 
-impl<'de> Deserialize<'de> for Message {
+impl<'de> Deserialize<'de> for ChatMessage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let message = Self::from_json(Json::deserialize(deserializer)?);
         message.ok_or_else(|| de::Error::custom("a message is an object with a role"))
     }
 }
 
-impl Serialize for Message {
+impl Serialize for ChatMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_order_and_can_be_looked_at() {
+    fn json_preserves_key_order() {
         let text = r#"{"b":[1,2.5,null,"x"],"a":{"z":true,"y":{}}}"#;
         let value = json(text);
         assert_eq!(serde_json::to_string(&value).unwrap(), text);
@@ -255,16 +255,16 @@ mod tests {
 
     #[test]
     fn a_message_is_an_object() {
-        let error = serde_json::from_str::<Message>("[]").unwrap_err().to_string();
+        let error = serde_json::from_str::<ChatMessage>("[]").unwrap_err().to_string();
         assert!(error.starts_with("a message is an object with a role"), "{error}");
-        let message = Message::new("user", "hi");
+        let message = ChatMessage::new("user", "hi");
         assert_eq!(message.json(), &json(r#"{"role": "user", "content": "hi"}"#));
     }
 
     #[test]
-    fn nulls_are_left_out_and_reasoning_has_every_name() {
+    fn null_keys_are_removed_and_reasoning_is_aliased() {
         let given = |text: &str| {
-            let message: Message = serde_json::from_str(text).unwrap();
+            let message: ChatMessage = serde_json::from_str(text).unwrap();
             serde_json::to_string(&message.value()).unwrap()
         };
         assert_eq!(

@@ -1,13 +1,13 @@
-//! Methods of Python's strings, lists and dictionaries, where those of the engine's own crate do otherwise, or are not there.
+//! Methods of Python's strings, lists and dictionaries that minijinja's crate lacks or implements differently.
 //!
-//! Methods that change a list or a dictionary are not among them: transformers' sandbox refuses these too.
+//! Mutating methods are left out: transformers' sandbox refuses them as well.
 
 use super::python;
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
-/// What the environment asks when it does not know a method.
+/// Called by the environment for unknown methods.
 pub(super) fn call(
     state: &State<'_, '_>,
     value: &Value,
@@ -135,7 +135,7 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
         "rjust" => lengthened(&|lacking| (lacking, 0))?,
         "center" => {
             let (width, _): (usize, Option<&str>) = from_args(arguments)?;
-            // Of an odd rest Python puts the larger half behind, unless the width is odd.
+            // Python puts the larger half of an odd padding at the end, unless the width is odd.
             lengthened(&|lacking| {
                 let before = lacking / 2 + (lacking & width & 1);
                 (before, lacking - before)
@@ -188,14 +188,14 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
     }))
 }
 
-/// Whether there is a letter that has a case, and all that have one have this one.
+/// Whether there is a cased letter, and all cased letters have this case.
 pub(super) fn is_cased(text: &str, upper: bool) -> bool {
     let any_upper = text.chars().any(char::is_uppercase);
     let any_lower = text.chars().any(char::is_lowercase);
     if upper { any_upper && !any_lower } else { any_lower && !any_upper }
 }
 
-/// The part of a text between places that are counted in characters, negative ones from its end, and where it begins.
+/// A slice of a text by character positions, negative ones from its end, and its start.
 fn part(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
     let count = text.chars().count();
     let place = |place: i64| match usize::try_from(place) {
@@ -207,7 +207,7 @@ fn part(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
     (start, &text[byte(start)..byte(end.max(start))])
 }
 
-/// `str.split`: at a separator, or at runs of white space; at most so many times.
+/// `str.split`: at a separator or at runs of white space, with a maximum number of splits.
 fn split(
     text: &str,
     separator: Option<&Value>,
@@ -247,7 +247,7 @@ fn split(
                     } else {
                         rest.trim_end_matches(python::is_space)
                     };
-                    // Behind the last split, white space at the far end stays.
+                    // After the last split, trailing white space stays.
                     pieces.push(if at.is_some() && most == Some(pieces.len()) {
                         rest
                     } else {
@@ -277,7 +277,7 @@ fn split(
     }))
 }
 
-/// `str.splitlines`, which knows more ends of lines than `\n`.
+/// `str.splitlines`, which recognizes more line ends than `\n`.
 pub(super) fn lines(text: &str, keep: bool) -> Vec<&str> {
     let ends = |c: char| {
         matches!(
@@ -299,7 +299,7 @@ pub(super) fn lines(text: &str, keep: bool) -> Vec<&str> {
     all
 }
 
-/// `str.title`: a letter behind what is no letter is upper case, all others are lower case.
+/// `str.title`: a letter after a non-letter is upper case, all others are lower case.
 fn titled(text: &str) -> String {
     let mut inside = false;
     let mut out = String::new();
@@ -314,7 +314,7 @@ fn titled(text: &str) -> String {
     out
 }
 
-/// An error as Python raises it.
+/// An error with Python's message.
 pub(super) fn wrong(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, what.into())
 }

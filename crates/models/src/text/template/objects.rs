@@ -1,4 +1,4 @@
-//! Lists, dictionaries and long numbers that are written as Python writes them, wherever the engine makes text of them.
+//! Lists, dictionaries and long numbers that minijinja prints as Python does.
 
 use super::python;
 use minijinja::Value;
@@ -11,7 +11,7 @@ pub(super) fn list(items: Vec<Value>) -> Value {
     Value::from_object(List(items))
 }
 
-/// A dictionary with these keys in this order; of one key the last value counts.
+/// A dictionary with these keys in order; on duplicate keys the last value counts.
 pub(super) fn dictionary(entries: impl IntoIterator<Item = (String, Value)>) -> Value {
     Value::from_object(Dictionary(entries.into_iter().collect()))
 }
@@ -37,7 +37,7 @@ impl Object for List {
     }
 }
 
-/// The engine's own dictionary, which is asked for everything else.
+/// Wraps minijinja's dictionary.
 #[derive(Debug)]
 struct Dictionary(Value);
 
@@ -59,7 +59,7 @@ impl Object for Dictionary {
     }
 }
 
-/// A number with its digits, whose value as a float is this. Without loss it is a number of the engine.
+/// A number with its digits and its value as a float. If the float is exact, it is an ordinary number.
 pub(super) fn number(digits: &str, value: f64) -> Value {
     if !digits.contains(['.', 'e', 'E']) {
         let whole = digits.parse::<i64>().map(Value::from);
@@ -72,7 +72,7 @@ pub(super) fn number(digits: &str, value: f64) -> Value {
     }
 }
 
-/// The sign and the digits of a number without zeros at either end, and the exponent of the first digit.
+/// The sign, the digits without zeros at either end, and the exponent of the first digit.
 fn significant(number: &str) -> (bool, String, i64) {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -86,7 +86,7 @@ fn significant(number: &str) -> (bool, String, i64) {
     (number.starts_with('-'), digits, exponent)
 }
 
-/// A number that neither 64 bits nor a float hold, as it was written.
+/// The text of a number that neither 64 bits nor a float can represent.
 #[derive(Debug)]
 pub(super) struct Digits(pub(super) String);
 

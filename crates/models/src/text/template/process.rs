@@ -1,8 +1,9 @@
-//! Templates that are rendered in processes of their own.
+//! Renders templates in separate processes.
 //!
-//! A template is a program that came with a model. The engine that runs it counts instructions, but one instruction may double a string
-//! or compare two lists that contain themselves: a process has a limit of memory, a deadline, and takes nobody with it when its stack
-//! overflows. Processes wait for the next conversation; one that had a large conversation ends, which gives its memory back.
+//! A template is a program that came with a model. minijinja counts instructions, but one instruction may double a
+//! string or compare two lists that contain themselves. A process has a memory limit and a deadline, and its stack
+//! overflow affects no other process. Processes are reused for later conversations; after a large conversation a
+//! process ends, which frees its memory.
 
 use super::wire::{self, Reply};
 use super::{ChatTemplate, Conversation};
@@ -14,28 +15,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Seconds of a core that a conversation may take.
+/// CPU seconds per conversation.
 const CPU_SECONDS: f64 = 2.0;
-/// How long it may take where other processes keep the cores busy.
+/// Wall-clock limit, for when other processes keep the cores busy.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// After this, other processes go first.
-const QUICK: Duration = Duration::from_millis(200);
-/// Bytes that a process may allocate.
+/// CPU seconds after which the rendering thread lowers its priority. Wall time does not count: it would demote small conversations that
+/// wait for slow ones.
+const QUICK_SECONDS: f64 = 0.2;
+/// Maximum bytes that a process may allocate.
 const MEMORY: u64 = 256 << 20;
-/// Longest text that a template may make.
+/// Bytes that the rendering of a conversation may allocate, whatever its size, and for each byte of the conversation.
+const MEMORY_FOR_RENDERING: u64 = 20 << 20;
+const MEMORY_PER_BYTE: u64 = 16;
+/// Maximum size of a rendered text.
 const LONGEST: usize = 64 << 20;
-/// Conversations that are rendered at the same time.
-const MOST: usize = 64;
-/// Conversations among them that have taken more than [`SLOW_SECONDS`] of a core; one more is refused.
+/// Maximum conversations rendered at the same time. One thread of the caller waits for each.
+pub const MAX_CONCURRENT_RENDERS: usize = 64;
+/// Maximum number of them that have used more than [`SLOW_SECONDS`] of CPU time; one more is refused.
 const MOST_SLOW: usize = 4;
 const SLOW_SECONDS: f64 = 0.3;
-/// Processes that wait for the next conversation.
+/// Idle processes kept for later conversations.
 const IDLE: usize = 8;
-/// Bytes of a conversation after which its process ends.
+/// Size of a conversation after which its process ends.
 const LARGE: usize = 1 << 20;
 const STACK: usize = 16 << 20;
 
-/// How a process is started that renders the templates of a model, which is named after the arguments.
+/// How to start a process that renders a model's templates; the model's path is appended to the arguments.
 #[derive(Debug, Clone)]
 pub struct TemplateProcess {
     /// The program.
@@ -93,18 +98,20 @@ impl Worker {
         Ok(Self { child, lines })
     }
 
-    /// The answer to a line. The error is what the conversation took too much of; `may_be_slow` is asked once when it takes long.
+    /// The answer to a line. The error names the exceeded limit; `may_be_slow` is called once when rendering takes
+    /// long.
     fn ask(&mut self, line: &str, may_be_slow: impl FnOnce() -> bool) -> Result<String, String> {
         let (began, cpu) = (Instant::now(), cpu_seconds(self.child.id()));
         let input = self.child.stdin.as_mut();
-        // A process that is gone is seen by the answer that does not come.
+        // A write error means that the process has ended, which reading the answer detects.
         let _ = input.map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
         let mut may_be_slow = Some(may_be_slow);
         loop {
             match self.lines.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("{} MB of memory, or nests too deeply", MEMORY >> 20));
+                    let memory = memory_for(line.len()) >> 20;
+                    return Err(format!("{memory} MB of memory, or nests too deeply"));
                 }
                 Err(RecvTimeoutError::Timeout) if began.elapsed() > DEADLINE => {
                     return Err(format!("{} seconds", DEADLINE.as_secs()));
@@ -171,7 +178,7 @@ impl Pool {
     fn take(&self) -> std::io::Result<Worker> {
         let idle = {
             let mut state = self.state();
-            while state.running >= MOST {
+            while state.running >= MAX_CONCURRENT_RENDERS {
                 state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             state.running += 1;
@@ -206,7 +213,8 @@ impl Pool {
     }
 }
 
-/// Renders a model's templates for another process until its input ends: a conversation a line, and an answer a line.
+/// Renders a model's templates for another process until its input ends: one conversation per line, one answer per
+/// line.
 ///
 /// # Errors
 /// When the model has no template, or a stream breaks.
@@ -220,6 +228,7 @@ pub fn render_templates(
     let broken = |error: std::io::Error| ModelError::file(Path::new("standard input"), error);
     for line in input.lines() {
         let line = line.map_err(broken)?;
+        allow_memory(memory_for(line.len()));
         let reply = match within_budget(&template, &line) {
             Reply::Text(text) if text.len() > LONGEST => {
                 Reply::Spent(format!("{} MB of text", LONGEST >> 20))
@@ -235,13 +244,13 @@ pub fn render_templates(
     Ok(())
 }
 
-/// Renders on a thread of its own, which is left alone when it takes too long: the process ends then.
+/// Renders on a separate thread, which is abandoned when it exceeds the limit: then the process ends.
 fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
     let conversation = match wire::read(line) {
         Ok(conversation) => conversation,
         Err(error) => return Reply::Wrong(error, String::new()),
     };
-    // The template outlives the thread: when it does not end, the process does.
+    // The scope does not outlive the limit: if the thread does not end, the process does.
     std::thread::scope(|scope| {
         let (send, rendered) = channel();
         let (tell, thread) = channel();
@@ -253,8 +262,7 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
         if let Err(error) = spawned {
             return Reply::Wrong(error.to_string(), String::new());
         }
-        let own = std::process::id();
-        let (began, cpu) = (Instant::now(), cpu_seconds(own));
+        let (began, cpu) = (Instant::now(), own_cpu_seconds());
         let mut is_quick = true;
         loop {
             match rendered.recv_timeout(Duration::from_millis(50)) {
@@ -271,19 +279,20 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if is_quick && began.elapsed() > QUICK {
+            let spent = own_cpu_seconds().zip(cpu).map(|(now, then)| now - then);
+            let spent = spent.unwrap_or_else(|| began.elapsed().as_secs_f64());
+            if is_quick && spent > QUICK_SECONDS {
                 is_quick = false;
                 thread.try_recv().ok().into_iter().for_each(step_back);
             }
-            let spent = cpu_seconds(own).zip(cpu).map(|(now, then)| now - then);
-            if spent.unwrap_or_else(|| began.elapsed().as_secs_f64()) > CPU_SECONDS {
+            if spent > CPU_SECONDS {
                 end_spent();
             }
         }
     })
 }
 
-/// Tells that the time is over and ends the process, whose thread cannot be ended.
+/// Reports the exceeded limit and ends the process, because its thread cannot be ended.
 fn end_spent() -> ! {
     let reply = Reply::Spent(format!("{CPU_SECONDS} seconds"));
     let text = serde_json::to_string(&reply).unwrap_or_default();
@@ -302,20 +311,32 @@ fn this_thread() -> Option<()> {
     None
 }
 
-/// Lets other threads of the machine go first.
+/// Lowers the thread's priority.
 #[cfg(target_os = "linux")]
 fn step_back(thread: Option<rustix::process::Pid>) {
     const LAST: i32 = 15;
-    // On Linux a priority is a thread's. Where it cannot be changed, it stays.
+    // On Linux priorities are per thread. If it cannot be changed, it stays.
     let _ = rustix::process::setpriority_process(thread, LAST);
 }
 
 #[cfg(not(target_os = "linux"))]
 fn step_back(_: Option<()>) {}
 
-/// Seconds of cores that a process has had, where the system tells.
+/// CPU seconds of this process, where the system reports them.
+#[cfg(unix)]
+fn own_cpu_seconds() -> Option<f64> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+#[cfg(not(unix))]
+fn own_cpu_seconds() -> Option<f64> {
+    None
+}
+
+/// CPU seconds of a process, if the system reports them.
 fn cpu_seconds(process: u32) -> Option<f64> {
-    // Hundredths of seconds on every Linux.
+    // Clock ticks per second on every Linux.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -323,12 +344,36 @@ fn cpu_seconds(process: u32) -> Option<f64> {
     Some((field(11)? + field(12)?) / TICKS)
 }
 
+/// Bytes that rendering a conversation of so many bytes may allocate.
+fn memory_for(conversation: usize) -> u64 {
+    (MEMORY_FOR_RENDERING + MEMORY_PER_BYTE * conversation as u64).min(MEMORY)
+}
+
+/// Lets this process allocate so many bytes in addition to what it has and to the stack of the rendering thread.
+fn allow_memory(bytes: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kilobytes = status.lines().find_map(|line| {
+            line.strip_prefix("VmData:")?.trim().trim_end_matches(" kB").parse::<u64>().ok()
+        });
+        let Some(kilobytes) = kilobytes else { return };
+        let maximum = getrlimit(Resource::Data).maximum;
+        let wanted = (kilobytes << 10) + STACK as u64 + bytes;
+        let current = Some(maximum.map_or(wanted, |most| most.min(wanted)));
+        let _ = setrlimit(Resource::Data, Rlimit { current, maximum });
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
+}
+
 /// Bounds what this process may allocate, and writes no image of it when that is too little.
 fn limit_memory() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        // Less where less was allowed already. A system without these limits has none.
+        // An existing lower limit stays. Systems without these limits are left alone.
         for (resource, most) in [(Resource::Data, MEMORY), (Resource::Core, 0)] {
             let allowed = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(most);
             let limit = Rlimit { current: Some(allowed), maximum: Some(allowed) };

@@ -1,4 +1,4 @@
-//! Values as Python writes them: `str`, `repr` and `json.dumps`.
+//! Python's formatting of values: `str`, `repr` and `json.dumps`.
 
 use super::objects::Digits;
 use facts::CompactSort;
@@ -6,7 +6,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write as _;
 
-/// `str(value)`; nothing for what is undefined, as Jinja has it.
+/// `str(value)`; empty for undefined values, as in Jinja.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
@@ -32,12 +32,12 @@ pub(super) fn repr(value: &Value) -> String {
         }
         (ValueKind::Undefined, _) => "Undefined".to_owned(),
         (ValueKind::Number, _) if !value.is_integer() => float(value),
-        // The engine writes True, False and None as Python does.
+        // minijinja prints True, False and None as Python does.
         _ => value.to_string(),
     }
 }
 
-/// `repr` of a float: the shortest digits that give it back, with an exponent from 1e16 on and below 1e-4.
+/// `repr` of a float: the shortest digits that round-trip, with an exponent from 1e16 on and below 1e-4.
 fn float(value: &Value) -> String {
     let Ok(number) = f64::try_from(value.clone()) else { return value.to_string() };
     if !number.is_finite() {
@@ -85,7 +85,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether Python prints a character as it is. Rust escapes the same ones, and marks that have no letter before them.
+/// Whether Python prints a character unescaped. Rust escapes the same ones, and combining marks without a base
+/// character.
 fn is_printable(c: char) -> bool {
     matches!(c, '\'' | '"') || ['a', c].iter().collect::<String>().escape_debug().nth(1) == Some(c)
 }
@@ -93,9 +94,9 @@ fn is_printable(c: char) -> bool {
 /// The arguments of `json.dumps`.
 pub(super) struct Dumps {
     pub(super) ensure_ascii: bool,
-    /// What a level is indented by; none for one line.
+    /// Indentation per level; `None` for one line.
     pub(super) indent: Option<String>,
-    /// Between items, and between a key and its value.
+    /// Item and key separators.
     pub(super) separators: [String; 2],
     pub(super) sort_keys: bool,
 }
@@ -104,7 +105,7 @@ impl Dumps {
     /// The value as JSON.
     ///
     /// # Errors
-    /// As Python's: what is undefined, or no JSON, cannot be written.
+    /// As in Python: undefined values and values without a JSON form cannot be written.
     pub(super) fn text(&self, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
         self.write(value, 0, &mut out)?;
@@ -217,7 +218,7 @@ impl Dumps {
     }
 }
 
-/// A number in JSON, in which Python's NaN and infinities have names of their own.
+/// A number in JSON, with Python's names of NaN and infinities.
 fn number(value: &Value) -> String {
     match f64::try_from(value.clone()) {
         Ok(number) if number.is_nan() => "NaN".to_owned(),
@@ -228,7 +229,7 @@ fn number(value: &Value) -> String {
     }
 }
 
-/// White space as `str.isspace` knows it: Unicode's, and the four separators of ASCII.
+/// White space of `str.isspace`: Unicode's, and ASCII's four separators.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }

@@ -1,7 +1,7 @@
-//! A template's text, before it is parsed.
+//! Preprocesses a template's source before it is parsed.
 
-/// The text with its line ends as Jinja has them, and with transformers' `generation` blocks, which only mark what an assistant
-/// said, as blocks that the engine knows and that hold what is set inside, as those do.
+/// Normalizes line ends as Jinja does, and replaces transformers' `generation` blocks, which mark the assistant's text,
+/// by blocks that minijinja knows and that have the same scope.
 pub(super) fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
@@ -21,7 +21,7 @@ pub(super) fn prepared(source: &str) -> String {
             Some("endgeneration") => out += &tag.replacen("endgeneration", "endwith", 1),
             Some("raw") => {
                 out += tag;
-                // What looks like a tag in there is text.
+                // Text inside a raw block is not parsed for tags.
                 let end = raw_length(rest);
                 out += &rest[..end];
                 rest = &rest[end..];
@@ -32,7 +32,7 @@ pub(super) fn prepared(source: &str) -> String {
     out + rest
 }
 
-/// The length of a tag that begins with `{{` or `{%`; strings inside may have its end in them.
+/// The length of a tag that begins with `{{` or `{%`; strings inside may contain its end.
 fn tag_length(tag: &str) -> usize {
     let close = if tag.starts_with("{{") { "}}" } else { "%}" };
     let mut quote = None;
@@ -52,13 +52,13 @@ fn tag_length(tag: &str) -> usize {
     tag.len()
 }
 
-/// The word of a statement that is a word alone.
+/// The keyword of a statement that consists of one word.
 fn statement(tag: &str) -> Option<&str> {
     let inside = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     Some(inside.trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+')))
 }
 
-/// The length of what stands before the `endraw` tag.
+/// The length of the text before the `endraw` tag.
 fn raw_length(text: &str) -> usize {
     let ends = text.match_indices("{%").map(|(at, _)| at);
     let mut ends =
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generation_blocks_are_scopes_and_nothing_else_changes() {
+    fn generation_blocks_become_scopes() {
         for (source, want) in [
             ("a{% generation %}b{% endgeneration %}", "a{% with %}b{% endwith %}"),
             ("{%- generation -%}\n{%+endgeneration%}", "{%- with -%}\n{%+endwith%}"),

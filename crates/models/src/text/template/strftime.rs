@@ -1,12 +1,12 @@
-//! Dates as templates ask for them: C's strftime in its own locale.
+//! C's strftime in the C locale, for dates in templates.
 
 use std::fmt::Write as _;
 use time::{OffsetDateTime, Weekday};
 
-/// A moment as `format` has it.
+/// Formats a time.
 ///
 /// # Errors
-/// The directive that strftime does not have.
+/// The unknown directive.
 pub(super) fn strftime(now: OffsetDateTime, format: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut letters = format.chars();
@@ -16,7 +16,7 @@ pub(super) fn strftime(now: OffsetDateTime, format: &str) -> Result<String, Stri
             continue;
         }
         let mut directive = letters.next();
-        // The flag of the C library that leaves the padding out.
+        // The C library's flag that disables padding.
         let bare = directive == Some('-');
         if bare {
             directive = letters.next();
@@ -25,7 +25,7 @@ pub(super) fn strftime(now: OffsetDateTime, format: &str) -> Result<String, Stri
         let written =
             written(now, directive).ok_or_else(|| format!("strftime_now has no %{directive}"))?;
         out += match written.trim_start_matches(['0', ' ']) {
-            // A number of which nothing is left was 0.
+            // A number of zeros only was 0.
             "" if bare && !written.trim().is_empty() => "0",
             stripped if bare && written.trim().bytes().all(|byte| byte.is_ascii_digit()) => {
                 stripped
@@ -75,7 +75,7 @@ fn written(now: OffsetDateTime, directive: char) -> Option<String> {
         'p' => write!(out, "{}", if hour < 12 { "AM" } else { "PM" }),
         'P' => write!(out, "{}", if hour < 12 { "am" } else { "pm" }),
         's' => write!(out, "{}", now.unix_timestamp()),
-        // Python's clock of `datetime.now()` has no zone: nothing is written.
+        // Python's `datetime.now()` has no time zone: nothing is written.
         'z' | 'Z' => Ok(()),
         'D' | 'x' => return again("%m/%d/%y"),
         'F' => return again("%Y-%m-%d"),
@@ -88,7 +88,7 @@ fn written(now: OffsetDateTime, directive: char) -> Option<String> {
     Some(out)
 }
 
-/// The week of the year, the first one beginning with the first such day.
+/// The week of the year, with week 1 starting at the first such weekday.
 fn week(now: OffsetDateTime, first: Weekday) -> u16 {
     let since = match first {
         Weekday::Monday => now.weekday().number_days_from_monday(),
@@ -103,7 +103,7 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn dates_are_written_as_python_writes_them() {
+    fn dates_match_python() {
         const ALL: &str = "%a %A %w %u %d %-d %e %b %h %B %m %-m %y %Y %C %H %-H %k %I %-I %l %p %P %M %S %f %j %-j %U %W %V %G %g\
             |%c|%x|%X|%D|%F|%T|%R|%r|%%|%z%Z|";
         for (moment, want) in [

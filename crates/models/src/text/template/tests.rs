@@ -1,6 +1,6 @@
 use super::*;
 
-/// The layout of Kimi's own template, with what others use besides.
+/// The structure of Kimi's template, with features of other templates.
 const TEMPLATE: &str = "{%- for message in messages -%}\n\
     {%- if message.role not in ['system', 'user', 'assistant'] -%}{{ raise_exception('no role ' + message.role) }}{%- endif -%}\n\
     <|im_{{ message.role }}|>{{ message['role'] }}<|im_middle|>{{ message.content.strip() }}<|im_end|>\n\
@@ -21,12 +21,12 @@ fn json(text: &str) -> Json {
     serde_json::from_str(text).unwrap()
 }
 
-fn asked(messages: &[Message]) -> Conversation {
+fn asked(messages: &[ChatMessage]) -> Conversation {
     Conversation::to_answer(messages.to_vec())
 }
 
 #[test]
-fn conversations_become_text() {
+fn conversations_render_to_text() {
     let config = r#"{"eos_token": {"content": "<E>"}}"#;
     let named = serde_json::json!({
         "eos_token": "<E>",
@@ -38,13 +38,14 @@ fn conversations_become_text() {
     ] {
         let folder = folder(&files);
         let template = ChatTemplate::read(folder.path()).unwrap();
-        let two = [Message::new("system", "be brief "), Message::new("user", "hi")];
+        let two = [ChatMessage::new("system", "be brief "), ChatMessage::new("user", "hi")];
         assert_eq!(
             template.render(&asked(&two)).unwrap(),
             "<|im_system|>system<|im_middle|>be brief<|im_end|><|im_user|>user<|im_middle|>hi<|im_end|>\
              <|im_assistant|>assistant<|im_middle|><E>"
         );
-        let error = template.render(&asked(&[Message::new("robot", "x")])).unwrap_err().to_string();
+        let error =
+            template.render(&asked(&[ChatMessage::new("robot", "x")])).unwrap_err().to_string();
         assert!(
             error.contains("the template fails: ") && error.contains("no role robot"),
             "{error}"
@@ -55,7 +56,7 @@ fn conversations_become_text() {
 }
 
 #[test]
-fn tools_choose_their_own_template() {
+fn tools_select_the_tool_use_template() {
     let named = r#"{"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "{{ tools[0].name }}"},
         {"name": "broken", "template": "{% if %}"}]}"#;
     let in_files = [
@@ -66,7 +67,7 @@ fn tools_choose_their_own_template() {
     for files in [&[("tokenizer_config.json", named)][..], &in_files] {
         let folder = folder(files);
         let template = ChatTemplate::read(folder.path()).unwrap();
-        let plain = asked(&[Message::new("user", "x")]);
+        let plain = asked(&[ChatMessage::new("user", "x")]);
         let tools = || Some(vec![json(r#"{"name": "search"}"#)]);
         assert_eq!(template.render(&plain).unwrap(), "D");
         let with_tools = Conversation { tools: tools(), ..plain.clone() };
@@ -83,18 +84,18 @@ fn tools_choose_their_own_template() {
 }
 
 #[test]
-fn a_last_message_is_continued_where_its_text_ends() {
+fn last_message_is_continued_at_its_end() {
     let folder = folder(&[(
         "chat_template.jinja",
         "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}",
     )]);
     let trims = ChatTemplate::read(folder.path()).unwrap();
-    let continued = |last: Message| Conversation {
-        messages: vec![Message::new("user", "x"), last],
+    let continued = |last: ChatMessage| Conversation {
+        messages: vec![ChatMessage::new("user", "x"), last],
         continue_final_message: true,
         ..Conversation::default()
     };
-    let last = Message::new("assistant", "so far ");
+    let last = ChatMessage::new("assistant", "so far ");
     assert_eq!(trims.render(&continued(last.clone())).unwrap(), "<x><so far");
     let both = Conversation { add_generation_prompt: true, ..continued(last.clone()) };
     assert!(trims.render(&both).is_err());
@@ -104,18 +105,18 @@ fn a_last_message_is_continued_where_its_text_ends() {
     )]);
     let whole = ChatTemplate::read(whole.path()).unwrap();
     assert_eq!(whole.render(&continued(last)).unwrap(), "<x><so far ");
-    let parts: Message = serde_json::from_str(
+    let parts: ChatMessage = serde_json::from_str(
         r#"{"role": "assistant", "content": [{"text": "a"}, {"text": "b "}, {"type": "image"}]}"#,
     )
     .unwrap();
     assert_eq!(whole.render(&continued(parts)).unwrap(), "<x><ab ");
-    let none: Message = serde_json::from_str(r#"{"role": "assistant"}"#).unwrap();
+    let none: ChatMessage = serde_json::from_str(r#"{"role": "assistant"}"#).unwrap();
     let error = whole.render(&continued(none)).unwrap_err().to_string();
     assert!(error.ends_with("no text to continue"), "{error}");
 }
 
 #[test]
-fn arguments_stand_before_special_tokens_and_never_before_messages() {
+fn kwargs_override_special_tokens_but_not_messages() {
     let folder = folder(&[
         ("chat_template.jinja", "{{ bos_token }}{{ thinking }}"),
         ("tokenizer_config.json", r#"{"bos_token": "<B>"}"#),
@@ -123,7 +124,7 @@ fn arguments_stand_before_special_tokens_and_never_before_messages() {
     let template = ChatTemplate::read(folder.path()).unwrap();
     let with = |kwargs: &[(&str, Json)]| Conversation {
         kwargs: kwargs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
-        ..asked(&[Message::new("user", "x")])
+        ..asked(&[ChatMessage::new("user", "x")])
     };
     assert_eq!(template.render(&with(&[])).unwrap(), "<B>");
     let both = [("thinking", Json::from(true)), ("bos_token", Json::from("!"))];
@@ -133,7 +134,7 @@ fn arguments_stand_before_special_tokens_and_never_before_messages() {
 }
 
 #[test]
-fn a_model_without_a_template_says_so() {
+fn missing_template_is_an_error() {
     for files in [&[][..], &[("tokenizer_config.json", "{}")]] {
         let folder = folder(files);
         let error = ChatTemplate::read(folder.path()).unwrap_err();

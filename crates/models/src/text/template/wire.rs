@@ -1,12 +1,13 @@
-//! Conversations between processes, a line of JSON each. Floats travel as bits: JSON's decimals need not come back the same.
+//! Serializes conversations between processes, one line of JSON each. Floats are sent as bits, because decimals may not
+//! round-trip.
 
 use super::objects::number;
-use super::{Conversation, Json, Message};
+use super::{ChatMessage, Conversation, Json};
 use serde::{Deserialize, Serialize};
 
-/// The key of an object that is a float.
+/// The key of an object that represents a float.
 const FLOAT: &str = "\u{0}float";
-/// The key of an object that is a number with more digits than 64 bits or a float hold.
+/// The key of an object that represents a number with more digits than 64 bits or a float can represent.
 const DIGITS: &str = "\u{0}digits";
 
 #[derive(Serialize, Deserialize)]
@@ -26,11 +27,11 @@ pub(super) enum Reply {
     Text(String),
     /// The problem, and what to do about it.
     Wrong(String, String),
-    /// The budget that was spent; the process ends.
+    /// The exceeded limit; the process ends.
     Spent(String),
 }
 
-/// A conversation as a line.
+/// Serializes a conversation to a line.
 pub(super) fn write(conversation: &Conversation) -> String {
     let all = |list: &[Json]| list.iter().map(|json| mapped(json, &hidden)).collect::<Vec<_>>();
     let messages: Vec<Json> =
@@ -52,11 +53,11 @@ pub(super) fn write(conversation: &Conversation) -> String {
     serde_json::to_string(&line).unwrap_or_default()
 }
 
-/// A conversation of a line.
+/// Parses a conversation from a line.
 pub(super) fn read(line: &str) -> Result<Conversation, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let all = |list: Vec<Json>| list.iter().map(|json| mapped(json, &shown)).collect::<Vec<_>>();
-    let messages = all(line.messages).into_iter().map(Message::from_json);
+    let messages = all(line.messages).into_iter().map(ChatMessage::from_json);
     Ok(Conversation {
         messages: messages.collect::<Option<_>>().ok_or("a message is no object")?,
         tools: line.tools.map(all),
@@ -85,7 +86,7 @@ fn shown(json: &Json) -> Option<Json> {
     Some(Json::from(f64::from_bits(bits)))
 }
 
-/// A value with its parts replaced where `replace` has something else for them.
+/// A value with the parts replaced for which `replace` returns something.
 fn mapped(json: &Json, replace: &dyn Fn(&Json) -> Option<Json>) -> Json {
     if let Some(other) = replace(json) {
         other
@@ -103,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conversations_come_back_as_they_were() {
+    fn conversations_round_trip() {
         let json = |text: &str| serde_json::from_str::<Json>(text).unwrap();
         let numbers = r#"[0.1, 1e300, 2.5, -0.0, 3, 18446744073709551615, {"b": 0.30000000000000004, "a": null}]"#;
         let conversation = Conversation {
             messages: vec![
-                Message::new("user", "a\n\u{2028}\"é😀"),
-                Message::from_json(json(r#"{"role": "x", "n": [1.5, {"y": 0.1}]}"#)).unwrap(),
+                ChatMessage::new("user", "a\n\u{2028}\"é😀"),
+                ChatMessage::from_json(json(r#"{"role": "x", "n": [1.5, {"y": 0.1}]}"#)).unwrap(),
             ],
             tools: Some(vec![json(numbers)]),
             documents: None,

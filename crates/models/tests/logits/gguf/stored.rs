@@ -1,9 +1,10 @@
-//! Values as a GGUF file has them.
+//! Values as a GGUF file stores them.
 
 use super::Kind;
 use half::f16;
 
-/// Values as they are stored; of K blocks only their size is the values': which numbers they have is drawn from these.
+/// Stored values. K-quant blocks only have the values' magnitude: their integers are derived from the values as random
+/// bits.
 pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
     let (_, size, bytes) = kind.sizes();
     if kind == Kind::F32 {
@@ -48,7 +49,7 @@ pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
                 for (at, out) in out.iter_mut().enumerate() {
                     *out = block[at].to_bits().wrapping_mul(2_654_435_761).to_be_bytes()[0];
                 }
-                // As large as the values, whatever the scales of groups.
+                // The magnitude of the values, whatever the scales of groups.
                 match kind {
                     Kind::Q6K => out[208..].copy_from_slice(&half(most / 32.0 / 128.0)),
                     _ => {

@@ -1,4 +1,4 @@
-//! What llama.cpp's converter makes of a model's folder, by its own formulas, as a GGUF file.
+//! Writes a model's folder as the GGUF file that llama.cpp's converter makes of it, by its formulas.
 
 use half::bf16;
 use safetensors::SafeTensors;
@@ -7,11 +7,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-// Named, since other tests take this file by its path.
+// By path, since other tests include this file.
 #[path = "stored.rs"]
 mod stored;
 
-/// A type of values, of which the float ones are exact.
+/// A type; float types are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     F32,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its number, values and bytes of a block.
+    /// Its number, and the values and bytes of a block.
     fn sizes(self) -> (u32, usize, usize) {
         match self {
             Self::F32 => (0, 1, 4),
@@ -113,7 +113,7 @@ fn every_other((shape, values): &Tensor, from: usize) -> Tensor {
     (vec![matrices, rows / 2, columns], own.collect())
 }
 
-/// Writes the file; `kind` says what a matrix is stored in.
+/// Writes the file; `kind` selects the type of a matrix.
 pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
     let (config, tensors) = folder(from);
     let number = |key: &str| config[key].as_u64().unwrap_or(0);
@@ -410,7 +410,7 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
     std::fs::write(path, file(&pairs, &out, kind)).unwrap();
 }
 
-/// Metadata as they lie in the file.
+/// Metadata in file format.
 struct Pairs<'a> {
     arch: &'a str,
     bytes: Vec<u8>,
@@ -460,7 +460,7 @@ fn file(
     head.extend(&pairs.bytes);
     let mut data = Vec::new();
     for (name, (shape, values)) in tensors {
-        // What is no matrix that is multiplied stays as it is, and so do rows of no whole blocks.
+        // Vectors, and rows that are not whole blocks, are not quantized.
         let small = shape.len() == 1
             || name.contains("ssm_conv1d")
             || name.contains("norm")
@@ -476,7 +476,7 @@ fn file(
         data.extend(stored::stored(kind, values));
         data.resize(data.len().next_multiple_of(32), 0);
     }
-    // The last tensor ends where it ends.
+    // No padding follows the last tensor.
     head.resize(head.len().next_multiple_of(32), 0);
     head.extend(data);
     head

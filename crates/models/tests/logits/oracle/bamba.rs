@@ -1,4 +1,4 @@
-//! Granite's Mamba-2 mixer between attention layers that rotate half of each head.
+//! Granite's Mamba-2 mixer and attention layers that rotate half of each head.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Falcon-H1 as transformers has it: attention and a mixer of one x, and a factor on nearly everything.
+//! Falcon-H1 as in transformers: attention and a mixer of the same x, and multipliers nearly everywhere.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn mixer(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     out
 }
 
-/// A norm of each group before the gate or behind it, or the gate alone.
+/// A norm of each group before or after the gate, or the gate alone.
 fn gate(m: &Oracle, p: &str, mut y: Vec<f64>, gate: &[f64], groups: usize) -> Vec<f64> {
     let flag = |key: &str| m.config[key].as_bool().unwrap();
     let gated = |y: &mut [f64]| y.iter_mut().zip(gate).for_each(|(y, gate)| *y *= silu(*gate));

@@ -1,8 +1,8 @@
-//! gpt-oss as transformers has it: sinks in attention, and experts whose gates and ups take turns.
+//! gpt-oss as in transformers: attention sinks, and experts with interleaved gate and up rows.
 
 use super::*;
 
-/// What 4 bits stand for: a sign, two bits of exponent, one of mantissa.
+/// The value of 4 bits: a sign, two exponent bits, one mantissa bit.
 fn e2m1(bits: usize) -> f64 {
     let (exponent, mantissa) = (bits >> 1 & 3, (bits & 1) as f64);
     let size = match exponent {

@@ -88,7 +88,7 @@ fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
             let own = head * dim..(head + 1) * dim;
             let kv = head / (heads / kv_heads);
             let kv = kv * dim..(kv + 1) * dim;
-            // A query sees itself and everything before it.
+            // A query attends to itself and everything before it.
             let scores: Vec<f64> =
                 (0..=t).map(|j| scale * dot(&q[t][own.clone()], &k[j][kv.clone()])).collect();
             let values: Vec<&[f64]> = (0..=t).map(|j| &v[j][kv.clone()]).collect();
@@ -116,7 +116,7 @@ pub(super) fn mamba(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     mamba_of(m, p, xs, keys.map(|key| m.count(key)), m.number("rms_norm_eps"))
 }
 
-/// By heads, their channels, groups and the channels of a group's B and C.
+/// Given the heads, their channels, groups, and the channels of a group's B and C.
 pub(super) fn mamba_of(
     m: &Oracle,
     p: &str,
@@ -156,7 +156,7 @@ pub(super) fn mamba_of(
                 y[head * dim + i] = dot(h, c) + skip[head] * x;
             }
         }
-        // The gate comes before the norm, and a group of heads is normed by itself.
+        // The gate is applied before the norm, which normalizes each group of heads.
         y.iter_mut().zip(&row[..inner]).for_each(|(y, gate)| *y *= silu(*gate));
         let width = inner / groups;
         let normed: Vec<f64> = (0..groups)

@@ -1,4 +1,4 @@
-//! Weights in integers, from the definitions of their packings: number by number, and bit by bit. Groups have 32 columns everywhere.
+//! Integer weights from the definitions of their packings, value by value and bit by bit. Groups have 32 columns.
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 type Tensors = HashMap<String, Vec<f64>>;
 type Shapes = HashMap<String, Vec<usize>>;
 
-/// Adds the weight of each module whose numbers are packed.
+/// Adds the dequantized weight of each module with packed integers.
 pub(super) fn unpack(config: &Value, tensors: &mut Tensors, shapes: &Shapes) {
     let names: Vec<String> = tensors.keys().cloned().collect();
     for name in names {
@@ -26,7 +26,7 @@ pub(super) fn unpack(config: &Value, tensors: &mut Tensors, shapes: &Shapes) {
     }
 }
 
-/// Some bits of a word of 32.
+/// Bits of a 32-bit word.
 fn bits(words: &[f64], word: usize, first: usize, count: usize) -> f64 {
     let word = (words[word] as i64) as u32;
     f64::from(word >> first & ((1 << count) - 1))
@@ -84,7 +84,7 @@ fn awq(module: &str, tensors: &Tensors, shapes: &Shapes) -> Vec<f64> {
     let of = |end: &str| &tensors[&format!("{module}.{end}")];
     let [columns, across] = shapes[&format!("{module}.qweight")][..] else { panic!("{module}") };
     let [groups, outputs] = shapes[&format!("{module}.scales")][..] else { panic!("{module}") };
-    // Nibble i of a word is this one of its eight outputs.
+    // Nibble i of a word belongs to this one of its eight outputs.
     let outputs_of = [0, 2, 4, 6, 1, 3, 5, 7];
     let value = |at: usize| {
         let (n, k) = (at / columns, at % columns);

@@ -1,5 +1,5 @@
-//! Jamba as transformers has it: Mamba with norms between attention layers without positions, and experts that are weighed by what the
-//! softmax over all of them gives.
+//! Jamba as in transformers: Mamba with norms, attention layers without positions, and experts weighted by the softmax
+//! over all of them.
 
 use super::*;
 

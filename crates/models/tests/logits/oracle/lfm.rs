@@ -1,4 +1,4 @@
-//! LFM2 as transformers has it: a short convolution between two products, or attention with norms of queries and keys.
+//! LFM2 as in transformers: a short convolution between two products, or attention with norms of queries and keys.
 
 use super::*;
 

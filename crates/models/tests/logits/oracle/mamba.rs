@@ -1,4 +1,4 @@
-//! Mamba and FalconMamba as transformers' slow paths have them: mixers alone, each behind a norm.
+//! Mamba and FalconMamba as in transformers' slow paths: only mixers, each with a norm.
 
 use super::*;
 
@@ -7,7 +7,7 @@ pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
     let table = m.tensor("backbone.embeddings.weight");
     let embed = |token: &u32| table[*token as usize * hidden..][..hidden].to_vec();
     let mut xs: Vec<Vec<f64>> = tokens.iter().map(embed).collect();
-    // FalconMamba's norms have no weights, and an epsilon of their own.
+    // FalconMamba's norms have no weights, and a separate epsilon.
     let plain = m.config["mixer_rms_eps"].as_f64();
     let norm = |_: &str, x: &[f64]| match plain {
         Some(eps) => rms_norm(x, &vec![1.0; x.len()], eps),
@@ -26,7 +26,7 @@ pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
     xs.iter().flat_map(|x| product(head, &rms_norm(x, last, eps))).collect()
 }
 
-/// `W x`, and the bias where there is one.
+/// `W x`, plus the bias if there is one.
 fn biased(m: &Oracle, p: &str, x: &[f64]) -> Vec<f64> {
     let mut y = m.project(&format!("{p}.weight"), x);
     if let Some(bias) = m.tensors.get(&format!("{p}.bias")) {
@@ -35,7 +35,7 @@ fn biased(m: &Oracle, p: &str, x: &[f64]) -> Vec<f64> {
     y
 }
 
-/// Widths are those of the weights. `norm` is of `dt`, `b` or `c`.
+/// Widths are those of the weights. `norm` is called for `dt`, `b` and `c`.
 pub(super) fn mixer(
     m: &Oracle,
     p: &str,

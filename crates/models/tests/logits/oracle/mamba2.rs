@@ -1,4 +1,4 @@
-//! Mamba-2 mixers alone, each behind a norm.
+//! Mamba-2 mixers only, each with a norm.
 
 use super::*;
 

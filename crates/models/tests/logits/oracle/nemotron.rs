@@ -1,4 +1,4 @@
-//! Nemotron-H as transformers has it: one norm and one part a layer, no rotation, squares in the place of gates.
+//! Nemotron-H as in transformers: one norm and one part per layer, no rotation, squared ReLU instead of gates.
 
 use super::*;
 
@@ -35,8 +35,8 @@ fn squares(m: &Oracle, p: &str, h: &[f64]) -> Vec<f64> {
     m.project(&format!("{p}.down_proj.weight"), &squares)
 }
 
-/// DeepSeek's router: chosen by sigmoid plus bias, mixed by the sigmoid. Experts may work on a narrower vector, the shared one and
-/// the router do not.
+/// DeepSeek's router: chosen by sigmoid plus bias, weighted by the sigmoid. Experts may work on a narrower vector; the
+/// shared expert and the router do not.
 fn experts(m: &Oracle, p: &str, h: &[f64]) -> Vec<f64> {
     let logits = m.project(&format!("{p}.gate.weight"), h);
     let scores: Vec<f64> = logits.into_iter().map(sigmoid).collect();

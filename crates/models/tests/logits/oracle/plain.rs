@@ -1,4 +1,4 @@
-//! Attention in every layer, as transformers' Llama, Mistral, Mixtral, Phi-3, Qwen2, Qwen3, Qwen3-MoE and Granite have it.
+//! Attention in every layer, as in transformers' Llama, Mistral, Mixtral, Phi-3, Qwen2, Qwen3, Qwen3-MoE and Granite.
 
 use super::*;
 use std::f64::consts::TAU;
@@ -40,7 +40,7 @@ pub(super) fn head(m: &Oracle, norm: &str, xs: &[Vec<f64>]) -> Vec<f64> {
     xs.iter().flat_map(logits).collect()
 }
 
-/// The tokens that a query sees, its own among them.
+/// The number of tokens that a query attends to, including its own.
 fn window(m: &Oracle, kind: &str, layer: usize) -> usize {
     let config = &m.config;
     let slides = match kind {
@@ -72,7 +72,7 @@ fn feed_forward(m: &Oracle, p: &str, kind: &str, layer: usize, h: &[f64]) -> Vec
         "mixtral" => (format!("{p}.block_sparse_moe"), ["w1", "w3", "w2"]),
         _ => (format!("{p}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
     };
-    // Softmax over all experts, the largest of them, and their weights over the sum of these.
+    // Softmax over all experts; the weights of the largest are divided by their sum.
     let logits = m.project(&format!("{p}.gate.weight"), h);
     let sum: f64 = logits.iter().map(|x| x.exp()).sum();
     let weights: Vec<f64> = logits.iter().map(|x| x.exp() / sum).collect();
@@ -143,7 +143,7 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
             let mut scores: Vec<f64> =
                 seen.iter().map(|j| scale * dot(q, &all[*j][1][kv..][..dim])).collect();
             let mut values: Vec<&[f64]> = seen.iter().map(|j| &all[*j][2][kv..][..dim]).collect();
-            // A sink is a key of its own that has no value.
+            // A sink is an additional key without a value.
             if let Some(sinks) = m.tensors.get(&format!("{p}.sinks")) {
                 scores.push(sinks[head]);
                 values.push(&nothing);
@@ -171,7 +171,8 @@ fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
     }
 }
 
-/// Angles a position and the factor on cosines, as transformers' `modeling_rope_utils.py` works them out from wave lengths.
+/// Angles per position and the factor on cosines, computed from wavelengths as in transformers'
+/// `modeling_rope_utils.py`.
 fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
     if m.config["model_type"] == "nemotron_h" || m.config["model_type"] == "jamba" {
         return (Vec::new(), 1.0);

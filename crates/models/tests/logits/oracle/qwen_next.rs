@@ -1,4 +1,4 @@
-//! Gated delta nets and gated attention, as transformers' Qwen3-Next and Qwen3.5 have them.
+//! Gated DeltaNet and gated attention as in transformers' Qwen3-Next and Qwen3.5.
 
 use super::*;
 
@@ -22,7 +22,7 @@ pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
     xs.iter().flat_map(|x| m.project("lm_head.weight", &norm(m, "model.norm", x))).collect()
 }
 
-/// Weights are kept as their distance from 1.
+/// Weights are stored minus 1.
 fn norm(m: &Oracle, name: &str, x: &[f64]) -> Vec<f64> {
     let weight: Vec<f64> = m.tensor(&format!("{name}.weight")).iter().map(|w| 1.0 + w).collect();
     rms_norm(x, &weight, m.number("rms_norm_eps"))
@@ -62,7 +62,7 @@ fn feed_forward(m: &Oracle, p: &str, h: &[f64]) -> Vec<f64> {
     y
 }
 
-/// Queries, keys, values, output gates, write strengths and decays of a token, each by heads.
+/// Queries, keys, values, output gates, write strengths and decays of a token, by head.
 fn projected(m: &Oracle, p: &str, x: &[f64]) -> [Vec<f64>; 6] {
     let (hk, hv) = (m.count("linear_num_key_heads"), m.count("linear_num_value_heads"));
     let (dk, dv) = (m.count("linear_key_head_dim"), m.count("linear_value_head_dim"));

@@ -1,4 +1,4 @@
-//! The lines of RECORDs that are compared, and which of them are for one file.
+//! Lines of RECORDs to compare, and lines that refer to the same file.
 
 use crate::env::record::{self, path_of};
 use std::borrow::Cow;
@@ -9,11 +9,11 @@ use std::ops::Range;
 pub(crate) struct Listed<'a> {
     /// The distribution's name.
     pub(crate) dist: &'a str,
-    /// INSTALLER's word.
+    /// The content of INSTALLER.
     pub(crate) installer: Option<&'a str>,
     /// The text.
     pub(crate) text: &'a str,
-    /// When it was written, which installers do last, in seconds since 1970.
+    /// Modification time, in seconds since 1970; installers write it last.
     pub(crate) written: Option<i64>,
 }
 
@@ -21,29 +21,29 @@ pub(crate) struct Listed<'a> {
 #[derive(Default)]
 pub(super) struct Lines<'a> {
     lines: Vec<Line<'a>>,
-    /// Lines of one folder that stand together.
+    /// Adjacent lines of one folder.
     runs: Vec<Run>,
 }
 
 pub(super) struct Run {
     lines: Range<usize>,
-    /// Whether each name comes after the one before it, so that none is there twice.
+    /// Whether the names are sorted, so that none occurs twice.
     in_order: bool,
 }
 
-/// One line that is compared.
+/// One line to compare.
 pub(super) struct Line<'a> {
     pub(super) path: Cow<'a, str>,
-    /// Where its name begins in the path.
+    /// Offset of the file name in the path.
     name_at: usize,
-    /// `sha256=...`, without padding; empty where RECORD has none.
+    /// `sha256=...`, without padding; empty if RECORD has none.
     pub(super) digest: &'a str,
     pub(super) bytes: Option<u64>,
 }
 
 impl Listed<'_> {
-    /// What was written by conda was changed by it afterwards (its prefix stands in scripts and settings), and Debian
-    /// puts programs elsewhere than RECORD says.
+    /// Files of conda were changed after RECORD (its prefix in scripts and settings), and Debian installs scripts
+    /// elsewhere than in RECORD.
     fn by_pip(&self) -> bool {
         matches!(self.installer, Some("pip" | "uv"))
     }
@@ -52,7 +52,8 @@ impl Listed<'_> {
         let by_conda = self.installer == Some("conda");
         let line = |text| {
             let (path, rest) = path_of(text)?;
-            let outside = path.starts_with("../");
+            // Debian's packages have the lines of the original wheel: `scripts-3.10/distro` is in /usr/bin.
+            let outside = path.starts_with("../") || path.starts_with("scripts-");
             let noted = path.split('/').next().is_some_and(|first| first.ends_with(".dist-info"));
             if path.ends_with(".pyc") || noted || (outside && !self.by_pip()) {
                 return None;
@@ -60,7 +61,7 @@ impl Listed<'_> {
             let rest = rest.trim_start_matches(',');
             let end = memchr::memrchr(b',', rest.as_bytes());
             let (digest, bytes) = end.map_or(("", ""), |end| (&rest[..end], &rest[end + 1..]));
-            // A line with neither is for what the installer writes later.
+            // A line with neither is for a file that the installer writes later.
             if digest.is_empty() && bytes.is_empty() {
                 return None;
             }
@@ -69,7 +70,7 @@ impl Listed<'_> {
             Some(Line { path, name_at, digest: digest.trim().trim_end_matches('='), bytes })
         };
         let mut lines = Lines::default();
-        // Most lines are longer: what is not needed is never touched.
+        // Most lines are longer; unused capacity is never touched.
         lines.lines.reserve_exact(self.text.len() / 64);
         record::lines(self.text).filter_map(line).for_each(|line| lines.push(line));
         lines
@@ -96,7 +97,7 @@ impl<'a> Lines<'a> {
 }
 
 impl Line<'_> {
-    /// The folder it lies in, from the folder of packages.
+    /// Its folder, relative to site-packages.
     pub(super) fn folder(&self) -> &str {
         &self.path[..self.name_at.saturating_sub(1)]
     }
@@ -106,7 +107,7 @@ impl Line<'_> {
     }
 }
 
-/// Lines for one file, with different contents: of several RECORDs, or of one that names a file twice.
+/// Lines for the same file with different contents: of several RECORDs, or of one that lists a file twice.
 pub(super) fn contested<'l, 'a>(
     lines: &'l [Lines<'a>],
     shared: &HashSet<&str>,
@@ -123,8 +124,8 @@ pub(super) fn contested<'l, 'a>(
     by_path
 }
 
-/// The folders in which two lines may be for one file: several RECORDs have files there, or the lines of one are not in order.
-/// They are few, and only there each path has to be kept.
+/// The folders in which two lines may refer to one file: several RECORDs have files there, or the lines of one are not
+/// sorted. They are few, and only their paths have to be stored.
 pub(super) fn shared<'l>(lines: &'l [Lines<'_>]) -> HashSet<&'l str> {
     let mut latest: HashMap<&str, (usize, &str)> = HashMap::new();
     let mut shared = HashSet::new();
@@ -139,4 +140,27 @@ pub(super) fn shared<'l>(lines: &'l [Lines<'_>]) -> HashSet<&'l str> {
         }
     }
     shared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_where_pip_and_uv_put_them_alone() {
+        let text = "distro/distro.py,sha256=a,9\nscripts-3.10/distro,sha256=b,9\n../../../bin/distro,sha256=c,9\n";
+        let paths = |installer| {
+            let listed = Listed { dist: "distro", installer, text, written: None };
+            let lines = listed.lines();
+            lines.lines.iter().map(|line| line.path.to_string()).collect::<Vec<_>>()
+        };
+        for installer in [None, Some("debian"), Some("conda")] {
+            assert_eq!(paths(installer), ["distro/distro.py"], "{installer:?}");
+        }
+        let all = ["distro/distro.py", "scripts-3.10/distro", "../../../bin/distro"];
+        assert_eq!(
+            (paths(Some("pip")), paths(Some("uv"))),
+            (all.map(String::from).to_vec(), all.map(String::from).to_vec())
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! Import statements: what they load, and what they bind.
+//! Import statements: the modules that they load, and the names that they bind.
 
 use super::super::lexer::{Kind, Token};
 use super::super::module::{Alias, Dynamic, NestedImport, Origin, Statement};
@@ -30,16 +30,12 @@ impl<'a> Reader<'a> {
                     _ => {}
                 }
             }
-            match text {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth -= 1,
-                _ => {}
-            }
+            depth += self.lines.nesting(token);
             start = depth == 0 && matches!(text, ";" | ":");
         }
     }
 
-    /// `import a.b as c` and `from ..a import (b as c)`; with no place, in a function.
+    /// `import a.b as c` and `from ..a import (b as c)`; without a context, in a function.
     pub(super) fn import(
         &mut self,
         tokens: &'a [Token],

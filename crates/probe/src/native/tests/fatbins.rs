@@ -1,4 +1,4 @@
-//! GPU code: containers as nvcc writes them, byte by byte.
+//! GPU code: containers in nvcc's format.
 
 use super::super::elf;
 use super::world::World;
@@ -56,7 +56,7 @@ fn images_of_a_library() {
     ];
     let mut bytes = container(&first);
     bytes.extend(container(&first));
-    // Padding between containers, as linkers leave it.
+    // Padding between containers, as written by linkers.
     bytes.resize(bytes.len().next_multiple_of(8) + 64, 0);
     bytes.extend(container(&[Image(2, (1, 8), 120, 0x20_0011, 8), Image(8, (1, 8), 120, 0x11, 8)]));
     let world = World::new();
@@ -106,7 +106,7 @@ fn code_that_does_not_fit_its_section_is_a_problem_and_no_more() {
     check(&short, "leaves its container");
 }
 
-/// A file as large as libtorch_cuda.so and larger, mostly holes: only its headers are read.
+/// A file larger than libtorch_cuda.so, mostly holes: only its headers are read.
 #[test]
 fn two_gigabytes_are_read_in_a_moment() {
     const SIZE: u64 = 2 << 30;
@@ -114,7 +114,7 @@ fn two_gigabytes_are_read_in_a_moment() {
     let path =
         world.library("kernels.so", &as_source(&container(&[Image(2, (1, 7), 80, 0x11, 8)])), &[]);
     let bytes = std::fs::read(&path).unwrap();
-    // The section of GPU code is made to start where the file ended, and to reach over the hole.
+    // The section of GPU code starts at the end of the file and covers the hole.
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (headers, count) = (word(40) as usize, u16::from_le_bytes([bytes[60], bytes[61]]));
     let start = bytes.len().next_multiple_of(4096) as u64;

@@ -1,4 +1,4 @@
-//! Torn and hostile files: no panic, no hang, bounded memory.
+//! Damaged and hostile files: no panic, no hang, bounded memory.
 
 use super::super::{demangle, elf, symbols};
 use super::fatbins::{Image, as_source, container};
@@ -54,7 +54,7 @@ proptest! {
         read_all(&bytes);
     }
 
-    /// Changes where they hurt most: the headers and the tables behind them.
+    /// Changes in the headers and the tables after them.
     #[test]
     fn altered_headers(changes in vec((0usize..1200, prop_oneof![Just(0), Just(u64::MAX), Just(1), 0u64..20_000]), 1..6)) {
         let mut bytes = seed().to_vec();
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_behind_the_magic(noise in vec(any::<u8>(), 0..600)) {
+    fn noise_after_the_magic(noise in vec(any::<u8>(), 0..600)) {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.extend(noise);
         read_all(&bytes);
@@ -101,7 +101,7 @@ fn the_seed_itself_is_whole() {
     assert_eq!(symbols.undefined().count(), 2);
 }
 
-/// The loader reads no section headers, and a file can be without.
+/// The loader reads no section headers, and a file can lack them.
 #[test]
 fn a_file_without_section_headers() {
     let mut bytes = seed().to_vec();
@@ -114,7 +114,7 @@ fn a_file_without_section_headers() {
     assert_eq!(elf::parse(bytes.as_slice()).unwrap().needed, ["libdep.so"]);
 }
 
-/// Every length a file can be cut to.
+/// The file truncated to every length.
 #[test]
 fn a_file_that_ends_anywhere() {
     let bytes = seed();

@@ -1,4 +1,4 @@
-//! What is found, what is missing, and that the loader agrees.
+//! Found and missing libraries, and the agreement of the real loader.
 
 use super::world::{World, of};
 use facts::FoundBy;
@@ -7,7 +7,7 @@ const NEW: &str =
     "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 
-/// A torch whose libc10 exports one symbol, and an extension that wants another.
+/// A torch whose libc10 exports one symbol, and an extension that needs another.
 fn torch_and_extension(exported: &str, wanted: &str) -> World {
     let world = World::new();
     let export = format!("void f(void) __asm__(\"{exported}\"); void f(void) {{}}");
@@ -62,7 +62,7 @@ fn weak_symbols_need_not_be_found() {
     assert_eq!(world.open(&["weak.so"]), ["opened 2"]);
 }
 
-/// A library in two versions of itself: the extension is linked with the newer and finds the older.
+/// A library in two versions: the extension is linked with the newer and loads the older.
 fn versioned(extension: &str, older: &str) -> World {
     let world = World::new();
     let script =
@@ -86,7 +86,7 @@ fn a_version_the_library_found_does_not_have() {
     assert_eq!(
         missing.newest.as_deref(),
         Some("GLIBCXX_3.4.30"),
-        "numbers, not letters, are compared"
+        "numbers, not strings, are compared"
     );
     assert_eq!(missing.path, world.site("lib/libcxx.so.6").to_str().unwrap());
     let said = world.open(&["ext.so"]).remove(0);
@@ -101,7 +101,7 @@ fn a_version_that_is_there() {
     assert_eq!(world.open(&["ext.so"]), ["opened 3"]);
 }
 
-/// An extension that needs libdep.so.1, which lies beside it (2) and on LD_LIBRARY_PATH (1).
+/// An extension that needs libdep.so.1, which is next to it (2) and on LD_LIBRARY_PATH (1).
 fn two_copies(flag: &str) -> World {
     let world = World::new().with_ld_library_path("cuda/lib64");
     let source = |number: u32| format!("int dep(void) {{ return {number}; }}");
@@ -137,7 +137,7 @@ fn an_rpath_comes_before_ld_library_path() {
 }
 
 #[test]
-fn a_library_that_is_nowhere_and_one_that_lies_elsewhere() {
+fn a_missing_library_and_one_in_another_folder() {
     let world = World::new();
     let dep = "int dep(void) { return 2; }";
     world.library("nvidia/lib/libcudart.so.12", dep, &["-Wl,-soname,libcudart.so.12"]);
@@ -168,7 +168,7 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
     assert_eq!(world.env_cached(Some(cache.clone())), first);
     assert_eq!(std::fs::read(&cache).unwrap(), written, "nothing new, nothing written");
 
-    // The libraries are not read again: what the cache says of them is believed as long as they are unchanged.
+    // The libraries are not read again: the cache is trusted as long as they are unchanged.
     let text = String::from_utf8(written.clone()).unwrap();
     let (_, body) = text.split_once('\n').unwrap();
     let body = body.replace(OLD, "_ZN3c105ErrorC2ENS_14SourceLocationESx");
@@ -180,7 +180,7 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
     let told = of(&world.env_cached(Some(cache.clone())), &world.site("flash.so"));
     assert_eq!(told.missing_symbols[0].instead[0].symbol, "_ZN3c105ErrorC2ENS_14SourceLocationESx");
 
-    // Another libc10: the extension itself is unchanged, what it finds is not.
+    // Another libc10: the extension itself is unchanged, its symbols are not.
     let export = format!("void f(void) __asm__(\"{NEW}\"); void f(void) {{}}");
     world.library("torch/lib/libc10.so", &export, &["-Wl,-soname,libc10.so"]);
     assert_eq!(
@@ -188,7 +188,7 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
         []
     );
 
-    // Torn and altered files are read past and replaced.
+    // Damaged cache files are ignored and replaced.
     for bytes in [&written[..written.len() / 2], b"", b"firstlight native cache 2\n{}", &[0xff; 64]]
     {
         std::fs::write(&cache, bytes).unwrap();
@@ -203,18 +203,20 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
 }
 
 #[test]
-fn the_release_a_ptxas_names() {
+fn release_and_targets_of_a_ptxas() {
     let world = World::new();
     let source =
         |words: &str| format!("#include <stdio.h>\nint main(void) {{ puts(\"{words}\"); }}");
     let folder = "lib/python3.12/site-packages/triton/backends/nvidia/bin";
-    let words = "C, Cuda compilation tools, release 12.8, V12.8.93";
+    let words = "C, Cuda compilation tools, release 12.8, V12.8.93\\0compute_90\\0lto_compute_90a\\0compute_100f\\0\
+                 sm_70\\0compute_\\0compute_90b\\0compute_80:";
     world.compile(&format!("{folder}/ptxas"), &source(words), &[], false);
     world.compile(&format!("{folder}/ptxas-blackwell"), &source("release 13.1"), &[], false);
     world.write(&format!("{folder}/ptxas-torn"), b"\x7fELF");
     let ptxas = world.env().ptxas;
     assert_eq!(ptxas.len(), 1, "{ptxas:?}");
-    assert_eq!(ptxas[0].value, "12.8");
+    assert_eq!(ptxas[0].release, "12.8");
+    assert_eq!(ptxas[0].targets, ["100f", "90", "90a"]);
     assert_eq!(ptxas[0].source, world.path(folder).join("ptxas").display().to_string());
 }
 
@@ -235,10 +237,11 @@ fn a_file_with_a_runpath_takes_no_rpath_of_its_loader() {
         world.library("outer.so", outer, &["site:libmiddle.so", path]);
         world
     };
-    // What the outer file's RPATH gives the middle one is seen in the symbols: neither misses any, so ask the process.
+    // The effect of the outer file's RPATH on the middle one is not visible in missing symbols, so the process is
+    // inspected.
     let which = |world: &World| {
         let source = crate::Source::live().without_vars();
-        let known = super::super::Known::default();
+        let known = super::super::CachedFiles::default();
         let store = super::super::Store::new(&source, &known);
         let search = super::super::Search::of(&source);
         let mut process = super::super::Process::default();
@@ -251,13 +254,13 @@ fn a_file_with_a_runpath_takes_no_rpath_of_its_loader() {
     let runpath = build("-Wl,--enable-new-dtags");
     assert_eq!(which(&runpath), [runpath.site("two/libdep.so")]);
     assert_eq!(runpath.open(&["outer.so"]), ["opened 2"]);
-    // With an RPATH of its own, that one still comes before its loader's.
+    // Its own RPATH still precedes its loader's.
     let rpath = build("-Wl,--disable-new-dtags");
     assert_eq!(which(&rpath), [rpath.site("two/libdep.so")]);
     assert_eq!(rpath.open(&["outer.so"]), ["opened 2"]);
 }
 
-/// A version can be there and the symbol asked for in it be elsewhere.
+/// A version can exist while the symbol of that version is elsewhere.
 #[test]
 fn a_symbol_in_another_version_is_another_symbol() {
     let world = World::new();
@@ -284,7 +287,7 @@ fn a_symbol_in_another_version_is_another_symbol() {
     assert!(said.ends_with("undefined symbol: b, version V_1"), "{said}");
 }
 
-/// A library beside the plain one for the processor's level, and one for a level that no processor has.
+/// A library next to the plain one for the processor's level, and one for a level that no processor has.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_build_for_this_processor_goes_first() {
@@ -298,7 +301,7 @@ fn a_build_for_this_processor_goes_first() {
         library
     };
     build("x86-64-v9", 9);
-    // Without the copy on LD_LIBRARY_PATH: that folder comes before RUNPATH whatever is in it.
+    // Without the copy on LD_LIBRARY_PATH, which precedes RUNPATH.
     std::fs::remove_file(world.path("cuda/lib64/libdep.so.1")).unwrap();
     let chosen = |world: &World| world.elf("ext.so").needed[0].path.clone().unwrap();
     assert_eq!(world.open(&["ext.so"]), ["opened 2"]);
@@ -310,7 +313,7 @@ fn a_build_for_this_processor_goes_first() {
 }
 
 #[test]
-fn a_file_for_another_processor_is_not_held_against_the_libraries_of_this_one() {
+fn a_file_for_another_processor_is_not_resolved() {
     let world = World::new();
     let script = world.write("libc.map", "GLIBC_2.99 { global: newer; };");
     let script = format!("-Wl,--version-script={}", script.display());
@@ -374,7 +377,7 @@ fn a_stack_that_can_be_executed_is_asked_for_in_a_header() {
 }
 
 #[test]
-fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
+fn a_library_is_loaded_by_dependents_or_by_python_code() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";
     let libraries = ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"];
@@ -384,6 +387,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "own/libtried.so",
         "own/libagain.so",
         "own/libkept.so",
+        "own/libforeign.so",
         "own/libregistered.so",
     ];
     for name in libraries.into_iter().chain(functions) {
@@ -394,7 +398,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "void PyInit__needs(void) {}",
         &["-Wl,--no-as-needed", "site:own/libb.so", "-Wl,-rpath,$ORIGIN"],
     );
-    // One build for each MPI, of which a finder of the package's own takes one (mpi4py): `import own.MPI` finds neither.
+    // One build for each MPI, of which the package's own finder selects one (mpi4py): `import own.MPI` finds neither.
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
         world.library(name, "void gone(void); void PyInit_MPI(void) { gone(); }", &[]);
     }
@@ -413,7 +417,10 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "def one():\n    load('libtried')\ndef two():\n    load('libagain')\ndef three():\n    load('libkept')\n\n\
          try:\n    with folder():\n        path = one()\n    there = True\nexcept Exception:\n    there = False\n\n\
          try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n\n\
+         class Gone(Exception): ...\nclass NotBuilt(Exception): ...\n\
          try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n\n\
+         def four():\n    load('libforeign')\n\n\
+         try:\n    four()\nexcept Foreign as error:\n    why = error\n\n\
          def path_of():\n    return join('libregistered')\ndef register():\n    path = path_of()\n    if not path:\n        return\n    try:\n        \
          add('CUDA', path)\n    except Exception as e:\n        warn(f'failed: {path}')\nregister()\n",
     );
@@ -424,18 +431,19 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     assert_eq!(opened_by("own/libb.so"), path("own/_needs.so"));
     assert_eq!(opened_by("own/_C.so"), path("own/_loads.py"));
     assert_eq!(opened_by("own/libc2.so"), None);
-    // CuPy names its module jitify in the text of an option, and imports it when it is first asked for.
+    // CuPy has the name of its module jitify in the text of an option, and imports it on first use.
     assert_eq!(opened_by("own/jitify.so"), None);
-    // torchaudio opens its SoX library in a function that is called when SoX is first used.
+    // torchaudio opens its SoX library in a function that is called on first use of SoX.
     assert_eq!(opened_by("own/libearly.so"), path("own/_loads.py"));
     assert_eq!(opened_by("own/liblazy.so"), None);
-    // torchcodec does without FFmpeg's libraries since 0.17: it catches what its function raises.
+    // torchcodec works without FFmpeg's libraries since 0.17: it catches the exception of its function.
     assert_eq!(opened_by("own/libtried.so"), None);
     assert_eq!(opened_by("own/libagain.so"), path("own/tries.py"));
-    // onnxruntime looks for its CUDA provider, and does without where it cannot be registered.
+    // onnxruntime searches its CUDA provider, and works without it if it cannot be registered.
     assert_eq!(opened_by("own/libregistered.so"), None);
-    // xformers keeps what its own error says for whoever calls what is missing.
-    assert_eq!(opened_by("own/libkept.so"), path("own/tries.py"));
+    // xformers catches its own exceptions, warns, and fails when what is absent is called.
+    assert_eq!(opened_by("own/libkept.so"), None);
+    assert_eq!(opened_by("own/libforeign.so"), path("own/tries.py"));
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
         let elf = of(&env, &world.site(name));
         assert_eq!((elf.opened_by, elf.module), (None, Some(false)), "{name}");
@@ -443,7 +451,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
 }
 
 #[test]
-fn a_module_whose_failed_import_is_handled_is_optional() {
+fn a_module_with_a_handled_import_error_is_optional() {
     let world = World::new();
     let modules =
         ["flagged", "silent", "raised", "called", "unnamed", "initial", "both", "globbed"];

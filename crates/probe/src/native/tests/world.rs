@@ -1,4 +1,4 @@
-//! An environment of libraries compiled for the test, and a program in the place of Python that opens them.
+//! An environment of libraries compiled for the test, and a program instead of Python that opens them.
 
 use crate::{EnvOptions, Source, environments};
 use facts::{Elf, PyEnv};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Opens its arguments one after the other, as `import` does, and prints what the loader says. The second line of an
-/// opened library is what its function `which` returns. `Py_Initialize` is there for extensions to find.
+/// Opens its arguments in order, as `import` does, and prints the loader's messages. The second line of an opened
+/// library is the result of its function `which`. `Py_Initialize` exists for extensions to find.
 const PYTHON: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -100,12 +100,12 @@ impl World {
         environments(&options).unwrap().remove(0)
     }
 
-    /// What the probe says of one file.
+    /// The probe's facts of one file.
     pub(super) fn elf(&self, relative: &str) -> Elf {
         of(&self.env(), &self.site(relative))
     }
 
-    /// What the loader does with files opened in this order: one line each.
+    /// The loader's results for files opened in this order, one line each.
     pub(super) fn open(&self, files: &[&str]) -> Vec<String> {
         let mut command = Command::new(self.path("bin/python"));
         command.args(files.iter().map(|file| self.site(file))).env_clear();

@@ -1,7 +1,7 @@
-//! The calls about a GPU's links, memory errors and power, and about pairs of GPUs. Most GPUs lack some of it: what one
-//! does not tell is none the worse for it and is left out.
+//! The calls for a GPU's links, memory errors and power, and for pairs of GPUs. Most GPUs lack some of these: a missing
+//! value is not a problem and is omitted.
 
-use super::super::{Health, Pair};
+use super::super::{GpuPair, Health};
 use super::Teller;
 use facts::{EccCounts, NvLink, PcieLink, PciePath, RemappedRows};
 use nvml_wrapper::Device;
@@ -15,10 +15,10 @@ use std::io::Write;
 
 /// NVML_NVLINK_MAX_LINKS.
 const MOST_LINKS: u32 = 18;
-/// The rate of the links, in NVML's units of 10^6 bytes a second: of the first one (since Hopper), and of all (before). The
-/// links of one GPU have one rate.
+/// The rate of the links, in NVML's units of 10^6 bytes per second: of the first one (since Hopper), and of all
+/// (before). The links of one GPU have the same rate.
 const RATES: [u32; 2] = [NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON];
-/// What a virtual machine is told instead of the address at a link's other end.
+/// The placeholder for the remote address of a link in a virtual machine.
 const HIDDEN: &str = "FFFFFFFF:FF:FF.0";
 
 impl<W: Write> Teller<'_, W> {
@@ -61,7 +61,7 @@ impl<W: Write> Teller<'_, W> {
         }
     }
 
-    /// What lies between each two GPUs.
+    /// The connection of each pair of GPUs.
     pub(super) fn pairs(&mut self, nvml: &nvml_wrapper::Nvml, count: u32) {
         for (one, other) in
             (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other)))
@@ -76,7 +76,7 @@ impl<W: Write> Teller<'_, W> {
             };
             let by_nvlink = first.p2p_status(&second, P2pCapabilitiesIndex::NvLink);
             let Ok(level) = first.topology_common_ancestor(second) else { continue };
-            let pair = Pair {
+            let pair = GpuPair {
                 between: (one, other),
                 pcie: path(level),
                 by_nvlink: by_nvlink.is_ok_and(|status| status == P2pStatus::Ok),
@@ -97,7 +97,7 @@ fn path(level: TopologyLevel) -> PciePath {
     }
 }
 
-/// Fields of NVML that are counts.
+/// Count fields of NVML.
 fn fields<const N: usize>(device: &Device, ids: [u32; N]) -> [Option<u32>; N] {
     let mut values = [None; N];
     let answers = device.field_values_for(&ids.map(FieldId)).unwrap_or_default();

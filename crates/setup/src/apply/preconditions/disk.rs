@@ -1,24 +1,24 @@
-//! Room for what comes: in the cache and beside the environment.
+//! Disk space: in the cache and next to the environment.
 
-use super::super::download::Chosen;
+use super::super::download::SelectedFile;
 use super::super::places::Places;
-use super::super::{ApplyError, Unmet};
+use super::super::{ApplyError, UnmetPrecondition};
 use super::mib;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A wheel is unpacked to at most so many times its size: libraries shrink to between a half and a third of it, texts more,
-/// and texts are the smaller part.
+/// Maximum ratio of a wheel's unpacked size: libraries compress to between a half and a third, texts more, and texts
+/// are the smaller part.
 const UNPACKED: u64 = 3;
 
-/// Counts what each file system has to hold, and gives the sum.
+/// Adds up what each file system has to hold; returns the sum.
 pub(super) fn check(
-    files: &[Chosen],
+    files: &[SelectedFile],
     to_fetch: u64,
     cache: &Path,
     places: &Places,
-    unmet: &mut Vec<Unmet>,
+    unmet: &mut Vec<UnmetPrecondition>,
 ) -> Result<u64, ApplyError> {
     let unpacked = UNPACKED * files.iter().filter_map(|file| file.bytes).sum::<u64>();
     let mut needs: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
@@ -31,21 +31,21 @@ pub(super) fn check(
             .map_err(|error| ApplyError::io(folder)(error.into()))?;
         let free = stat.f_bavail * stat.f_frsize;
         if free < *bytes {
-            unmet.push(Unmet::new(
+            unmet.push(UnmetPrecondition::new(
                 format!(
-                    "{} are free on the file system of {}, and {} are needed",
+                    "the file system of {1} has {0} free, and {2} are needed",
                     mib(free),
                     folder.display(),
                     mib(*bytes)
                 ),
-                "free some; --cache names another folder for downloads",
+                "free some space; --cache selects another folder for downloads",
             ));
         }
     }
     Ok(needs.values().map(|(_, bytes)| bytes).sum())
 }
 
-/// The file system of a folder that may not exist yet, by the first folder above it that does.
+/// The file system of a folder that may not exist yet, from its first existing parent.
 fn device(folder: &Path) -> Result<(u64, PathBuf), ApplyError> {
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let metadata = there.metadata().map_err(ApplyError::io(there))?;

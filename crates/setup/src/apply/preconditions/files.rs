@@ -1,28 +1,30 @@
-//! One file for each package: of those the plan allows, the one for this Python and this system.
+//! Selects one file for each package: among those that the plan allows, the one for this Python and system.
 
-use super::super::Unmet;
-use super::super::download::Chosen;
-use crate::build::Source;
+use super::super::UnmetPrecondition;
+use super::super::download::SelectedFile;
+use crate::build::BuildSource;
 use crate::plan::fit::Tags;
 use crate::wheel::WheelName;
-use facts::{Dist, PackageOrigin, Plan, PlannedFile, PlannedPackage};
+use facts::{Dist, InstallPlan, PackageOrigin, PlannedFile, PlannedPackage};
 use knowledge::Arch;
 
-/// What is said of a package whose files nobody has looked up.
-const UNLOCKED: &str = "has no file in the plan: it is not locked";
+/// The reason for a package whose files were not looked up.
+const UNLOCKED: &str = "has no file in the plan: the plan is not locked";
 
-/// Chooses, and says what is missing. A source that is cloned has no file.
-pub(super) fn choose(plan: &Plan, unmet: &mut Vec<Unmet>) -> Vec<Chosen> {
+/// Selects files, and reports missing ones. A cloned source has no file.
+pub(super) fn choose(plan: &InstallPlan, unmet: &mut Vec<UnmetPrecondition>) -> Vec<SelectedFile> {
     let mut chosen = Vec::new();
     for package in &plan.packages {
         let found = match &package.origin {
             PackageOrigin::Wheel => one(package, plan).map(Some),
-            PackageOrigin::Build(recipe) if Source::git(&recipe.requirement).is_some() => Ok(None),
+            PackageOrigin::Build(recipe) if BuildSource::git(&recipe.requirement).is_some() => {
+                Ok(None)
+            }
             PackageOrigin::Build(_) => source(package).map(Some),
         };
         match found {
             Ok(found) => chosen.extend(found),
-            Err(what) => unmet.push(Unmet::new(
+            Err(what) => unmet.push(UnmetPrecondition::new(
                 format!("{} {} {what}", package.name, package.version),
                 "lock the plan for this machine: firstlight plan --lock",
             )),
@@ -32,10 +34,10 @@ pub(super) fn choose(plan: &Plan, unmet: &mut Vec<Unmet>) -> Vec<Chosen> {
 }
 
 /// The source of a package that is built here.
-fn source(package: &PlannedPackage) -> Result<Chosen, String> {
+fn source(package: &PlannedPackage) -> Result<SelectedFile, String> {
     let file = package.files.first().ok_or(UNLOCKED)?;
     let (url, sha256) = addressed(file)?;
-    Ok(Chosen {
+    Ok(SelectedFile {
         package: package.name.clone(),
         version: package.version.clone(),
         file: file.name.clone(),
@@ -45,11 +47,12 @@ fn source(package: &PlannedPackage) -> Result<Chosen, String> {
     })
 }
 
-fn one(package: &PlannedPackage, plan: &Plan) -> Result<Chosen, String> {
+fn one(package: &PlannedPackage, plan: &InstallPlan) -> Result<SelectedFile, String> {
     let first = package.files.first().ok_or(UNLOCKED)?;
     let target = &plan.target;
     let tags = Tags {
-        python: knowledge::minor_of(&plan.python).ok_or("is for no release of Python")?,
+        python: knowledge::minor_of(&plan.python)
+            .ok_or("does not support this release of Python")?,
         arch: Arch::parse(&target.arch),
         mac: target.os == "macos",
         glibc: target.glibc.as_deref().and_then(knowledge::minor_of),
@@ -58,7 +61,7 @@ fn one(package: &PlannedPackage, plan: &Plan) -> Result<Chosen, String> {
         let name = WheelName::parse(&file.name).ok().filter(|name| tags.fit(name))?;
         Some((name, file))
     });
-    // One made for this very Python goes before one for many; among those, the same one is taken each time.
+    // A wheel for exactly this Python is preferred to one for many; among those, the choice is deterministic.
     let best = fitting
         .max_by_key(|(name, file)| (name.abis.iter().any(|abi| abi.starts_with("cp")), &file.name));
     let Some((name, file)) = best else {
@@ -72,12 +75,12 @@ fn one(package: &PlannedPackage, plan: &Plan) -> Result<Chosen, String> {
         ));
     };
     if Dist::normalise(&name.distribution) != Dist::normalise(&package.name) {
-        return Err(format!("has a file of another name: {}", file.name));
+        return Err(format!("has a file of another package: {}", file.name));
     }
     let (url, sha256) = addressed(file)?;
-    Ok(Chosen {
+    Ok(SelectedFile {
         package: package.name.clone(),
-        // The wheel's own version has the local label that the plan may leave out.
+        // The wheel's version includes the local label that the plan may omit.
         version: name.version,
         file: file.name.clone(),
         url,
@@ -87,8 +90,7 @@ fn one(package: &PlannedPackage, plan: &Plan) -> Result<Chosen, String> {
 }
 
 fn addressed(file: &PlannedFile) -> Result<(String, String), String> {
-    let url =
-        file.url.clone().ok_or_else(|| format!("has a file without an address: {}", file.name))?;
+    let url = file.url.clone().ok_or_else(|| format!("has a file without a URL: {}", file.name))?;
     let sha256 = file.sha256.as_deref().unwrap_or_default().to_ascii_lowercase();
     match sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok((url, sha256)),
@@ -100,12 +102,12 @@ fn addressed(file: &PlannedFile) -> Result<(String, String), String> {
 mod tests {
     use super::*;
     use crate::plan;
-    use crate::{Request, machines};
+    use crate::{PlanRequest, machines};
 
     #[test]
     fn the_closest_wheel_is_chosen() {
         let target = machines().into_iter().find(|it| it.name == "cpu-x86_64").unwrap();
-        let mut plan = plan(&Request::default(), &target).unwrap();
+        let mut plan = plan(&PlanRequest::default(), &target).unwrap();
         plan.python = "3.12".to_owned();
         let template = plan.packages[0].clone();
         let check = |files: &[&str], expect: Result<&str, &str>| {

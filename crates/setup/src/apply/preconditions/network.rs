@@ -1,15 +1,15 @@
-//! Whether what has to be fetched can be: each index is asked for one of the files that are wanted of it.
+//! Checks that files can be downloaded: each index is asked for one of its files.
 
-use super::super::Unmet;
-use super::super::download::Chosen;
+use super::super::UnmetPrecondition;
+use super::super::download::SelectedFile;
 use super::builds;
-use crate::build::Source;
+use crate::build::BuildSource;
 use crate::fetch::Answer;
-use facts::Plan;
+use facts::InstallPlan;
 use std::collections::BTreeMap;
 
-/// An address for each index, and none where everything is here.
-pub(super) fn addresses(plan: &Plan, missing: &[&Chosen]) -> BTreeMap<String, String> {
+/// One address for each index; none if everything is cached.
+pub(super) fn addresses(plan: &InstallPlan, missing: &[&SelectedFile]) -> BTreeMap<String, String> {
     let index = |package: &str| {
         plan.packages.iter().find(|it| it.name == package).map(|it| it.index.clone())
     };
@@ -18,8 +18,8 @@ pub(super) fn addresses(plan: &Plan, missing: &[&Chosen]) -> BTreeMap<String, St
         asked.entry(index(&file.package).unwrap_or_default()).or_insert_with(|| file.url.clone());
     }
     for (package, recipe) in builds(plan) {
-        // A repository that git reaches over ssh is git's matter.
-        if let Some(Source::Git { url, .. }) = Source::git(&recipe.requirement)
+        // A repository that git reaches over ssh is not checked here.
+        if let Some(BuildSource::Git { url, .. }) = BuildSource::git(&recipe.requirement)
             && url.starts_with("http")
         {
             asked.entry(package.name.clone()).or_insert_with(|| url.to_owned());
@@ -28,15 +28,15 @@ pub(super) fn addresses(plan: &Plan, missing: &[&Chosen]) -> BTreeMap<String, St
     asked
 }
 
-/// Those that did not answer.
+/// Addresses that did not answer.
 pub(super) fn silent(
     asked: &BTreeMap<String, String>,
     answers: Vec<Answer>,
-) -> impl Iterator<Item = Unmet> {
+) -> impl Iterator<Item = UnmetPrecondition> {
     asked.iter().zip(answers).filter_map(|((name, url), answer)| {
-        Some(Unmet::new(
+        Some(UnmetPrecondition::new(
             format!("{name} does not answer at {url}: {}", answer.err()?),
-            "see whether the network, a proxy (HTTPS_PROXY) or a certificate (SSL_CERT_FILE) is in the way",
+            "check the network, a proxy (HTTPS_PROXY) and certificates (SSL_CERT_FILE)",
         ))
     })
 }

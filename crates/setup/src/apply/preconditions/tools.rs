@@ -1,33 +1,33 @@
-//! What source builds need of the machine: compilers, the CUDA toolkit of torch's release, headers and memory.
+//! Requirements of source builds on the machine: compilers, the CUDA toolkit of torch's release, headers and memory.
 
-use super::super::Unmet;
+use super::super::UnmetPrecondition;
 use super::builds;
 use crate::target_of;
 use facts::CompactSort;
-use facts::{BuildRecipe, Dist, Machine, Plan};
+use facts::{BuildRecipe, Dist, InstallPlan, Machine};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// How sources are built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::apply) struct Building {
-    /// Sources to build.
+    /// Number of sources to build.
     pub(in crate::apply) count: usize,
-    /// Compile jobs at once.
+    /// Parallel compile jobs.
     pub(in crate::apply) jobs: u32,
     /// The toolkit whose nvcc is used.
     pub(in crate::apply) cuda_home: Option<PathBuf>,
 }
 
-/// Folders that a compiler of the system reads headers from.
+/// Folders from which the system's compilers read headers.
 const INCLUDES: [&str; 2] = ["/usr/include", "/usr/local/include"];
 
-/// Checks what all builds of the plan need, each thing once.
+/// Checks everything that the plan's builds need, each item once.
 pub(super) fn check(
-    plan: &Plan,
+    plan: &InstallPlan,
     machine: &Machine,
     python: Option<&Path>,
-    unmet: &mut Vec<Unmet>,
+    unmet: &mut Vec<UnmetPrecondition>,
 ) -> Building {
     let mut building = Building { count: builds(plan).count(), ..Building::default() };
     let mut said = BTreeSet::new();
@@ -46,7 +46,7 @@ pub(super) fn check(
                 }
                 program => program_missing(program),
             };
-            unmet.extend(missing.map(|it| Unmet {
+            unmet.extend(missing.map(|it| UnmetPrecondition {
                 what: format!("{} is built from source: {}", package.name, it.what),
                 ..it
             }));
@@ -59,8 +59,8 @@ pub(super) fn check(
     building
 }
 
-/// The toolkit whose major release is that of the plan's CUDA: torch refuses to build against another one.
-fn nvcc(plan: &Plan, machine: &Machine) -> Result<PathBuf, Unmet> {
+/// The toolkit with the major release of the plan's CUDA: torch refuses to build with another one.
+fn nvcc(plan: &InstallPlan, machine: &Machine) -> Result<PathBuf, UnmetPrecondition> {
     let major = |version: &str| version.split('.').next().map(str::to_owned);
     let wanted = plan.cuda.as_deref();
     let with_nvcc = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc);
@@ -69,7 +69,7 @@ fn nvcc(plan: &Plan, machine: &Machine) -> Result<PathBuf, Unmet> {
         .filter_map(|toolkit| Some((toolkit, toolkit.version.as_ref()?.value.as_str())))
         .filter(|(_, version)| major(version) == wanted.and_then(major))
         .collect();
-    // The same minor release first, for what nvcc compiles is linked with torch's own libraries.
+    // The same minor release first, because nvcc's output is linked with torch's libraries.
     fitting.compact_sort_by_key(|(_, version)| {
         !wanted.is_some_and(|wanted| version.starts_with(wanted))
     });
@@ -88,14 +88,14 @@ fn nvcc(plan: &Plan, machine: &Machine) -> Result<PathBuf, Unmet> {
         format!("there is {}", found.join(", "))
     };
     let wanted = wanted.unwrap_or("any release");
-    Err(Unmet::new(
+    Err(UnmetPrecondition::new(
         format!("it needs nvcc of CUDA {wanted} or its major release, and {there}"),
         format!("install the CUDA {wanted} toolkit and set CUDA_HOME to it"),
     ))
 }
 
-fn program_missing(program: &str) -> Option<Unmet> {
-    // Any C++ compiler is one; a build asks for the system's own name first.
+fn program_missing(program: &str) -> Option<UnmetPrecondition> {
+    // Any C++ compiler will do; a build tries the system's default name first.
     let names: &[&str] = match program {
         "c++" | "g++" => &["c++", "g++", "clang++"],
         "cc" | "gcc" => &["cc", "gcc", "clang"],
@@ -105,21 +105,21 @@ fn program_missing(program: &str) -> Option<Unmet> {
     let here = |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
     let hint = match program {
         "c++" | "g++" | "cc" | "gcc" => "install it: apt-get install g++".to_owned(),
-        other => format!("install {other} and see that it is on PATH"),
+        other => format!("install {other} and add it to PATH"),
     };
     (!names.iter().any(here))
-        .then(|| Unmet::new(format!("it needs {program}, which is not on PATH"), hint))
+        .then(|| UnmetPrecondition::new(format!("it needs {program}, which is not on PATH"), hint))
 }
 
-/// A header comes with a package of the plan that has its first folder's name (`pybind11/pybind11.h`), with the CUDA toolkit,
-/// with the Python of the plan or with the system.
+/// A header is provided by a package of the plan with the name of its first folder (`pybind11/pybind11.h`), the CUDA
+/// toolkit, the plan's Python, or the system.
 fn header_missing(
     header: &str,
-    plan: &Plan,
+    plan: &InstallPlan,
     recipe: &BuildRecipe,
     python: Option<&Path>,
     cuda_home: Option<&Path>,
-) -> Option<Unmet> {
+) -> Option<UnmetPrecondition> {
     let folder = Dist::normalise(header.split('/').next().unwrap_or(header));
     let by_package = plan.packages.iter().any(|package| Dist::normalise(&package.name) == folder);
     let by_recipe =
@@ -127,7 +127,7 @@ fn header_missing(
     let prefix = python.and_then(Path::parent).and_then(Path::parent);
     let mut places: Vec<PathBuf> = INCLUDES.iter().map(PathBuf::from).collect();
     places.extend(prefix.into_iter().chain(cuda_home).map(|prefix| prefix.join("include")));
-    // Python's own headers lie in a folder of its release.
+    // Python's headers are in a folder named after its release.
     let release = format!("python{}", plan.python);
     let of_release: Vec<PathBuf> = places.iter().map(|place| place.join(&release)).collect();
     let there = places.iter().chain(&of_release).any(|place| place.join(header).is_file());
@@ -139,16 +139,16 @@ fn header_missing(
             ),
         };
         let looked = INCLUDES.join(", ");
-        Unmet::new(
+        UnmetPrecondition::new(
             format!("it needs the header {header}, which is neither in the plan nor in {looked}"),
             hint,
         )
     })
 }
 
-/// Compile jobs at once, so that they fit into memory: nvcc's take gigabytes each, and one that is killed for memory is
-/// the usual end of such a build.
-fn jobs(plan: &Plan, machine: &Machine) -> Result<u32, Unmet> {
+/// Number of parallel compile jobs that fit in memory: nvcc's take gigabytes each, and builds usually fail because one
+/// is killed for memory.
+fn jobs(plan: &InstallPlan, machine: &Machine) -> Result<u32, UnmetPrecondition> {
     let Some(job) = builds(plan).map(|(_, recipe)| recipe.job_bytes.max(1)).max() else {
         return Ok(0);
     };
@@ -156,7 +156,7 @@ fn jobs(plan: &Plan, machine: &Machine) -> Result<u32, Unmet> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let Some(memory) = memory else { return Ok(1) };
     match memory / job {
-        0 => Err(Unmet::new(
+        0 => Err(UnmetPrecondition::new(
             format!(
                 "a compile job of this plan takes {}, and the machine has {}",
                 super::mib(job),

@@ -1,42 +1,42 @@
-//! `Dockerfile`: an image that has the plan's environment.
+//! `Dockerfile`: an image with the plan's environment.
 
 use super::Format;
 use crate::emit::head::jobs;
 use crate::emit::target::container;
 use crate::emit::{EmitError, is_cloned};
-use facts::{PackageOrigin, Plan};
+use facts::{InstallPlan, PackageOrigin};
 use knowledge::cuda_images;
 use knowledge::minor_of;
 use std::fmt::Write as _;
 
 pub(super) const FORMAT: Format = Format {
     name: "Dockerfile",
-    about: "an image with this environment, made from the pyproject.toml beside it.",
+    about: "an image with this environment, built from the pyproject.toml next to it.",
     write: |plan| write(plan, "Dockerfile"),
 };
 
-/// The image that uv's own release publishes its programs in.
+/// The image that contains uv's released programs.
 const UV_IMAGE: &str = "ghcr.io/astral-sh/uv:0.13.9";
 
-/// Where the environment lies in the image.
+/// The path of the environment in the image.
 const ENVIRONMENT: &str = "/opt/venv";
 
-pub(super) fn write(plan: &Plan, format: &'static str) -> Result<String, EmitError> {
+pub(super) fn write(plan: &InstallPlan, format: &'static str) -> Result<String, EmitError> {
     let unfit =
         |reason: String, hint: &str| EmitError::Unfit { format, reason, hint: hint.to_owned() };
     if container(plan).is_none() {
         return Err(unfit(
             format!(
-                "a container on {} reaches no accelerator through these images",
+                "containers of these images on {} have no access to the accelerator",
                 plan.target.name
             ),
-            "take pyproject.toml; on a Jetson start from NVIDIA's l4t images, on a Mac no container sees Metal",
+            "use pyproject.toml; on a Jetson start from NVIDIA's l4t images; on a Mac, containers cannot use Metal",
         ));
     }
     let base = base(plan).ok_or_else(|| {
         let cuda = plan.cuda.as_deref().unwrap_or("no CUDA");
         let glibc = plan.target.glibc.as_deref().unwrap_or("2.28");
-        unfit(format!("no image is known with {cuda} and glibc {glibc}"), "take pyproject.toml")
+        unfit(format!("no image is known with {cuda} and glibc {glibc}"), "use pyproject.toml")
     })?;
     let mut text = format!("FROM {base}\n\nCOPY --from={UV_IMAGE} /uv /usr/local/bin/uv\n");
     let _ = writeln!(
@@ -55,13 +55,13 @@ pub(super) fn write(plan: &Plan, format: &'static str) -> Result<String, EmitErr
             jobs
         );
     }
-    // uv.lock is there once somebody has run `uv lock`, and then decides every version.
+    // uv.lock exists after `uv lock`, and then determines every version.
     text += "\nWORKDIR /stack\nCOPY pyproject.toml uv.lock* ./\nRUN uv sync\n\nWORKDIR /workspace\nCMD [\"python\"]\n";
     Ok(text)
 }
 
-/// The image to start from: with nvcc only where something is compiled, as it is several gigabytes larger.
-fn base(plan: &Plan) -> Option<String> {
+/// The base image: with nvcc only if something is compiled, since it is several gigabytes larger.
+fn base(plan: &InstallPlan) -> Option<String> {
     let glibc = plan.target.glibc.as_deref().and_then(minor_of).unwrap_or((2, 28));
     match plan.cuda.as_deref() {
         Some(cuda) => cuda_images::image(minor_of(cuda)?, glibc, is_built(plan)),
@@ -69,12 +69,12 @@ fn base(plan: &Plan) -> Option<String> {
     }
 }
 
-fn is_built(plan: &Plan) -> bool {
+fn is_built(plan: &InstallPlan) -> bool {
     plan.packages.iter().any(|package| package.origin != PackageOrigin::Wheel)
 }
 
-/// Packages of Ubuntu that installing takes.
-fn system_packages(plan: &Plan) -> Vec<&'static str> {
+/// Ubuntu packages needed for installing.
+fn system_packages(plan: &InstallPlan) -> Vec<&'static str> {
     let mut packages = vec!["ca-certificates"];
     if is_built(plan) {
         packages.push("build-essential");

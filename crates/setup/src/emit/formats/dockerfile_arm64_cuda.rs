@@ -1,4 +1,4 @@
-//! `Dockerfile.arm64-cuda`: the same for 64-bit Arm servers, beside a Dockerfile for x86-64.
+//! `Dockerfile.arm64-cuda`: the same for 64-bit Arm servers, next to a Dockerfile for x86-64.
 
 use super::{Format, dockerfile};
 use crate::emit::EmitError;
@@ -11,8 +11,8 @@ pub(super) const FORMAT: Format = Format {
         if container(plan) != Some("arm64-cuda") {
             return Err(EmitError::Unfit {
                 format: FORMAT.name,
-                reason: format!("{} is no 64-bit Arm server with CUDA", plan.target.name),
-                hint: "take Dockerfile, or a plan for gh200, gb200 or gb10".to_owned(),
+                reason: format!("{} is not a 64-bit Arm server with CUDA", plan.target.name),
+                hint: "use Dockerfile, or a plan for gh200, gb200 or gb10".to_owned(),
             });
         }
         dockerfile::write(plan, FORMAT.name)

@@ -1,17 +1,17 @@
-//! `Makefile`: the environment, and its image where the machine has one.
+//! `Makefile`: the environment, and its image if the machine supports one.
 
 use super::Format;
 use crate::emit::target::container;
-use facts::Plan;
+use facts::InstallPlan;
 use std::fmt::Write as _;
 
 pub(super) const FORMAT: Format = Format {
     name: "Makefile",
-    about: "`make setup-dev` makes the environment; docker-build, -run and -clean are for its image.",
+    about: "`make setup-dev` creates the environment; docker-build, -run and -clean are for its image.",
     write: |plan| Ok(write(plan)),
 };
 
-fn write(plan: &Plan) -> String {
+fn write(plan: &InstallPlan) -> String {
     let suffix = container(plan);
     let mut targets = vec!["setup-dev".to_owned()];
     if let Some(suffix) = suffix {
@@ -37,7 +37,7 @@ fn write_docker(text: &mut String, suffix: &str) {
         "arm64-cpu" => ("linux/arm64", "Dockerfile"),
         _ => ("linux/amd64", "Dockerfile"),
     };
-    // Without this shm a DataLoader's workers, and NCCL, soon run out of shared memory.
+    // Without this, a DataLoader's workers and NCCL run out of shared memory.
     let gpus = if suffix.ends_with("cuda") { " --gpus all --ipc=host" } else { " --ipc=host" };
     let _ = write!(
         text,

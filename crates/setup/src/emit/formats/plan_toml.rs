@@ -1,8 +1,8 @@
-//! `plan.toml`, the plan itself. Read and written again it is the same, byte by byte.
+//! `plan.toml`, the plan itself. Reading and writing it again gives the same bytes.
 
 use super::Format;
 use crate::emit::{EmitError, has_hashes};
-use facts::{Plan, PlannedPackage, SCHEMA};
+use facts::{InstallPlan, PlannedPackage, SCHEMA};
 
 pub(super) const FORMAT: Format = Format {
     name: "plan.toml",
@@ -10,64 +10,64 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-/// The last line. A list cut off between two of its entries is a shorter list, which no parser would notice.
+/// The last line. A list truncated between two entries would otherwise be a valid shorter list.
 const END: &str = "# end of the plan";
 
-fn write(plan: &Plan) -> Result<String, EmitError> {
+fn write(plan: &InstallPlan) -> Result<String, EmitError> {
     let text = toml::to_string(plan).map_err(|error| EmitError::Unfit {
         format: FORMAT.name,
         reason: error.to_string(),
-        hint: "report it: every plan has to have this form".to_owned(),
+        hint: "please report it: every plan should be valid TOML".to_owned(),
     })?;
     Ok(format!("{text}\n{END}\n"))
 }
 
-/// Why a text is no plan.
+/// Why a text is not a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanFileError {
     /// It was written by a newer firstlight.
-    #[error("line {line}: a plan of schema {found}, and this firstlight reads {SCHEMA}")]
+    #[error("line {line}: the plan has schema {found}, this firstlight reads {SCHEMA}")]
     Schema {
         /// Line in the text, from 1.
         line: usize,
         /// The schema it names.
         found: i64,
     },
-    /// It is damaged, or was edited into something that is no plan.
+    /// It is damaged, or was edited into something invalid.
     #[error("line {line}: {what}")]
     Damaged {
         /// Line in the text, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         what: String,
     },
 }
 
 impl PlanFileError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Schema { .. } => "take a newer firstlight, or make the plan again with this one",
+            Self::Schema { .. } => "use a newer firstlight, or make a new plan with this one",
             Self::Damaged { .. } => {
-                "a plan is not edited by hand; make it again by the command in its first lines"
+                "plans must not be edited; make a new one with the command in its first lines"
             }
         }
     }
 }
 
-/// Reads a plan that was written as `plan.toml`.
+/// Reads a plan in the format `plan.toml`.
 ///
 /// # Errors
-/// Where the text is no plan, or one of another schema, or one that says what no plan says: a package from an index that
-/// it does not name, a second index for all packages, a file that is a path, a hash that is none, a locked package
-/// without a file. The error names the line.
-pub fn read_plan(text: &str) -> Result<Plan, PlanFileError> {
+/// If the text is not a plan, has another schema, or is inconsistent: a package from an index that it does not name, a
+/// second index for all packages, a file name that is a path, an invalid hash, a locked package without a file. The
+/// error names the line.
+pub fn read_plan(text: &str) -> Result<InstallPlan, PlanFileError> {
     let damaged = |error: toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);
         let line = text.get(..start).unwrap_or(text).matches('\n').count() + 1;
         PlanFileError::Damaged { line, what: error.message().to_owned() }
     };
-    // The schema first: of a newer document nothing else needs to be as this version knows it.
+    // The schema is checked first: nothing else of a newer document needs to be valid in this version.
     let table: toml::Table = text.parse().map_err(damaged)?;
     match table.get("schema").and_then(toml::Value::as_integer) {
         Some(found) if found != i64::from(SCHEMA) => {
@@ -75,10 +75,10 @@ pub fn read_plan(text: &str) -> Result<Plan, PlanFileError> {
         }
         _ => {}
     }
-    let plan: Plan = toml::from_str(text).map_err(damaged)?;
+    let plan: InstallPlan = toml::from_str(text).map_err(damaged)?;
     match wrong(&plan) {
         None if text.trim_end().lines().next_back() != Some(END) => {
-            let what = format!("the text ends here without `{END}`, so that something is missing");
+            let what = format!("the file ends here without `{END}`, so it is incomplete");
             Err(PlanFileError::Damaged { line: text.lines().count().max(1), what })
         }
         None => Ok(plan),
@@ -86,7 +86,7 @@ pub fn read_plan(text: &str) -> Result<Plan, PlanFileError> {
     }
 }
 
-/// The last line that holds these words, from 1: of two entries of one name the second is one too many.
+/// The last line that contains these words, from 1: of two entries with the same name the second is wrong.
 fn line_of(text: &str, words: &str) -> usize {
     text.lines()
         .collect::<Vec<_>>()
@@ -95,11 +95,11 @@ fn line_of(text: &str, words: &str) -> usize {
         .map_or(1, |index| index + 1)
 }
 
-/// What no plan says, and words of the line that says it.
-fn wrong(plan: &Plan) -> Option<(String, String)> {
+/// An inconsistency of the plan, and words of its line.
+fn wrong(plan: &InstallPlan) -> Option<(String, String)> {
     if let Some(index) = plan.indexes.iter().skip(1).find(|index| !index.explicit) {
         let what = format!(
-            "index `{}` would serve every package, so that any of them could come from it instead of the default",
+            "index `{}` is not explicit, so any package could come from it instead of the default",
             index.name
         );
         return Some((index.url.clone(), what));
@@ -108,11 +108,11 @@ fn wrong(plan: &Plan) -> Option<(String, String)> {
         let name = &package.name;
         let line = || format!("name = \"{name}\"");
         if plan.packages[..nth].iter().any(|earlier| earlier.name == *name) {
-            return Some((line(), format!("package `{name}` stands in the plan twice")));
+            return Some((line(), format!("package `{name}` is in the plan twice")));
         }
         if !plan.indexes.iter().any(|index| index.name == package.index) {
             let what = format!(
-                "package `{name}` comes from `{}`, which is no index of this plan",
+                "package `{name}` comes from `{}`, which is not an index of this plan",
                 package.index
             );
             return Some((format!("index = \"{}\"", package.index), what));
@@ -122,7 +122,7 @@ fn wrong(plan: &Plan) -> Option<(String, String)> {
         }
         if plan.locked && !has_hashes(package) {
             let what =
-                format!("the plan says that it is locked, and `{name}` has no file with a hash");
+                format!("the plan is marked as locked, and `{name}` has no file with a hash");
             return Some((line(), what));
         }
     }
@@ -131,7 +131,7 @@ fn wrong(plan: &Plan) -> Option<(String, String)> {
 
 fn wrong_file(package: &PlannedPackage) -> Option<(String, String)> {
     for file in &package.files {
-        // Whoever applies the plan makes files of these names.
+        // An apply creates files with these names.
         if file.name.is_empty() || file.name.contains(['/', '\\']) || file.name.starts_with('.') {
             return Some((file.name.clone(), format!("`{}` is not a file name", file.name)));
         }

@@ -1,9 +1,9 @@
-//! `profile.yaml`: the versions of a stack in a few lines, as field report 4 keeps them.
+//! `profile.yaml`: the versions of a stack in a few lines, as in field report 4.
 
 use super::Format;
 use crate::emit::EmitError;
-use crate::profile_yaml::Profile;
-use facts::Plan;
+use crate::profile_yaml::ProfileFile;
+use facts::InstallPlan;
 
 pub(super) const FORMAT: Format = Format {
     name: "profile.yaml",
@@ -11,12 +11,12 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn write(plan: &Plan) -> Result<String, EmitError> {
+fn write(plan: &InstallPlan) -> Result<String, EmitError> {
     let unfit = |reason: String| EmitError::Unfit {
         format: FORMAT.name,
         reason,
-        hint: "take plan.toml".to_owned(),
+        hint: "use plan.toml".to_owned(),
     };
-    let profile = Profile::of(plan).ok_or_else(|| unfit("it has no torch".to_owned()))?;
+    let profile = ProfileFile::of(plan).ok_or_else(|| unfit("it has no torch".to_owned()))?;
     profile.write().map_err(|error| unfit(error.to_string()))
 }

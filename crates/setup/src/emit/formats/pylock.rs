@@ -1,18 +1,18 @@
-//! `pylock.toml` (PEP 751), which uv and pip install without resolving anything.
+//! `pylock.toml` (PEP 751), which uv and pip install without resolving.
 
 use super::Format;
 use crate::emit::target::environment;
 use crate::emit::{EmitError, has_hashes};
-use facts::{PackageOrigin, Plan, PlannedFile, PlannedPackage};
+use facts::{InstallPlan, PackageOrigin, PlannedFile, PlannedPackage};
 use serde::{Deserialize, Serialize};
 
 pub(super) const FORMAT: Format = Format {
     name: "pylock.toml",
-    about: "a lock file as PEP 751 has it; `uv pip sync pylock.toml` makes an environment equal to it.",
+    about: "a PEP 751 lock file; `uv pip sync pylock.toml` makes an environment equal to it.",
     write,
 };
 
-/// The document, as far as a plan needs it.
+/// The parts of the document that a plan needs.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Document {
@@ -25,7 +25,7 @@ pub(crate) struct Document {
     pub(crate) packages: Vec<Package>,
 }
 
-/// One package, with all files of it that the machine may install.
+/// One package with all files that the machine may install.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -52,7 +52,7 @@ pub(crate) struct Hashes {
     pub(crate) sha256: Option<String>,
 }
 
-fn write(plan: &Plan) -> Result<String, EmitError> {
+fn write(plan: &InstallPlan) -> Result<String, EmitError> {
     let unfit = |reason: String, hint: &str| EmitError::Unfit {
         format: FORMAT.name,
         reason,
@@ -60,15 +60,15 @@ fn write(plan: &Plan) -> Result<String, EmitError> {
     };
     let mut packages = Vec::new();
     for package in &plan.packages {
-        // The format has no place for the switches of a build, and without them an installer would build something else
-        // or take what somebody else built.
+        // The format cannot represent a build's switches, without which an installer would build something else or use
+        // a prebuilt wheel.
         if matches!(package.origin, PackageOrigin::Build(_)) {
             return Err(unfit(
                 format!(
-                    "`{}` is built from source with switches it has no place for",
+                    "`{}` is built from source with variables that this format cannot express",
                     package.name
                 ),
-                "take plan.toml or pyproject.toml",
+                "use plan.toml or pyproject.toml",
             ));
         }
         if !has_hashes(package) {
@@ -84,17 +84,17 @@ fn write(plan: &Plan) -> Result<String, EmitError> {
         packages,
     };
     toml::to_string(&document).map_err(|error| {
-        unfit(error.to_string(), "report it: every locked plan has to have this form")
+        unfit(error.to_string(), "please report it: every locked plan should be valid")
     })
 }
 
-fn entry(plan: &Plan, package: &PlannedPackage) -> Package {
+fn entry(plan: &InstallPlan, package: &PlannedPackage) -> Package {
     let index = plan.indexes.iter().find(|index| index.name == package.index);
     Package {
         name: package.name.clone(),
         version: Some(package.version.clone()),
         marker: package.marker.clone(),
-        // The document's word for it is the address of a simple index, which a page of files is not.
+        // The key is the address of a simple index, which a page of files is not.
         index: index.filter(|index| !index.flat).map(|index| index.url.clone()),
         sdist: None,
         wheels: package.files.iter().map(file).collect(),

@@ -1,26 +1,26 @@
-//! `pyproject.toml` for uv, the same for all machines of a project: what only one kind of machine has carries a marker.
+//! `pyproject.toml` for uv, the same for all machines of a project: packages of one kind of machine have a marker.
 
 use super::Format;
-use crate::build::Source;
+use crate::build::BuildSource;
 use crate::emit::target::{environment, system};
 use crate::emit::toml_text::{array, quote};
 use crate::lock::added_by_lock;
 use crate::uv::OLDEST;
-use facts::{BuildRecipe, PackageOrigin, Plan, PlanIndex, PlannedPackage};
+use facts::{BuildRecipe, InstallPlan, PackageOrigin, PlanIndex, PlannedPackage};
 use knowledge::pypi;
 use std::fmt::Write as _;
 
 pub(super) const FORMAT: Format = Format {
     name: "pyproject.toml",
-    about: "the project of a uv environment; `uv sync` makes it.",
+    about: "the project of a uv environment; `uv sync` creates it.",
     write: |plan| Ok(write(plan)),
 };
 
-/// The name of the project. It is never a package.
+/// The name of the project, which is never a package.
 pub(crate) const PROJECT: &str = "accelerator-stack";
 
 /// The document, without its head.
-pub(crate) fn write(plan: &Plan) -> String {
+pub(crate) fn write(plan: &InstallPlan) -> String {
     let mut text = format!(
         "[project]\nname = \"{PROJECT}\"\nversion = \"0\"\nrequires-python = {}\ndependencies = [\n",
         quote(&format!("=={}.*", plan.python))
@@ -52,12 +52,12 @@ pub(crate) fn write(plan: &Plan) -> String {
     text
 }
 
-/// How a package is asked for: on the plan's kind of machine, and on others where those have it too.
-fn requirements(plan: &Plan, package: &PlannedPackage) -> Vec<String> {
+/// The requirements of a package: on the plan's kind of machine, and on others that have it too.
+fn requirements(plan: &InstallPlan, package: &PlannedPackage) -> Vec<String> {
     let PlannedPackage { name, version, .. } = package;
     let wanted = || plan.wants.iter().find(|want| want.package == *name);
     let versions = match version.as_str() {
-        // What no table knows is left to uv, within what was asked for.
+        // Versions that no table has are left to uv, within the request.
         "" => wanted().map(|want| want.specifiers.clone()).unwrap_or_default(),
         version => format!("=={version}"),
     };
@@ -73,8 +73,8 @@ fn requirements(plan: &Plan, package: &PlannedPackage) -> Vec<String> {
     all
 }
 
-/// The version that other systems take of a package which has an index of builds for this one: PyPI's.
-fn elsewhere<'a>(plan: &Plan, package: &'a PlannedPackage) -> Option<&'a str> {
+/// PyPI's version for other systems, of a package that has an index of builds for this one.
+fn elsewhere<'a>(plan: &InstallPlan, package: &'a PlannedPackage) -> Option<&'a str> {
     index_of(plan, package).filter(|index| !index.flat)?;
     let unlabelled = || {
         let release = pypi::release(&package.name, &package.version)?;
@@ -83,8 +83,8 @@ fn elsewhere<'a>(plan: &Plan, package: &'a PlannedPackage) -> Option<&'a str> {
     flavour_of(&package.version).or_else(unlabelled)
 }
 
-/// The public version of a torch build, whose label is its flavour alone: `2.10.0` of `2.10.0+cu128`. An extension's
-/// label (`+cu12torch2.8cxx11abiTRUE`) is none: what it stands for is built for one system only.
+/// The public version of a torch build whose label is only its flavour: `2.10.0` of `2.10.0+cu128`. An extension's
+/// label (`+cu12torch2.8cxx11abiTRUE`) does not count: it is built for one system only.
 fn flavour_of(version: &str) -> Option<&str> {
     let (public, label) = version.split_once('+')?;
     let digits = label.strip_prefix("cu").unwrap_or_default();
@@ -96,9 +96,9 @@ fn negated(system: &str) -> String {
     system.replace("==", "!=")
 }
 
-/// The machines that take this package in this version: all, unless it is said, or it comes from an index of builds for
-/// one system, or is compiled, or is published for one system only.
-fn marker(plan: &Plan, package: &PlannedPackage) -> Option<String> {
+/// The machines that use this version of a package: all, unless it is specified, comes from an index of builds for one
+/// system, is compiled, or is published for one system only.
+fn marker(plan: &InstallPlan, package: &PlannedPackage) -> Option<String> {
     let of_system = index_of(plan, package).is_some()
         || recipe_of(package).is_some()
         || is_published_for_one(package);
@@ -112,22 +112,22 @@ fn marker(plan: &Plan, package: &PlannedPackage) -> Option<String> {
     }
 }
 
-/// Parts of names of files that are for other systems too.
+/// Parts of file names that also run on other systems.
 const ELSEWHERE: &[&str] = &["-any.whl", "macosx", ".tar.gz"];
 
-/// Whether PyPI is known to have this release with files for Linux, and none for a Mac.
+/// Whether PyPI is known to have this release with files for Linux and none for macOS.
 fn is_published_for_one(package: &PlannedPackage) -> bool {
     let release = pypi::release(&package.name, &package.version);
     release.is_some_and(|release| has_files(release, &["linux"]) && !has_files(release, ELSEWHERE))
 }
 
-/// Whether a name of the release's files has one of these parts.
+/// Whether a file name of the release contains one of these parts.
 fn has_files(release: &pypi::Release, parts: &[&str]) -> bool {
     release.files.iter().any(|file| parts.iter().any(|part| file.name.contains(part)))
 }
 
-/// The index that is named for this package; `None` for the default.
-fn index_of<'a>(plan: &'a Plan, package: &PlannedPackage) -> Option<&'a PlanIndex> {
+/// The index named for this package; `None` for the default.
+fn index_of<'a>(plan: &'a InstallPlan, package: &PlannedPackage) -> Option<&'a PlanIndex> {
     plan.indexes.iter().skip(1).find(|index| index.name == package.index)
 }
 
@@ -138,12 +138,12 @@ fn recipe_of(package: &PlannedPackage) -> Option<&BuildRecipe> {
     }
 }
 
-/// Each package that is built, with its recipe.
-fn builds(plan: &Plan) -> impl Iterator<Item = (&PlannedPackage, &BuildRecipe)> {
+/// Each built package with its recipe.
+fn builds(plan: &InstallPlan) -> impl Iterator<Item = (&PlannedPackage, &BuildRecipe)> {
     plan.packages.iter().filter_map(|package| Some((package, recipe_of(package)?)))
 }
 
-fn write_builds(text: &mut String, plan: &Plan) {
+fn write_builds(text: &mut String, plan: &InstallPlan) {
     if builds(plan).next().is_none() {
         return;
     }
@@ -167,7 +167,7 @@ fn write_builds(text: &mut String, plan: &Plan) {
     }
 }
 
-fn write_sources(text: &mut String, plan: &Plan) {
+fn write_sources(text: &mut String, plan: &InstallPlan) {
     let sources: Vec<_> =
         plan.packages.iter().filter_map(|package| source(plan, package)).collect();
     if sources.is_empty() {
@@ -177,12 +177,12 @@ fn write_sources(text: &mut String, plan: &Plan) {
     text.push_str(&sources.concat());
 }
 
-/// The line that binds a package to its index or its repository.
-fn source(plan: &Plan, package: &PlannedPackage) -> Option<String> {
+/// The line that binds a package to its index or repository.
+fn source(plan: &InstallPlan, package: &PlannedPackage) -> Option<String> {
     let marker = quote(&marker(plan, package)?);
     let name = &package.name;
-    let repository = recipe_of(package).and_then(|recipe| Source::git(&recipe.requirement));
-    if let Some(Source::Git { url, reference }) = repository {
+    let repository = recipe_of(package).and_then(|recipe| BuildSource::git(&recipe.requirement));
+    if let Some(BuildSource::Git { url, reference }) = repository {
         let rev = reference.map(|reference| format!(", rev = {}", quote(reference)));
         let (url, rev) = (quote(url), rev.unwrap_or_default());
         return Some(format!("{name} = [{{ git = {url}{rev}, marker = {marker} }}]\n"));
@@ -191,7 +191,7 @@ fn source(plan: &Plan, package: &PlannedPackage) -> Option<String> {
     Some(format!("{name} = [{{ index = {index}, marker = {marker} }}]\n"))
 }
 
-fn write_indexes(text: &mut String, plan: &Plan) {
+fn write_indexes(text: &mut String, plan: &InstallPlan) {
     for (nth, index) in plan.indexes.iter().enumerate() {
         let PlanIndex { name, url, flat, .. } = index;
         let _ = write!(text, "\n[[tool.uv.index]]\nname = {}\nurl = {}\n", quote(name), quote(url));

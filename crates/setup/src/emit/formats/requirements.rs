@@ -1,13 +1,13 @@
 //! `requirements.txt` with hashes, for pip and uv.
 //!
-//! pip searches all indexes it is given for every package and takes the highest version; nothing in this format binds a
-//! package to an index. So the file gives pip the default index alone, and what comes from elsewhere is asked for by the
-//! address of its file.
+//! pip searches all given indexes for every package and takes the highest version; the format cannot bind a package to
+//! an index. So the file gives pip only the default index, and packages from elsewhere are listed by the address of
+//! their file.
 
 use super::Format;
 use crate::emit::{EmitError, has_hashes};
 use crate::wheel::WheelName;
-use facts::{BuildRecipe, PackageOrigin, Plan, PlannedFile, PlannedPackage};
+use facts::{BuildRecipe, InstallPlan, PackageOrigin, PlannedFile, PlannedPackage};
 use std::fmt::Write as _;
 
 pub(super) const FORMAT: Format = Format {
@@ -16,7 +16,7 @@ pub(super) const FORMAT: Format = Format {
     write,
 };
 
-fn write(plan: &Plan) -> Result<String, EmitError> {
+fn write(plan: &InstallPlan) -> Result<String, EmitError> {
     let default = plan.indexes.first();
     let mut text = String::new();
     if let Some(index) = default {
@@ -43,10 +43,10 @@ fn write(plan: &Plan) -> Result<String, EmitError> {
                 file.and_then(|file| file.url.as_deref()).ok_or_else(|| EmitError::Unfit {
                     format: FORMAT.name,
                     reason: format!(
-                        "`{}` comes from {} and has no address",
+                        "`{}` comes from {} and has no URL",
                         package.name, package.index
                     ),
-                    hint: "take pyproject.toml, which binds a package to an index".to_owned(),
+                    hint: "use pyproject.toml, which pins a package to an index".to_owned(),
                 })?;
             let _ = write!(text, "{} @ {url}", package.name);
             Vec::from_iter(file)
@@ -63,7 +63,7 @@ fn write(plan: &Plan) -> Result<String, EmitError> {
     Ok(text)
 }
 
-/// The file that pip would take of several: the one with the highest build number.
+/// The file that pip would choose among several: the one with the highest build number.
 fn the_file(package: &PlannedPackage) -> Option<&PlannedFile> {
     let number = |file: &PlannedFile| -> Option<u32> {
         let build = WheelName::parse(&file.name).ok()?.build?;
@@ -72,7 +72,7 @@ fn the_file(package: &PlannedPackage) -> Option<&PlannedFile> {
     package.files.iter().max_by_key(|file| number(file))
 }
 
-/// Commands for what is compiled: pip takes neither its switches nor the order from a file.
+/// Commands for built packages: pip reads neither their switches nor their order from a file.
 fn write_builds(text: &mut String, builds: &[(&PlannedPackage, &BuildRecipe)]) {
     if builds.is_empty() {
         return;

@@ -1,7 +1,7 @@
 use super::{LockError, translate};
-use facts::{PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedPackage, SCHEMA};
+use facts::{InstallPlan, PackageOrigin, PlanIndex, PlanTarget, PlannedPackage, SCHEMA};
 
-/// What uv 0.13.9 wrote to stderr where the index of the torch builds came first and served `requests` as well.
+/// uv 0.13.9's stderr when the index of torch builds was first and served `requests` as well.
 const REQUESTS: &str = "\
 warning: The requested Python version 3.12 is not available; 3.11.7 will be used to build dependencies instead.
 error: No solution found when resolving dependencies
@@ -27,19 +27,19 @@ error: Request failed after 3 retries in 10.5s
   cause: failed to lookup address information: Name or service not known
 ";
 
-/// As uv 0.9 lays the same sentences out.
+/// The format of uv 0.9.
 const OLDER: &str = "  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of numpy==99 and you require numpy==99, we can conclude that your
       requirements are unsatisfiable.
 ";
 
-/// What it wrote of a package that is not there.
+/// Its output for a missing package.
 const ABSENT: &str = "\
 error: No solution found when resolving dependencies
   cause: Because arm was not found in the package registry and firstlight-plan depends on arm, we can conclude that your requirements are unsatisfiable.
 ";
 
-fn plan() -> Plan {
+fn plan() -> InstallPlan {
     let index = |name: &str, url: &str, explicit| PlanIndex {
         name: name.to_owned(),
         url: url.to_owned(),
@@ -68,7 +68,7 @@ fn plan() -> Plan {
         memory_bytes: None,
         source: "a test".to_owned(),
     };
-    Plan {
+    InstallPlan {
         schema: SCHEMA,
         target,
         wants: Vec::new(),
@@ -92,19 +92,19 @@ fn r1_06_a_conflict_names_the_packages_and_the_index() {
     assert_eq!(wants, &["bar==1.0", "requests==2.28.1", "requests>=2.32.5"]);
     let cu128 = "https://download.pytorch.org/whl/cu128".to_owned();
     assert_eq!(indexes, &[("requests".to_owned(), cu128)]);
-    let hint = "take another version of `requests`, or take it from the default index";
+    let hint = "use another version of `requests`, or install it from the default index";
     assert_eq!(error.hint(), hint);
     assert!(!error.to_string().contains("unsafe-best-match"), "uv's advice is not ours: {error}");
 }
 
 #[test]
-fn a_missing_wheel_names_the_plans_index_and_what_is_there() {
+fn a_missing_wheel_names_the_index_and_its_files() {
     let error = translate(NO_WHEEL, &plan());
     let text = format!("{error}; {}", error.hint());
     for part in [
         "arm==1.0; `arm` comes from https://extensions.example/simple",
         "no wheels with a matching platform tag",
-        "; wheels are available for `arm` (v1.0) on the following platform: `linux_aarch64`; ask",
+        "; wheels are available for `arm` (v1.0) on the following platform: `linux_aarch64`; choose",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

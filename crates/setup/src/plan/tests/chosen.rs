@@ -1,20 +1,20 @@
-//! What is chosen: the rows of the field reports and the traps of the published tables.
+//! Chosen plans: the rows of the field reports and special cases of the published tables.
 
 use super::{machine, packages, profile, request};
 use crate::{plan, profiles};
-use facts::{PackageOrigin, Plan, PlanTarget};
+use facts::{InstallPlan, PackageOrigin, PlanTarget};
 
-fn has(plan: &Plan, line: &str) {
+fn has(plan: &InstallPlan, line: &str) {
     let all = packages(plan);
     assert!(all.iter().any(|package| package == line), "{line}: {all:#?}");
 }
 
-fn warned(plan: &Plan, words: &str) {
+fn warned(plan: &InstallPlan, words: &str) {
     let all: Vec<&str> = plan.warnings.iter().map(|fact| fact.value.as_str()).collect();
     assert!(all.iter().any(|warning| warning.contains(words)), "{words}: {all:#?}");
 }
 
-fn rejected<'a>(plan: &'a Plan, candidate: &str) -> &'a str {
+fn rejected<'a>(plan: &'a InstallPlan, candidate: &str) -> &'a str {
     let row = plan.rejected.iter().find(|row| row.candidate == candidate);
     row.map_or("not rejected", |row| row.reason.as_str())
 }
@@ -26,7 +26,7 @@ fn r0_06_an_aarch64_plan_never_takes_a_cpu_torch() {
             let Ok(plan) = plan(&request(torch), &machine(name)) else { continue };
             assert!(plan.cuda.is_some(), "{name} {torch}");
             let chosen = &plan.packages[0];
-            // PyPI's aarch64 wheels have CUDA from 2.11 on.
+            // PyPI's aarch64 wheels have CUDA since 2.11.
             let label = chosen.version.contains("+cu");
             let from_pypi = chosen.index == "pypi" && !label;
             let minor = knowledge::minor_of(&chosen.version).expect("a version");
@@ -51,7 +51,7 @@ fn r0_07_entries_off_their_pair_are_flagged() {
     }
     warned(
         &plan,
-        "doubtful pair: torch 2.5.1 was released with triton 3.1, and 3.5.0 is asked for",
+        "doubtful pair: torch 2.5.1 was released with triton 3.1, and 3.5.0 is requested",
     );
 }
 
@@ -73,7 +73,7 @@ fn r1_07_both_linux_architectures_take_cu128_and_macos_takes_pypi() {
 }
 
 #[test]
-fn r1_09_what_a_marker_excludes_is_absent() {
+fn r1_09_packages_excluded_by_a_marker_are_absent() {
     let request = profile("h2o-llm-studio");
     let names = |name: &str| -> Vec<String> {
         let plan = plan(&request, &machine(name)).expect(name);
@@ -119,12 +119,12 @@ fn r4_08_a_wheel_is_chosen_only_where_tags_and_abi_fit() {
         let flash = plan.packages.into_iter().find(|package| package.name == "flash-attn")?;
         Some(flash.files.first()?.name.clone())
     };
-    // The old C++ ABI up to torch 2.6 with CUDA 12.4, the new one from 2.7 on.
+    // The old C++ ABI up to torch 2.6 with CUDA 12.4, the new one since 2.7.
     let old = chosen("torch==2.5.1", (3, 11), "a10").expect("a wheel");
     assert_eq!(old, "flash_attn-2.8.3+cu12torch2.5cxx11abiFALSE-cp311-cp311-linux_x86_64.whl");
     let new = chosen("torch==2.8.0", (3, 13), "a10").expect("a wheel");
     assert_eq!(new, "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp313-cp313-linux_x86_64.whl");
-    // None for this Python, none for this processor, none that its glibc can load.
+    // None for this Python, none for this processor, none for its glibc.
     assert_eq!(chosen("torch==2.8.0", (3, 14), "a10"), None);
     assert_eq!(chosen("torch==2.5.1", (3, 11), "gh200"), None);
     let old = PlanTarget { glibc: Some("2.27".to_owned()), ..machine("a10") };
@@ -142,7 +142,7 @@ fn the_newest_torch_for_which_every_extension_has_a_wheel() {
         reason.contains("no wheel of causal-conv1d") && reason.contains("torch 2.5 to 2.11"),
         "{reason}"
     );
-    // mamba-ssm's own wheels for older torch ask for a triton that those do not have.
+    // mamba-ssm's own wheels for older torch require a triton that those do not have.
     let older = super::plan(&request("torch==2.8.0 mamba-ssm==2.3.2.post1"), &machine("h200"));
     let refusal = older.expect_err("no plan");
     assert!(
@@ -154,8 +154,8 @@ fn the_newest_torch_for_which_every_extension_has_a_wheel() {
 #[test]
 fn the_newest_flash_attn_has_no_wheel() {
     let plan = plan(&request("flash-attn"), &machine("h200")).expect("a plan");
-    assert_eq!(rejected(&plan, "flash-attn 2.8.3.post2"), "it is published as source alone");
-    warned(&plan, "a company builds and serves");
+    assert_eq!(rejected(&plan, "flash-attn 2.8.3.post2"), "only its source is published");
+    warned(&plan, "built and served by a company");
     let flash = plan.packages.iter().find(|package| package.name == "flash-attn").expect("it");
     assert!(flash.version.starts_with("2.8.3+cu"), "{flash:?}");
 }
@@ -168,11 +168,11 @@ fn one_person_s_wheels_are_taken_only_when_asked_for() {
     request.community = true;
     let plan = plan(&request, &machine("gh200")).expect("a plan");
     assert!(plan.packages[0].version.starts_with("2.13.0"), "{:?}", packages(&plan));
-    warned(&plan, "one person built");
+    warned(&plan, "built by one person");
 }
 
 #[test]
-fn torch_2_10_is_told_by_its_file() {
+fn torch_2_10_is_recognized_by_its_file() {
     let plan = plan(&request("torch==2.10.0"), &PlanTarget { driver: None, ..machine("h200") });
     let mut asked = request("torch==2.10.0");
     asked.cuda = Some((12, 8));
@@ -209,7 +209,7 @@ fn gpus_get_builds_with_code_for_them() {
 }
 
 #[test]
-fn a_build_is_for_the_gpus_here_and_says_what_it_takes() {
+fn a_build_is_for_the_local_gpus_and_states_its_cost() {
     let mut request = request("torch==2.13.0 flash-attn==2.8.3");
     request.allow_builds(&["flash-attn".to_owned()]);
     let plan = plan(&request, &machine("gb10")).expect("a plan");
@@ -234,7 +234,7 @@ fn without_a_package_that_needs_it_there_is_no_torch() {
 }
 
 #[test]
-fn what_is_asked_for_twice_is_wanted_once() {
+fn a_duplicate_request_counts_once() {
     let plan =
         plan(&request("torch>=2.5 torch<2.9 flash-attn torch"), &machine("a10")).expect("a plan");
     assert!(plan.packages[0].version.starts_with("2.8.0"), "{:?}", packages(&plan));
@@ -243,7 +243,7 @@ fn what_is_asked_for_twice_is_wanted_once() {
 
 #[test]
 fn a_model_s_layers_ask_for_their_kernels() {
-    let granite = crate::Request::of_layers(&["mamba2", "attention"]);
+    let granite = crate::PlanRequest::of_layers(&["mamba2", "attention"]);
     let plan = plan(&granite, &machine("h200")).expect("a plan");
     let names: Vec<&str> = plan.packages.iter().map(|package| package.name.as_str()).collect();
     for name in ["torch", "transformers", "flash-attn", "causal-conv1d", "mamba-ssm"] {
@@ -262,16 +262,16 @@ fn a_model_s_layers_ask_for_their_kernels() {
 fn a_python_that_the_machine_has_goes_before_a_newer_one() {
     let with = |pythons: &[(u32, u32)], asked: Option<(u32, u32)>| {
         let request =
-            super::Request { pythons: pythons.to_vec(), python: asked, ..request("torch") };
+            super::PlanRequest { pythons: pythons.to_vec(), python: asked, ..request("torch") };
         plan(&request, &machine("a10")).expect("a plan").python
     };
     assert_eq!(with(&[], None), "3.12");
     assert_eq!(with(&[(3, 11)], None), "3.11");
     assert_eq!(with(&[(3, 10), (3, 13)], None), "3.13");
-    // One for which nothing is published, and one that was asked for.
+    // A Python without published wheels, and a requested one.
     assert_eq!(with(&[(3, 6)], None), "3.12");
     assert_eq!(with(&[(3, 11)], Some((3, 13))), "3.13");
-    // Where nothing goes with what is here, another one is better than no plan.
-    let fitting = super::Request { pythons: vec![(3, 14)], ..request("torch==2.7.1") };
+    // If nothing fits the installed Python, another one is better than no plan.
+    let fitting = super::PlanRequest { pythons: vec![(3, 14)], ..request("torch==2.7.1") };
     assert_eq!(plan(&fitting, &machine("a10")).expect("a plan").python, "3.12");
 }

@@ -1,9 +1,9 @@
-//! Plans with an index: rows P02, P04 and P05, with answers in the form of PyPI's: in part recorded, in part shortened or made up.
+//! Plans with an index: rows P02, P04 and P05, with answers in PyPI's format: recorded, shortened or invented.
 
 use super::{machine, packages, request};
-use crate::index::{IndexError, PublishedRelease, Source};
+use crate::index::{IndexError, PublishedRelease, ReleaseSource};
 use crate::{plan_with, target};
-use facts::{Plan, PlanTarget, PlannedFile, Refusal};
+use facts::{InstallPlan, PlanRefusal, PlanTarget, PlannedFile};
 use knowledge::{Arch, WheelCode};
 use pep440_rs::{Version, VersionSpecifiers};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ type Row = (&'static str, &'static str, &'static str, Option<(u32, &'static str)
 /// An index with these releases.
 struct Recorded {
     rows: Vec<Row>,
-    /// Packages that were asked for, and files that were read.
+    /// Packages that were queried, and files that were read.
     asked: Vec<String>,
     reachable: bool,
 }
@@ -36,7 +36,7 @@ fn wheel(package: &str, version: &str, compiled: bool) -> PlannedFile {
     }
 }
 
-impl Source for Recorded {
+impl ReleaseSource for Recorded {
     fn releases(
         &mut self,
         packages: &[(String, VersionSpecifiers)],
@@ -92,22 +92,22 @@ fn gpu(capability: (u32, u32), driver: Option<&str>) -> PlanTarget {
     PlanTarget { driver, ..target::with_gpu(capability, Arch::X86_64) }
 }
 
-fn planned(wants: &str, target: &PlanTarget, index: &mut Recorded) -> Plan {
+fn planned(wants: &str, target: &PlanTarget, index: &mut Recorded) -> InstallPlan {
     let plan = plan_with(&request(wants), target, index).expect("the index answers");
     plan.unwrap_or_else(|refusal| panic!("{wants}: {refusal:#?}"))
 }
 
-fn refused(wants: &str, target: &PlanTarget, index: &mut Recorded) -> Box<Refusal> {
+fn refused(wants: &str, target: &PlanTarget, index: &mut Recorded) -> Box<PlanRefusal> {
     let refusal = plan_with(&request(wants), target, index).expect("the index answers");
     refusal.expect_err("no plan")
 }
 
-fn version<'a>(plan: &'a Plan, name: &str) -> &'a str {
+fn version<'a>(plan: &'a InstallPlan, name: &str) -> &'a str {
     let package = plan.packages.iter().find(|package| package.name == name);
     &package.unwrap_or_else(|| panic!("{name}: {:?}", packages(plan))).version
 }
 
-/// METADATA as sglang's releases have it, reduced to the lines about CUDA.
+/// METADATA of sglang's releases, reduced to the lines about CUDA.
 fn sglang() -> Recorded {
     Recorded::new(&[
         (
@@ -152,7 +152,7 @@ fn any_release_of_the_index_can_be_planned() {
     assert!(old.conflict.iter().any(|fact| fact.value.contains("7.0")), "{old:#?}");
 }
 
-/// Row P05: a package that no table knows is judged by its libraries.
+/// Row P05: an unknown package is checked by its libraries.
 #[test]
 fn libraries_of_unknown_packages_are_compared_with_driver_and_gpu() {
     let rows = [
@@ -174,7 +174,7 @@ fn libraries_of_unknown_packages_are_compared_with_driver_and_gpu() {
 }
 
 #[test]
-fn what_the_tables_know_is_not_asked_for() {
+fn releases_of_the_tables_are_not_queried() {
     let mut index = Recorded::new(&[]);
     planned("flash-attn", &machine("h200"), &mut index);
     planned("vllm", &machine("h100"), &mut index);

@@ -2,7 +2,7 @@
 
 use super::{machine, packages, request};
 use crate::{plan, target};
-use facts::{Plan, PlanTarget, Refusal};
+use facts::{InstallPlan, PlanRefusal, PlanTarget};
 use knowledge::Arch;
 
 fn gpu(capability: (u32, u32), driver: Option<&str>) -> PlanTarget {
@@ -10,19 +10,19 @@ fn gpu(capability: (u32, u32), driver: Option<&str>) -> PlanTarget {
     PlanTarget { driver, ..target::with_gpu(capability, Arch::X86_64) }
 }
 
-fn version<'a>(plan: &'a Plan, name: &str) -> &'a str {
+fn version<'a>(plan: &'a InstallPlan, name: &str) -> &'a str {
     let package = plan.packages.iter().find(|package| package.name == name);
     &package.unwrap_or_else(|| panic!("{name}: {:?}", packages(plan))).version
 }
 
-fn conflict(refusal: &Refusal) -> String {
+fn conflict(refusal: &PlanRefusal) -> String {
     let facts = refusal.conflict.iter().chain(refusal.further.iter().flatten());
     facts.map(|fact| fact.value.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// Row P01: vllm 0.33.0 of PyPI needs libcudart.so.13, whatever build of torch is next to it.
 #[test]
-fn older_driver_gets_a_vllm_whose_libraries_are_cuda_12() {
+fn an_older_driver_gets_a_vllm_of_cuda_12() {
     for driver in ["570.148.08", "550.54.14"] {
         let plan = plan(&request("vllm"), &gpu((8, 6), Some(driver))).expect("a plan");
         assert_eq!(version(&plan, "vllm"), "0.19.1");
@@ -76,15 +76,15 @@ fn volta_gets_the_newest_vllm_with_code_for_it() {
     assert!(facts.contains("compute capability 7.0") && facts.contains("sm_75"), "{facts}");
 }
 
-/// Row D8: the versions and the missing GPU each rule it out, and both are told.
+/// Row D8: the versions and the missing GPU each exclude it, and both are reported.
 #[test]
-fn every_independent_conflict_is_told() {
+fn every_independent_conflict_is_reported() {
     let refusal = plan(&request("flash-attn>=99"), &machine("cpu-x86_64")).expect_err("no plan");
     assert!(!refusal.further.is_empty(), "{refusal:?}");
     let facts = conflict(&refusal);
     assert!(facts.contains("needs an NVIDIA GPU") && facts.contains("flash-attn>=99"), "{facts}");
     assert!(facts.contains("the newest release that is known is 2."), "{facts}");
-    // Without the versions there is no GPU all the same; without the package there is nothing to tell.
+    // Without the versions the GPU is still missing; without the package there is no conflict.
     let one = plan(&request("flash-attn"), &machine("cpu-x86_64")).expect_err("no plan");
     assert!(one.further.is_empty(), "{one:?}");
 }
@@ -95,5 +95,5 @@ fn passed_over_torch_is_not_called_chosen() {
     let chosen = plan(&request("vllm==0.33.0"), &gpu((9, 0), None)).expect("a plan");
     let reasons: Vec<&str> = chosen.rejected.iter().map(|row| row.reason.as_str()).collect();
     assert!(reasons.iter().all(|reason| !reason.contains("was chosen")), "{reasons:?}");
-    assert!(reasons.contains(&"vllm 0.33.0 asks for torch==2.14.0, not 2.15.0"), "{reasons:?}");
+    assert!(reasons.contains(&"vllm 0.33.0 requires torch==2.14.0, not 2.15.0"), "{reasons:?}");
 }

@@ -1,23 +1,23 @@
-//! Refusals: the conflict is the smallest, and the plans beside it are plans.
+//! Refusals: the conflict is minimal, and the suggested plans exist.
 
 use super::{machine, profile, request};
 use crate::plan::problem::{Dropped, Limit, Problem};
 use crate::plan::refusal::conflict;
 use crate::plan::search::solve;
-use crate::{Request, machines, plan, profiles};
-use facts::{PlanTarget, Refusal};
+use crate::{PlanRequest, machines, plan, profiles};
+use facts::{PlanRefusal, PlanTarget};
 use proptest::prelude::*;
 
-fn refused(request: &Request, target: &PlanTarget) -> Box<Refusal> {
+fn refused(request: &PlanRequest, target: &PlanTarget) -> Box<PlanRefusal> {
     plan(request, target).expect_err("no plan")
 }
 
-fn facts(refusal: &Refusal) -> Vec<&str> {
+fn facts(refusal: &PlanRefusal) -> Vec<&str> {
     refusal.conflict.iter().map(|fact| fact.value.as_str()).collect()
 }
 
-/// Held alone, the limits of a conflict leave no stack; without any one of them there is one.
-fn smallest(request: &Request, target: &PlanTarget) {
+/// Checks that the limits of a conflict exclude every stack, and that dropping any one of them gives one.
+fn smallest(request: &PlanRequest, target: &PlanTarget) {
     let problem = Problem::of(request, target);
     let kept = conflict(&problem);
     let others: Dropped =
@@ -34,7 +34,7 @@ fn smallest(request: &Request, target: &PlanTarget) {
 fn every_conflict_of_the_profiles_is_the_smallest() {
     for target in machines() {
         for profile in profiles() {
-            let request = Request::of_profile(profile).expect("a profile");
+            let request = PlanRequest::of_profile(profile).expect("a profile");
             if plan(&request, &target).is_err() {
                 smallest(&request, &target);
             }
@@ -45,7 +45,7 @@ fn every_conflict_of_the_profiles_is_the_smallest() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any wants on any machine: a plan, or a conflict that is the smallest.
+    /// Any requirements on any machine: a plan, or a minimal conflict.
     #[test]
     fn every_conflict_is_the_smallest(
         wants in prop::collection::vec(prop::sample::select(vec![
@@ -78,14 +78,14 @@ proptest! {
 fn r4_04_a_wheel_that_is_missing_is_named_with_those_that_are_there() {
     let refusal = refused(&request("torch==2.3.1 flash-attn==2.8.3"), &machine("rtx4090"));
     let facts = facts(&refusal);
-    assert!(facts.contains(&"flash-attn==2.8.3 is asked for"), "{facts:#?}");
-    assert!(facts.iter().any(|fact| fact.starts_with("torch==2.3.1 is asked for")), "{facts:#?}");
+    assert!(facts.contains(&"flash-attn==2.8.3 is requested"), "{facts:#?}");
+    assert!(facts.iter().any(|fact| fact.starts_with("torch==2.3.1 is requested")), "{facts:#?}");
     let missing = facts.iter().find(|fact| fact.contains("may not be built from source"));
     assert!(missing.is_some_and(|fact| fact.contains("torch 2.2 to 2.12")), "{facts:#?}");
-    // The report found no wheel for torch 2.3.1 at all. There is one, of an older release.
+    // The report found no wheel for torch 2.3.1. There is one, of an older release.
     let nearest = &refusal.nearest[..];
     let older =
-        nearest.iter().find(|near| near.change.contains("take any flash-attn")).expect("a plan");
+        nearest.iter().find(|near| near.change.contains("allow any flash-attn")).expect("a plan");
     assert!(older.stack.contains("torch 2.3.1 cu121, flash-attn 2.7.4.post1"), "{nearest:#?}");
     assert!(
         nearest.iter().any(|near| near.change.contains("--allow-source flash-attn")),
@@ -102,8 +102,8 @@ fn mamba_and_vllm_cannot_share_an_environment() {
     let pins = |package: &str, pin: &str| {
         facts.iter().any(|fact| fact.starts_with(package) && fact.contains(pin))
     };
-    assert!(pins("mamba-ssm 2.3.2.post1 asks for", "apache-tvm-ffi<=0.1.9"), "{facts:#?}");
-    assert!(pins("vllm 0.33.0 asks for", "apache-tvm-ffi==0.1.11"), "{facts:#?}");
+    assert!(pins("mamba-ssm 2.3.2.post1 requires", "apache-tvm-ffi<=0.1.9"), "{facts:#?}");
+    assert!(pins("vllm 0.33.0 requires", "apache-tvm-ffi==0.1.11"), "{facts:#?}");
     assert!(refusal.nearest.iter().any(|near| near.change == "leave out vllm"), "{refusal:#?}");
 }
 
@@ -113,7 +113,7 @@ fn a_jetson_orin_is_no_server() {
     assert_eq!(
         facts(&refusal),
         [
-            "torch is wanted",
+            "torch is required",
             "the GPU has compute capability 8.7 of a Jetson, which runs only its own code"
         ]
     );
@@ -128,11 +128,11 @@ fn a_jetson_orin_is_no_server() {
 }
 
 #[test]
-fn volta_has_no_flash_attention_and_is_told_what_there_is() {
+fn volta_has_no_flash_attention_and_gets_alternatives() {
     let volta = PlanTarget { gpus: vec![(7, 0)], ..machine("h100") };
     let refusal = refused(&request("torch flash-attn"), &volta);
     let facts = facts(&refusal);
-    assert!(facts.contains(&"flash-attn starts at compute capability 8.0"), "{facts:#?}");
+    assert!(facts.contains(&"flash-attn needs compute capability 8.0 or later"), "{facts:#?}");
     assert_eq!(
         refusal.nearest.last().map(|near| near.change.as_str()),
         Some("leave out flash-attn")
@@ -149,13 +149,11 @@ fn an_old_driver_is_a_fact_and_a_new_one_a_remedy() {
 }
 
 #[test]
-fn what_is_optional_refuses_nothing() {
+fn an_optional_package_refuses_no_plan() {
     let refusal = refused(&profile("nsa-rtx4090"), &machine("gh200"));
     let facts = facts(&refusal);
     assert!(facts.iter().all(|fact| !fact.contains("flash-attn")), "{facts:#?}");
-    assert!(
-        facts.iter().any(|fact| fact.contains("CUDA builds for aarch64 are there for torch 2.4"))
-    );
+    assert!(facts.iter().any(|fact| fact.contains("CUDA builds for aarch64 exist for torch 2.4")));
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! Weights in integers of 4 and 8 bits.
+//! Integer weights of 4 and 8 bits.
 
 use super::{FAR, Projection, a_layer};
-use crate::Draw;
+use crate::TensorRng;
 use crate::Tier::{Full, Quick, Standard};
 use crate::cases::list::{BF16, List};
-use kernels::{DType, Tensor};
+use ops::{DType, Tensor};
 
-/// How weights in integers and what belongs to them are drawn.
+/// How integer weights, scales and zero points are generated.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     /// u4 or i8.
     w: DType,
     scale: DType,
-    /// Columns of a group; none: whole rows.
+    /// Group size; `None` for whole rows.
     group: Option<usize>,
     zeros: bool,
     offsets: bool,
@@ -29,7 +29,7 @@ const U4: Form = Form {
 };
 const I8: Form = Form { w: DType::I8, ..U4 };
 
-/// Every kind of factors and zero points, each projection of a layer, and sizes that are no multiples.
+/// Every kind of scale and zero point, each projection of a layer, and sizes that are not multiples.
 pub(super) fn list(list: &mut List) {
     let groups = |size| Form { group: Some(size), ..U4 };
     for (word, form) in [
@@ -54,7 +54,7 @@ pub(super) fn list(list: &mut List) {
             list.add(tier, &name("in-proj"), BF16, &in_proj);
             list.add(Standard, &name("out-proj"), BF16, &of(512, 256).residual().scale(0.22));
             list.add(Standard, &name("gate-up"), BF16, &of(256, 640).norm(1).wide().swiglu());
-            // Deeper than what is made ready at once, and a group that ends with it.
+            // Deeper than the prefetched stages, with a group that ends with the depth.
             list.add(tier, &name("down"), BF16, &of(1184, 264).residual().scale(0.22));
             let conv = of(256, 520).norm(1).wide().split("256,256,8").convolved(256, 256, 4);
             list.add(Standard, &name("conv"), BF16, &conv.set("conv_activation", "silu"));
@@ -95,24 +95,24 @@ impl Projection {
 impl Form {
     pub(super) fn draw(
         self,
-        draw: &mut Draw,
+        draw: &mut TensorRng,
         [outputs, inputs]: [usize; 2],
         mut put: impl FnMut(&str, Tensor) -> Option<Tensor>,
     ) {
         let (low, size) = if self.w == DType::U4 { (0.0, 16) } else { (-128.0, 256) };
-        let number = |draw: &mut Draw| low + draw.below(size) as f64;
+        let number = |draw: &mut TensorRng| low + draw.below(size) as f64;
         put("w", draw.tensor(&[outputs, inputs], self.w, number));
         let groups = self.group.map_or(1, |size| inputs.div_ceil(size));
-        // About as large as other weights, and twice as large in one group as in another.
+        // About the magnitude of other weights, twice as large in one group as in another.
         let scale = (inputs as f64).powf(-0.5) / size as f64;
         put("w_scale", draw.uniforms(&[groups, outputs], self.scale, 2.0 * scale, 4.0 * scale));
         if self.zeros {
-            let zero = |draw: &mut Draw| draw.below(16) as f64;
+            let zero = |draw: &mut TensorRng| draw.below(16) as f64;
             put("w_zero", draw.tensor(&[groups, outputs], DType::U8, zero));
         }
         if self.offsets {
-            // What zero points from -2 to 13 come to, about as many below numbers as above.
-            let offset = |draw: &mut Draw| draw.uniform(-6.0, 39.0) * scale;
+            // The offsets of zero points from -2 to 13, about evenly below and above the integers.
+            let offset = |draw: &mut TensorRng| draw.uniform(-6.0, 39.0) * scale;
             put("w_offset", draw.tensor(&[groups, outputs], DType::F32, offset));
         }
         if self.ordered {

@@ -1,20 +1,20 @@
-//! Calls of ops that keep a state of each sequence: what all of them have in common.
+//! Calls of recurrent ops: what all of them share.
 
 use super::{Call, integers, offsets, slots};
-use crate::Draw;
-use kernels::{DType, Settings, Tensor, TensorMap};
+use crate::TensorRng;
+use ops::{DType, Settings, Tensor, TensorMap};
 use std::fmt::Display;
 
-/// A described call of such an op.
+/// A described call of a recurrent op.
 #[derive(Clone)]
 pub(in crate::cases) struct Recurrent<T> {
     sequences: Sequences,
     settings: Settings,
-    /// What is the op's own.
+    /// The op's own part.
     of: T,
 }
 
-/// The sequences of a call, and what they begin with.
+/// The sequences of a call, and their initial states.
 #[derive(Clone, Default)]
 pub(in crate::cases) struct Sequences {
     pub(in crate::cases) batch: usize,
@@ -27,16 +27,16 @@ pub(in crate::cases) struct Sequences {
     padding: bool,
 }
 
-/// What is an op's own in a call.
+/// An op's own part of a call.
 pub(in crate::cases) trait Recurrence: Clone + Send + Sync + 'static {
-    /// Draws the inputs, states and all, but the offsets of packed sequences.
-    fn draw(&self, of: &Sequences, draw: &mut Draw, dtype: DType) -> TensorMap;
+    /// Generates the inputs, states included, without offsets of packed sequences.
+    fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap;
     /// Adds settings.
     fn set(&self, _: &mut Settings) {}
 }
 
 impl<T> Recurrent<T> {
-    /// A call of one sequence, which begins without a state.
+    /// A call of one sequence without an initial state.
     pub(in crate::cases) fn new(tokens: usize, of: T) -> Self {
         let sequences = Sequences { batch: 1, tokens, ..Sequences::default() };
         Self { sequences, settings: Settings::new(), of }
@@ -47,22 +47,22 @@ impl<T> Recurrent<T> {
         self
     }
 
-    /// So many sequences.
+    /// A number of sequences.
     pub(in crate::cases) fn batch(self, batch: usize) -> Self {
         self.among(|of| of.batch = batch)
     }
 
-    /// Sequences of these lengths behind each other.
+    /// Packed sequences of these lengths.
     pub(in crate::cases) fn packed(self, lengths: &[usize]) -> Self {
         self.batch(lengths.len()).among(|of| of.packed = Some(lengths.to_vec()))
     }
 
-    /// Sequences go on from a state.
+    /// Sequences with initial states.
     pub(in crate::cases) fn initial(self) -> Self {
         self.among(|of| of.initial = true)
     }
 
-    /// The same in a pool of so many slots.
+    /// Initial states in a pool of this many slots.
     pub(in crate::cases) fn pool(self, slots: usize) -> Self {
         self.initial().among(|of| of.pool = Some(slots))
     }
@@ -72,7 +72,7 @@ impl<T> Recurrent<T> {
         self.among(|of| of.padding = true)
     }
 
-    /// With something of the op's own changed.
+    /// Changes the op's own part.
     pub(in crate::cases) fn with(mut self, change: impl FnOnce(&mut T)) -> Self {
         change(&mut self.of);
         self
@@ -85,7 +85,7 @@ impl<T> Recurrent<T> {
 }
 
 impl<T: Recurrence> Call for Recurrent<T> {
-    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let mut inputs = self.of.draw(&self.sequences, draw, dtype);
         if let Some(lengths) = &self.sequences.packed {
             inputs.insert("cu_seqlens".to_owned(), offsets(lengths.iter().copied()));
@@ -97,12 +97,12 @@ impl<T: Recurrence> Call for Recurrent<T> {
 }
 
 impl Sequences {
-    /// Whether they lie behind each other.
+    /// Whether sequences are packed.
     pub(in crate::cases) fn are_packed(&self) -> bool {
         self.packed.is_some()
     }
 
-    /// The shape of what every token has.
+    /// The shape of a tensor with these dimensions per token.
     pub(in crate::cases) fn shape(&self, rest: &[usize]) -> Vec<usize> {
         match &self.packed {
             Some(lengths) => [&[lengths.iter().sum()], rest].concat(),
@@ -110,10 +110,10 @@ impl Sequences {
         }
     }
 
-    /// What sequences go on from, if they do: a state each, or a pool of them and the slot of each sequence.
+    /// Initial states, if there are any: one per sequence, or a pool and the slot of each sequence.
     pub(in crate::cases) fn states(
         &self,
-        draw: &mut Draw,
+        draw: &mut TensorRng,
         state: &[usize],
         dtype: DType,
         deviation: f64,
@@ -134,7 +134,7 @@ impl Sequences {
     }
 }
 
-/// What unused slots of a pool hold: read into a sum it shows, and overwritten it shows too.
+/// Value of unused slots, so that reading or overwriting one is detected.
 const SLOT_POISON: f64 = 1e30;
 
 /// The pool with [`SLOT_POISON`] in every slot that `indices` does not name.

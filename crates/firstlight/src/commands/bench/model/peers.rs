@@ -1,38 +1,38 @@
-//! The same tests by a model of an installed package, beside the engine: the same weights, the same prompts, greedily.
+//! Runs the same tests with a model of an installed package: the same weights, the same prompts, greedy decoding.
 
 use crate::cli::BenchModel;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::python::{self, Environment};
-use ::verify::{GenerationCase, MODEL, Peer, Peers, Session, VerifiedGeneration, admit_generation};
 use facts::{BackendKind, DecodeLimit, ModelSpeed, ModelSpeedReport, ParityRow};
-use kernels::{DType, Tensor};
 use models::{
-    Batch, Capacity, Engine, Model, ModelError, ModelSource, SpeedTest, Storage, SynthOptions,
-    Wanted, first_token, open, prompts, speed, synth,
+    Batch, Capacity, Engine, LogitsSelection, Model, ModelError, ModelSource, SpeedTest, Storage,
+    SynthOptions, first_token, open, prompts, speed, synth,
 };
+use ops::{DType, Tensor};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use verify::{GenerationCase, MODEL, Peer, Peers, Session, VerifiedGeneration, admit_generation};
 
-/// Tokens of the prompt that is held against float32: no multiple of a chunk of any scan.
+/// Tokens of the prompt that is compared with float32: not a multiple of any scan's chunk size.
 const PROMPT: usize = 37;
-/// Tokens that are added to it.
+/// Tokens generated after it.
 const ADDED: usize = 8;
-/// Tokens that are added where the logits after the prompt alone are compared: single tokens are among them.
+/// Tokens generated when the logits after the prompt are compared; includes steps of single tokens.
 const FEW: usize = 3;
 
 /// An environment, and the folder of weights that its models read.
 pub(super) struct Contest {
     environment: Environment,
     folder: PathBuf,
-    /// Of random weights, which are written for it.
+    /// Random weights, written for the packages.
     _written: Option<TempDir>,
-    /// What each test is to be answered by: logits after its prompts, by the engine that was timed.
+    /// The expected result of each test: logits after its prompts, by the engine that was timed.
     answers: Vec<(SpeedTest, Vec<f32>)>,
 }
 
 impl Contest {
-    /// Starts the environment that the arguments name, if they name one, and writes what is random: both sides then read
+    /// Starts the environment of the arguments, if they name one, and writes random weights, so that both sides read
     /// the same files.
     pub(super) fn start(
         arguments: &BenchModel,
@@ -56,14 +56,14 @@ impl Contest {
         };
         if models::is_gguf(&folder) {
             let what = format!("{}: packages read folders of safetensors", folder.display());
-            let hint = "leave --venv out, or name the folder that the file was made of";
+            let hint = "leave --venv out, or name the folder that the file was converted from";
             return Err(Failure::hinted(what, hint));
         }
         *source = ModelSource::Folder(folder.clone());
         Ok(Some(Self { environment, folder, _written: written, answers: Vec::new() }))
     }
 
-    /// Keeps what the engine answers to a test's prompts.
+    /// Keeps the engine's logits after a test's prompts.
     ///
     /// # Errors
     /// [`ModelError`] of a step.
@@ -104,7 +104,7 @@ impl Contest {
         };
         let mut reference = None;
         for peer in peers.iter().filter(|peer| peer.runs_models(model_type)) {
-            progress.step(format!("{}: held against float32", peer.name));
+            progress.step(format!("{}: compared with float32", peer.name));
             let (row, verified) = subject.hold(session, peer, &mut reference);
             report.checks.push(row);
             if verified.is_none() {
@@ -115,7 +115,9 @@ impl Contest {
                 let answer = self.answers.iter().find(|(answered, _)| answered == test);
                 let timed = match answer {
                     Some((_, answer)) => subject.time(session, peer, *test, answer, report),
-                    None if generates(*test) => Err("the engine was not timed by it".to_owned()),
+                    None if generates(*test) => {
+                        Err("the engine was not timed with this test".to_owned())
+                    }
                     None => Err("a generation has no prompt after others".to_owned()),
                 };
                 match timed {
@@ -131,12 +133,12 @@ impl Contest {
     }
 }
 
-/// Whether a generation can be timed as the test: it begins with a prompt.
+/// Whether a generation can be timed as this test: it starts with a prompt.
 fn generates(test: SpeedTest) -> bool {
     test.decode || test.depth == 0
 }
 
-/// What is asked of every peer.
+/// The request to every peer.
 struct Subject<'a> {
     folder: &'a Path,
     name: String,
@@ -166,7 +168,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Holds what it generates against float32 on the processor, which reads the tokens that it chose.
+    /// Compares the generated tokens with float32 on the processor, which computes the logits of the same tokens.
     fn hold(
         &self,
         session: &mut Session,
@@ -184,7 +186,7 @@ impl Subject<'_> {
         admit_generation(session, peer, &self.case(&name, &ids, ADDED), &mut expected)
     }
 
-    /// The reference's logits of the last token of a prompt, and of those that were chosen after it.
+    /// The reference's logits of the last token of a prompt, and of the tokens generated after it.
     fn referred(
         &self,
         reference: &mut Option<Box<dyn Engine>>,
@@ -195,25 +197,25 @@ impl Subject<'_> {
             Some(engine) => engine,
             None => {
                 let capacity = Capacity { sequences: 1, tokens: PROMPT + ADDED };
-                let device = device::open(BackendKind::Cpu)?;
+                let device = backends::open(BackendKind::Cpu)?;
                 let model = Model::read(self.folder)?;
                 reference.insert(open(model, device, Storage::F32, capacity)?)
             }
         };
-        // By the last of them the model was not advanced.
+        // The last token was not fed to the model.
         let fed = chosen.split_last().map_or(&[][..], |(_, fed)| fed);
         let mut ids = prompt.to_vec();
         for id in fed {
             ids.push(u32::try_from(*id)?);
         }
         engine.reset(0);
-        let logits = engine.step(&Batch::new().with(0, &ids), Wanted::Every)?;
+        let logits = engine.step(&Batch::new().with(0, &ids), LogitsSelection::Every)?;
         let last = logits[(prompt.len() - 1) * self.vocabulary..].to_vec();
         Ok(Tensor::new(&[chosen.len(), 1, self.vocabulary], last))
     }
 
-    /// Holds it against the engine at the test's own prompts, in a process that was just started, and times it; `None` where
-    /// it does not hold, which its row says.
+    /// Compares it with the engine on the test's prompts, in a fresh process, and times it; `None` if it disagrees,
+    /// which its row records.
     fn time(
         &self,
         session: &mut Session,
@@ -232,7 +234,7 @@ impl Subject<'_> {
         let (row, verified) = admit_generation(session, peer, &case, &mut expected);
         report.checks.push(row);
         let Some(verified) = verified else { return Ok(None) };
-        // Decoding is timed from the first new token on.
+        // Decoding is timed starting with the first new token.
         let new_tokens = if test.decode { test.tokens + 1 } else { 1 };
         let times = verified.time(session, new_tokens, self.repeats)?;
         let seconds: Vec<f64> = times

@@ -18,8 +18,8 @@ rm -rf "$run.before"
 [ ! -e "$run" ] || mv "$run" "$run.before"
 firstlight check {{options}} -o "$run" >"$run.log" 2>&1 </dev/null
 code=$?
-# 2 is a check that could not work and 3 one that did not get to everything: neither is known to be a fault of the node.
+# 2 is a failed and 3 an incomplete check: neither proves a fault of the node.
 if [ "$code" -eq 1 ]; then
-    scontrol update NodeName="$node" State=DRAIN Reason="firstlight check found something: $run/report.md"
+    scontrol update NodeName="$node" State=DRAIN Reason="firstlight check has findings: $run/report.md"
 fi
 exit "$code"

@@ -18,7 +18,7 @@ fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
         let emit = ["--emit", &name, "--nodes", "4", "--image", "registry/firstlight:1"];
         let got = check(&[&emit[..], ops].concat()).unwrap();
         assert!(!got.contains("{{") && !got.contains("}}"), "{got}");
-        // What runs there is parsed as it stands: the options behind `check`, up to the shell's next word.
+        // The options after `check`, up to the shell's next word.
         let plain = got.replace(['"', ','], " ").replace("[", " ");
         let line = plain.lines().find(|line| line.contains("--budget")).unwrap();
         let words = line.split_whitespace().skip_while(|word| *word != "check").collect::<Vec<_>>();
@@ -27,7 +27,7 @@ fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
         let own: Vec<&str> = std::iter::once("firstlight")
             .chain(words[..end.unwrap_or(words.len())].iter().copied())
             .collect();
-        // A list of ops is two words once its comma is gone.
+        // Without its comma, a list of ops is two words.
         let own: Vec<&str> = own.into_iter().filter(|word| *word != "kda").collect();
         crate::cli::Cli::try_parse_from(&own)
             .unwrap_or_else(|error| panic!("{name}: {own:?}: {error}"));
@@ -65,7 +65,7 @@ fn the_files_of_kubernetes_are_what_they_say() {
     let (service, job) = (&job[0], &job[1]);
     assert_eq!((&job["spec"]["completions"], &job["spec"]["parallelism"]), (&3.into(), &3.into()));
     let pod = &job["spec"]["template"]["spec"];
-    // The pods have names by the service that selects them.
+    // The pods get DNS names through the service that selects them.
     assert_eq!(pod["subdomain"], service["metadata"]["name"]);
     assert_eq!(service["spec"]["selector"], job["spec"]["template"]["metadata"]["labels"]);
     let env = pod["containers"][0]["env"].as_array().unwrap();
@@ -84,12 +84,13 @@ fn a_certificate_is_of_all_kernels() {
     for kind in ["slurm-prolog", "init-container"] {
         for option in [&["--op", "ssd"][..], &["--redact"]] {
             let said = check(&[&["--emit", kind], option].concat()).unwrap_err().to_string();
-            assert!(said.contains("is no choice here"), "{said}");
+            assert!(said.contains("is not allowed here"), "{said}");
         }
     }
 }
 
-/// Runs an emitted prolog with a firstlight whose `gate` accepts once `check` was run, or never; its status and the commands.
+/// Runs an emitted prolog with a firstlight whose `gate` accepts at once, after `check` was run, or never; returns its
+/// status and the commands.
 #[cfg(unix)]
 fn prolog(accepts_at_once: bool, check_mends: bool) -> (Option<i32>, Vec<String>) {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! The run folders of all ranks, read, compared and written down.
+//! Reads, compares and reports the run folders of all ranks.
 
 use super::leader::Known;
 use crate::Outcome;
@@ -6,25 +6,25 @@ use crate::commands::check::stack::STACK_FILE;
 use crate::run_files::{RunFiles, read_json};
 use crate::run_folder::{INCOMPLETE, RunFolder, write_documents};
 use diagnose::{GpuRows, RankRows};
-use facts::{BackendKind, FleetReport, GpuPart, NotRun, RankPart, Severity, StackReport};
+use facts::{BackendKind, FleetReport, GpuPart, RankPart, Severity, SkippedStage, StackReport};
 use report::{FLEET_FILE, Run, Verdict, fleet_report};
 use std::path::Path;
 
-/// What came of it.
+/// The result of the comparison.
 pub(super) struct Compared {
     pub(super) report: FleetReport,
     pub(super) outcome: Outcome,
 }
 
-/// What one rank's folder holds, and those of its further GPUs.
+/// The content of one rank's folder, and of those of its further GPUs.
 struct Read {
     files: RunFiles,
     gpus: Vec<(GpuPart, Option<RunFiles>)>,
     stack: Option<StackReport>,
 }
 
-/// Reads every rank's folder and compares them. One that cannot be read is a rank that did not come to its end; `because` is why
-/// those that were not done had to end.
+/// Reads every rank's folder and compares them. A folder that cannot be read counts as an unfinished rank; `because` is
+/// why unfinished ranks had to stop.
 pub(super) fn of<'a>(
     launcher: &str,
     out: &Path,
@@ -41,9 +41,9 @@ pub(super) fn of<'a>(
             let read = folder.is_dir().then(|| read(&folder)).transpose();
             let part = &mut known.part;
             if let Some(why) = because {
-                // It had to end, which is no fault of it.
+                // It was told to stop, which is not its fault.
                 let (what, why) = ("the rest of its check".to_owned(), why.to_owned());
-                part.not_run.push(NotRun { what, why });
+                part.not_run.push(SkippedStage { what, why });
             }
             let read = match read {
                 Ok(Some(read)) => {
@@ -55,7 +55,7 @@ pub(super) fn of<'a>(
                 }
                 Ok(None) if because.is_some() => None,
                 Ok(None) => {
-                    part.broke.get_or_insert_with(|| "no run folder came of it".to_owned());
+                    part.broke.get_or_insert_with(|| "it wrote no run folder".to_owned());
                     None
                 }
                 Err(error) => {
@@ -93,7 +93,7 @@ fn read(folder: &Path) -> anyhow::Result<Read> {
     let gpus = parts
         .map(|part| {
             let below = folder.join(&part.folder);
-            // A GPU whose process broke has none.
+            // A GPU whose process failed has none.
             let apart = !part.folder.is_empty() && below.is_dir();
             let files = if apart { Some(RunFiles::read(&below)?) } else { None };
             Ok((part, files))
@@ -123,7 +123,7 @@ fn fill(part: &mut RankPart, read: &Read) {
 fn devices(read: &Read) -> Vec<GpuRows<'_>> {
     let mut devices = Vec::new();
     for (part, files) in &read.gpus {
-        // The rows of the first GPU are the run's own.
+        // The rows of the first GPU are in the run folder itself.
         let own = part.folder.is_empty().then_some(&read.files);
         let files = files.as_ref().or(own);
         devices.push(GpuRows {
@@ -154,7 +154,7 @@ pub(super) fn write(
     whole: bool,
 ) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(report)? + "\n";
-    folder.artefact(FLEET_FILE, "the checks of all ranks beside each other", &text)?;
+    folder.artefact(FLEET_FILE, "the checks of all ranks side by side", &text)?;
     if whole {
         return folder.finish(|manifest| fleet_report(report, manifest));
     }

@@ -1,4 +1,4 @@
-//! A run folder on its way to rank 0: each file with its size and its hash, within bounds.
+//! Transfers a run folder to rank 0: each file with its size and hash, within limits.
 
 use super::wire::{Kind, Link, MOST};
 use crate::run_folder::sha256;
@@ -9,12 +9,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// Most files of a run folder, and most bytes of one and of all. A check of eight GPUs writes about 60 files and 30 MB.
+/// Maximum number of files of a run folder, and maximum bytes of one and of all. A check of eight GPUs writes about 60
+/// files and 30 MB.
 const FILES: usize = 1024;
 const BYTES_OF_ONE: u64 = 128 << 20;
 const BYTES: u64 = 512 << 20;
 
-/// A file that is about to be sent.
+/// Header of a transferred file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Sent {
     path: String,
@@ -46,7 +47,7 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<String>) -> anyhow::Result<(
     Ok(())
 }
 
-/// A run folder that arrives.
+/// A run folder that is being received.
 pub(super) struct Arriving {
     folder: PathBuf,
     files: usize,
@@ -66,7 +67,7 @@ impl Arriving {
         Self { folder, files: 0, bytes: 0, now: None }
     }
 
-    /// The next file begins. The one before it must have come whole.
+    /// Starts the next file; the previous one must be complete.
     pub(super) fn file(&mut self, sent: Sent) -> Result<(), String> {
         self.whole()?;
         let below = Path::new(&sent.path);
@@ -74,26 +75,28 @@ impl Arriving {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(sent.bytes);
         if sent.path.is_empty() || sent.path.len() > 200 || !plain {
-            return Err("it sends a file to a place outside its folder".to_owned());
+            return Err("it sent a file with a path outside its folder".to_owned());
         }
         if self.files > FILES || sent.bytes > BYTES_OF_ONE || self.bytes > BYTES {
-            return Err("it sends more than a run folder has".to_owned());
+            return Err("it sent more files than a run folder has".to_owned());
         }
         let path = self.folder.join(below);
         let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
         path.parent().map(std::fs::create_dir_all).transpose().map_err(failed)?;
-        // Nothing is written twice, and nothing through a link.
+        // No file is overwritten, and no link is followed.
         let file = File::create_new(&path).map_err(failed)?;
         self.now = Some(Open { sent, file, hasher: Sha256::new(), read: 0 });
         self.whole_already()
     }
 
-    /// Bytes of it.
+    /// Receives bytes of the current file.
     pub(super) fn data(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let Some(open) = &mut self.now else { return Err("it sends bytes of no file".to_owned()) };
+        let Some(open) = &mut self.now else {
+            return Err("it sent bytes without a file".to_owned());
+        };
         open.read += bytes.len() as u64;
         if open.read > open.sent.bytes {
-            return Err(format!("it sends more of {} than it said", open.sent.path));
+            return Err(format!("it sent more bytes of {} than announced", open.sent.path));
         }
         open.hasher.update(bytes);
         open.file
@@ -109,7 +112,7 @@ impl Arriving {
         }
     }
 
-    /// The last file has come whole.
+    /// Checks that the last file is complete.
     pub(super) fn whole(&mut self) -> Result<(), String> {
         let Some(Open { sent, hasher, read, .. }) = self.now.take() else { return Ok(()) };
         let hash: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -120,7 +123,7 @@ impl Arriving {
     }
 }
 
-/// A hash over the names and hashes of all files of a folder, which its sender proves to have meant.
+/// A hash over the names and hashes of all files of a folder, which its sender authenticates.
 pub(super) fn seal(folder: &Path) -> anyhow::Result<String> {
     let mut files = Vec::new();
     list(folder, folder, &mut files)?;
@@ -185,9 +188,9 @@ mod tests {
         check(&[(sent("", b""), b"")], "outside its folder");
         check(
             &[(Sent { bytes: BYTES_OF_ONE + 1, ..sent("a", b"") }, b"")],
-            "more than a run folder has",
+            "more files than a run folder has",
         );
-        check(&[(sent("a", b"abc"), b"abcd")], "more of a than it said");
+        check(&[(sent("a", b"abc"), b"abcd")], "more bytes of a than announced");
         check(&[(sent("a", b"abc"), b"abd")], "a did not arrive as it was sent");
         check(&[(sent("a", b"abc"), b"ab")], "a did not arrive as it was sent");
     }

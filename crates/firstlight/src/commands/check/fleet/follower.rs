@@ -1,4 +1,4 @@
-//! Every rank but 0: finds rank 0, checks, sends its run folder, and ends as the fleet does.
+//! Every rank except 0: connects to rank 0, checks, sends its run folder, and exits with the fleet's result.
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{Checking, Done, Ends, LOOK, Own, Start, Verdict, folder, of_done, of_hello, of_start};
@@ -9,29 +9,33 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// How long one attempt to reach rank 0 may take, and the pause after it.
+/// Timeout of one attempt to reach rank 0, and the pause after it.
 const ATTEMPT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest first word of rank 0.
+/// Maximum bytes of rank 0's challenge.
 const CHALLENGE: usize = 64;
 
 pub(super) fn run(own: &Own) -> anyhow::Result<Outcome> {
     let (stream, challenge) = meet(own)?;
     let link = Link::over(stream)?;
     let start: Start = match wait(own, &link, || None::<()>)? {
-        Heard::Frame(Kind::Start, content) => record(&content).map_err(|why| lost(own, &why))?,
-        _ => return Err(lost(own, "it did not say when to begin")),
+        FirstMessage::Frame(Kind::Start, content) => {
+            record(&content).map_err(|why| lost(own, &why))?
+        }
+        _ => return Err(lost(own, "it sent no start message")),
     };
     if !same(&start.proof, &of_start(&own.rank.job, &own.hello)) {
-        return Err(lost(own, "it is not of this job"));
+        return Err(lost(own, "it belongs to another job"));
     }
     let left = start.millis.map(Duration::from_millis);
     let place = tempfile::tempdir()?;
     let run = place.path().join("run");
     let mut checking = Checking::start(&run, start.gpus.as_deref(), left, own.limit)?;
     let (code, broke) = match wait(own, &link, || checking.ended())? {
-        Heard::Else(ended) => ended,
-        Heard::Frame(..) => return Err(lost(own, "it said something before the check had ended")),
+        FirstMessage::Else(ended) => ended,
+        FirstMessage::Frame(..) => {
+            return Err(lost(own, "it sent a message before the check had ended"));
+        }
     };
     drop(checking);
     let mut seal = String::new();
@@ -42,8 +46,10 @@ pub(super) fn run(own: &Own) -> anyhow::Result<Outcome> {
     let proof = of_done(&own.rank.job, &challenge, &seal);
     link.say(Kind::Done, &Done { code, broke, proof });
     let verdict: Verdict = match wait(own, &link, || None::<()>)? {
-        Heard::Frame(Kind::Verdict, content) => record(&content).map_err(|why| lost(own, &why))?,
-        _ => return Err(lost(own, "it did not say what came of it")),
+        FirstMessage::Frame(Kind::Verdict, content) => {
+            record(&content).map_err(|why| lost(own, &why))?
+        }
+        _ => return Err(lost(own, "it sent no result")),
     };
     match verdict.code {
         0 => Ok(Outcome::Good),
@@ -53,7 +59,7 @@ pub(super) fn run(own: &Own) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Connects to rank 0, which may start later than this rank, and says who this is.
+/// Connects to rank 0, which may start later than this rank, and sends this rank's identity.
 fn meet(own: &Own) -> anyhow::Result<(TcpStream, Vec<u8>)> {
     let until = own.meets_until();
     let (leader, port) = (&own.rank.leader, own.rank.port);
@@ -66,7 +72,7 @@ fn meet(own: &Own) -> anyhow::Result<(TcpStream, Vec<u8>)> {
         if over || own.stopped() {
             let rank = own.rank.rank;
             let what = format!("rank {rank} cannot reach rank 0 at {leader}:{port}: {last}");
-            let hint = "look whether rank 0 started, and whether its host's name and port can be reached from here; --fleet-port names another port";
+            let hint = "check that rank 0 has started and that its host and port can be reached from here; --fleet-port names another port";
             return Err(Failure::hinted(what, hint));
         }
         std::thread::sleep(PAUSE);
@@ -91,7 +97,7 @@ fn attempt(own: &Own, until: Instant) -> Result<(TcpStream, Vec<u8>), String> {
         let mut stream = stream;
         let (kind, challenge) = read(&mut stream, CHALLENGE)?;
         if kind != Kind::Challenge {
-            return Err("what listens there is no rank 0".to_owned());
+            return Err("the listening process is not rank 0".to_owned());
         }
         let mut hello = own.hello.clone();
         hello.proof = of_hello(&own.rank.job, &challenge, &hello);
@@ -102,8 +108,8 @@ fn attempt(own: &Own, until: Instant) -> Result<(TcpStream, Vec<u8>), String> {
     Err(last)
 }
 
-/// What comes first: a word of rank 0, or something else.
-enum Heard<T> {
+/// The first event: a message of rank 0, or something else.
+enum FirstMessage<T> {
     Frame(Kind, Vec<u8>),
     Else(T),
 }
@@ -112,26 +118,28 @@ fn wait<T>(
     own: &Own,
     link: &Link,
     mut other: impl FnMut() -> Option<T>,
-) -> anyhow::Result<Heard<T>> {
+) -> anyhow::Result<FirstMessage<T>> {
     loop {
         match link.told.recv_timeout(LOOK) {
             Ok(Ok((Kind::Ends, content))) => {
                 let why = record::<Ends>(&content).map_or_else(|why| why, |ends| ends.why);
                 let what = format!("{why}; rank {} ended with it", own.rank.rank);
-                return Err(Failure::hinted(what, "rank 0's folder has what was known until then"));
+                return Err(Failure::hinted(what, "rank 0's folder has the results until then"));
             }
-            Ok(Ok((kind, content))) => return Ok(Heard::Frame(kind, content)),
+            Ok(Ok((kind, content))) => return Ok(FirstMessage::Frame(kind, content)),
             Ok(Err(why)) => return Err(lost(own, &why)),
-            Err(RecvTimeoutError::Disconnected) => return Err(lost(own, "its connection is gone")),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(lost(own, "its connection was lost"));
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(other) = other() {
-            return Ok(Heard::Else(other));
+            return Ok(FirstMessage::Else(other));
         }
         if own.stopped() {
             return Err(Failure::hinted(
                 format!("rank {} was asked to end", own.rank.rank),
-                "whoever asked knows why: a scheduler's time limit, or Ctrl-C",
+                "the signal came from outside: a scheduler's time limit, or Ctrl-C",
             ));
         }
     }
@@ -142,5 +150,5 @@ fn lost(own: &Own, why: &str) -> anyhow::Error {
         "rank 0 ({}) was lost: {why}; rank {} ended with it",
         own.rank.leader, own.rank.rank
     );
-    Failure::hinted(what, "look at its host and at the launcher's own log")
+    Failure::hinted(what, "check its host and the launcher's log")
 }

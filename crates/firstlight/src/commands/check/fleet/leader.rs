@@ -1,4 +1,4 @@
-//! Rank 0: listens, lets all begin, takes their run folders, and ends all when one is lost.
+//! Rank 0: listens, starts all ranks, receives their run folders, and stops all when one is lost.
 
 mod connection;
 
@@ -17,21 +17,21 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A rank may take so much longer than the first one that was done, and this many times as long, before it counts as hanging.
+/// A rank counts as hanging when it takes this much, and this many times, longer than the first finished one.
 const LONGER: Duration = Duration::from_secs(120);
 const TIMES: u32 = 2;
-/// How long the last words to the other ranks may take.
+/// Time limit for the last messages to the other ranks.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What is known of a rank while it works.
+/// The state of a rank.
 pub(super) struct Known {
     pub(super) part: RankPart,
-    /// Exit status of its check; `None` while it runs, and where it did not come to its end.
+    /// Exit status of its check; `None` while it runs, and if it did not finish.
     pub(super) code: Option<i32>,
     pub(super) done: bool,
 }
 
-/// What rank 0 has to do with.
+/// The state of rank 0.
 struct Fleet<'a> {
     own: Own,
     out: &'a Path,
@@ -41,7 +41,7 @@ struct Fleet<'a> {
     began: Instant,
 }
 
-/// Why the fleet ends before its end, in one sentence that names who was lost.
+/// Why the fleet stops early, in one sentence that names the lost rank.
 struct Lost(String);
 
 pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
@@ -73,11 +73,11 @@ pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outco
     }
     let ended = fleet.meet(until).and_then(|()| fleet.check());
     folder.note(&match &ended {
-        Ok(()) => "every rank came to its end".to_owned(),
+        Ok(()) => "every rank has finished".to_owned(),
         Err(Lost(why)) => why.clone(),
     });
     if let Err(Lost(why)) = &ended {
-        // First of all the others end; the report of what there is may take a moment.
+        // The others are stopped first; the report may take a moment.
         fleet.tell(super::wire::Kind::Ends, &Ends { why: why.clone() });
     }
     let because = ended.as_ref().err().map(|Lost(why)| why.as_str());
@@ -98,7 +98,7 @@ pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outco
         output.text(&report::terminal::fleet(&report, output.style()))?;
         output.text(&format!("report: {}", folder.path().join("report.html").display()))
     });
-    // Behind everything else: launchers end all ranks as soon as one has ended with findings.
+    // Last, because launchers kill all ranks as soon as one has exited with findings.
     if ended.is_ok() {
         fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
     }
@@ -107,31 +107,32 @@ pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outco
     match ended {
         Ok(()) => Ok(outcome),
         Err(Lost(why)) => {
-            let hint = format!("{} has what was known until then", out.display());
+            let hint = format!("{} has the results until then", out.display());
             Err(Failure::hinted(why, hint))
         }
     }
 }
 
-/// On all addresses: a host's own name is often its loopback to itself, and another address to others.
+/// Listens on all addresses: a host's name often resolves to its loopback address locally, and to another address
+/// elsewhere.
 fn listen(port: u16) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
     listener.map_err(|error| {
         let what = format!("rank 0 cannot listen on port {port}: {error}");
-        Failure::hinted(what, "another fleet's check may have it; --fleet-port names another one, the same on all ranks")
+        Failure::hinted(what, "the check of another fleet may use it; --fleet-port selects another port, the same on all ranks")
     })
 }
 
 impl Fleet<'_> {
-    /// Waits until every rank is there.
+    /// Waits until every rank is connected.
     fn meet(&mut self, until: Instant) -> Result<(), Lost> {
         while self.far.len() + 1 < self.known.len() {
             match self.events.recv_timeout(LOOK) {
                 Ok(Event::Joined(far)) => {
                     let rank = far.hello.rank;
                     if self.far.contains_key(&rank) {
-                        let why = format!("two processes say that they are rank {rank}");
+                        let why = format!("two processes claim to be rank {rank}");
                         far.say(super::wire::Kind::Ends, &Ends { why: why.clone() });
                         return Err(Lost(why));
                     }
@@ -143,7 +144,7 @@ impl Fleet<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.own.stopped() {
-                return Err(Lost("rank 0 was asked to end".to_owned()));
+                return Err(Lost("rank 0 received a signal to stop".to_owned()));
             }
             if Instant::now() >= until {
                 let there = |rank: &u32| *rank == 0 || self.far.contains_key(rank);
@@ -153,7 +154,8 @@ impl Fleet<'_> {
                     .collect();
                 let seconds = self.began.elapsed().as_secs();
                 let s = if missing.len() == 1 { "" } else { "s" };
-                let why = format!("rank{s} {} did not come within {seconds} s", missing.join(", "));
+                let why =
+                    format!("rank{s} {} did not connect within {seconds} s", missing.join(", "));
                 return Err(Lost(why));
             }
         }
@@ -161,7 +163,7 @@ impl Fleet<'_> {
         Ok(())
     }
 
-    /// Lets all begin and waits until every one is done.
+    /// Starts all ranks and waits until every one is done.
     fn check(&mut self) -> Result<(), Lost> {
         let hellos: Vec<_> = std::iter::once(&self.own.hello)
             .chain(self.far.values().map(|far| &far.hello))
@@ -208,13 +210,13 @@ impl Fleet<'_> {
             }
             let now = Instant::now();
             if self.own.end.is_some_and(|end| now >= end) {
-                return Err(self.lost(waiting, "it did not come to its end within the budget"));
+                return Err(self.lost(waiting, "it did not finish within the budget"));
             }
             if hangs_at.is_some_and(|at| now >= at) {
-                return Err(self.lost(waiting, "it did not come to its end long after others had"));
+                return Err(self.lost(waiting, "it did not finish long after the other ranks"));
             }
             if self.own.stopped() {
-                return Err(Lost("rank 0 was asked to end".to_owned()));
+                return Err(Lost("rank 0 received a signal to stop".to_owned()));
             }
         }
         Ok(())
@@ -233,11 +235,11 @@ impl Fleet<'_> {
         self.far.values().for_each(|far| far.say(kind, record));
     }
 
-    /// Waits a moment for what was said last to be on its way.
+    /// Waits a moment for the last messages to be sent.
     fn goodbye(self) {
         let until = Instant::now() + GOODBYE;
         let mut there = self.far;
-        // A rank hangs up once it has heard.
+        // A rank closes its connection after receiving the message.
         while !there.is_empty() {
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Event::Lost(rank, _)) => drop(there.remove(&rank)),

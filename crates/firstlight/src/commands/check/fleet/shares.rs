@@ -1,14 +1,14 @@
-//! Which GPUs each rank has for itself.
+//! Assigns GPUs to ranks.
 
 use super::Hello;
 use facts::CompactSort;
 use std::collections::BTreeMap;
 
-/// Local rank and place in the list of ranks.
+/// Local rank and index in the list of ranks.
 type Place = (u32, usize);
 
-/// The GPUs of each rank, in their order; `None` for what it sees anyway. Ranks of one system that see the same GPUs share them out by
-/// their local ranks; those that a launcher gave different ones keep them. A rank for which none is left has none.
+/// The GPUs of each rank, in their order; `None` for all visible ones. Ranks of one system that see the same GPUs
+/// divide them by their local ranks; ranks with different GPUs keep them. Surplus ranks get none.
 pub(super) fn of(ranks: &[&Hello]) -> Vec<Option<Vec<String>>> {
     let mut alike: BTreeMap<(&str, &[String]), Vec<Place>> = BTreeMap::new();
     for (at, hello) in ranks.iter().enumerate() {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn ranks_of_one_host_share_what_they_all_see() {
-        // Boot, local rank and GPUs of each rank, and what each gets.
+        // Boot ID, local rank and GPUs of each rank, and the expected assignment.
         let check = |ranks: &[(&str, u32, &str)], expect: &[Option<&str>]| {
             let hello = |(boot, local_rank, gpus): &(&str, u32, &str)| Hello {
                 version: String::new(),
@@ -57,13 +57,13 @@ mod tests {
                 expect.iter().map(|own| own.map(str::to_owned)).collect();
             assert_eq!(got, expect, "{ranks:?}");
         };
-        // One rank a host has all of them.
+        // With one rank per host, each has all of its GPUs.
         check(&[("a", 0, "g0 g1"), ("b", 0, "g2 g3")], &[None, None]);
         check(&[("a", 1, "g0 g1"), ("a", 0, "g0 g1")], &[Some("g1"), Some("g0")]);
         check(&[("a", 0, "g0 g1 g2 g3"), ("a", 1, "g0 g1 g2 g3")], &[Some("g0 g1"), Some("g2 g3")]);
-        // The scheduler gave each its own.
+        // The scheduler assigned different GPUs.
         check(&[("a", 0, "g0"), ("a", 1, "g1")], &[None, None]);
-        // More ranks than GPUs: a GPU that two time at once says nothing.
+        // More ranks than GPUs: timings of a shared GPU are meaningless.
         check(&[("a", 0, "g0"), ("a", 1, "g0"), ("b", 0, "")], &[Some("g0"), Some(""), None]);
         check(&[("a", 0, ""), ("a", 1, "")], &[None, None]);
     }

@@ -1,7 +1,7 @@
-//! What the ranks say to each other: frames over TCP, with a heartbeat in both directions.
+//! The protocol between ranks: frames over TCP, with a heartbeat in both directions.
 //!
-//! A frame is its kind (one byte), the length of what follows (four bytes, the lowest first) and that. None is longer than
-//! [`MOST`], so that nobody can make a rank take memory.
+//! A frame is its kind (one byte), the length of its content (four bytes, little-endian) and the content. Frames longer
+//! than [`MOST`] are refused, so that no peer can exhaust memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,35 +11,35 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Longest content of a frame.
+/// Maximum bytes of a frame's content.
 pub(super) const MOST: usize = 1 << 20;
-/// How often a side that has nothing to say lets the other know that it is there.
+/// Heartbeat interval of an idle side.
 const BEAT: Duration = Duration::from_secs(1);
-/// A side that says nothing for so long is lost.
+/// A side that sends nothing for this long is lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-/// Frames that wait on the way, in each direction.
+/// Queued frames in each direction.
 const WAITING: usize = 4;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Rank 0 to whoever connects: bytes that no other connection gets.
+    /// Rank 0 to any client: a nonce of this connection.
     Challenge = 1,
-    /// A rank's first word: who it is, with the proof that it is of this job.
+    /// A rank's first message: its identity, with the proof that it belongs to this job.
     Hello,
-    /// All are there: begin.
+    /// All ranks are connected: start.
     Start,
-    /// Nothing but that the sender is alive.
+    /// Heartbeat.
     Beat,
-    /// A file of a run folder begins.
+    /// Header of a file of a run folder.
     File,
     /// Bytes of that file.
     Data,
     /// The run folder is complete, or why there is none.
     Done,
-    /// A rank was lost: end.
+    /// A rank was lost: stop.
     Ends,
-    /// What came of the whole fleet.
+    /// The result of the whole fleet.
     Verdict,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn write(to: &mut impl Write, kind: Kind, content: &[u8]) -> std::io:
 pub(super) fn read(from: &mut impl Read, most: usize) -> Result<Frame, String> {
     let said = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            format!("it said nothing for {} s", SILENCE.as_secs())
+            format!("it sent nothing for {} s", SILENCE.as_secs())
         }
         std::io::ErrorKind::UnexpectedEof => "its connection was closed".to_owned(),
         _ => format!("its connection broke: {error}"),
@@ -90,7 +90,7 @@ pub(super) fn read(from: &mut impl Read, most: usize) -> Result<Frame, String> {
     let length = u32::from_le_bytes(length) as usize;
     let kind = Kind::of(kind).filter(|_| length <= most);
     let Some(kind) = kind else {
-        return Err("it does not speak as ranks of a fleet do".to_owned());
+        return Err("it does not use the protocol of a fleet".to_owned());
     };
     let mut content = vec![0; length];
     from.read_exact(&mut content).map_err(said)?;
@@ -99,10 +99,10 @@ pub(super) fn read(from: &mut impl Read, most: usize) -> Result<Frame, String> {
 
 /// A record from a frame.
 pub(super) fn record<T: DeserializeOwned>(content: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(content).map_err(|error| format!("it says what no rank says: {error}"))
+    serde_json::from_slice(content).map_err(|error| format!("it sent an invalid message: {error}"))
 }
 
-/// A connection with its heartbeat. Dropped, it says what it still has to say and closes.
+/// A connection with its heartbeat. When dropped, it sends its queued frames and closes.
 pub(super) struct Link {
     out: Option<SyncSender<Frame>>,
     pub(super) told: Receiver<Result<Frame, String>>,
@@ -137,7 +137,7 @@ impl Link {
                     Err(RecvTimeoutError::Timeout) => (Kind::Beat, Vec::new()),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                // The other thread finds out why, and says it.
+                // The other thread detects and reports the reason.
                 if write(&mut writes, kind, &content).is_err() {
                     return;
                 }
@@ -146,14 +146,14 @@ impl Link {
         Ok(Self { out: Some(out), told, writer: Some(writer), stream })
     }
 
-    /// Sends a frame; that the other side is gone is found out by listening to it.
+    /// Sends a frame; a lost peer is detected by the receiving thread.
     pub(super) fn send(&self, kind: Kind, content: &[u8]) {
         if let Some(out) = &self.out {
             let _ = out.send((kind, content.to_vec()));
         }
     }
 
-    /// The way out, for another thread; the connection stays open while it has it.
+    /// The sending half, for another thread; it keeps the connection open.
     pub(super) fn way_out(&self) -> Option<SyncSender<Frame>> {
         self.out.clone()
     }
@@ -172,10 +172,9 @@ impl Drop for Link {
     }
 }
 
-/// What the ranks of one job can compute and nobody else: HMAC-SHA256 (RFC 2104) under what they have in common.
+/// A proof that only ranks of one job can compute: HMAC-SHA256 (RFC 2104) with their shared secret.
 ///
-/// The secret itself never crosses the network, and a proof is good for one connection, because it covers bytes that its other side has
-/// just drawn.
+/// The secret never crosses the network, and a proof is valid for one connection, because it covers the peer's nonce.
 pub(super) fn proof(secret: &str, parts: &[&[u8]]) -> String {
     const BLOCK: usize = 64;
     let mut key = [0_u8; BLOCK];
@@ -185,7 +184,7 @@ pub(super) fn proof(secret: &str, parts: &[&[u8]]) -> String {
     }
     let mut inner = Sha256::new_with_prefix(key.map(|byte| byte ^ 0x36));
     for part in parts {
-        // With their lengths, so that no two lists of parts are the same text.
+        // With their lengths, so that different lists of parts are different messages.
         inner.update((part.len() as u64).to_le_bytes());
         inner.update(part);
     }
@@ -194,13 +193,13 @@ pub(super) fn proof(secret: &str, parts: &[&[u8]]) -> String {
     outer.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether two proofs are the same, in a time that does not tell where they differ.
+/// Compares two proofs in constant time.
 pub(super) fn same(one: &str, other: &str) -> bool {
     let differs = one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && differs == 0
 }
 
-/// Bytes that nobody can foresee, from the seeds that the standard library takes of the system for its maps.
+/// Unpredictable bytes, from the seeds that the standard library gets from the system for its hash maps.
 pub(super) fn drawn() -> [u8; 32] {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut bytes = [0; 32];
@@ -225,8 +224,8 @@ mod tests {
         assert_eq!(read(&mut from, 8).unwrap(), (Kind::Data, b"abc".to_vec()));
         assert_eq!(read(&mut from, 8).unwrap(), (Kind::Beat, Vec::new()));
         assert_eq!(read(&mut from, 8).unwrap_err(), "its connection was closed");
-        let odd = "it does not speak as ranks of a fleet do";
-        // Too long, no kind of ours, and a browser.
+        let odd = "it does not use the protocol of a fleet";
+        // A frame that is too long, one of an unknown kind, and a browser.
         assert_eq!(read(&mut bytes.as_slice(), 2).unwrap_err(), odd);
         assert_eq!(read(&mut &[0, 0, 0, 0, 0][..], 8).unwrap_err(), odd);
         assert_eq!(read(&mut &b"GET / HTTP/1.1\r\n"[..], MOST).unwrap_err(), odd);
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_proof_is_of_the_secret_and_of_every_part() {
-        // RFC 4231's second case, whose data is one part behind its length here.
+        // RFC 4231's second case, with the data as one part after its length.
         let of = |secret, parts: &[&[u8]]| proof(secret, parts);
         let first = of("Jefe", &[b"what do ya want ", b"for nothing?"]);
         assert_eq!(first.len(), 64);
@@ -259,7 +258,7 @@ mod tests {
         let (one, other) = (Link::over(one).unwrap(), Link::over(other).unwrap());
         one.send(Kind::Data, b"abc");
         assert_eq!(other.told.recv().unwrap().unwrap(), (Kind::Data, b"abc".to_vec()));
-        // A heartbeat keeps a connection without being told.
+        // A heartbeat keeps a connection open without a message.
         assert!(other.told.recv_timeout(Duration::from_millis(1500)).is_err());
         drop(one);
         assert_eq!(other.told.recv().unwrap().unwrap_err(), "its connection was closed");

@@ -1,8 +1,8 @@
-//! What a fix shows, and its JSON.
+//! Output of a fix as text and JSON.
 
 use facts::{Finding, quote};
 use serde::Serialize;
-use setup::mend::{Change, Resolved};
+use setup::fix::{PackageChange, ResolvedRemedy};
 use std::path::Path;
 
 pub(super) const MENDED: &str = "mended";
@@ -16,20 +16,20 @@ pub(super) struct Fixes {
     pub(super) environments: Vec<Mended>,
 }
 
-/// What is to be done about one finding.
+/// The step for one finding.
 #[derive(Serialize)]
 pub(super) struct Step {
     pub(super) rule: String,
     pub(super) title: String,
-    /// The finding's own commands. What is run is the environment's remedy, of all findings together.
+    /// The finding's commands. The environment's remedy, for all findings together, is run instead.
     pub(super) commands: Vec<String>,
-    /// Why firstlight runs nothing for it; `null` where it may.
+    /// Why firstlight runs no command for it; `null` if it may.
     pub(super) refused: Option<String>,
     /// `done`, `put back` or `not run`.
     pub(super) result: &'static str,
 }
 
-/// What came of one environment.
+/// The result for one environment.
 #[derive(Serialize)]
 pub(super) struct Mended {
     pub(super) environment: String,
@@ -37,9 +37,9 @@ pub(super) struct Mended {
     pub(super) commands: Vec<String>,
     /// `mended`, `put back` or `nothing changed`.
     pub(super) outcome: &'static str,
-    /// Why it was put back, or why nothing was run.
+    /// Why it was restored, or why no command was run.
     pub(super) why: Option<String>,
-    /// How many modules were imported, each in a process of its own.
+    /// Number of imported modules, each in a separate process.
     pub(super) tried: usize,
     /// Modules that could not be imported before.
     pub(super) mended: Vec<String>,
@@ -53,14 +53,14 @@ pub(super) struct Broken {
     pub(super) error: String,
 }
 
-/// A command as a person would type it.
-pub(super) fn line(change: &Change) -> String {
+/// A command as a user would type it.
+pub(super) fn line(change: &PackageChange) -> String {
     let variables = change.variables.iter().map(|(name, value)| format!("{name}={}", quote(value)));
     variables.chain(change.words.iter().map(|word| quote(word))).collect::<Vec<_>>().join(" ")
 }
 
-/// The remedy of an environment: what it is for, its commands, and what it leaves to a person.
-pub(super) fn remedy(root: &Path, findings: &[Finding], resolved: &Resolved) -> String {
+/// The remedy of an environment: its findings, its commands, and the steps that it leaves to the user.
+pub(super) fn remedy(root: &Path, findings: &[Finding], resolved: &ResolvedRemedy) -> String {
     let mut out = String::new();
     if !resolved.is_empty() {
         out.push_str(&format!("one remedy for {}\n", root.display()));
@@ -84,14 +84,14 @@ pub(super) fn remedy(root: &Path, findings: &[Finding], resolved: &Resolved) -> 
     out
 }
 
-/// What came of it all.
+/// The results of all steps.
 pub(super) fn ending(fixes: &Fixes) -> String {
     if fixes.plan.is_empty() {
         return "nothing to fix\n".to_owned();
     }
     let mut out = String::new();
     let shown: Vec<&str> = fixes.environments.iter().map(|it| it.environment.as_str()).collect();
-    // What is for no environment that can be mended was not shown yet.
+    // Steps that belong to no environment that can be fixed were not shown yet.
     for step in fixes.plan.iter().filter(|step| step.result == "not run") {
         let named = |root: &&str| step.commands.iter().any(|line| line.contains(*root));
         if let (Some(why), false) = (&step.refused, shown.iter().any(named)) {
@@ -108,7 +108,7 @@ pub(super) fn ending(fixes: &Fixes) -> String {
             out.push_str(&format!("; {} modules imported", mended.tried));
         }
         if !mended.mended.is_empty() {
-            out.push_str(&format!(", which work now: {}", mended.mended.join(", ")));
+            out.push_str(&format!(", which now succeed: {}", mended.mended.join(", ")));
         }
         if let Some(why) = &mended.why {
             out.push_str(&format!("\n  {why}"));

@@ -1,4 +1,5 @@
-//! One connection of rank 0: who it is, and what it sends. Whoever cannot prove to be of this job is not listened to.
+//! One connection of rank 0: authenticates a rank and receives its messages. Connections that cannot prove to belong to
+//! this job are ignored.
 
 use crate::commands::check::fleet::folder::{Arriving, seal};
 use crate::commands::check::fleet::wire::{
@@ -12,20 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 
-/// Longest first word of a rank; a host with sixteen GPUs says a kilobyte.
+/// Maximum bytes of a rank's first message; a host with sixteen GPUs sends a kilobyte.
 const HELLO: usize = 16 << 10;
-/// Connections beside those of the ranks that may be open at once: a port scanner's, say.
+/// Additional connections that may be open at once, for example from a port scanner.
 const STRAY: u32 = 32;
 
-/// What connections tell rank 0.
+/// Events from connections to rank 0.
 pub(super) enum Event {
     Joined(Far),
-    /// A rank's check has ended, and its run folder is there.
+    /// A rank's check has ended, and its run folder was received.
     Done(u32, Done),
     Lost(u32, String),
 }
 
-/// A rank at the other end of a connection.
+/// A connected rank.
 pub(super) struct Far {
     pub(super) hello: Hello,
     out: SyncSender<Frame>,
@@ -37,7 +38,7 @@ impl Far {
     }
 }
 
-/// What every connection needs to know.
+/// State shared by all connections.
 struct Known {
     version: String,
     size: u32,
@@ -46,7 +47,7 @@ struct Known {
     open: AtomicU32,
 }
 
-/// Takes connections for as long as this process lives.
+/// Accepts connections for the lifetime of this process.
 pub(super) fn accept(listener: TcpListener, own: &Own, out: &Path, send: Sender<Event>) {
     let known = Arc::new(Known {
         version: own.hello.version.clone(),
@@ -72,7 +73,7 @@ pub(super) fn accept(listener: TcpListener, own: &Own, out: &Path, send: Sender<
 
 fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
     let challenge = drawn();
-    // A stray connection is no news about any rank.
+    // A foreign connection is not an event of any rank.
     let Some(hello) = greeted(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
@@ -91,7 +92,7 @@ fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
     if send.send(event).is_err() || lost {
         return;
     }
-    // It waits for the verdict now; that it hangs up before that is a loss like any other.
+    // The rank waits for the verdict; closing the connection now counts as a loss.
     while let Ok(told) = link.told.recv() {
         if let Err(why) = told {
             let _ = send.send(Event::Lost(rank, why));
@@ -99,7 +100,7 @@ fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
     }
 }
 
-/// Who connects, once that is proven.
+/// The rank that connected, once it is authenticated.
 fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &Known) -> Option<Hello> {
     stream.set_read_timeout(Some(SILENCE)).ok()?;
     stream.set_write_timeout(Some(SILENCE)).ok()?;
@@ -120,20 +121,23 @@ fn refused(hello: &Hello, known: &Known) -> Option<String> {
     }
     if *size != known.size || !(1..known.size).contains(rank) {
         return Some(format!(
-            "rank {rank} ({host}) says that there are {size} ranks, rank 0 says {}",
+            "rank {rank} ({host}) counts {size} ranks, rank 0 counts {}",
             known.size
         ));
     }
     None
 }
 
-/// Takes the run folder, which gets its name once it is whole.
+/// Receives the run folder, which gets its name once it is complete.
 fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &Known) -> Result<Done, String> {
     let place = known.out.join(format!(".rank-{rank}"));
     let mut arriving = Arriving::into(place.clone());
     loop {
-        let told =
-            link.told.recv().map_err(|_| "its connection is gone".to_owned()).and_then(|told| told);
+        let told = link
+            .told
+            .recv()
+            .map_err(|_| "its connection was lost".to_owned())
+            .and_then(|told| told);
         let came = match told {
             Ok((Kind::File, content)) => record(&content).and_then(|sent| arriving.file(sent)),
             Ok((Kind::Data, content)) => arriving.data(&content),
@@ -146,20 +150,20 @@ fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &Known) -> Result<Do
                         .map_err(|error| format!("its folder cannot be read: {error:#}"))?;
                 }
                 if !same(&done.proof, &of_done(&known.job, challenge, &there)) {
-                    return Err("its run folder is not the one that it sent".to_owned());
+                    return Err("its run folder differs from the one that it announced".to_owned());
                 }
                 if place.is_dir() {
                     let name = known.out.join(format!("rank-{rank}"));
                     std::fs::rename(&place, name)
-                        .map_err(|error| format!("its folder cannot be kept: {error}"))?;
+                        .map_err(|error| format!("its folder cannot be saved: {error}"))?;
                 }
                 return Ok(done);
             }
-            Ok(_) => Err("it says what no rank says now".to_owned()),
+            Ok(_) => Err("it sent an unexpected message".to_owned()),
             Err(why) => Err(why),
         };
         if let Err(why) = came {
-            // What came of it is no run folder.
+            // The partial result is not a run folder.
             let _ = std::fs::remove_dir_all(&place);
             return Err(why);
         }

@@ -1,0 +1,96 @@
+//! The one list of backends, and devices opened by it.
+
+use device::{Device, Tenure, Unavailable};
+use facts::BackendKind;
+use ops::{Backends, ChoiceTable};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Every backend that firstlight was built with, preferred first.
+pub static BACKENDS: Backends = Backends::new(&[&ops_cuda::NvidiaGpus, &ops_cpu::Cpu]);
+
+/// Opens the first device of the backend of this kind.
+///
+/// # Errors
+/// [`Unavailable`] when this build has no such backend or the machine lacks what it needs.
+pub fn open(kind: BackendKind) -> Result<Device, Unavailable> {
+    open_at(kind, 0)
+}
+
+/// The device of this number, for work that several do together.
+///
+/// # Errors
+/// As [`open`], and when there is no such device.
+pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
+    BACKENDS.open(kind, ordinal, Tenure::Owned)
+}
+
+/// The device of this number in a process where another library uses it too ([`Tenure::Borrowed`]). Every call for the same number
+/// gives the same device.
+///
+/// # Errors
+/// As [`open_at`].
+pub fn borrow(kind: BackendKind, ordinal: u32) -> Result<&'static Device, Unavailable> {
+    static BORROWED: Mutex<BTreeMap<(BackendKind, u32), &'static Device>> =
+        Mutex::new(BTreeMap::new());
+    let mut borrowed = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (kind, ordinal);
+    if let Some(device) = borrowed.get(&key) {
+        return Ok(device);
+    }
+    let device = BACKENDS.open(kind, ordinal, Tenure::Borrowed)?;
+    let device: &'static Device = Box::leak(Box::new(device));
+    borrowed.insert(key, device);
+    Ok(device)
+}
+
+/// Names and backends of an op's variants, GPUs first.
+pub fn variants(op: &str) -> Vec<(&'static str, BackendKind)> {
+    BACKENDS.variants(op)
+}
+
+/// The tables by which an op's variants are chosen; none where the first that can run is taken.
+pub fn choice_tables(op: &str) -> Vec<ChoiceTable> {
+    BACKENDS.choice_tables(op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ops::OPS;
+
+    #[test]
+    fn a_missing_backend_is_a_sentence() {
+        let error = open(BackendKind::Metal).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "backend metal is not available: this build has only cuda, cpu"
+        );
+        let error = open_at(BackendKind::Cpu, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "backend cpu is not available: there is no processor 1, all cores are device 0"
+        );
+    }
+
+    /// A table under another op's name would be asked about problems of another type.
+    #[test]
+    fn every_backend_implements_every_op_with_distinct_names() {
+        for op in OPS.iter().map(|op| op.spec().name) {
+            let variants = variants(op);
+            for kind in BACKENDS.kinds() {
+                assert!(variants.iter().any(|(_, of)| *of == kind), "{op} on {kind}");
+            }
+            let mut names: Vec<_> = variants.iter().map(|(name, _)| *name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), variants.len(), "{op}");
+        }
+    }
+
+    #[test]
+    fn a_borrowed_device_is_opened_once() {
+        let [first, second] = [(); 2].map(|()| borrow(BackendKind::Cpu, 0).unwrap());
+        assert!(std::ptr::eq(first, second));
+    }
+}

@@ -1,0 +1,61 @@
+//! Causes of an error: one that the files show, or those that the text leaves possible.
+
+/// One cause that fits the words of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// What is wrong, in one sentence.
+    pub cause: String,
+    /// Commands that tell it from the other causes.
+    pub check: Vec<String>,
+    /// Commands for this cause alone.
+    pub fix: Vec<String>,
+    /// Whether the files here show it; `None` where they cannot tell.
+    pub confirmed_here: Option<bool>,
+}
+
+impl Cause {
+    pub(super) fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), check: Vec::new(), fix: Vec::new(), confirmed_here: None }
+    }
+
+    pub(super) fn check<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
+        self.check.extend(lines.into_iter().map(Into::into));
+        self
+    }
+
+    pub(super) fn fix<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
+        self.fix.extend(lines.into_iter().map(Into::into));
+        self
+    }
+}
+
+/// How sure an answer is of its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certainty {
+    /// The files here show the cause.
+    Confirmed,
+    /// The words have one known cause, and no file shows it.
+    Likely,
+    /// Several causes print these words, or the files here refute the one that is known.
+    Possible,
+}
+
+impl Certainty {
+    /// From what the files show of an answer, and from the causes that its words leave open.
+    pub(super) fn of(confirmed_here: Option<bool>, causes: &[Cause]) -> Self {
+        match confirmed_here {
+            Some(true) => Self::Confirmed,
+            None if causes.is_empty() => Self::Likely,
+            _ => Self::Possible,
+        }
+    }
+
+    /// The word in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Likely => "likely",
+            Self::Possible => "possible",
+        }
+    }
+}

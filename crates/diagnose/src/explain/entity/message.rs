@@ -1,0 +1,139 @@
+//! Messages of common libraries, by the table of [`knowledge::messages`].
+
+use super::{Entity, Form, keyed};
+use crate::explain::cause::Cause;
+use crate::host;
+use crate::rules::Seen;
+use facts::RemedyStep;
+use knowledge::messages::{self, CauseRow, Message};
+
+pub(super) fn forms() -> Vec<Form> {
+    let of = |message: &'static Message| {
+        message.texts.iter().map(|words| keyed(words.pattern(), &message.name, read))
+    };
+    messages::messages().iter().flat_map(of).collect()
+}
+
+fn read(seen: &Seen, name: &'static str) -> Option<Entity> {
+    let message = messages::message(name)?;
+    let shown = |words: &String| seen.text.contains(words.as_str());
+    let with = message.with.is_empty() || message.with.iter().any(shown);
+    (with && !message.without.iter().any(shown)).then_some(())?;
+    let mut entity = Entity::new("message", name)
+        .meaning(filled(seen, &message.meaning))
+        .excludes(&message.excludes)
+        .rank(message.rank);
+    entity.causes = causes(seen, &message.causes);
+    for line in &message.fix {
+        entity = entity.fix(command(seen, &filled(seen, line)));
+    }
+    for package in &message.packages {
+        let package = filled(seen, package);
+        if let Some((_, dist)) = super::super::modules::installed(seen, &package) {
+            entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+        }
+        entity = entity.package(package);
+    }
+    Some(entity)
+}
+
+/// The causes of a table's row, with the words of the text and the commands of the environment.
+pub(super) fn causes(seen: &Seen, rows: &[CauseRow]) -> Vec<Cause> {
+    let commands = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
+    };
+    let cause = |row: &CauseRow| {
+        Cause::new(filled(seen, &row.cause)).check(commands(&row.check)).fix(commands(&row.fix))
+    };
+    rows.iter().map(cause).collect()
+}
+
+/// A text of the table with the words of the pasted message; `{python}` is the interpreter that a remedy uses.
+fn filled(seen: &Seen, text: &str) -> String {
+    let mut filled = text.replace("{python}", &seen.installer().python());
+    for (name, word) in &seen.words {
+        let word = word.trim_end_matches(['.', ',', ':', ';', '\'']);
+        filled = filled.replace(&format!("{{{name}}}"), word);
+    }
+    filled
+}
+
+/// A line of the table as a command of the environment or of the machine.
+fn command(seen: &Seen, line: &str) -> Option<String> {
+    let installer = seen.installer();
+    let Some((word, rest)) = line.split_once(' ') else { return Some(line.to_owned()) };
+    let (rest, remark) = rest.split_once("  # ").unwrap_or((rest, ""));
+    let specs = || -> Vec<String> { rest.split_whitespace().map(str::to_owned).collect() };
+    let names: Vec<&str> = rest.split_whitespace().collect();
+    let step: RemedyStep = match word {
+        "pip" => installer.install(&specs(), None),
+        "upgrade" => installer.install(&specs(), None).upgraded(),
+        "remove" => installer.uninstall(&names),
+        "reinstall" => installer.again(&names),
+        "system" => {
+            let (debian, red_hat) = rest.split_once(" | ").unwrap_or((rest, rest));
+            return Some(host::install_package(seen.machine(), debian, red_hat));
+        }
+        _ => return Some(line.to_owned()),
+    };
+    let step = String::from(step);
+    Some(if remark.is_empty() { step } else { format!("{step}  # {remark}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::{Leader, explain_text};
+    use crate::test_support::machines;
+    use crate::text::{Pasted, Pattern};
+    use knowledge::messages::messages;
+
+    #[test]
+    fn each_pattern_fits_its_sample() {
+        let misfits: Vec<&str> = messages()
+            .iter()
+            .flat_map(|message| &message.texts)
+            .filter(|words| {
+                Pasted::new(words.sample()).find_all(&Pattern::new(words.pattern()), 1).is_empty()
+            })
+            .map(|words| words.pattern())
+            .collect();
+        assert!(misfits.is_empty(), "{misfits:#?}");
+    }
+
+    #[test]
+    fn each_sample_is_explained_by_its_message_first() {
+        let mut failed = Vec::new();
+        for message in messages() {
+            for words in &message.texts {
+                let found = explain_text(words.sample(), &machines::x86(), &[], &[]);
+                let first = match found.leader() {
+                    Some(Leader::Entity(entity)) => entity.name.clone(),
+                    Some(Leader::Rule(found)) => format!("rule {}", found.rule.id),
+                    None => String::new(),
+                };
+                let also = found.entities.iter().any(|entity| entity.name == message.name);
+                if first != message.name && (message.rank >= 4 || !also) {
+                    failed.push(format!("{}: {:?} leads to {first}", message.name, words.sample()));
+                }
+            }
+        }
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+    }
+
+    #[test]
+    fn no_word_of_a_pattern_stays_unfilled() {
+        for message in messages() {
+            for words in &message.texts {
+                let found = explain_text(words.sample(), &machines::x86(), &[], &[]);
+                for entity in found.entities.iter().filter(|entity| entity.kind == "message") {
+                    let shown = format!("{} {}", entity.meaning, entity.fix.join(" "));
+                    let unfilled = shown.split('{').skip(1).find(|rest| {
+                        let name = rest.split('}').next().unwrap_or("");
+                        !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase())
+                    });
+                    assert!(unfilled.is_none(), "{}: {shown}", entity.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The packages and environments that a text is about.
+
+use facts::{Dist, PyEnv};
+
+/// The words of a text that can be names of distributions, normalised.
+pub(super) fn names_in(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    words.map(|word| Dist::normalise(word.trim_matches(['.', '-', '_']))).collect()
+}
+
+/// Distributions whose names are words of other texts as well.
+pub(super) const PLAIN_WORDS: [&str; 14] = [
+    "accelerate",
+    "attrs",
+    "build",
+    "click",
+    "datasets",
+    "evaluate",
+    "fire",
+    "packaging",
+    "pip",
+    "regex",
+    "requests",
+    "rich",
+    "torch",
+    "wheel",
+];
+
+/// The environments a text is about. One that names files of some environment is about no other, unless the user named
+/// that one.
+pub(super) fn environments_of(text: &str, envs: &[PyEnv]) -> Vec<PyEnv> {
+    let mut named = Vec::new();
+    for mark in ["/site-packages/", "/dist-packages/"] {
+        for (at, _) in text.match_indices(mark) {
+            let begin = text[..at].rfind(|c: char| c.is_whitespace() || "'\"(=`".contains(c));
+            named.push(&text[begin.map_or(0, |begin| begin + 1)..at + mark.len() - 1]);
+        }
+    }
+    let absolute: Vec<&str> = named.into_iter().filter(|path| path.starts_with('/')).collect();
+    let meant = |env: &&PyEnv| {
+        env.found_by == "--venv"
+            || absolute.iter().any(|path| {
+                env.site_packages.iter().any(|folder| folder == path)
+                    || path.starts_with(&format!("{}/", env.root.trim_end_matches('/')))
+            })
+    };
+    match absolute.is_empty() {
+        true => envs.to_vec(),
+        false => envs.iter().filter(meant).cloned().collect(),
+    }
+}

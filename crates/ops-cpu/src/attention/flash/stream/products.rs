@@ -1,0 +1,47 @@
+#![allow(unsafe_code)] // Rows are read through pointers, ahead of use.
+
+use super::super::scheme::Scheme;
+use super::rows::Rows;
+use crate::simd::Simd;
+
+/// Keys of a tile. A tile of all heads, and the next one on its way, stay in the second-level cache.
+pub(in super::super) const KEYS: usize = 32;
+
+/// The two products with channels in lanes. Staged data are 32-bit words, kept as f32 whatever they hold.
+pub(in super::super) trait Products: Scheme {
+    /// Copies a query of `dim` values; what is read past it must be zero already.
+    ///
+    /// # Safety
+    /// `from` must be readable for `dim` values, `to` writable for `dim` words.
+    unsafe fn stage<S: Simd>(s: S, from: *const Self::Element, dim: usize, to: *mut f32);
+
+    /// `scores[r][j] = q[r] . k[j]` for `ROWS` queries, `SIDE` keys at a time; the rows of `next` are asked for on the
+    /// way. What it leaves in scores past the last key means nothing.
+    ///
+    /// # Safety
+    /// Keys must be readable for `dim` values, `q` (start and distance of rows) for `ROWS` rows, padded to whole vectors;
+    /// `wide` must be writable for [KEYS][dim] values, `scores` for [ROWS][KEYS].
+    unsafe fn scores<S: Simd, const ROWS: usize, const SIDE: usize>(
+        s: S,
+        keys: [&Rows<Self::Element>; 2],
+        dim: usize,
+        q: (*const f32, usize),
+        wide: *mut f32,
+        scores: *mut f32,
+    );
+
+    /// `o[r] = rescale[r] * o[r] + sum over j of weights[r][j] * v[j]`, `SIDE` vectors of channels at a time. Weights
+    /// past the last key are zero.
+    ///
+    /// # Safety
+    /// As [`Products::scores`], with `o` writable for `ROWS` rows of `dim` values, rounded up to whole vectors.
+    unsafe fn outputs<S: Simd, const ROWS: usize, const SIDE: usize>(
+        s: S,
+        values: [&Rows<Self::Element>; 2],
+        dim: usize,
+        weights: *mut f32,
+        rescale: &[f32; ROWS],
+        wide: *mut f32,
+        o: (*mut f32, usize),
+    );
+}

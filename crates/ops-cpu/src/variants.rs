@@ -1,0 +1,37 @@
+//! A variant of an op, and the list of those whose schemes are written once for all instruction sets and storage types.
+
+use device::{Capabilities, Device};
+use ops::{Inputs, TensorMap};
+
+/// One implementation of an op over tensors in host memory.
+pub(crate) struct CpuVariant<P: 'static> {
+    /// Name, unique within the op: `tiled.avx512`.
+    pub(crate) name: &'static str,
+    /// Why it cannot run this problem on this processor; `None` when it can.
+    pub(crate) why_not: fn(&P, &Capabilities) -> Option<String>,
+    /// Runs it. Its blocks go through [`Device::launch`] under the kernel name `<op>.<variant>`.
+    pub(crate) run: fn(&P, Inputs<'_>, &Device, &mut TensorMap),
+}
+
+/// Variants over host memory, best first: each a scheme for one instruction set. A scheme says `why_not` of a problem, and has a `run`
+/// for any [`ops::Element`].
+macro_rules! variants {
+    ($op:literal: $($scheme:ident $isa:ident $name:literal,)*) => {
+        &[$($crate::CpuVariant {
+            name: $name,
+            why_not: |problem, here| {
+                here.lacks(device::Isa::$isa).or_else(|| $scheme::why_not(problem))
+            },
+            run: |problem, inputs, device, outputs| {
+                let kernel = concat!($op, ".", $name);
+                let run = match problem.dtype {
+                    ops::DType::Bf16 => $scheme::run::<half::bf16>,
+                    ops::DType::F16 => $scheme::run::<half::f16>,
+                    _ => $scheme::run::<f32>,
+                };
+                run(device::Isa::$isa, kernel, problem, inputs, device, outputs);
+            },
+        }),*]
+    };
+}
+pub(crate) use variants;

@@ -1,0 +1,305 @@
+//! What every attention kernel is given: tensors on the GPU and the numbers that shape the work.
+
+use crate::{Planner, arguments, int, map_element};
+use device::cuda::{Buffer, DeviceError, KernelSource, Swizzle, TensorMap, TiledLayout};
+use ops::DType;
+use ops::attention::AttentionProblem;
+use std::sync::Arc;
+
+/// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
+const LONGEST_WINDOW: usize = 1 << 29;
+
+arguments! {
+    /// How far apart keys and values lie.
+    pub(super) Apart { k_batch: i64, v_batch: i64, k_head: i64, v_head: i64, k_token: i32, v_token: i32 }
+}
+arguments! {
+    /// What kernels with one grid for all tiles are told of the call's sizes.
+    pub(super) Sizes {
+        batch: i32, heads: i32, kv_heads: i32, queries: i32, keys: i32, total: i32, window_left: i32, window_right: i32,
+    }
+}
+
+/// The operands of one call.
+pub(super) struct Operands {
+    pub(super) q: Arc<Buffer>,
+    pub(super) k: Arc<Buffer>,
+    /// The keys where the values are in them.
+    pub(super) v: Arc<Buffer>,
+    pub(super) k_apart: Spacing,
+    pub(super) v_apart: Spacing,
+    pub(super) o: Arc<Buffer>,
+    pub(super) lse: Arc<Buffer>,
+    /// Offsets of packed queries.
+    pub(super) cu_queries: Option<Arc<Buffer>>,
+    /// Offsets of packed keys.
+    pub(super) cu_keys: Option<Arc<Buffer>>,
+    /// Keys in use of each dense or paged sequence.
+    pub(super) key_counts: Option<Arc<Buffer>>,
+    pub(super) block_table: Option<Arc<Buffer>>,
+    pub(super) block_size: i32,
+    /// Entries of a row of the block table.
+    pub(super) max_blocks: i32,
+    pub(super) batch: i32,
+    pub(super) heads: i32,
+    pub(super) kv_heads: i32,
+    /// Queries of a dense sequence, or of the longest packed one.
+    pub(super) queries: i32,
+    /// Key rows of a dense sequence.
+    pub(super) keys: i32,
+    /// Query rows of all sequences.
+    pub(super) total: i32,
+    /// Keys seen before and after the query's own position; -1 for all.
+    pub(super) window_left: i32,
+    pub(super) window_right: i32,
+    pub(super) scale: f32,
+    /// 0 for none.
+    pub(super) softcap: f32,
+}
+
+impl Operands {
+    /// Whether keys and values are contiguous.
+    pub(super) fn is_dense(&self, problem: &AttentionProblem) -> bool {
+        let dense = |channels| Spacing::dense([self.keys as usize, problem.kv_heads, channels]);
+        // Packed sequences are one: how long they are has no say.
+        let same = |one: Spacing, other: Spacing| {
+            let batch = self.cu_keys.is_some() || self.batch <= 1 || one.batch == other.batch;
+            batch && (one.token, one.head) == (other.token, other.head)
+        };
+        same(self.k_apart, dense(problem.head_dim)) && same(self.v_apart, dense(problem.value_dim))
+    }
+
+    pub(super) fn apart(&self) -> Apart<'_> {
+        let (k, v) = (self.k_apart, self.v_apart);
+        Apart {
+            k_batch: k.batch as i64,
+            v_batch: v.batch as i64,
+            k_head: k.head as i64,
+            v_head: v.head as i64,
+            k_token: k.token as i32,
+            v_token: v.token as i32,
+        }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes<'_> {
+        let Self { batch, heads, kv_heads, queries, keys, total, .. } = *self;
+        let Self { window_left, window_right, .. } = *self;
+        Sizes { batch, heads, kv_heads, queries, keys, total, window_left, window_right }
+    }
+
+    /// Uploads the inputs.
+    pub(super) fn new(
+        problem: &AttentionProblem,
+        planner: &mut Planner<'_>,
+    ) -> Result<Self, DeviceError> {
+        let paged = problem.keys.block_size();
+        let packed_queries = problem.queries.batch_and_tokens().is_none();
+        let own_offsets = !planner.shape("cu_seqlens_k").is_empty();
+        let packed_keys = paged.is_none() && (own_offsets || packed_queries);
+        let offsets = if own_offsets { "cu_seqlens_k" } else { "cu_seqlens" };
+        let window = |limit: Option<usize>| match limit {
+            Some(limit) => limit.min(LONGEST_WINDOW) as i32,
+            None => -1,
+        };
+        let right = if problem.mask.causal { Some(0) } else { problem.mask.window_right };
+        let keys = if packed_keys || paged.is_some() {
+            problem.keys.longest()
+        } else {
+            planner.shape("k").get(1).copied().unwrap_or(0)
+        };
+        let max_blocks = planner.shape("block_table").get(1).copied().unwrap_or(0);
+        planner.widest("q", row_piece(problem.head_dim));
+        let (k_apart, v_apart) =
+            (Spacing::of(planner, "k")?, Spacing::of(planner, problem.values())?);
+        Ok(Self {
+            k_apart,
+            v_apart,
+            q: planner.required("q")?,
+            k: planner.required("k")?,
+            v: planner.required(problem.values())?,
+            o: planner.output("o")?,
+            lse: planner.output("lse")?,
+            cu_queries: if packed_queries { planner.input("cu_seqlens")? } else { None },
+            cu_keys: if packed_keys { planner.input(offsets)? } else { None },
+            key_counts: planner.input("cache_seqlens")?,
+            block_table: planner.input("block_table")?,
+            block_size: int(paged.unwrap_or(1))?,
+            max_blocks: int(max_blocks)?,
+            batch: int(problem.queries.count())?,
+            heads: int(problem.heads)?,
+            kv_heads: int(problem.kv_heads)?,
+            queries: int(problem.queries.longest())?,
+            keys: int(keys)?,
+            total: int(problem.queries.total())?,
+            window_left: window(problem.mask.window_left),
+            window_right: window(right),
+            scale: problem.scale as f32,
+            softcap: problem.softcap.unwrap_or(0.0) as f32,
+        })
+    }
+}
+
+/// Why a kernel that reads keys and values from two tensors cannot take this call.
+pub(super) fn values_in_keys(problem: &AttentionProblem) -> Option<String> {
+    let why = "reads values from a tensor of their own, and these are channels of the keys";
+    problem.values_in_keys.then(|| why.to_owned())
+}
+
+/// Why a kernel that computes in 16-bit storage cannot take this call.
+pub(super) fn not_half(problem: &AttentionProblem) -> Option<String> {
+    match problem.dtype {
+        DType::Bf16 | DType::F16 => None,
+        other => Some(format!("needs bf16 or f16 tensors, got {other}")),
+    }
+}
+
+/// Macros that every attention kernel takes.
+pub(super) fn shape_macros(
+    source: KernelSource,
+    dtype: DType,
+    (head_dim, value_dim): (usize, usize),
+) -> KernelSource {
+    source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
+}
+
+/// Elements from one sequence (or page), token and head to the next in keys or values; the channels of a head lie side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spacing {
+    pub(super) batch: usize,
+    pub(super) token: usize,
+    pub(super) head: usize,
+}
+
+/// Bytes that rows are copied in: up to 16, the most that divide a row of two-byte elements.
+fn row_piece(channels: usize) -> usize {
+    2 << channels.trailing_zeros().min(3)
+}
+
+impl Spacing {
+    /// Of a tensor whose elements lie side by side.
+    fn dense([tokens, heads, channels]: [usize; 3]) -> Self {
+        Self { batch: tokens * heads * channels, token: heads * channels, head: channels }
+    }
+
+    fn of(planner: &mut Planner<'_>, name: &'static str) -> Result<Self, DeviceError> {
+        let of_pages = !planner.shape("block_table").is_empty();
+        let layout = |wanted| DeviceError::Layout { tensor: name, wanted };
+        let (sizes, steps) = planner.laid(name);
+        let ([.., tokens, heads, channels], [.., token, head, channel]) = (sizes, steps) else {
+            return Err(layout("with a dimension each of tokens, heads and channels"));
+        };
+        let dense = Self::dense([*tokens, *heads, *channels]);
+        if sizes.contains(&0) {
+            return Ok(dense);
+        }
+        if *channels > 1 && *channel != 1 {
+            return Err(layout("with the channels of a head side by side"));
+        }
+        // Dimensions of one index may have any step: they get that of a dense tensor.
+        let step = |size: usize, step: usize, dense| if size > 1 { step } else { dense };
+        let token = step(*tokens, *token, dense.token);
+        let batch = match (sizes, steps) {
+            ([batch, _, _, _], [apart, ..]) => step(*batch, *apart, tokens * token),
+            _ => tokens * token,
+        };
+        let apart = Self { batch, token, head: step(*heads, *head, dense.head) };
+        let piece = row_piece(*channels);
+        let fits = |step: &usize| (2 * step).is_multiple_of(piece);
+        if ![apart.batch, apart.token, apart.head].iter().all(fits) {
+            return Err(layout("with rows at multiples of 16 bytes"));
+        }
+        int(apart.token)?;
+        if of_pages && apart.batch != tokens * token {
+            return Err(layout("with pages one behind the other"));
+        }
+        planner.widest(name, piece);
+        Ok(apart)
+    }
+}
+
+/// Leading sizes of a tensor `[batch, tokens, heads, channels]`, and how it lies; packed rows are one batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) batch: usize,
+    pub(super) tokens: usize,
+    pub(super) heads: usize,
+    pub(super) apart: Spacing,
+}
+
+impl Rows {
+    pub(super) fn of_queries(problem: &AttentionProblem) -> Self {
+        let packed = (1, problem.queries.total());
+        let (batch, tokens) = problem.queries.batch_and_tokens().unwrap_or(packed);
+        let apart = Spacing::dense([tokens, problem.heads, problem.head_dim]);
+        Self { batch, tokens, heads: problem.heads, apart }
+    }
+
+    /// Of the keys, and of the values.
+    pub(super) fn of_keys(
+        problem: &AttentionProblem,
+        operands: &Operands,
+        planner: &Planner<'_>,
+    ) -> (Self, Self) {
+        let (batch, tokens) = match (operands.cu_keys.is_some(), planner.shape("k")) {
+            (true, [.., tokens, _, _]) => (1, *tokens),
+            _ => (problem.queries.count(), operands.keys as usize),
+        };
+        let of = |apart| Self { batch, tokens, heads: problem.kv_heads, apart };
+        (of(operands.k_apart), of(operands.v_apart))
+    }
+
+    /// Keys of all sequences or pages one behind the other.
+    ///
+    /// # Errors
+    /// [`DeviceError::Layout`] where they do not lie evenly apart.
+    pub(super) fn flat(
+        problem: &AttentionProblem,
+        operands: &Operands,
+        planner: &Planner<'_>,
+    ) -> Result<Self, DeviceError> {
+        let (rows, apart) = match planner.shape("k") {
+            [batch, tokens, _, _] => (batch * tokens, tokens * operands.k_apart.token),
+            [rows, ..] => (*rows, operands.k_apart.batch),
+            [] => (0, 0),
+        };
+        if apart != operands.k_apart.batch {
+            return Err(DeviceError::Layout { tensor: "k", wanted: "evenly apart" });
+        }
+        Ok(Self { batch: 1, tokens: rows, heads: problem.kv_heads, apart: operands.k_apart })
+    }
+
+    /// The copy engine takes no empty tensor. For one, a row of zeros and its sizes; nothing of it is used.
+    pub(super) fn stand_in(
+        self,
+        planner: &mut Planner<'_>,
+        channels: usize,
+    ) -> Result<(Option<Arc<Buffer>>, Self), DeviceError> {
+        if self.batch * self.tokens > 0 {
+            return Ok((None, self));
+        }
+        let zeros = planner.zeroed(self.heads * channels)?;
+        let apart = Spacing::dense([1, self.heads, channels]);
+        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads, apart }))
+    }
+}
+
+/// Describes a tensor to the copy engine: boxes of `width` channels of one head and `box_rows` tokens.
+pub(super) fn row_map(
+    planner: &mut Planner<'_>,
+    buffer: &Arc<Buffer>,
+    (rows, channels): (Rows, usize),
+    (width, box_rows): (usize, usize),
+    dtype: DType,
+) -> Result<TensorMap, DeviceError> {
+    let (stand_in, rows) = rows.stand_in(planner, channels)?;
+    let Spacing { batch, token, head } = rows.apart;
+    let layout = TiledLayout {
+        element: map_element(dtype),
+        offset: 0,
+        sizes: &[channels as u64, rows.heads as u64, rows.tokens as u64, rows.batch as u64],
+        strides: &[2 * head as u64, 2 * token as u64, 2 * batch as u64],
+        tile: &[width as u32, 1, box_rows as u32, 1],
+        swizzle: if width == 64 { Swizzle::Bytes128 } else { Swizzle::Bytes64 },
+    };
+    planner.tensor_map(stand_in.as_ref().unwrap_or(buffer), &layout)
+}

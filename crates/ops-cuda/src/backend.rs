@@ -1,0 +1,49 @@
+//! NVIDIA GPUs as a backend.
+
+use super::table::CudaImplementations;
+use device::cuda::KernelSource;
+use device::{Device, Tenure, Unavailable};
+use facts::BackendKind;
+use ops::{Backend, Implementations};
+
+/// NVIDIA GPUs, by the driver's library.
+pub struct NvidiaGpus;
+
+/// What they implement, by op, in the order of the bundle.
+static TABLES: [(&str, &dyn CudaImplementations); 11] = [
+    ("attention", &crate::attention::CUDA),
+    ("kda", &crate::kda::CUDA),
+    ("gated_delta", &crate::gated_delta::CUDA),
+    ("ssd", &crate::ssd::CUDA),
+    ("selective_scan", &crate::selective_scan::CUDA),
+    ("conv1d", &crate::conv1d::CUDA),
+    ("nsa", &crate::nsa::CUDA),
+    ("rmsnorm", &crate::rmsnorm::CUDA),
+    ("linear", &crate::linear::CUDA),
+    ("moe", &crate::moe::CUDA),
+    ("sampling", &crate::sampling::CUDA),
+];
+
+/// What they implement of an op.
+pub(crate) fn op(name: &str) -> Option<&'static dyn CudaImplementations> {
+    TABLES.iter().find(|(op, _)| *op == name).map(|(_, table)| *table)
+}
+
+/// The kernels of every op that are compiled ahead.
+pub(super) fn bundled() -> impl Iterator<Item = KernelSource> {
+    TABLES.iter().flat_map(|(_, table)| table.bundled())
+}
+
+impl Backend for NvidiaGpus {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Cuda
+    }
+
+    fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+        device::cuda::open(ordinal, tenure)
+    }
+
+    fn op(&self, op_name: &str) -> Option<&'static dyn Implementations> {
+        op(op_name).map(|table| table as &dyn Implementations)
+    }
+}

@@ -1,0 +1,7 @@
+//! The gated delta rule on NVIDIA GPUs.
+
+use crate::{CudaTable, kda};
+use ops::kda::{Decays, KdaProblem};
+
+/// kda's variants; the bundle holds their kernels for one decay a head.
+pub(crate) static CUDA: CudaTable<KdaProblem> = kda::table(|| kda::bundled(Decays::PerHead));

@@ -1,0 +1,38 @@
+//! linear on NVIDIA GPUs from compute capability 8.0 on.
+
+mod direct;
+mod hopper;
+mod mma;
+mod operands;
+mod persistent;
+mod stream;
+
+use crate::{CudaTable, CudaVariant};
+use device::cuda::{BundledArch, KernelSource};
+use ops::ChoiceTable;
+use ops::linear::LinearProblem;
+use persistent::PHASE;
+
+/// The variants, best first. The last one is there to verify phases, and others take what it takes.
+static VARIANTS: &[CudaVariant<LinearProblem>] =
+    &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
+
+/// What GPUs have of linear.
+pub(crate) static CUDA: CudaTable<LinearProblem> =
+    CudaTable { choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
+
+/// Every table, printable.
+fn choice_tables() -> Vec<ChoiceTable> {
+    vec![hopper::table(), mma::table()]
+}
+
+/// What the bundle holds of linear.
+fn bundled() -> Vec<KernelSource> {
+    let mut sources = hopper::bundled();
+    sources.extend(direct::bundled());
+    sources.extend(operands::bundled());
+    for of in [mma::bundled, stream::bundled] {
+        sources.extend(BundledArch::ALL.iter().flat_map(of));
+    }
+    sources
+}

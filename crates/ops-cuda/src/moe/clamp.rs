@@ -1,0 +1,56 @@
+//! The launch behind the way up of experts with biases and limits. The contract stands in `clamp.cu`.
+
+use super::operands::{self, AMPERE, NARROW, STORAGE, overlapping};
+use super::route::List;
+use crate::{Planner, arguments, int, source};
+use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use ops::DType;
+use ops::moe::{Clamp, MoeProblem, NarrowExperts};
+
+const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!("clamp.cu")];
+
+/// Threads of a block, and elements of each.
+const THREADS: usize = 256;
+const OF_THREAD: usize = 8;
+
+/// For what `hopper_narrow.cu` multiplies with such weights; none: in the order of channels.
+pub(super) fn source(dtype: DType, ordered: Option<NarrowExperts>, arch: &GpuArch) -> KernelSource {
+    let source = KernelSource::new("moe_clamp", PARTS, arch.clone())
+        .define("DTYPE", dtype)
+        .define("ORDERED", u8::from(ordered.is_some()));
+    operands::of_weights(source, ordered)
+}
+
+arguments! {
+    Clamped: moe_clamp {
+        both: Pointer, bias: Pointer, tiles: Pointer, pairs: Pointer, chosen: Pointer, made: Pointer, inner: i32,
+        first_held: i32, limit: f32, alpha: f32,
+    }
+}
+
+/// Adds the launch from gates and ups `[pairs as listed, 2I]` to `[pairs as listed, I]`.
+pub(super) fn plan(
+    (problem, clamp): (&MoeProblem, Clamp),
+    planner: &mut Planner<'_>,
+    list: &List,
+    ordered: Option<NarrowExperts>,
+    [both, made]: [&Buffer; 2],
+) -> Result<(), DeviceError> {
+    let kernel = planner.kernel(&source(problem.dtype, ordered, &planner.arch()))?;
+    let args = Args::from(Clamped {
+        both,
+        bias: &*planner.required("gate_up_bias")?,
+        tiles: &list.tiles,
+        pairs: &list.pairs,
+        chosen: &*planner.output("chosen")?,
+        made,
+        inner: int(problem.intermediate)?,
+        first_held: int(problem.first)?,
+        limit: clamp.limit as f32,
+        alpha: clamp.alpha as f32,
+    });
+    let blocks = (problem.pairs() * problem.intermediate).div_ceil(THREADS * OF_THREAD) as u32;
+    let launch = overlapping(planner, Launch::new([blocks, 1, 1], THREADS as u32, 0));
+    planner.launch(kernel, launch, args);
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! `decode`: few tokens, each weight read once. The contracts stand in `decode_gate_up.cu` and `decode_down.cu`.
+
+use super::operands::{
+    self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, clamping, group_shift,
+    overlapping, weighing, words,
+};
+use super::route::{self, CHUNK, List};
+use crate::{CudaVariant, Planner, arguments, int, source};
+use device::cuda::{
+    Args, BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+};
+use ops::DType;
+use ops::moe::{MoeProblem, NarrowExperts};
+
+pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "decode", why_not, plan };
+
+const GATE_UP: &[Part] =
+    &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_gate_up.cu")];
+const DOWN: &[Part] = &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_down.cu")];
+
+/// Pairs of a tile.
+const TILE: usize = 8;
+/// `WARPS` of `decode.cuh`, and 16 bytes for each lane of one.
+const WARPS: usize = 8;
+const PIECE: usize = 512;
+
+/// How a form of the kernels is compiled; the numbers were measured on an H200 (README.md).
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    tokens: Tokens,
+    gated: bool,
+    dtype: DType,
+    /// Whether the weights of some experts may not be here.
+    share: bool,
+    narrow: Option<NarrowExperts>,
+}
+
+/// How many tokens there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tokens {
+    /// A single one, whose experts each block finds by itself.
+    One,
+    /// Up to [`FEW`].
+    Few,
+    More,
+}
+
+/// Tokens up to which rows of W_down come in eights: with more, what is read of tokens counts beside what is read of weights.
+const FEW: usize = 16;
+
+/// How a block of the way down works.
+struct Down {
+    /// Rows, in eights.
+    octets: usize,
+    /// Steps that are worked on at once.
+    span: usize,
+    /// Spans that are under way.
+    ahead: usize,
+}
+
+impl Form {
+    fn one(self) -> bool {
+        self.tokens == Tokens::One
+    }
+
+    /// Channels of a lane's 16 bytes of weights.
+    fn per_lane(self) -> usize {
+        match self.narrow {
+            None => 8,
+            Some(narrow) => 16 / narrow.dtype.bytes_of(2) * 2,
+        }
+    }
+
+    /// Channels of a step.
+    fn depth(self) -> usize {
+        4 * self.per_lane()
+    }
+
+    /// Steps that are under way on the way up.
+    fn ahead(self) -> usize {
+        if self.one() { 4 } else { 3 }
+    }
+
+    /// Blocks of a multiprocessor on the way up: as many as have room.
+    fn resident(self, here: &CudaCapabilities) -> usize {
+        let room = here.shared_bytes as usize / (self.gate_up_bytes() + STATIC_BYTES + 1024);
+        room.clamp(1, if self.one() { 4 } else { 3 })
+    }
+
+    fn of_down(self) -> Down {
+        // Narrow weights' steps have more channels: one at a time is as much work, and as many bytes are under way by twice as many.
+        let narrow = self.narrow.is_some();
+        let (span, times) = if narrow { (1, 2) } else { (2, 1) };
+        let (octets, ahead) = match self.tokens {
+            // All of a warp's part of Kimi-Linear's experts.
+            Tokens::One => (1, 8),
+            Tokens::Few => (1, 4 * times),
+            Tokens::More => (2, 3 * times),
+        };
+        Down { octets, span, ahead }
+    }
+
+    /// Of the way up or, with `down`, of that.
+    fn source(
+        self,
+        (name, parts): (&'static str, &'static [Part]),
+        ahead: usize,
+        down: bool,
+        arch: &GpuArch,
+    ) -> KernelSource {
+        let source = KernelSource::new(name, parts, arch.clone())
+            .define("DTYPE", self.dtype)
+            .define("ONE", u8::from(self.one()))
+            .define("AHEAD", ahead)
+            .define("GROUPED", u8::from(self.is_grouped(down)))
+            .define("SHARE", u8::from(self.share && self.one()));
+        operands::of_weights(source, self.narrow)
+    }
+
+    fn gate_up(self, arch: &GpuArch) -> KernelSource {
+        let source = self.source(("moe_decode_gate_up", GATE_UP), self.ahead(), false, arch);
+        if self.gated { source } else { source.define("GATED", 0) }
+    }
+
+    fn down(self, arch: &GpuArch) -> KernelSource {
+        let down = self.of_down();
+        self.source(("moe_decode_down", DOWN), down.ahead, true, arch)
+            .define("OCTETS", down.octets)
+            .define("SPAN", down.span)
+    }
+
+    /// Whether factors are of groups of a row's channels, on the way up or `down`.
+    fn is_grouped(self, down: bool) -> bool {
+        self.narrow.is_some_and(|narrow| narrow.factors[usize::from(down)] > 1)
+    }
+
+    /// A stage of a warp's ring with so many rows of weights, in eights, and so many steps' tokens, bytes.
+    fn stage_bytes(self, octets: usize, steps: usize, down: bool) -> usize {
+        let of_row = self.narrow.map_or(0, |narrow| if narrow.offset { 2 } else { 1 });
+        let factors = if self.is_grouped(down) { of_row } else { 0 };
+        let tokens = PIECE * self.per_lane() / 8 / if self.one() { 8 } else { 1 };
+        (PIECE + PIECE / 2 * factors) * octets + tokens * steps
+    }
+
+    /// Shared memory of a block on the way up, bytes.
+    fn gate_up_bytes(self) -> usize {
+        WARPS * self.ahead() * self.stage_bytes(if self.gated { 2 } else { 1 }, 1, false)
+    }
+
+    /// The same on the way down.
+    fn down_bytes(self, tokens: usize) -> usize {
+        let down = self.of_down();
+        let sums = 4 * WARPS * 8 * down.octets * tokens;
+        WARPS * down.ahead * self.stage_bytes(down.span * down.octets, down.span, true) + sums
+    }
+}
+
+fn form(problem: &MoeProblem) -> Form {
+    let tokens = match problem.tokens {
+        1 => Tokens::One,
+        0..=FEW => Tokens::Few,
+        _ => Tokens::More,
+    };
+    let share = problem.held < problem.experts;
+    let (gated, narrow) = (problem.gated, problem.narrow);
+    Form { tokens, gated, dtype: problem.dtype, share, narrow }
+}
+
+/// Whether weights in e4m3, i8 or u4 `[rows, columns]`, with a scale for each `group` columns of a row or for whole rows, are read as they
+/// are by the kernels for a few tokens; otherwise they would be made bf16 for each call.
+pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
+    let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
+    let tokens = Tokens::One;
+    let form = Form { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
+    columns.is_multiple_of(form.per_lane())
+        && group.is_none_or(|group| group_shift(group, form.depth()).is_some())
+}
+
+fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
+    if problem.tokens > CHUNK {
+        return Some(format!("takes up to {CHUNK} tokens, got {}", problem.tokens));
+    }
+    if let Some(reason) = operands::why_not(problem, here) {
+        return Some(reason);
+    }
+    let form = form(problem);
+    if let Some(narrow) = problem.narrow {
+        for (name, channels, factors) in [
+            ("H", problem.hidden, narrow.factors[0]),
+            ("I", problem.intermediate, narrow.factors[1]),
+        ] {
+            let (lane, type_) = (form.per_lane(), narrow.dtype);
+            if !channels.is_multiple_of(lane) {
+                return Some(format!(
+                    "needs {name} a multiple of {lane} in {type_}, got {channels}"
+                ));
+            }
+            if factors > 1 && group_shift(narrow.group, form.depth()).is_none() {
+                let (depth, group) = (form.depth(), narrow.group);
+                return Some(format!(
+                    "needs groups of {depth} times a power of two of columns in {type_}, got {group}"
+                ));
+            }
+        }
+    }
+    let wanted = form.gate_up_bytes().max(form.down_bytes(problem.tokens)) + STATIC_BYTES;
+    let most = here.shared_bytes as usize;
+    (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
+}
+
+/// Shared memory that the kernels declare themselves, at most.
+const STATIC_BYTES: usize = 8448;
+
+/// For the bundle: on Hopper, for which this was measured, all of it; elsewhere what a single token needs.
+pub(super) fn bundled(
+    dtype: DType,
+    narrow: Option<NarrowExperts>,
+    here: &BundledArch,
+) -> Vec<KernelSource> {
+    let arch = &here.arch();
+    let [one, few, more] = [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form {
+        tokens,
+        gated: true,
+        dtype,
+        share: false,
+        narrow,
+    });
+    let squared = |form: Form| Form { gated: false, ..form }.gate_up(arch);
+    let mut sources = vec![one.gate_up(arch), squared(one), one.down(arch)];
+    if here.compute == HOPPER {
+        sources.extend([few.gate_up(arch), squared(few), few.down(arch), more.down(arch)]);
+        sources.push(route::route_source(TILE, arch));
+        let rank = Form { share: true, ..one };
+        sources.extend([rank.gate_up(arch), rank.down(arch)]);
+    }
+    sources
+}
+
+arguments! {
+    GateUp: moe_decode_gate_up {
+        x: Pointer, w_gate_up: Pointer, logits: Nullable, correction: Nullable, chosen: Nullable, weights: Pointer,
+        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing), factors: (Factors),
+        bias: Nullable, limit: f32, alpha: f32,
+    }
+}
+
+arguments! {
+    WayDown: moe_decode_down {
+        made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
+        residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, first_held: i32, held: i32, top_k: i32,
+        always: i32, sigmoid: i32, scale: f32, factors: (Factors), bias: Nullable, chosen: Pointer, weights: Pointer,
+    }
+}
+
+fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
+    let (form, arch) = (form(problem), &planner.arch());
+    let (way_up, way_down) =
+        (planner.kernel(&form.gate_up(arch))?, planner.kernel(&form.down(arch))?);
+    let list = match form.one() {
+        true => None,
+        false => Some(route::plan_few(problem, planner, TILE)?),
+    };
+    let tiles = |list: &List| list.tiles.clone();
+    let (tiles, pairs, most_tiles) = match &list {
+        Some(list) => (Some(tiles(list)), Some(list.pairs.clone()), list.most_tiles),
+        None => (None, None, problem.of_token()),
+    };
+    let (hidden, inner) = (problem.hidden, problem.intermediate);
+    let made = planner.scratch(words(problem.pairs() * inner))?;
+    let own = |buffer| if form.one() { Some(buffer) } else { None };
+    let logits = planner.required("logits")?;
+    let correction = planner.input("correction")?.filter(|_| form.one());
+    let (chosen, weights) = (planner.output("chosen")?, planner.output("weights")?);
+    let [limit, alpha] = clamping(problem);
+
+    let factors_up = Held::new(problem, planner, "w_gate_up", form.depth())?;
+    let factors_down = Held::new(problem, planner, "w_down", form.depth())?;
+    let args = Args::from(GateUp {
+        x: &*planner.required("x")?,
+        w_gate_up: &*planner.required("w_gate_up")?,
+        logits: own(&*logits),
+        correction: correction.as_deref(),
+        chosen: own(&*chosen),
+        weights: &weights,
+        tiles: tiles.as_deref(),
+        pairs: pairs.as_deref(),
+        made: &made,
+        hidden: int(problem.hidden)?,
+        inner: int(inner)?,
+        weighing: weighing(problem)?,
+        factors: factors_up.args()?,
+        bias: planner.input("gate_up_bias")?.as_deref(),
+        limit,
+        alpha,
+    });
+    // Blocks walk the list: as many start as can be resident.
+    let (across, most) =
+        (inner / 8, form.resident(planner.here()) * planner.here().multiprocessors as usize);
+    let down = most_tiles.min((most / across).max(1));
+    let grid = [across as u32, down as u32, 1];
+    let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes() as u32);
+    let launch = overlapping(planner, launch);
+    planner.launch(way_up, launch, args);
+
+    let Weighing { experts, first_held, held, top_k, always, sigmoid, .. } = weighing(problem)?;
+    let args = Args::from(WayDown {
+        made: &made,
+        w_down: &*planner.required("w_down")?,
+        logits: own(&*logits),
+        correction: correction.as_deref(),
+        tiles: tiles.as_deref(),
+        pairs: pairs.as_deref(),
+        residual: planner.input("residual")?.as_deref(),
+        o: &*planner.output("o")?,
+        tokens: int(problem.tokens)?,
+        hidden: int(problem.hidden)?,
+        inner: int(inner)?,
+        experts,
+        first_held,
+        held,
+        top_k,
+        always,
+        sigmoid,
+        scale: problem.scale as f32,
+        factors: factors_down.args()?,
+        bias: planner.input("down_bias")?.as_deref(),
+        chosen: &chosen,
+        weights: &weights,
+    });
+    // Without tokens there are no tiles to read.
+    let rows = 8 * form.of_down().octets;
+    let blocks = if problem.tokens == 0 { 0 } else { hidden.div_ceil(rows) };
+    let launch = Launch::new(
+        [blocks as u32, 1, 1],
+        32 * WARPS as u32,
+        form.down_bytes(problem.tokens) as u32,
+    );
+    let launch = overlapping(planner, launch);
+    planner.launch(way_down, launch, args);
+    Ok(())
+}

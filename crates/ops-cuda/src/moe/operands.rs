@@ -1,0 +1,189 @@
+//! What the variants' kernels share: parts of their sources, limits and arguments.
+
+use crate::{Expand, Planner, arguments, int, source};
+use device::cuda::{
+    Buffer, ComputeCapability, CudaCapabilities, DeviceError, KernelSource, Launch, Part,
+};
+use ops::DType;
+use ops::moe::{Clamp, MoeProblem, NarrowExperts, Score, scale_names};
+use std::sync::Arc;
+
+pub(super) const AMPERE: Part = source!("../include/ampere.cuh");
+pub(super) const STORAGE: Part = source!("../include/storage.cuh");
+/// Narrow weights made bf16.
+pub(super) const NARROW: Part = source!("../include/narrow.cuh");
+pub(super) const CHOOSE: Part = source!("choose.cuh");
+
+pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
+
+/// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`: experts, those without logits among them, and those of a token.
+const MOST_EXPERTS: usize = 512;
+const MOST_CHOSEN: usize = 32;
+
+/// Whether the kernels take so many experts, those that every token takes among them, and so many of a token.
+pub fn takes(experts: usize, of_token: usize) -> bool {
+    experts <= MOST_EXPERTS && of_token <= MOST_CHOSEN
+}
+
+/// What no kernel here takes.
+pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    if !matches!(problem.dtype, DType::Bf16 | DType::F16) {
+        return Some(format!("needs bf16 or f16 tensors, got {}", problem.dtype));
+    }
+    // Rows are read 16 bytes at a time.
+    for (name, channels) in [("H", problem.hidden), ("I", problem.intermediate)] {
+        if channels == 0 || !channels.is_multiple_of(8) {
+            return Some(format!("needs {name} a multiple of 8 from 8 on, got {channels}"));
+        }
+    }
+    let (experts, of_token) = (problem.experts + problem.always, problem.of_token());
+    (!takes(experts, of_token)).then(|| {
+        format!(
+            "takes up to {MOST_EXPERTS} experts and {MOST_CHOSEN} of a token, got {experts} and {of_token}"
+        )
+    })
+}
+
+/// `UP` of kernels of many tokens on the way up.
+pub(super) fn way_up(problem: &MoeProblem) -> u8 {
+    if problem.gated { 1 } else { 2 }
+}
+
+/// The limit and alpha of experts that have them.
+pub(super) fn clamping(problem: &MoeProblem) -> [f32; 2] {
+    problem.clamp.map_or([0.0; 2], |Clamp { limit, alpha }| [limit as f32, alpha as f32])
+}
+
+arguments! {
+    /// The sizes of a router, which experts are here, how many of a token's every token takes, how it scores, and how it weighs.
+    pub(super) Weighing {
+        experts: i32, first_held: i32, held: i32, top_k: i32, always: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
+    }
+}
+
+pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, DeviceError> {
+    let (sigmoid, renormalise) = match problem.score {
+        Score::SoftmaxOfAll => (0, 0),
+        Score::SoftmaxOfChosen => (0, 1),
+        Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
+    };
+    let (experts, top_k, always) =
+        (int(problem.experts)?, int(problem.of_token())?, int(problem.always)?);
+    let (first_held, held) = (int(problem.first)?, int(problem.held)?);
+    let (sum_eps, weight_scale) = (problem.sum_eps as f32, problem.weight_scale as f32);
+    Ok(Weighing {
+        experts,
+        first_held,
+        held,
+        top_k,
+        always,
+        sigmoid,
+        renormalise,
+        sum_eps,
+        weight_scale,
+    })
+}
+
+/// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.
+pub(super) fn overlapping(planner: &Planner<'_>, launch: Launch) -> Launch {
+    Launch { overlaps: planner.here().compute >= ComputeCapability::new(9, 0), ..launch }
+}
+
+/// 32-bit words that elements of the storage type take.
+pub(super) fn words(elements: usize) -> usize {
+    elements.div_ceil(2)
+}
+
+/// How weights are compiled into kernels that take narrow ones: their bits, whether these are of integers, and whether offsets are
+/// given.
+pub(super) fn of_weights(source: KernelSource, narrow: Option<NarrowExperts>) -> KernelSource {
+    let (bits, integers) = match narrow.map(|narrow| narrow.dtype) {
+        None => (16, 0),
+        Some(DType::U4) => (4, 1),
+        Some(DType::I8) => (8, 1),
+        Some(_) => (8, 0),
+    };
+    let offset = narrow.is_some_and(|narrow| narrow.offset);
+    let source = source.define("WEIGHT_BITS", bits).define("INTEGERS", integers);
+    source.define("OFFSET", u8::from(offset))
+}
+
+/// `w_gate_up` or `w_down` in storage: as it is, or from narrower weights by a launch ahead.
+pub(super) fn expanded(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    name: &'static str,
+) -> Result<Arc<Buffer>, DeviceError> {
+    let w = planner.required(name)?;
+    let Some(narrow) = problem.narrow else { return Ok(w) };
+    let [scale, offset] = scale_names(name);
+    let (scale, offset) = (planner.required(scale)?, planner.input(offset)?);
+    let (hidden, inner) = (problem.hidden, problem.intermediate);
+    let (factors, rows, columns) = match name {
+        "w_gate_up" => (narrow.factors[0], problem.ups(), hidden),
+        _ => (narrow.factors[1], hidden, inner),
+    };
+    Expand {
+        dtype: narrow.dtype,
+        w: &w,
+        scale: &scale,
+        factor_bits: 32,
+        zero: None,
+        offset: offset.as_deref(),
+        order: None,
+        shape: [problem.held, rows, columns],
+        group: narrow.columns_of(factors, columns),
+    }
+    .plan(planner)
+}
+
+/// The power of two of steps of so many channels that have a factor of their own; none where they are no power of two.
+pub(super) fn group_shift(group: usize, step: usize) -> Option<u32> {
+    let steps = group / step;
+    (group.is_multiple_of(step) && steps.is_power_of_two()).then(|| steps.ilog2())
+}
+
+arguments! {
+    /// What narrow weights are multiplied with, by groups of 2^group_shift steps.
+    pub(super) Factors { w_scale: Nullable, w_offset: Nullable, groups: i32, group_shift: i32 }
+}
+
+/// The factors and offsets of narrow weights, as the planner holds them.
+pub(super) struct Held {
+    scale: Option<Arc<Buffer>>,
+    offset: Option<Arc<Buffer>>,
+    groups: usize,
+    shift: u32,
+}
+
+impl Held {
+    /// Of `w_gate_up` or `w_down`, for a kernel whose steps have so many channels.
+    pub(super) fn new(
+        problem: &MoeProblem,
+        planner: &mut Planner<'_>,
+        w: &str,
+        step: usize,
+    ) -> Result<Self, DeviceError> {
+        let [scale, offset] = scale_names(w);
+        let (scale, offset) = (planner.input(scale)?, planner.input(offset)?);
+        let Some(narrow) = problem.narrow else {
+            return Ok(Self { scale, offset, groups: 1, shift: 0 });
+        };
+        let groups = narrow.factors[usize::from(w == "w_down")];
+        // A single factor is that of every step.
+        let of_groups = group_shift(narrow.group, step).filter(|_| groups > 1);
+        Ok(Self { scale, offset, groups, shift: of_groups.unwrap_or(31) })
+    }
+
+    pub(super) fn args(&self) -> Result<Factors<'_>, DeviceError> {
+        Ok(Factors {
+            w_scale: self.scale.as_deref(),
+            w_offset: self.offset.as_deref(),
+            groups: int(self.groups)?,
+            group_shift: self.shift as i32,
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! What records read and make, and what one takes of the one ahead of it.
+
+use super::super::STATE;
+use super::super::record::{Kind, Record};
+use super::PACKET;
+use ops::DType;
+use std::ops::Range;
+
+/// Columns that a phase makes: where they lie, which the first is, and how many there are.
+struct Made {
+    address: u64,
+    first: usize,
+    width: usize,
+}
+
+/// Columns that a phase reads.
+struct Read {
+    /// The field that has their address, and the one of their packets.
+    field: &'static str,
+    packets: &'static str,
+    width: usize,
+    /// Whether they are in f32.
+    wide: bool,
+}
+
+/// A field of a record that packets go to, and the first of its columns.
+pub(super) type Taken = (&'static str, usize);
+
+/// Memory that a phase writes, and the first of the columns that go there.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Stored {
+    lies: Range<u64>,
+    first: usize,
+}
+
+impl Stored {
+    fn new(address: u64, first: usize, bytes: usize) -> Self {
+        Self { lies: address..address + bytes as u64, first }
+    }
+
+    pub(super) fn meets(&self, other: &Range<u64>) -> bool {
+        self.lies.start < other.end && other.start < self.lies.end
+    }
+}
+
+/// Who has which columns of what is stored, and how large these are: the same threads, where this is the same.
+#[derive(PartialEq, Eq)]
+enum Deal {
+    /// By pairs of columns.
+    Columns {
+        all: usize,
+        wide: bool,
+    },
+    Heads {
+        all: usize,
+        columns: usize,
+    },
+    /// By so many columns, and those of a router one by one.
+    Norm {
+        inputs: usize,
+    },
+    Nothing,
+}
+
+impl Record {
+    /// Whether the columns that it hands on are in f32.
+    pub(super) fn is_wide(&self) -> bool {
+        match self.kind {
+            Kind::Linear => self.number("out_f32") != 0,
+            Kind::Norm | Kind::Down => true,
+            Kind::Scan | Kind::Up => false,
+        }
+    }
+
+    /// Whether it normalises anything: without that a `Norm` is a router alone.
+    fn normalises(&self) -> bool {
+        self.address("weight") != 0
+    }
+
+    /// What it hands on.
+    fn makes(&self) -> Vec<Made> {
+        let one = |field, width| vec![Made { address: self.address(field), first: 0, width }];
+        match self.kind {
+            Kind::Linear => self.outputs(),
+            Kind::Scan => one("o", self.number("heads") * self.number("head_dim")),
+            Kind::Norm => one("logits", self.number("columns")),
+            // In packets alone.
+            Kind::Up => Vec::new(),
+            Kind::Down => one("o", self.number("columns")),
+        }
+    }
+
+    /// The outputs of a product.
+    fn outputs(&self) -> Vec<Made> {
+        let starts = ["start1", "start2", "start3", "start4", "start5", "columns"];
+        let mut first = 0;
+        let each = ["o0", "o1", "o2", "o3", "o4", "o5"].into_iter().zip(starts).map(|(o, end)| {
+            let (start, end) = (first, self.number(end));
+            first = end;
+            Made { address: self.address(o), first: start, width: end - start }
+        });
+        each.filter(|made| made.address != 0 && made.width > 0).collect()
+    }
+
+    /// What it reads of what other phases make.
+    fn reads(&self) -> Vec<Read> {
+        let read = |field, packets, width| Read { field, packets, width, wide: false };
+        let x = |wide| Read { wide, ..read("x", "x_packets", self.number("inputs")) };
+        match self.kind {
+            // See FORM in `phase.cuh`.
+            Kind::Linear => return vec![x(self.number("form") & 2 != 0)],
+            Kind::Norm => return vec![x(self.normalises())],
+            Kind::Up => {
+                let logits = read("logits", "logits_packets", self.experts.of);
+                return vec![x(false), Read { wide: true, ..logits }];
+            }
+            // Experts on their way up, which stand ahead of it.
+            Kind::Down => return Vec::new(),
+            Kind::Scan => {}
+        }
+        let heads = self.number("heads");
+        let rows = heads * self.number("head_dim");
+        let of_groups = heads / self.number("heads_of_group").max(1) * STATE;
+        let all = [
+            read("x", "x_packets", rows),
+            read("z", "z_packets", rows),
+            read("dt", "dt_packets", heads),
+            read("b", "b_packets", of_groups),
+            read("c", "c_packets", of_groups),
+        ];
+        all.into_iter().filter(|read| self.address(read.field) != 0).collect()
+    }
+
+    /// Where what it reads stands among what the phase ahead makes; none where some of it does not, or not as packets are asked for.
+    pub(super) fn takes(&self, ahead: &Self) -> Option<Vec<Taken>> {
+        match (ahead.kind, self.kind) {
+            (Kind::Up, Kind::Down) => return Some(vec![("x_packets", 0)]),
+            // Each block has made all of x itself.
+            (Kind::Norm, Kind::Up) => {
+                let [x, logits] = [("x", "o"), ("logits", "logits")].map(|(own, theirs)| {
+                    self.address(own) != 0 && self.address(own) == ahead.address(theirs)
+                });
+                let sizes = self.number("inputs") == ahead.number("inputs")
+                    && self.experts.of == ahead.number("columns");
+                return (x && logits && sizes).then(|| vec![("logits_packets", 0)]);
+            }
+            // A router alone reads memory.
+            (_, Kind::Up) => return None,
+            (_, Kind::Norm) if !self.normalises() => return None,
+            _ => {}
+        }
+        let (wide, made) = (ahead.is_wide(), ahead.makes());
+        let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
+        let place = |Read { field, packets, width, wide: in_f32 }: Read| {
+            let address = self.address(field);
+            let of = made.iter().find(|made| {
+                let end = made.address + (made.width * size) as u64;
+                (made.address..end).contains(&address) && address + (width * size) as u64 <= end
+            })?;
+            let column = of.first + (address - of.address) as usize / size;
+            // Two packets are asked for at once; of step sizes one.
+            let whole = if wide || field == "dt" { 2 } else { 4 };
+            (in_f32 == wide && column.is_multiple_of(whole)).then_some((packets, column))
+        };
+        self.reads().into_iter().map(place).collect()
+    }
+
+    /// Makes a router the business of the norm that makes its x; whether it could.
+    pub(super) fn takes_in(&mut self, router: &Self) -> bool {
+        let both = [&*self, router].iter().all(|of| of.kind == Kind::Norm);
+        let fits = both
+            && self.normalises()
+            && !router.normalises()
+            && self.address("w") == 0
+            && self.address("o") != 0
+            && self.address("o") == router.address("x")
+            && self.number("inputs") == router.number("inputs");
+        if fits {
+            self.take(&["w", "logits", "columns", "scale"], router);
+        }
+        fits
+    }
+
+    /// Whether blocks wait for all columns that the phase ahead makes, together.
+    pub(super) fn waits_for_all(&self, ahead: &Self) -> bool {
+        let wanted: usize = self.reads().iter().map(|read| read.width).sum();
+        wanted >= ahead.columns()
+    }
+
+    /// Columns that it hands on.
+    fn columns(&self) -> usize {
+        if self.kind == Kind::Up {
+            return self.experts.chosen * self.experts.inner;
+        }
+        self.makes().iter().map(|made| made.first + made.width).max().unwrap_or(0)
+    }
+
+    /// Packets of all its columns, bytes.
+    pub(super) fn packet_bytes(&self) -> usize {
+        let columns = self.columns();
+        PACKET * if self.is_wide() { columns } else { columns.div_ceil(2) }
+    }
+
+    /// Where it reads what other phases make, if that comes by no packets.
+    pub(super) fn read_memory(&self) -> Vec<Range<u64>> {
+        let lies = |Read { field, width, wide, .. }: Read| {
+            let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
+            self.address(field)..self.address(field) + (width * size) as u64
+        };
+        self.reads().into_iter().map(lies).collect()
+    }
+
+    /// Where it writes. States are left out, which no other call of a step has.
+    pub(super) fn stored(&self) -> Vec<Stored> {
+        let size = if self.is_wide() { DType::F32.bytes() } else { DType::Bf16.bytes() };
+        let made = self.makes().into_iter();
+        let mut all: Vec<_> = made
+            .map(|Made { address, first, width }| Stored::new(address, first, width * size))
+            .collect();
+        if self.kind == Kind::Norm && self.address("o") != 0 {
+            let bytes = self.number("inputs") * DType::Bf16.bytes();
+            all.push(Stored::new(self.address("o"), 0, bytes));
+        }
+        all.retain(|stored| stored.lies.start != 0);
+        all
+    }
+
+    /// The residual that it adds to.
+    fn residual(&self) -> Option<Stored> {
+        if !matches!(self.kind, Kind::Linear | Kind::Down) {
+            return None;
+        }
+        let (address, columns) = (self.address("residual"), self.number("columns"));
+        (address != 0).then(|| Stored::new(address, 0, columns * DType::F32.bytes()))
+    }
+
+    fn deal(&self) -> Deal {
+        match self.kind {
+            Kind::Linear | Kind::Down => {
+                Deal::Columns { all: self.number("columns"), wide: self.is_wide() }
+            }
+            Kind::Scan => {
+                Deal::Heads { all: self.number("heads"), columns: self.number("head_dim") }
+            }
+            Kind::Norm => Deal::Norm { inputs: self.number("inputs") },
+            Kind::Up => Deal::Nothing,
+        }
+    }
+
+    /// Whether what it has in common with memory that a phase ahead of it writes or adds to is in the same threads' hands: blocks do not
+    /// meet, so nobody else knows when that phase has done it.
+    pub(super) fn shares_with(&self, ahead: &Self) -> bool {
+        let alike = self.deal() == ahead.deal();
+        let apart = |one: &Stored, other: &Stored| !one.meets(&other.lies) || alike && one == other;
+        let (own, theirs) = (self.stored(), ahead.stored());
+        let written = |one: &Stored| theirs.iter().all(|other| apart(one, other));
+        let added = ahead.residual();
+        own.iter().all(|one| written(one) && added.iter().all(|other| apart(one, other)))
+            && self.residual().iter().all(written)
+    }
+}

@@ -1,0 +1,191 @@
+use super::*;
+use device::cuda::{BundledArch, Layout, Parameter};
+use form::{FORMS_OF_X, form_of_x};
+use ops::DType;
+
+/// A GPU that has phases.
+pub(crate) fn hopper() -> CudaCapabilities {
+    gpu(BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap())
+}
+
+/// A large GPU of an architecture.
+pub(crate) fn gpu(arch: &BundledArch) -> CudaCapabilities {
+    CudaCapabilities {
+        name: arch.arch().to_string(),
+        compute: arch.compute,
+        multiprocessors: 132,
+        shared_bytes: arch.shared_bytes,
+        l2_bytes: 50 << 20,
+        memory_bytes: 80 << 30,
+        driver: (12, 9),
+    }
+}
+
+/// The fields of a struct of `phase.cuh`, kind and name, in order.
+fn fields(name: &str) -> Vec<(&'static str, &'static str)> {
+    let (_, from) = PHASE.split_once(&format!("struct {name} {{\n")).unwrap();
+    let (list, _) = from.split_once("\n};").unwrap();
+    let lines = list.lines().map(|line| line.split("//").next().unwrap());
+    let declared = lines.flat_map(|line| line.split(';')).map(str::trim);
+    declared.filter(|one| !one.is_empty()).flat_map(declared_together).collect()
+}
+
+/// `int one, two` or `char *one, *two`; a star beside the type belongs to the first alone.
+fn declared_together(list: &'static str) -> Vec<(&'static str, &'static str)> {
+    let (first, rest) = list.split_once(',').unwrap_or((list, ""));
+    let (of, first) = first.rsplit_once(' ').unwrap();
+    let kind = match of.trim_start_matches("const ").trim_end_matches('*') {
+        "int" => "i32",
+        "float" => "f32",
+        _ => "",
+    };
+    let names = std::iter::once(first).chain(rest.split(',').map(str::trim));
+    let field = |(at, name): (usize, &'static str)| {
+        let bare = name.trim_start_matches('*');
+        let points = bare != name || at == 0 && of.ends_with('*');
+        (if points { "Pointer" } else { kind }, bare)
+    };
+    names.filter(|name| !name.is_empty()).enumerate().map(field).collect()
+}
+
+const PHASE: &str = include_str!("phase.cuh");
+
+/// What a kernel of one phase puts together in the place of a record.
+fn put_together(text: &'static str, name: &str) -> Vec<&'static str> {
+    let (_, from) = text.split_once(&format!("{name} = {{")).unwrap();
+    from.split_once('}').unwrap().0.split(',').map(str::trim).collect()
+}
+
+#[test]
+fn records_lie_as_the_kernel_reads_them() {
+    let [linear, scan] = [include_str!("chain.cu"), include_str!("scan.cu")];
+    for (name, layout, alone) in [
+        ("Linear", Linear::LAYOUT, Some(put_together(linear, "held[0].linear"))),
+        ("Scan", Scan::LAYOUT, Some(put_together(scan, "const Scan of"))),
+        ("Norm", Norm::LAYOUT, None),
+        ("Up", Up::LAYOUT, None),
+        ("Down", Down::LAYOUT, None),
+    ] {
+        let Layout { parameters, .. } = layout;
+        let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
+        let given: Vec<_> = parameters.iter().map(|of| (kind(of), of.name)).collect();
+        assert_eq!(given, fields(name), "{name}");
+        let names: Vec<_> = given.iter().map(|(_, name)| *name).collect();
+        assert_eq!(alone.as_ref().unwrap_or(&names), &names, "{name}");
+        // Where C puts them.
+        let mut end = 0usize;
+        for field in *parameters {
+            let wanted = if kind(field) == "Pointer" { 8 } else { 4 };
+            end = end.next_multiple_of(wanted);
+            assert_eq!((field.offset, field.bytes), (end, wanted), "{}", field.name);
+            end += wanted;
+        }
+        assert!(record::FIRST + end <= record::BYTES);
+    }
+    assert!(PHASE.contains("enum Kind { LINEAR, SCAN, NORM, UP, DOWN };"));
+    let kinds = [Kind::Linear, Kind::Scan, Kind::Norm, Kind::Up, Kind::Down];
+    assert_eq!(kinds.map(|kind| kind as i32), [0, 1, 2, 3, 4]);
+    // What is of a kind begins behind two integers.
+    let (_, of) = PHASE.split_once("struct __align__(16) Phase {\n").unwrap();
+    assert!(of.starts_with("  int kind, unused;\n  union {\n"));
+    assert_eq!((record::FIRST, record::BYTES % 16), (8, 0));
+}
+
+/// The forms that a kernel of such weights has code for, as `chain.cu` lists them.
+fn forms_in_text(weights: Weights) -> Vec<usize> {
+    let (mut known, mut inside) = (Vec::new(), vec![true]);
+    for line in include_str!("chain.cu").lines().map(str::trim) {
+        if let Some(condition) = line.strip_prefix("#if ") {
+            let (chosen, few) =
+                (weights.experts.is_some(), weights.blocks == 0 || weights.bits() == 4);
+            inside.push(match condition {
+                // Experts are given two chunks of a row.
+                "CHOSEN" => chosen,
+                "!CHOSEN" => !chosen,
+                "!CHOSEN || BY_CHUNKS" => true,
+                "BY_CHUNKS || !CHOSEN && (!BLOCKS || WEIGHT_BITS == 4)" => chosen || few,
+                _ => panic!("{condition}"),
+            });
+        } else if line == "#endif" {
+            inside.pop();
+        }
+        let form = line.strip_prefix("LINEAR_PHASE(").and_then(|rest| rest.strip_suffix(");"));
+        let Some(form) = form.filter(|_| inside.iter().all(|inside| *inside)) else { continue };
+        let numbers: Vec<usize> = form.split(", ").map(|one| one.parse().unwrap()).collect();
+        let [f32, loads, normed] = numbers[..] else { panic!("{form}") };
+        known.push(loads * 4 + f32 * 2 + normed);
+    }
+    known
+}
+
+const TINY: Option<Experts> =
+    Some(Experts { of: 64, always: 2, chosen: 8, inner: 512, hidden: 2048 });
+
+#[test]
+fn forms_of_x_are_known_to_kernels() {
+    let rows = Weights::by_rows(DType::E4m3);
+    let blocks = |dtype, blocks| Weights { blocks, ..Weights::by_rows(dtype) };
+    for (weights, count) in [
+        (rows, 4),
+        (Weights { experts: TINY, ..rows }, 3),
+        (blocks(DType::I8, 32), 3),
+        (blocks(DType::U4, 32), 4),
+    ] {
+        let forms = FORMS_OF_X.map(form_of_x).into_iter().filter(|form| weights.has_form(*form));
+        assert_eq!(forms.collect::<Vec<_>>(), forms_in_text(weights), "{weights:?}");
+        assert_eq!(forms_in_text(weights).len(), count);
+    }
+    // A form is told from kinds.
+    assert!(FORMS_OF_X.into_iter().all(|form| form_of_x(form) > Kind::Down as usize));
+}
+
+#[test]
+fn kernels_take_phases_of_one_kind_of_weights_and_what_has_none() {
+    let linear = |weights, form| {
+        let form = form_of_x(FORMS_OF_X[form]) as i32;
+        Phase::linear(weights, Linear { form, ..Linear::default() })
+    };
+    let of = |dtype| Weights::by_rows(dtype);
+    let six = |weights| Weights { working: 6, ..weights };
+    let (e4m3, i8) = (linear(of(DType::E4m3), 0), linear(of(DType::I8), 0));
+    let stream = |inputs| Phase::norm(Norm { inputs, ..Norm::default() });
+    let (scan, norm) = (Phase::scan(Scan::default()), stream(2048));
+    let experts = |weights, experts| {
+        Phase::experts(Weights { experts, ..weights }, (Up::default(), Down::default()))
+    };
+    let tiny = experts(of(DType::E4m3), TINY);
+    let others = Some(Experts { of: 32, ..TINY.unwrap() });
+    for (one, other, expect) in [
+        (&e4m3, &e4m3, true),
+        (&e4m3, &i8, false),
+        (&scan, &i8, true),
+        (&norm, &i8, false),
+        (&norm, &e4m3, true),
+        (&norm, &linear(six(of(DType::I8)), 0), false),
+        (&norm, &stream(1536), false),
+        (&tiny, &e4m3, true),
+        (&tiny, &norm, true),
+        (&tiny, &i8, false),
+        (&tiny, &linear(six(of(DType::E4m3)), 0), false),
+        (&tiny, &experts(of(DType::E4m3), others), false),
+        // What experts' kernels have no room for.
+        (&tiny, &linear(of(DType::E4m3), 2), false),
+        (&tiny, &linear(of(DType::E4m3), 3), true),
+        (&e4m3, &linear(of(DType::E4m3), 2), true),
+    ] {
+        assert_eq!(one.goes_with(std::slice::from_ref(other)), expect, "{one:?} {other:?}");
+        assert_eq!(other.goes_with(std::slice::from_ref(one)), expect);
+    }
+    // Each goes with the scan, and two of them not with each other.
+    let wide = linear(of(DType::E4m3), 2);
+    assert!(wide.goes_with(&[scan.clone(), e4m3.clone()]));
+    assert!(!wide.goes_with(&[scan.clone(), e4m3, tiny]));
+    assert!(scan.goes_with(&[]));
+    // Norms are in the kernels of experts, which are in one kind of weights.
+    let kimi = experts(six(of(DType::E4m3)), Some(Experts::of_stream(2304)));
+    assert!(kimi.goes_with(&[stream(2304)]));
+    assert!(!kimi.goes_with(&[stream(1536)]));
+    assert!(!kimi.goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(!stream(2304).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(stream(1536).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+}

@@ -1,0 +1,57 @@
+//! A call as a phase of a persistent kernel.
+
+use crate::persistent::{NAME, Phase};
+use crate::planner::Pieces;
+use crate::{Planner, op};
+use device::Device;
+use device::cuda::{Cuda, DeviceError};
+use ops::{Family, OpError, Problem, Tensor, Typed};
+
+/// The phase of a call over tensors on a GPU, or why it has none: that is no error.
+///
+/// # Errors
+/// [`OpError`] naming what is wrong with the call, or what the driver refused.
+pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String>, OpError> {
+    let Some(of) = op(C::Family::SPEC.name).and_then(|table| table.phases()) else {
+        return Ok(Err("calls of this op are no phases".to_owned()));
+    };
+    let Some(cuda) = Cuda::of(device) else {
+        return Ok(Err("is for GPUs".to_owned()));
+    };
+    let given = call.given();
+    let problem = C::Family::parse(given.inputs, &given.options)?;
+    if let Some(reason) = of.why_not(&problem, cuda.capabilities()) {
+        return Ok(Err(reason));
+    }
+    let address = |tensor: Option<&Tensor>| tensor.and_then(|of| Some(of.buffer()?.address()));
+    for (_, spec, tensor) in given.inputs.slots().iter() {
+        if tensor.buffer().is_none() {
+            return Ok(Err(format!("needs `{}` on the GPU", spec.name)));
+        }
+    }
+    let wanted = problem.outputs();
+    for name in wanted.iter().map(|spec| spec.name) {
+        match (given.outputs.get(name).is_some(), of.leaves_out().contains(&name)) {
+            (false, false) => return Ok(Err(format!("needs a tensor that `{name}` goes to"))),
+            (true, true) => return Ok(Err(format!("makes no `{name}`"))),
+            _ => {}
+        }
+    }
+    let [before, after] = [given.inputs.get("initial_state"), given.outputs.get("final_state")];
+    if address(before) != address(after) {
+        return Ok(Err("advances states where they lie".to_owned()));
+    }
+    let made = Planner::new(cuda, NAME, Pieces::Promised, given.inputs, wanted, &given.outputs)
+        .and_then(|mut planner| {
+            let phase = of.plan(&problem, &mut planner)?;
+            phase.with_kernel(planner)
+        });
+    match made {
+        Ok(phase) => Ok(Ok(phase)),
+        // Without a compiler calls are launched as usual, whose kernels are built in for more kinds of weights.
+        Err(error @ (DeviceError::Layout { .. } | DeviceError::NoCompiler { .. })) => {
+            Ok(Err(error.to_string()))
+        }
+        Err(error) => Err(OpError::Device { op: C::Family::SPEC.name, error }),
+    }
+}

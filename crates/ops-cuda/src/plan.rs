@@ -1,0 +1,261 @@
+//! Plans that are kept, and launched again where their tensors lie elsewhere.
+#![allow(unsafe_code)] // Launches of kernels.
+
+use crate::BUNDLE;
+use device::cuda::{Args, Buffer, Cuda, DeviceError, Kernel, KernelSource, Launch, Moves, Stream};
+use ops::{Inputs, MAX_TENSORS, OpError, Slots, Typed};
+use std::sync::Arc;
+
+/// One launch of a plan.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) kernel: Kernel,
+    pub(super) launch: Launch,
+    pub(super) args: Args,
+}
+
+/// The numbers of a plan's operands: inputs and outputs by their places in the op's table, then scratch memory.
+pub(super) const OUTPUTS: usize = MAX_TENSORS;
+pub(super) const SCRATCH: usize = 2 * MAX_TENSORS;
+/// Most operands of a plan.
+pub(super) const OPERANDS: usize = 4 * MAX_TENSORS;
+
+/// What every piece of scratch memory is aligned to.
+const ALIGNED: usize = 512;
+
+/// The launches of a call. Addresses in them are those that tensors had when it was made; [`Plan::at`] says where they lie now.
+#[derive(Debug)]
+pub struct Plan {
+    op: &'static str,
+    steps: Vec<Step>,
+    /// Addresses of the operands when it was made, by number.
+    planned: Vec<u64>,
+    /// Where each piece of scratch memory begins, and whether among the zeroed ones.
+    pieces: Vec<(usize, bool)>,
+    wanted: Wanted,
+}
+
+/// Bytes that a plan wants beside its tensors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of any content.
+    pub scratch: usize,
+    /// Zeros, which its kernels leave as they found them.
+    pub zeros: usize,
+}
+
+/// Memory for a plan, as much as it wants or more, from any allocator.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    /// Of any content.
+    pub scratch: Option<&'a Arc<Buffer>>,
+    /// Zeros.
+    pub zeros: Option<&'a Arc<Buffer>>,
+}
+
+/// Memory that a plan was lent: scratch memory, then zeros.
+pub type Lent = [Option<Arc<Buffer>>; 2];
+
+/// Gives memory that a plan wants.
+pub type Lender<'a> = &'a mut dyn FnMut(Wanted) -> Result<Lent, OpError>;
+
+impl Wanted {
+    /// So much memory; nobody is asked for none.
+    ///
+    /// # Errors
+    /// The lender's.
+    pub fn lent(self, lender: Lender<'_>) -> Result<Lent, OpError> {
+        if self == Self::default() { Ok([None, None]) } else { lender(self) }
+    }
+}
+
+impl<'a> From<&'a Lent> for Memory<'a> {
+    fn from([scratch, zeros]: &'a Lent) -> Self {
+        Self { scratch: scratch.as_ref(), zeros: zeros.as_ref() }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(
+        op: &'static str,
+        steps: Vec<Step>,
+        planned: Vec<u64>,
+        pieces: Vec<(usize, bool)>,
+    ) -> Self {
+        let mut wanted = Wanted::default();
+        let mut lay = |(bytes, zeros): (usize, bool)| {
+            let end = if zeros { &mut wanted.zeros } else { &mut wanted.scratch };
+            let start = *end;
+            *end += bytes.next_multiple_of(ALIGNED);
+            (start, zeros)
+        };
+        let pieces = pieces.into_iter().map(&mut lay).collect();
+        Self { op, steps, planned, pieces, wanted }
+    }
+
+    /// One launch that no op stands behind: what answers for the arguments is where it is planned.
+    pub(crate) fn single(
+        cuda: &Cuda,
+        op: &'static str,
+        source: &KernelSource,
+        launch: Launch,
+        args: Args,
+    ) -> Result<Self, DeviceError> {
+        let kernel = cuda.kernel(source, &BUNDLE)?;
+        Ok(Self::of_launches(op, [(kernel, launch, args)]))
+    }
+
+    /// Launches that no op stands behind, in order.
+    pub(crate) fn of_launches(
+        op: &'static str,
+        launches: impl IntoIterator<Item = (Kernel, Launch, Args)>,
+    ) -> Self {
+        let step = |(kernel, launch, args): (Kernel, _, _)| {
+            let name = kernel.name().replacen('_', ".", 1);
+            Step { name, kernel, launch, args }
+        };
+        Self::new(op, launches.into_iter().map(step).collect(), Vec::new(), Vec::new())
+    }
+
+    /// Memory that it wants.
+    pub fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+
+    /// The plan over the tensors of a call, which must be like those that it was made for ([`super::Plans::of`]), and memory
+    /// for one plan at a time.
+    ///
+    /// # Errors
+    /// [`OpError::Device`] when the memory is too short, or a tensor lies in host memory.
+    pub fn at<C: Typed>(&self, call: &C, memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
+        let given = call.given();
+        self.over(&given.inputs, &given.outputs, memory)
+    }
+
+    pub(crate) fn over<'p>(
+        &'p self,
+        inputs: &Inputs<'_>,
+        outputs: &Slots<'_>,
+        memory: Memory<'_>,
+    ) -> Result<Placed<'p>, OpError> {
+        let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
+        let mut now = [0; OPERANDS];
+        for (first, slots) in [(0, inputs.slots()), (OUTPUTS, outputs)] {
+            for (place, spec, tensor) in slots.iter() {
+                let Some(buffer) = tensor.buffer() else {
+                    return Err(refused(format!("tensor `{}` lies in host memory", spec.name)));
+                };
+                now[first + place] = buffer.address();
+            }
+        }
+        self.with(now, memory)
+    }
+
+    /// The plan over what lies at these addresses: inputs, then outputs, by their places in the op's table; 0 where there is none.
+    ///
+    /// # Errors
+    /// [`OpError::Device`] when the memory is too short.
+    ///
+    /// # Safety
+    /// Tensors like those that it was made for lie there, and stay until the stream has passed what is given to it.
+    pub unsafe fn at_addresses(
+        &self,
+        [inputs, outputs]: [&[u64]; 2],
+        memory: Memory<'_>,
+    ) -> Result<Placed<'_>, OpError> {
+        let mut now = [0; OPERANDS];
+        for (to, from) in now[..OUTPUTS].iter_mut().zip(inputs) {
+            *to = *from;
+        }
+        for (to, from) in now[OUTPUTS..SCRATCH].iter_mut().zip(outputs) {
+            *to = *from;
+        }
+        self.with(now, memory)
+    }
+
+    fn with(&self, mut now: [u64; OPERANDS], memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
+        let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
+        let of = |buffer: Option<&Arc<Buffer>>, wanted: usize| match buffer {
+            Some(buffer) if buffer.bytes() >= wanted => Ok(buffer.address()),
+            _ if wanted == 0 => Ok(0),
+            _ => Err(refused(format!("a plan wants {wanted} bytes of scratch memory"))),
+        };
+        let (scratch, zeros) =
+            (of(memory.scratch, self.wanted.scratch)?, of(memory.zeros, self.wanted.zeros)?);
+        for (now, (start, zeroed)) in now[SCRATCH..].iter_mut().zip(&self.pieces) {
+            *now = *start as u64 + if *zeroed { zeros } else { scratch };
+        }
+        Ok(Placed { plan: self, now })
+    }
+
+    fn enqueue(&self, now: &[u64], stream: &Stream) -> Result<(), OpError> {
+        for step in &self.steps {
+            let moves = Moves { planned: &self.planned, now };
+            // SAFETY: the variant planned these arguments for this kernel over tensors like those that lie there now. Memory
+            // goes back to a pool that hands it out again in the order of the stream, so it may be dropped early as well.
+            let launched = unsafe {
+                stream.launch_moved(&step.name, &step.kernel, &step.launch, &step.args, moves)
+            };
+            launched.map_err(|error| OpError::Device { op: self.op, error })?;
+        }
+        Ok(())
+    }
+}
+
+/// A plan, and where its operands lie.
+#[derive(Debug)]
+pub struct Placed<'p> {
+    plan: &'p Plan,
+    now: [u64; OPERANDS],
+}
+
+impl Placed<'_> {
+    /// Gives its launches to a stream, in order, and returns at once.
+    ///
+    /// # Errors
+    /// [`OpError::Device`] when the driver refuses one.
+    pub fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
+        self.plan.enqueue(&self.now, stream)
+    }
+}
+
+/// Launches with the memory they are launched on: they can be enqueued any number of times, and recorded in a graph.
+#[derive(Debug)]
+pub struct Planned {
+    plan: Arc<Plan>,
+    now: Vec<u64>,
+    /// Everything the launches point to.
+    _held: Vec<Arc<Buffer>>,
+}
+
+impl Planned {
+    /// Keeps a plan with the memory that it lies on.
+    pub(crate) fn keep(
+        plan: Arc<Plan>,
+        now: [u64; OPERANDS],
+        held: impl IntoIterator<Item = Arc<Buffer>>,
+    ) -> Self {
+        Self { plan, now: now.to_vec(), _held: held.into_iter().collect() }
+    }
+
+    /// A plan that lies where it was made.
+    pub(crate) fn fixed(plan: Plan, held: impl IntoIterator<Item = Arc<Buffer>>) -> Self {
+        Self { plan: Arc::new(plan), now: Vec::new(), _held: held.into_iter().collect() }
+    }
+
+    /// Gives its launches to a stream, in order, and returns at once.
+    ///
+    /// # Errors
+    /// [`OpError::Device`] when the driver refuses one.
+    pub fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
+        self.plan.enqueue(&self.now, stream)
+    }
+}
+
+impl Placed<'_> {
+    /// Where its operands lie.
+    pub(crate) fn now(&self) -> [u64; OPERANDS] {
+        self.now
+    }
+}

@@ -1,0 +1,56 @@
+//! `persistent`: the norm of one row of a residual stream, as a phase of a kernel whose blocks stay. By itself it is there to be verified; models put
+//! many of them into one launch. The contract stands in `persistent/norm.cuh`.
+
+use crate::persistent::{self, Norm, Phase, PhaseOf, plan_alone, warps_of_stream};
+use crate::{CudaVariant, Planner, int};
+use device::cuda::{CudaCapabilities, DeviceError};
+use ops::DType;
+use ops::rmsnorm::RmsNormProblem;
+
+pub(super) const VARIANT: CudaVariant<RmsNormProblem> =
+    CudaVariant { name: "persistent", why_not, plan };
+
+pub(super) const PHASE: PhaseOf<RmsNormProblem> = PhaseOf { why_not, plan: phase, leaves_out: &[] };
+
+fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
+    if let Some(reason) = persistent::unfit(here) {
+        return Some(reason);
+    }
+    if problem.rows() != 1 {
+        return Some(format!("is for one row of one group, got {}", problem.rows()));
+    }
+    if problem.gate.is_some() {
+        return Some("takes no gate".to_owned());
+    }
+    if (problem.x_dtype, problem.out) != (DType::F32, DType::Bf16) {
+        let (x, o) = (problem.x_dtype, problem.out);
+        return Some(format!("makes bf16 of x in f32, got {o} of {x}"));
+    }
+    if problem.weight != Some(DType::F32) {
+        return Some("needs weights in f32".to_owned());
+    }
+    warps_of_stream(problem.channels)
+        .is_none()
+        .then(|| format!("takes x of 2048, 1536 or 2304 columns, got {}", problem.channels))
+}
+
+fn phase(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+    let (x, weight) = (planner.required("x")?, planner.required("weight")?);
+    let norm = Norm {
+        x: Some(&x),
+        weight: Some(&weight),
+        o: Some(&*planner.output("o")?),
+        inputs: int(problem.channels)?,
+        eps: problem.eps as f32,
+        scale: 1.0,
+        ..Norm::default()
+    };
+    Ok(Phase::norm(norm))
+}
+
+fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
+    plan_alone(&phase(problem, planner)?, planner)
+}
+
+#[cfg(test)]
+mod tests;

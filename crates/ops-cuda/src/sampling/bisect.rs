@@ -1,0 +1,123 @@
+//! `bisect`: a cluster of blocks a row, limits by bisection. The contract stands in `bisect.cu`.
+
+use crate::{CudaVariant, Planner, arguments, int, source};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource,
+    Launch, Part,
+};
+use ops::sampling::SamplingProblem;
+
+pub(super) const VARIANT: CudaVariant<SamplingProblem> =
+    CudaVariant { name: "bisect", why_not, plan };
+
+const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("bisect.cu")];
+
+const THREADS: u32 = 1024;
+/// Blocks of a cluster where the GPU has clusters: the first whose share of the vocabulary fits the shared memory; more than
+/// the second where all of them run at once in any case.
+const CLUSTERS: [usize; 2] = [4, 8];
+/// Bytes of a token in shared memory: key and weight.
+const TOKEN_BYTES: usize = 8;
+/// Shared memory that the kernel declares itself, at most.
+const STATIC_BYTES: usize = 3 << 10;
+/// Log-probabilities of the kernel in the bundle, as many as servers are asked for at most.
+const BUNDLED_TOP: usize = 20;
+
+/// What the kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    /// Blocks of a row.
+    cluster: usize,
+    /// Whether they hold its keys and weights.
+    held: bool,
+    /// Tokens whose log-probabilities are wanted.
+    top: usize,
+}
+
+/// Tokens of a block, whole groups of four, which share their random words.
+fn share(vocabulary: usize, cluster: usize) -> usize {
+    vocabulary.div_ceil(cluster).next_multiple_of(4)
+}
+
+impl Form {
+    fn of(problem: &SamplingProblem, here: &CudaCapabilities) -> Self {
+        let room = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
+        let held = |cluster| share(problem.vocabulary, cluster) * TOKEN_BYTES <= room;
+        let top = problem.top_logprobs;
+        let [few, many] = CLUSTERS;
+        if here.compute < ComputeCapability::new(9, 0) {
+            return Self { cluster: 1, held: held(1), top };
+        }
+        let at_once = problem.rows * many <= here.multiprocessors as usize;
+        let cluster = if held(few) && !at_once { few } else { many };
+        Self { cluster, held: held(cluster), top }
+    }
+
+    fn source(self, arch: GpuArch) -> KernelSource {
+        KernelSource::new("sampling_bisect", PARTS, arch)
+            .define("CLUSTER", self.cluster)
+            .define("HELD", u8::from(self.held))
+            .define("TOP", self.top)
+    }
+
+    fn launch(self, rows: usize, vocabulary: usize) -> Launch {
+        let bytes = if self.held { share(vocabulary, self.cluster) * TOKEN_BYTES } else { 0 };
+        let cluster = self.cluster as u32;
+        Launch::new([cluster, rows as u32, 1], THREADS, bytes as u32).with_cluster([cluster, 1, 1])
+    }
+}
+
+fn why_not(problem: &SamplingProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    if problem.rows > 65_535 {
+        return Some(format!("needs up to 65535 rows, got {}", problem.rows));
+    }
+    None
+}
+
+/// Kernels know no vocabulary: those that a GPU takes for one of 100,000 tokens.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    let form = |(cluster, held), top| Form { cluster, held, top };
+    let forms: &[(usize, bool)] = match arch.compute >= ComputeCapability::new(9, 0) {
+        true if arch.shared_bytes >= 200 << 10 => &[(4, true), (8, true)],
+        true => &[(8, false)],
+        false => &[(1, false)],
+    };
+    let all = forms.iter().flat_map(|of| [form(*of, 0), form(*of, BUNDLED_TOP)]);
+    all.map(|form| form.source(arch.arch())).collect()
+}
+
+arguments! {
+    Bisect: sampling_bisect {
+        logits: Pointer, controls: Pointer, top_k: Pointer, seed: Pointer, draw: Pointer, mask: Nullable, counts: Nullable,
+        slots: Nullable, token_of: Pointer, logprob: Nullable, top_tokens: Nullable, top_logprobs: Nullable, vocabulary: i32,
+    }
+}
+
+fn plan(problem: &SamplingProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
+    let form = Form::of(problem, planner.here());
+    let kernel = planner.kernel(&form.source(planner.arch()))?;
+    let wanted = |name| (form.top > 0).then(|| planner.output(name)).transpose();
+    let (logprob, top_tokens) = (wanted("logprob")?, wanted("top_tokens")?);
+    let top_logprobs = wanted("top_logprobs")?;
+    let args = Args::from(Bisect {
+        logits: &*planner.required("logits")?,
+        controls: &*planner.required("controls")?,
+        top_k: &*planner.required("top_k")?,
+        seed: &*planner.required("seed")?,
+        draw: &*planner.required("draw")?,
+        mask: planner.input("mask")?.as_deref(),
+        counts: planner.input("counts")?.as_deref(),
+        slots: planner.input("slots")?.as_deref(),
+        token_of: &*planner.output("token")?,
+        logprob: logprob.as_deref(),
+        top_tokens: top_tokens.as_deref(),
+        top_logprobs: top_logprobs.as_deref(),
+        vocabulary: int(problem.vocabulary)?,
+    });
+    let launch = planner.overlapping(form.launch(problem.rows, problem.vocabulary));
+    planner.launch(kernel, launch, args);
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! `step`: token by token, any shape and storage type; the decode step. The contract stands in `step.cu`.
+
+use super::operands::{Apart, Given, MOST, Operands, unfit};
+use crate::{CudaVariant, Planner, arguments, slots, source};
+use device::cuda::{
+    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+};
+use ops::DType;
+use ops::selective_scan::SelectiveScanProblem;
+
+pub(super) const VARIANT: CudaVariant<SelectiveScanProblem> =
+    CudaVariant { name: "step", why_not, plan };
+
+const PARTS: &[Part] = &[
+    source!("../include/order.cuh"),
+    source!("../include/storage.cuh"),
+    source!("update.cuh"),
+    source!("step.cu"),
+];
+
+const THREADS: usize = 128;
+/// Blocks of so many threads that run on a multiprocessor at once, as their 40 registers allow.
+const RESIDENT: usize = 12;
+/// Sequences that a block takes at most: its rates are then read for a quarter of them, and more would leave the last blocks alone.
+const TAKEN: usize = 4;
+
+fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
+    unfit(problem, here)
+}
+
+/// Lanes that a channel lies over, each with pieces of `vector` states.
+fn lanes(state_dim: usize, vector: usize) -> usize {
+    state_dim.div_ceil(vector).next_power_of_two().min(32)
+}
+
+/// `one_token` is for calls in which no sequence is longer.
+fn source(
+    dtype: DType,
+    (state_dim, vector): (usize, usize),
+    one_token: bool,
+    arch: GpuArch,
+) -> KernelSource {
+    KernelSource::new("selective_scan_step", PARTS, arch)
+        .define("DTYPE", dtype)
+        .define("N", state_dim)
+        .define("VECTOR", vector)
+        .define("LANES", lanes(state_dim, vector))
+        .define("THREADS", THREADS)
+        .define("ONE_TOKEN", u8::from(one_token))
+}
+
+/// The state width of the models, as they are stored.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    [true, false].map(|one_token| source(DType::Bf16, (16, 4), one_token, arch.arch())).to_vec()
+}
+
+/// Sequences of a block, so that as many blocks as run at once have all of them.
+fn taken(blocks: usize, sequences: usize, multiprocessors: usize) -> usize {
+    (blocks * sequences / (RESIDENT * multiprocessors).max(1)).clamp(1, TAKEN)
+}
+
+arguments! {
+    SelectiveScanStep: selective_scan_step { given: (Given) }
+}
+
+fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
+    let apart = Apart::of(problem, planner)?;
+    let vector = apart.state_piece(problem, 4);
+    let element = problem.dtype.bytes();
+    for name in ["B", "C"] {
+        planner.widest(name, vector * element);
+    }
+    let one_token = problem.sequences.longest() <= 1;
+    let source = source(problem.dtype, (problem.state_dim, vector), one_token, planner.arch());
+    let kernel = planner.kernel(&source)?;
+    let operands = Operands::new(problem, apart, planner)?;
+    let sequences = problem.sequences.count();
+    let blocks = problem.channels.div_ceil(THREADS / lanes(problem.state_dim, vector));
+    let each = taken(blocks, sequences, planner.here().multiprocessors as usize);
+    let grid = [blocks as u32, sequences.div_ceil(each).min(MOST) as u32, 1];
+    let launch = planner.overlapping(Launch::new(grid, THREADS as u32, 0));
+    planner.launch(kernel, launch, SelectiveScanStep { given: operands.given() });
+    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{lanes, taken};
+
+    #[test]
+    fn states_lie_over_the_lanes_that_hold_them() {
+        for (state_dim, vector, expect) in
+            [(16, 4, 4), (64, 4, 16), (256, 4, 32), (17, 1, 32), (1, 1, 1), (6, 2, 4)]
+        {
+            assert_eq!(lanes(state_dim, vector), expect, "{state_dim} {vector}");
+        }
+    }
+
+    #[test]
+    fn a_block_takes_more_sequences_where_there_are_more_blocks_than_run() {
+        // 256 blocks are a sequence of 8192 channels.
+        for (blocks, sequences, expect) in
+            [(256, 1, 1), (256, 8, 1), (256, 32, 4), (256, 256, 4), (0, 0, 1)]
+        {
+            assert_eq!(taken(blocks, sequences, 132), expect, "{blocks} {sequences}");
+        }
+    }
+}

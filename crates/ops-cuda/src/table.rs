@@ -1,0 +1,136 @@
+//! What NVIDIA GPUs implement of each op.
+
+use super::{CudaExecution, CudaVariant, Planner};
+use crate::persistent::{Phase, PhaseOf};
+use device::cuda::{Cuda, CudaCapabilities, KernelSource};
+use device::{Device, DeviceError};
+use ops::{
+    ChoiceTable, Execution, Implementations, Inputs, OpError, Preference, Problem, problem_of,
+};
+
+/// What an op has for NVIDIA GPUs.
+pub(crate) struct CudaTable<P: 'static> {
+    /// Its variants, best first.
+    pub(crate) variants: &'static [CudaVariant<P>],
+    /// The variants that its choice table names for a problem: see [`Implementations::preferred`].
+    pub(crate) preferred: fn(&P, &CudaCapabilities) -> Vec<Preference>,
+    /// Its choice tables, printable.
+    pub(crate) choice_tables: fn() -> Vec<ChoiceTable>,
+    /// The kernels of common shapes, which are compiled ahead.
+    pub(crate) bundled: fn() -> Vec<KernelSource>,
+    /// How its calls become phases of persistent kernels; none where they do not.
+    pub(crate) phase: Option<PhaseOf<P>>,
+}
+
+impl<P> CudaTable<P> {
+    /// Variants of which the first that can run is taken.
+    pub(crate) const fn new(
+        variants: &'static [CudaVariant<P>],
+        bundled: fn() -> Vec<KernelSource>,
+    ) -> Self {
+        let preferred = |_: &P, _: &CudaCapabilities| Vec::new();
+        Self { variants, preferred, choice_tables: Vec::new, bundled, phase: None }
+    }
+}
+
+/// What only callers that plan for NVIDIA GPUs ask of an op's table.
+pub(crate) trait CudaImplementations: Implementations {
+    /// Plans the launches of a variant.
+    fn plan(
+        &self,
+        variant: usize,
+        problem: &dyn Problem,
+        planner: &mut Planner<'_>,
+    ) -> Result<(), DeviceError>;
+    /// The kernels of common shapes, which are compiled ahead.
+    fn bundled(&self) -> Vec<KernelSource>;
+    /// How calls become phases; none where they do not.
+    fn phases(&self) -> Option<&dyn Phases>;
+}
+
+/// How calls of an op become phases, whatever its problem type: see [`PhaseOf`].
+pub(crate) trait Phases {
+    /// Why one does not; `None` when it does.
+    fn why_not(&self, problem: &dyn Problem, here: &CudaCapabilities) -> Option<String>;
+    /// The phase of one that does.
+    fn plan(&self, problem: &dyn Problem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError>;
+    /// Outputs that it does not make.
+    fn leaves_out(&self) -> &'static [&'static str];
+}
+
+impl<P: Problem> Phases for PhaseOf<P> {
+    fn why_not(&self, problem: &dyn Problem, here: &CudaCapabilities) -> Option<String> {
+        (self.why_not)(problem_of(problem), here)
+    }
+
+    fn plan(&self, problem: &dyn Problem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+        (self.plan)(problem_of(problem), planner)
+    }
+
+    fn leaves_out(&self) -> &'static [&'static str] {
+        self.leaves_out
+    }
+}
+
+impl<P: Problem> CudaImplementations for CudaTable<P> {
+    fn plan(
+        &self,
+        variant: usize,
+        problem: &dyn Problem,
+        planner: &mut Planner<'_>,
+    ) -> Result<(), DeviceError> {
+        (self.variants[variant].plan)(problem_of(problem), planner)
+    }
+
+    fn bundled(&self) -> Vec<KernelSource> {
+        (self.bundled)()
+    }
+
+    fn phases(&self) -> Option<&dyn Phases> {
+        self.phase.as_ref().map(|of| of as &dyn Phases)
+    }
+}
+
+impl<P: Problem> Implementations for CudaTable<P> {
+    fn count(&self) -> usize {
+        self.variants.len()
+    }
+
+    fn name(&self, variant: usize) -> &'static str {
+        self.variants[variant].name
+    }
+
+    fn why_not(&self, variant: usize, problem: &dyn Problem, device: &Device) -> Option<String> {
+        match Cuda::of(device) {
+            Some(cuda) => {
+                (self.variants[variant].why_not)(problem_of(problem), cuda.capabilities())
+            }
+            None => Some("the device is no GPU".to_owned()),
+        }
+    }
+
+    fn preferred(&self, problem: &dyn Problem, device: &Device) -> Vec<Preference> {
+        let preferred = |cuda: &Cuda| (self.preferred)(problem_of(problem), cuda.capabilities());
+        Cuda::of(device).map(preferred).unwrap_or_default()
+    }
+
+    fn choice_tables(&self) -> Vec<ChoiceTable> {
+        (self.choice_tables)()
+    }
+
+    fn prepare<'b>(
+        &self,
+        variant: usize,
+        problem: &'b dyn Problem,
+        inputs: Inputs<'b>,
+        device: &'b Device,
+    ) -> Result<Box<dyn Execution + 'b>, OpError> {
+        let op = inputs.op();
+        let kernel = format!("{op}.{}", self.name(variant));
+        let plan = |planner: &mut Planner<'_>| self.plan(variant, problem, planner);
+        match CudaExecution::new(kernel, (problem.outputs(), plan), inputs, device) {
+            Ok(execution) => Ok(Box::new(execution)),
+            Err(error) => Err(OpError::Device { op, error }),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+use super::Planner;
+use device::cuda::{CudaCapabilities, DeviceError};
+
+/// One implementation of an op for NVIDIA GPUs.
+pub struct CudaVariant<P: 'static> {
+    /// Name, unique within the op: `hopper`.
+    pub name: &'static str,
+    /// Why it cannot run this problem on this GPU; `None` when it can.
+    pub why_not: fn(&P, &CudaCapabilities) -> Option<String>,
+    /// Plans its launches; the first that [`Planner::launch`] adds must be the kernel that does the work.
+    pub plan: fn(&P, &mut Planner<'_>) -> Result<(), DeviceError>,
+}

@@ -1,0 +1,28 @@
+//! The gated delta rule: one decay a head where `kda` has one a key channel. See the folder's README.
+
+mod call;
+mod problem;
+mod reference;
+
+pub use call::{GatedDeltaCall, GatedDeltaOptions};
+
+use crate::kda::KdaProblem;
+use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+
+/// The op `gated_delta`.
+#[derive(Debug, Clone, Copy)]
+pub struct GatedDeltaOp;
+
+impl Family for GatedDeltaOp {
+    type Problem = KdaProblem;
+    type Options = GatedDeltaOptions;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+
+    fn parse(inputs: Inputs<'_>, options: &GatedDeltaOptions) -> Result<KdaProblem, OpError> {
+        problem::parse(inputs, options)
+    }
+
+    fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+}

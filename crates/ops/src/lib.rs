@@ -1,0 +1,48 @@
+//! The ops: one folder each, with its contract and its float64 reference. How they run is a backend's matter ([`Backend`]).
+//!
+//! An op is called in its own words: [`attention::AttentionCall`] and its like name each tensor and option ([`Typed`]).
+//!
+//! Where tensors come by name, an op is used in four steps: [`Op::bind`] checks them and settings and yields a [`Call`];
+//! [`Call::reference`] computes the answer in float64 from the formulas; [`Call::select`] chooses a variant for a
+//! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
+//! launched and read.
+
+mod dtype;
+mod error;
+mod inputs;
+mod list;
+mod op;
+mod part;
+mod random;
+mod settings;
+mod slots;
+mod spec;
+mod tensor;
+mod views;
+
+pub mod attention;
+pub mod conv1d;
+pub mod gated_delta;
+pub mod kda;
+pub mod linear;
+pub mod moe;
+pub mod nsa;
+pub mod rmsnorm;
+pub mod sampling;
+pub mod selective_scan;
+pub mod ssd;
+
+pub use dtype::DType;
+pub use error::{OpError, Refusal};
+pub use inputs::{Dim, Inputs, MAX_TENSORS, Sequences, Slots};
+pub use list::{OPS, Visitor, op, visit_ops};
+pub use op::{
+    Backend, Backends, Call, ChoiceTable, Chosen, Execution, Family, Given, Implementations, Key,
+    Op, Options, Over, PartOf, Preference, Problem, Selection, States, Typed, choose, problem_of,
+};
+pub use random::SplitMix64;
+pub use settings::Settings;
+pub use slots::StateSlots;
+pub use spec::{OpSpec, OutputSpec, SettingKind, SettingSpec, TensorSpec};
+pub use tensor::{E4m3, Element, Tensor, TensorMap, U4Pair};
+pub use views::{elements, elements_mut, floats};

@@ -1,0 +1,48 @@
+//! The one list of ops.
+
+use crate::{Family, Op, OpError};
+
+/// Something to do for each op by its type, where [`Op`] has forgotten it.
+pub trait Visitor {
+    /// Called for each op, in the order of [`OPS`].
+    fn visit<F: Family>(&mut self);
+}
+
+/// Writes the one list of ops out as values and as types.
+macro_rules! ops {
+    ($($op:path,)*) => {
+        /// The ops, in the order they are verified and benched.
+        pub static OPS: &[&dyn Op] = &[$(&$op),*];
+
+        /// Visits each op of [`OPS`] by its type.
+        pub fn visit_ops(visitor: &mut impl Visitor) {
+            $(visitor.visit::<$op>();)*
+        }
+    };
+}
+
+ops! {
+    crate::attention::AttentionOp,
+    crate::kda::KdaOp,
+    crate::gated_delta::GatedDeltaOp,
+    crate::ssd::SsdOp,
+    crate::selective_scan::SelectiveScanOp,
+    crate::conv1d::Conv1dOp,
+    crate::nsa::NsaOp,
+    crate::rmsnorm::RmsNormOp,
+    crate::linear::LinearOp,
+    crate::moe::MoeOp,
+    crate::sampling::SamplingOp,
+}
+
+/// The op of this name.
+///
+/// # Errors
+/// [`OpError::UnknownOp`].
+pub fn op(name: &str) -> Result<&'static dyn Op, OpError> {
+    let found = OPS.iter().find(|op| op.spec().name == name);
+    found.copied().ok_or_else(|| {
+        let known = OPS.iter().map(|op| op.spec().name).collect();
+        OpError::UnknownOp { name: name.to_owned(), known }
+    })
+}

@@ -1,0 +1,482 @@
+//! The contract of the op: its table, its problem, and the checks between the two.
+
+use super::MoeOptions;
+use super::route::route;
+use crate::settings::refused;
+use crate::spec::{setting, tensor};
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
+
+pub(super) const ACTIVATIONS: &[&str] = &["swiglu", "relu_squared", "clamped_swiglu"];
+pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "softmax_of_all", "sigmoid"];
+
+/// The op's table.
+pub(super) const SPEC: OpSpec = OpSpec {
+    name: "moe",
+    summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down act(W_gate_up x)",
+    inputs: &[
+        tensor("x", "[T, H]", true, "tokens, normalised already"),
+        tensor("logits", "[T, E]", true, "the router's, f32"),
+        tensor("correction", "[E]", false, "f32, added to sigmoid scores for the choice alone"),
+        tensor(
+            "w_gate_up",
+            "[L, 2I, H]",
+            true,
+            "of each expert I rows of gates, then I of ups ([L, I, H], ups alone, for relu_squared); in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
+        ),
+        tensor("w_down", "[L, H, I]", true, "in w_gate_up's type"),
+        tensor(
+            "gate_up_scale",
+            "[L, G, 2I or I]",
+            false,
+            "f32 factors of w_gate_up in e4m3, i8 or u4, which need them: of whole rows (G is 1), or of each `w_group` columns (G is H / w_group, rounded up)",
+        ),
+        tensor("down_scale", "[L, G, H]", false, "the same of w_down, whose columns are I"),
+        tensor(
+            "gate_up_offset",
+            "[L, G, 2I or I]",
+            false,
+            "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
+        ),
+        tensor("down_offset", "[L, G, H]", false, "the same of w_down; both or neither"),
+        tensor(
+            "gate_up_bias",
+            "[L, 2I]",
+            false,
+            "f32, added to gates and ups; with down_bias, for clamped_swiglu, which needs them",
+        ),
+        tensor("down_bias", "[L, H]", false, "f32, added to what an expert makes"),
+        tensor("residual", "[T, H]", false, "f32; none: 0"),
+    ],
+    outputs: &[
+        tensor("o", "[T, H]", true, "f32 with a residual, otherwise in x's type"),
+        tensor(
+            "chosen",
+            "[T, K]",
+            true,
+            "i32, top_k of the E, most wanted first, of equal ones the lower; then those that every token takes",
+        ),
+        tensor("weights", "[T, K]", true, "f32, what the chosen experts' results are times"),
+    ],
+    settings: &[
+        setting("top_k", SettingKind::Count, "required", "experts of a token, 1 to E"),
+        setting(
+            "activation",
+            SettingKind::Choice(ACTIVATIONS),
+            "swiglu",
+            "swiglu: silu(gate) * up; relu_squared: max(0, up)^2, without gates (Nemotron); clamped_swiglu: g sigmoid(alpha g) (u + 1), g = min(gate, limit) and u the up between -limit and limit (gpt-oss)",
+        ),
+        setting("limit", SettingKind::Number, "7", "of clamped_swiglu, above 0"),
+        setting("alpha", SettingKind::Number, "1.702", "of clamped_swiglu"),
+        setting(
+            "score",
+            SettingKind::Choice(SCORES),
+            "softmax_of_chosen",
+            "softmax_of_chosen: the largest logits, and the softmax over them (Granite); softmax_of_all: the same, weighed by the softmax over all experts (Jamba); sigmoid: chosen by sigmoid + correction, weighed by the sigmoid alone (Kimi-Linear)",
+        ),
+        setting(
+            "renormalise",
+            SettingKind::Bool,
+            "true",
+            "whether sigmoid scores are divided by their sum over the chosen + sum_eps",
+        ),
+        setting(
+            "sum_eps",
+            SettingKind::Number,
+            "1e-20",
+            "added to the sum of sigmoid scores that they are divided by",
+        ),
+        setting(
+            "weight_scale",
+            SettingKind::Number,
+            "1",
+            "what weights are times (routed_scaling_factor)",
+        ),
+        setting("scale", SettingKind::Number, "1", "what the sum over experts is times"),
+        setting(
+            "w_group",
+            SettingKind::Count,
+            "128",
+            "columns of weights with a factor of their own, where a row has several; a multiple of 32",
+        ),
+        setting(
+            "experts_first",
+            SettingKind::Count,
+            "weights of all E",
+            "the first of the L experts whose weights are here; what a token's other experts add is left out",
+        ),
+        setting(
+            "always",
+            SettingKind::Count,
+            "0",
+            "experts that every token takes beside its top_k, with weight 1: they have no logits and stand behind the E, so that L is E + always; not beside experts_first",
+        ),
+    ],
+};
+
+/// How logits become a choice and weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Score {
+    /// The largest logits are chosen; weights are the softmax over these.
+    SoftmaxOfChosen,
+    /// The largest logits are chosen; weights are their part of the softmax over all of them.
+    SoftmaxOfAll,
+    /// Chosen by sigmoid + correction; weights are the sigmoids, divided by their sum where `renormalise`.
+    Sigmoid {
+        /// Whether weights are divided by their sum + `sum_eps`.
+        renormalise: bool,
+    },
+}
+
+/// Limits on gates and ups of experts with biases: `g sigmoid(alpha g) (u + 1)`, `g = min(gate, limit)`, u the up between `-limit` and
+/// `limit`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clamp {
+    /// Above 0.
+    pub limit: f64,
+    /// In the sigmoid.
+    pub alpha: f64,
+}
+
+/// Experts' weights that are narrower than what they are multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NarrowExperts {
+    /// e4m3, i8 or u4.
+    pub dtype: DType,
+    /// Factors of a row, of w_gate_up and of w_down: 1, or one for each [`Self::group`] columns.
+    pub factors: [usize; 2],
+    /// Columns that have a factor of their own where a row has several.
+    pub group: usize,
+    /// Whether offsets are given.
+    pub offset: bool,
+}
+
+impl NarrowExperts {
+    /// Columns of a factor, of rows of `columns` with so many of them.
+    pub fn columns_of(&self, factors: usize, columns: usize) -> usize {
+        if factors == 1 { columns } else { self.group }
+    }
+
+    /// The narrow weights that a call gives, if any: their types, factors and offsets.
+    fn parse(
+        inputs: Inputs<'_>,
+        options: &MoeOptions,
+        [experts, hidden, inner]: [usize; 3],
+    ) -> Result<Option<Self>, OpError> {
+        let dtype = inputs.tensor("w_gate_up").dtype();
+        if inputs.tensor("w_down").dtype() != dtype {
+            return Err(inputs.dtype_error("w_down", &format!("{dtype}, like `w_gate_up`")));
+        }
+        let is_narrow = matches!(dtype, DType::E4m3 | DType::I8 | DType::U4);
+        if options.w_group == 0 || !options.w_group.is_multiple_of(GROUPED) {
+            let wanted = format!("a multiple of {GROUPED}");
+            return Err(refused(SPEC.name, "w_group", options.w_group, wanted));
+        }
+        let ups = if options.gated { 2 * inner } else { inner };
+        let of = [("w_gate_up", ups, hidden), ("w_down", hidden, inner)];
+        let mut factors = [1; 2];
+        for ((w, rows, columns), factors) in of.into_iter().zip(&mut factors) {
+            let [scale, offset] = scale_names(w);
+            if !is_narrow {
+                if let Some(given) = [scale, offset].into_iter().find(|of| inputs.get(of).is_some())
+                {
+                    return Err(inputs.value_error(given, "is for weights in e4m3, i8 or u4"));
+                }
+                continue;
+            }
+            if dtype == DType::U4 && !columns.is_multiple_of(2) {
+                let shape = "rows of an even length, of which two share a byte";
+                return Err(inputs.shape_error(w, shape));
+            }
+            if inputs.get(scale).is_none() {
+                let shape = "[E, G, rows], for weights in e4m3, i8 or u4";
+                return Err(OpError::MissingTensor { op: SPEC.name, tensor: scale, shape });
+            }
+            let (e, n) = (Dim::fixed("E", experts), Dim::fixed("rows", rows));
+            let [_, given, _] = inputs.dims(scale, [e, Dim::free("G"), n])?;
+            let groups = columns.div_ceil(options.w_group);
+            if given != 1 && given != groups {
+                return Err(inputs.shape_error(scale, &format!("[E, 1 or {groups}, {rows}]")));
+            }
+            if inputs.get(offset).is_some() {
+                if dtype != DType::U4 {
+                    return Err(inputs.value_error(offset, "is for weights in u4"));
+                }
+                inputs.dims(offset, [e, Dim::fixed("G", given), n])?;
+            }
+            for name in [scale, offset] {
+                if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
+                    return Err(inputs.dtype_error(name, "f32"));
+                }
+            }
+            *factors = given;
+        }
+        let offset = inputs.get("gate_up_offset").is_some();
+        if offset != inputs.get("down_offset").is_some() {
+            let (there, missing) = if offset {
+                ("gate_up_offset", "down_offset")
+            } else {
+                ("down_offset", "gate_up_offset")
+            };
+            return Err(inputs.value_error(there, format!("comes without `{missing}`")));
+        }
+        let group = options.w_group;
+        Ok(is_narrow.then_some(Self { dtype, factors, group, offset }))
+    }
+}
+
+/// Names of the tensors with the scales and offsets of `w_gate_up` or `w_down`.
+pub fn scale_names(w: &str) -> [&'static str; 2] {
+    match w {
+        "w_gate_up" => ["gate_up_scale", "gate_up_offset"],
+        _ => ["down_scale", "down_offset"],
+    }
+}
+
+/// What the columns of a group are a multiple of.
+const GROUPED: usize = 32;
+
+/// One call, apart from the choice of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MoeProblem {
+    /// Storage type of x, and of the experts' weights where these are not narrower.
+    pub dtype: DType,
+    /// Weights in e4m3, i8 or u4.
+    pub narrow: Option<NarrowExperts>,
+    /// Tokens, T.
+    pub tokens: usize,
+    /// Channels of a token, H.
+    pub hidden: usize,
+    /// Experts, E.
+    pub experts: usize,
+    /// The first of those whose weights are here.
+    pub first: usize,
+    /// How many those are, L: all E, and `always`, unless other ranks have the rest.
+    pub held: usize,
+    /// Experts from E on that every token takes with weight 1, and that have no logits.
+    pub always: usize,
+    /// Channels of an expert, I.
+    pub intermediate: usize,
+    /// Experts that a token chooses.
+    pub top_k: usize,
+    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    pub gated: bool,
+    /// Limits of experts with biases.
+    pub clamp: Option<Clamp>,
+    /// How they are chosen and weighed.
+    pub score: Score,
+    /// Added to the sum that sigmoids are divided by.
+    pub sum_eps: f64,
+    /// What weights are times.
+    pub weight_scale: f64,
+    /// What the sum over experts is times.
+    pub scale: f64,
+    /// Whether a residual is added, which makes `o` float32.
+    pub residual: bool,
+    /// Experts that are here and that some token of this call chose: only their weights must be read. As many as can be where the
+    /// logits lie on a device.
+    pub experts_read: usize,
+    /// Pairs of a token and an expert it chose that is here; as many as can be where the logits lie on a device.
+    pub pairs_held: usize,
+}
+
+impl MoeProblem {
+    /// Experts of a token: those it chooses, then those that every one takes.
+    pub fn of_token(&self) -> usize {
+        self.top_k + self.always
+    }
+
+    /// Pairs of a token and an expert of it.
+    pub fn pairs(&self) -> usize {
+        self.tokens * self.of_token()
+    }
+
+    /// The index of an expert among those whose weights this call holds; `None` for the others.
+    pub fn place_of(&self, expert: usize) -> Option<usize> {
+        expert.checked_sub(self.first).filter(|place| *place < self.held)
+    }
+
+    /// Rows of an expert's `w_gate_up`.
+    pub fn ups(&self) -> usize {
+        if self.gated { 2 * self.intermediate } else { self.intermediate }
+    }
+
+    /// Storage type of `o`.
+    pub fn out_dtype(&self) -> DType {
+        if self.residual { DType::F32 } else { self.dtype }
+    }
+
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the tensor or setting.
+    pub(super) fn parse(inputs: Inputs<'_>, options: &MoeOptions) -> Result<Self, OpError> {
+        let dtype = inputs.storage("x")?;
+        let [tokens, hidden] = inputs.dims("x", [Dim::free("T"), Dim::free("H")])?;
+        let [_, experts] = inputs.dims("logits", [Dim::fixed("T", tokens), Dim::free("E")])?;
+        let MoeOptions {
+            top_k,
+            gated,
+            clamp,
+            score,
+            sum_eps,
+            weight_scale,
+            scale,
+            experts_first,
+            always,
+            w_group: _,
+        } = *options;
+        if experts_first.is_some() && always > 0 {
+            return Err(refused(SPEC.name, "always", always, "0 beside experts_first"));
+        }
+        let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
+        let all = match always {
+            0 => e,
+            _ => Dim::fixed("E + always", experts.saturating_add(always)),
+        };
+        let here = experts_first.map_or(all, |_| Dim::free("L"));
+        let [held, _, intermediate] = inputs.dims("w_down", [here, h, Dim::free("I")])?;
+        let here = experts_first.map_or(all, |_| Dim::fixed("L", held));
+        let ups = match options.gated {
+            true => Dim::fixed("2I", 2 * intermediate),
+            false => Dim::fixed("I", intermediate),
+        };
+        inputs.dims("w_gate_up", [here, ups, h])?;
+        for (name, of) in [("gate_up_bias", ups), ("down_bias", h)] {
+            match (clamp, inputs.get(name).is_some()) {
+                (Some(_), true) => drop(inputs.dims(name, [here, of])?),
+                (None, false) => {}
+                (Some(_), false) => {
+                    let shape = "[L, rows], for clamped_swiglu";
+                    return Err(OpError::MissingTensor { op: SPEC.name, tensor: name, shape });
+                }
+                (None, true) => return Err(inputs.value_error(name, "is for clamped_swiglu")),
+            }
+        }
+        if let Some(Clamp { limit, .. }) = clamp.filter(|clamp| clamp.limit <= 0.0) {
+            return Err(refused(SPEC.name, "limit", limit.to_string(), "a number above 0"));
+        }
+        let narrow = NarrowExperts::parse(inputs, options, [held, hidden, intermediate])?;
+        match narrow {
+            None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
+            Some(narrow) if dtype != DType::Bf16 => {
+                return Err(
+                    inputs.dtype_error("x", &format!("bf16 beside weights in {}", narrow.dtype))
+                );
+            }
+            Some(_) => {}
+        }
+        let first = experts_first.unwrap_or(0);
+        if experts_first.is_some() && first.saturating_add(held) > experts {
+            let wanted = format!("such that {held} of the {experts} experts come from there on");
+            return Err(refused(SPEC.name, "experts_first", first.to_string(), wanted));
+        }
+        for name in ["logits", "correction", "residual", "gate_up_bias", "down_bias"] {
+            if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
+                return Err(inputs.dtype_error(name, "f32"));
+            }
+        }
+        if inputs.get("residual").is_some() {
+            inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
+        }
+        let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
+        let Some(top_k) = known else {
+            let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
+            let wanted = format!("1 to the {experts} experts of `logits`");
+            return Err(refused(SPEC.name, "top_k", value, wanted));
+        };
+        if inputs.get("correction").is_some() {
+            inputs.dims("correction", [e])?;
+            if !matches!(score, Score::Sigmoid { .. }) {
+                let what = "is added to sigmoid scores, and this call has none: give score=sigmoid";
+                return Err(inputs.value_error("correction", what));
+            }
+        }
+        let mut problem = Self {
+            dtype,
+            narrow,
+            tokens,
+            hidden,
+            experts,
+            first,
+            held,
+            always,
+            intermediate,
+            top_k,
+            gated,
+            clamp,
+            score,
+            sum_eps,
+            weight_scale,
+            scale,
+            residual: inputs.get("residual").is_some(),
+            experts_read: 0,
+            pairs_held: 0,
+        };
+        (problem.experts_read, problem.pairs_held) = held_and_read(&problem, inputs);
+        Ok(problem)
+    }
+}
+
+/// [`MoeProblem::experts_read`] and [`MoeProblem::pairs_held`].
+fn held_and_read(problem: &MoeProblem, inputs: Inputs<'_>) -> (usize, usize) {
+    if inputs.tensor("logits").buffer().is_some() {
+        let pairs = problem.tokens * problem.of_token().min(problem.held);
+        return (problem.held.min(pairs), pairs);
+    }
+    let mut of_expert = vec![0usize; problem.held];
+    for expert in route(problem, inputs).chosen {
+        if let Some(place) = problem.place_of(expert as usize) {
+            of_expert[place] += 1;
+        }
+    }
+    (of_expert.iter().filter(|pairs| **pairs > 0).count(), of_expert.iter().sum())
+}
+
+impl Problem for MoeProblem {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn dims(&self) -> Vec<(&'static str, u64)> {
+        let sizes = [self.tokens, self.hidden, self.experts, self.intermediate, self.top_k];
+        ["T", "H", "E", "I", "K"].into_iter().zip(sizes.map(|size| size as u64)).collect()
+    }
+
+    /// A product of H x I for each gate, up and way down of each chosen expert of each token that is here; the router's choice is not
+    /// counted.
+    fn flops(&self) -> f64 {
+        2.0 * self.pairs_held as f64 * self.hidden as f64 * (self.ups() + self.intermediate) as f64
+    }
+
+    /// Weights of the experts that were chosen, with their factors and offsets, once; x, logits, residual and outputs once.
+    fn bytes(&self) -> f64 {
+        let (i, h) = (self.intermediate, self.hidden);
+        let rows = self.ups() + i; // of H values each, those of the way down turned over
+        let of_expert = match self.narrow {
+            None => rows * h * self.dtype.bytes(),
+            Some(NarrowExperts { dtype, factors: [up, down], offset, .. }) => {
+                let each = DType::F32.bytes() * if offset { 2 } else { 1 };
+                dtype.bytes_of(rows * h) + (self.ups() * up + h * down) * each
+            }
+        };
+        let biases = if self.clamp.is_some() { self.ups() + h } else { 0 };
+        let of_expert = of_expert + biases * DType::F32.bytes();
+        let x = self.tokens * h;
+        let wide = self.tokens * self.experts + if self.residual { x } else { 0 };
+        (self.experts_read * of_expert + x * self.dtype.bytes() + wide * DType::F32.bytes()) as f64
+            + (x * self.out_dtype().bytes() + 2 * self.pairs() * DType::F32.bytes()) as f64
+    }
+
+    fn outputs(&self) -> Vec<OutputSpec> {
+        let chosen = vec![self.tokens, self.of_token()];
+        vec![
+            OutputSpec {
+                name: "o",
+                shape: vec![self.tokens, self.hidden],
+                dtype: self.out_dtype(),
+            },
+            OutputSpec { name: "chosen", shape: chosen.clone(), dtype: DType::I32 },
+            OutputSpec { name: "weights", shape: chosen, dtype: DType::F32 },
+        ]
+    }
+}

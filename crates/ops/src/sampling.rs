@@ -1,0 +1,36 @@
+//! Sampling: the next token of each row of logits, penalised, masked, limited and drawn. See the folder's README.
+
+mod call;
+mod problem;
+mod reference;
+
+pub use call::{SamplingCall, SamplingOptions};
+pub use problem::{CONTROLS, IN_PROMPT, MOST_TOP, NONE, SamplingProblem};
+
+use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+
+/// The op `sampling`.
+#[derive(Debug, Clone, Copy)]
+pub struct SamplingOp;
+
+impl Family for SamplingOp {
+    type Problem = SamplingProblem;
+    type Options = SamplingOptions;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+
+    fn parse(inputs: Inputs<'_>, options: &SamplingOptions) -> Result<SamplingProblem, OpError> {
+        SamplingProblem::parse(inputs, options)
+    }
+
+    fn reference(problem: &SamplingProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+
+    fn reference_given(
+        problem: &SamplingProblem,
+        inputs: Inputs<'_>,
+        outputs: &TensorMap,
+    ) -> Result<TensorMap, String> {
+        reference::reference_given(problem, inputs, outputs)
+    }
+}

@@ -1,0 +1,131 @@
+//! A backend whose executions do not run the kernel that they name.
+
+use device::{Device, Tenure, Unavailable};
+use facts::BackendKind;
+use ops::{Backend, Backends, Execution, Implementations, Inputs, OpError, Problem, TensorMap};
+use ops_cpu::Cpu;
+
+/// The behavior of an execution that does not run the kernel.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Instead {
+    /// Returns outputs that were computed before.
+    Stale,
+    /// Runs the portable variant under the name of another one.
+    Fallback,
+    /// Runs the kernel, whose last blocks write nothing.
+    HalfWritten,
+    /// Runs the kernel and breaks.
+    Panics,
+}
+
+/// The processor, where attention cheats.
+struct Cheat(&'static Attention);
+
+struct Attention {
+    of: &'static dyn Implementations,
+    instead: Instead,
+}
+
+/// A processor on which attention does something else than it says.
+pub(crate) fn cheating(instead: Instead) -> Device {
+    let of = Cpu.op("attention").unwrap();
+    let cheat = Cheat(Box::leak(Box::new(Attention { of, instead })));
+    let cheat: &'static Cheat = Box::leak(Box::new(cheat));
+    let list: &'static [&'static dyn Backend] = Box::leak(Box::new([cheat as &dyn Backend]));
+    Backends::new(list).open(BackendKind::Cpu, 0, Tenure::Owned).unwrap()
+}
+
+impl Backend for Cheat {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Cpu
+    }
+
+    fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+        Cpu.open(ordinal, tenure)
+    }
+
+    fn op(&self, op: &str) -> Option<&'static dyn Implementations> {
+        assert_eq!(op, "attention");
+        Some(self.0)
+    }
+}
+
+impl Implementations for Attention {
+    fn count(&self) -> usize {
+        self.of.count()
+    }
+
+    fn name(&self, variant: usize) -> &'static str {
+        self.of.name(variant)
+    }
+
+    fn why_not(&self, variant: usize, problem: &dyn Problem, device: &Device) -> Option<String> {
+        self.of.why_not(variant, problem, device)
+    }
+
+    fn prepare<'b>(
+        &self,
+        variant: usize,
+        problem: &'b dyn Problem,
+        inputs: Inputs<'b>,
+        device: &'b Device,
+    ) -> Result<Box<dyn Execution + 'b>, OpError> {
+        let mut right = self.of.prepare(variant, problem, inputs, device)?;
+        right.launch()?;
+        let name = right.kernel().to_owned();
+        let is_portable = |variant: &usize| self.name(*variant) == "flash.portable";
+        let portable = (0..self.count()).find(is_portable).unwrap();
+        let mut other = match self.instead {
+            Instead::Fallback => self.of.prepare(portable, problem, inputs, device)?,
+            _ => right,
+        };
+        let half = other.outputs()?.clone();
+        Ok(Box::new(Pretender { other, half, name, instead: self.instead }))
+    }
+}
+
+struct Pretender<'b> {
+    other: Box<dyn Execution + 'b>,
+    half: TensorMap,
+    name: String,
+    instead: Instead,
+}
+
+impl Execution for Pretender<'_> {
+    fn kernel(&self) -> &str {
+        &self.name
+    }
+
+    fn poison(&mut self) -> Result<(), OpError> {
+        if self.instead != Instead::Stale {
+            self.other.poison()?;
+            self.half.values_mut().for_each(ops::Tensor::poison);
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self) -> Result<(), OpError> {
+        match self.instead {
+            Instead::Stale => {}
+            Instead::Fallback => self.other.launch()?,
+            Instead::HalfWritten => {
+                self.other.launch()?;
+                for (name, written) in self.other.outputs()? {
+                    let (from, to) = (written.view::<f32>(), self.half.get_mut(name).unwrap());
+                    let (from, to) = (from.unwrap(), to.view_mut::<f32>().unwrap());
+                    let half = from.len() / 2;
+                    to[..half].copy_from_slice(&from[..half]);
+                }
+            }
+            Instead::Panics => panic!("block 3 left its bounds"),
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<&TensorMap, OpError> {
+        match self.instead {
+            Instead::HalfWritten => Ok(&self.half),
+            _ => self.other.outputs(),
+        }
+    }
+}
