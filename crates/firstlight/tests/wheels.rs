@@ -271,7 +271,8 @@ fn symbols_against_a_torch_that_fits_and_one_of_the_other_abi() {
         .map(|name| if name == OLD { NEW.to_string() } else { name.clone() })
         .collect();
     let world = with_exports(&swapped);
-    assert_eq!(world.findings(gpu), ["extension-old-abi error"]);
+    // xformers/_cpp_lib.py catches the failure and warns that the extensions cannot be loaded: `import xformers` works.
+    assert_eq!(world.findings(gpu), ["extension-old-abi warning"]);
     let report = world.doctor(gpu).to_string();
     assert!(report.contains(OLD) && report.contains("c10::Error::Error(c10::SourceLocation, "));
 }
