@@ -84,6 +84,8 @@ pub(crate) struct Request {
     pub(crate) rooms: Vec<String>,
     /// Only this source, where one is named.
     pub(crate) source: Option<Source>,
+    /// Tests, examples and benchmarks too.
+    pub(crate) with_tests: bool,
     /// A target that cannot be checked here is reported and does not fail.
     pub(crate) allow_missing: bool,
 }
@@ -99,7 +101,11 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
             Err(missing) => Outcome::Missing(format!("{missing:#}")),
             Ok(toolchain) => {
                 let mut command = toolchain.command(root, "check", *target, &target_directory);
-                command.args(["--all-targets", "--locked"]);
+                command.arg("--locked");
+                match request.with_tests {
+                    true => command.arg("--all-targets"),
+                    false => command.args(["--lib", "--bins"]),
+                };
                 if request.rooms.is_empty() {
                     command.arg("--workspace");
                 }

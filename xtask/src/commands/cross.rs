@@ -6,11 +6,12 @@ use crate::cross::{self, Emulated, Request, Source, TARGETS};
 
 pub(super) const COMMAND: Command = Command {
     name: "cross",
-    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [--unit] [FILTER]...]",
+    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--without-tests] [--allow-missing] [--run-aarch64 [--unit] [FILTER]...]",
     about: "compiles everything for 64-bit Arm Linux and macOS; can run Arm tests under qemu",
     details: "  --target TRIPLE   only this target (may stand several times)\n  \
               --package ROOM    only this room (may stand several times; -p for short)\n  \
               --from SOURCE     take the standard library from rustup or from debian only\n  \
+              --without-tests   only libraries and programs\n  \
               --allow-missing   a target that cannot be checked here does not fail the command\n  \
               --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu: all of them\n                    \
               (slow) or, with --unit, those beside the code; further words go to the test programs",
@@ -34,14 +35,20 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 fn parse(arguments: &[String]) -> Result<Asked, Usage> {
-    let mut request =
-        Request { targets: Vec::new(), rooms: Vec::new(), source: None, allow_missing: false };
+    let mut request = Request {
+        targets: Vec::new(),
+        rooms: Vec::new(),
+        source: None,
+        with_tests: true,
+        allow_missing: false,
+    };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value =
             || arguments.next().ok_or_else(|| Usage(format!("{argument} wants a value")));
         match argument.as_str() {
             "--allow-missing" => request.allow_missing = true,
+            "--without-tests" => request.with_tests = false,
             "--package" | "-p" => request.rooms.push(value()?.clone()),
             "--target" => {
                 let triple = value()?;
@@ -88,17 +95,19 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let request = |targets: &[cross::Target], source, allow_missing| {
+        let request = |targets: &[cross::Target], source, with_tests, allow_missing| {
             Ok(Asked::Check(Request {
                 targets: targets.to_vec(),
                 rooms: Vec::new(),
                 source,
+                with_tests,
                 allow_missing,
             }))
         };
-        check("", request(TARGETS, None, false));
-        check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, false));
-        check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true));
+        check("", request(TARGETS, None, true, false));
+        check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, true, false));
+        check("--without-tests", request(TARGETS, None, false, false));
+        check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true, true));
         let run = |source, rooms: &[&str], unit, filter: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
             Ok(Asked::Run(Emulated { source, rooms: owned(rooms), unit, filter: owned(filter) }))
