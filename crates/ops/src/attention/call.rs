@@ -1,4 +1,4 @@
-//! A call of attention in its own words.
+//! The typed call of `attention`: a field for each tensor and option.
 
 use super::{AttentionOp, Mask};
 use crate::op::given;
@@ -6,16 +6,16 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "attention";
 
-/// What a call says beside its tensors.
+/// Options of an `attention` call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// Which keys a query sees.
+    /// Keys that a query sees.
     pub mask: Mask,
-    /// Factor of q k^T; D^-1/2 where it is none.
+    /// Factor of q k^T; D^-1/2 if `None`.
     pub scale: Option<f64>,
     /// c in c tanh(logit / c), above 0.
     pub softcap: Option<f64>,
-    /// Dv of values that are the first channels of the keys.
+    /// Dv, if the values are the first Dv channels of the keys (as in MLA's latent cache) and there is no `v`.
     pub value_width: Option<usize>,
 }
 
@@ -43,24 +43,24 @@ impl Options for AttentionOptions {
     }
 }
 
-/// Where the keys of each sequence lie.
+/// Layout of the keys and values.
 #[derive(Debug, Clone, Copy)]
 pub enum Keys<'a> {
-    /// `[B, Tk, Hkv, D]`, of which each sequence has so many `[B]`, all of them where that is none.
+    /// `[B, Tk, Hkv, D]`.
     Dense {
-        /// Keys in use.
+        /// Keys in use of each sequence `[B]`, i32; all Tk if `None`.
         lengths: Option<&'a Tensor>,
     },
-    /// `[total, Hkv, D]`, each sequence's behind the one's before.
+    /// `[total, Hkv, D]`, packed sequences.
     Packed {
-        /// Where each begins `[sequences + 1]`, where that is not where its queries do.
+        /// Offsets of the keys `[sequences + 1]`, i32; those of the queries if `None`.
         offsets: Option<&'a Tensor>,
     },
-    /// `[blocks, block_size, Hkv, D]`.
+    /// `[blocks, block_size, Hkv, D]`, a paged KV cache.
     Paged {
-        /// Blocks of each sequence `[B, max_blocks]`.
+        /// Block table `[B, max_blocks]`, i32.
         table: &'a Tensor,
-        /// Keys of each sequence `[B]`.
+        /// Keys of each sequence `[B]`, i32.
         lengths: &'a Tensor,
     },
 }
@@ -68,9 +68,9 @@ pub enum Keys<'a> {
 /// Values that belong to keys.
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
-    /// Rows that lie as those of the keys do.
+    /// A separate tensor, `[.., Hkv, Dv]` in the layout of the keys.
     Apart(&'a Tensor),
-    /// So many first channels of the keys.
+    /// The first Dv channels of the keys; holds Dv.
     InKeys(usize),
 }
 
@@ -79,23 +79,23 @@ pub enum Values<'a> {
 pub struct AttentionCall<'a> {
     /// Queries `[B, Tq, H, D]` or packed `[total, H, D]`.
     pub q: &'a Tensor,
-    /// Where the queries of each packed sequence begin `[sequences + 1]`.
+    /// Offsets of packed queries `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// Keys.
+    /// Keys, in the layout of `keys`.
     pub k: &'a Tensor,
     /// Values.
     pub v: Values<'a>,
-    /// Where keys and values lie.
+    /// Layout of keys and values.
     pub keys: Keys<'a>,
-    /// Which keys a query sees.
+    /// Keys that a query sees.
     pub mask: Mask,
-    /// Factor of q k^T; D^-1/2 where it is none.
+    /// Factor of q k^T; D^-1/2 if `None`.
     pub scale: Option<f64>,
     /// c in c tanh(logit / c), above 0.
     pub softcap: Option<f64>,
-    /// Where the output goes on a GPU.
+    /// Output on a GPU `[B, Tq, H, Dv]` or `[total, H, Dv]`.
     pub o: Option<&'a Tensor>,
-    /// Where the log-sum-exp of each query goes on a GPU.
+    /// Log-sum-exp of each query on a GPU `[B, H, Tq]` or `[H, total]`, f32.
     pub lse: Option<&'a Tensor>,
 }
 

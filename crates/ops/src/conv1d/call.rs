@@ -1,4 +1,4 @@
-//! A call of `conv1d` in its own words.
+//! The typed call of `conv1d`: a field for each tensor and option.
 
 use super::problem::{ACTIVATIONS, LAYOUTS};
 use super::{Activation, Conv1dOp, Layout};
@@ -7,12 +7,12 @@ use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "conv1d";
 
-/// What a call says beside its tensors.
+/// Options of a `conv1d` call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conv1dOptions {
-    /// What is applied to the sums.
+    /// Activation of the output.
     pub activation: Activation,
-    /// Order of x and o.
+    /// Memory layout of x and o.
     pub layout: Layout,
 }
 
@@ -45,15 +45,15 @@ pub struct Conv1dCall<'a> {
     pub weight: &'a Tensor,
     /// `[C]`.
     pub bias: Option<&'a Tensor>,
-    /// Where each packed sequence begins `[sequences + 1]`.
+    /// Offsets of packed sequences `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// The S >= W - 1 tokens before `[sequences, C, S]`, or pools of them.
+    /// The S >= W - 1 tokens before each sequence `[sequences, C, S]`, or a pool `[slots, C, S]`.
     pub states: States<'a>,
-    /// Tokens seen so far of each sequence, where its state is a ring `[sequences]`.
+    /// Tokens seen so far of each sequence `[sequences]`, i32; its presence makes the states ring buffers.
     pub positions: Option<&'a Tensor>,
     /// Options.
     pub options: Conv1dOptions,
-    /// Where y goes on a GPU.
+    /// Output y on a GPU, shaped like x.
     pub o: Option<&'a Tensor>,
 }
 

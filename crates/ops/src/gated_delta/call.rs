@@ -1,4 +1,4 @@
-//! A call of `gated_delta` in its own words.
+//! The typed call of `gated_delta`: a field for each tensor and option.
 
 use super::GatedDeltaOp;
 use crate::op::given;
@@ -6,14 +6,14 @@ use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "gated_delta";
 
-/// What a call says beside its tensors.
+/// Options of a `gated_delta` call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GatedDeltaOptions {
-    /// Factor on the queries; K^-1/2 where it is none.
+    /// Factor of the queries; K^-1/2 if `None`.
     pub scale: Option<f64>,
-    /// Whether queries and keys are normalised.
+    /// Whether queries and keys are L2-normalised.
     pub l2norm: bool,
-    /// Whether the write strength is twice the sigmoid of its logit; for calls with an `A_log` alone.
+    /// Whether beta = 2 sigmoid(logit); an error without `a_log`.
     pub allow_neg_eigval: Option<bool>,
 }
 
@@ -42,21 +42,21 @@ pub struct GatedDeltaCall<'a> {
     pub k: &'a Tensor,
     /// Values `[B, T, HV, V]`.
     pub v: &'a Tensor,
-    /// Log decay `[B, T, HV]`, or gate logits beside an `a_log`.
+    /// Log decay `[B, T, HV]`, or gate logits with `a_log`.
     pub g: &'a Tensor,
-    /// Write strength `[B, T, HV]`, or its logits beside an `a_log`.
+    /// Write strength `[B, T, HV]`, or its logits with `a_log`.
     pub beta: &'a Tensor,
     /// Log of the gate's rate `[HV]`.
     pub a_log: Option<&'a Tensor>,
     /// Added to the gate logits `[HV]`.
     pub dt_bias: Option<&'a Tensor>,
-    /// Where each packed sequence begins `[sequences + 1]`.
+    /// Offsets of packed sequences `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// States `[sequences, HV, K, V]`, or pools of them.
+    /// States `[sequences, HV, K, V]`, or a pool `[slots, HV, K, V]`.
     pub states: States<'a>,
     /// Options.
     pub options: GatedDeltaOptions,
-    /// Where the output goes on a GPU: memory of its own, for inputs are still read while it is written.
+    /// Output on a GPU `[B, T, HV, V]`. It must not overlap an input: inputs are still read while it is written.
     pub o: Option<&'a Tensor>,
 }
 

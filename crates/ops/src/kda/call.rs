@@ -1,4 +1,4 @@
-//! A call of `kda` in its own words.
+//! The typed call of `kda`: a field for each tensor and option.
 
 use super::KdaOp;
 use super::problem::GATES;
@@ -23,18 +23,18 @@ impl GateKind {
     }
 }
 
-/// What a call says beside its tensors.
+/// Options of a `kda` call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct KdaOptions {
-    /// How gate logits become log decays; for calls with an `A_log` alone.
+    /// How gate logits become log decays; an error without `a_log`.
     pub gate: Option<GateKind>,
-    /// The smallest log decay of the safe gate, below 0; -5 where it is none.
+    /// The smallest log decay of the safe gate, below 0; -5 if `None`.
     pub lower_bound: Option<f64>,
-    /// Factor on the queries; K^-1/2 where it is none.
+    /// Factor of the queries; K^-1/2 if `None`.
     pub scale: Option<f64>,
-    /// Whether queries and keys are normalised.
+    /// Whether queries and keys are L2-normalised.
     pub l2norm: bool,
-    /// Whether the write strength is twice the sigmoid of its logit; for calls with an `A_log` alone.
+    /// Whether beta = 2 sigmoid(logit); an error without `a_log`.
     pub allow_neg_eigval: Option<bool>,
 }
 
@@ -71,21 +71,21 @@ pub struct KdaCall<'a> {
     pub k: &'a Tensor,
     /// Values `[B, T, HV, V]`.
     pub v: &'a Tensor,
-    /// Log decay `[B, T, HV, K]`, or gate logits beside an `a_log`.
+    /// Log decay `[B, T, HV, K]`, or gate logits with `a_log`.
     pub g: &'a Tensor,
-    /// Write strength `[B, T, HV]`, or its logits beside an `a_log`.
+    /// Write strength `[B, T, HV]`, or its logits with `a_log`.
     pub beta: &'a Tensor,
     /// Log of the gate's rate `[HV]`.
     pub a_log: Option<&'a Tensor>,
     /// Added to the gate logits `[HV, K]`.
     pub dt_bias: Option<&'a Tensor>,
-    /// Where each packed sequence begins `[sequences + 1]`.
+    /// Offsets of packed sequences `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// States `[sequences, HV, K, V]`, or pools of them.
+    /// States `[sequences, HV, K, V]`, or a pool `[slots, HV, K, V]`.
     pub states: States<'a>,
     /// Options.
     pub options: KdaOptions,
-    /// Where the output goes on a GPU.
+    /// Output on a GPU `[B, T, HV, V]`.
     pub o: Option<&'a Tensor>,
 }
 

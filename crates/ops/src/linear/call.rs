@@ -1,4 +1,4 @@
-//! A call of `linear` in its own words.
+//! The typed call of `linear`: a field for each tensor and option.
 
 use super::problem::{ACTIVATIONS, OUT, OUTPUTS, listed};
 use super::{LinearOp, Norm, SCALED, convolution};
@@ -11,30 +11,30 @@ const OP: &str = "linear";
 /// Type of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Out {
-    /// That of the weights.
+    /// The storage type.
     Storage,
     /// float32.
     F32,
 }
 
-/// What a call says beside its tensors.
+/// Options of a `linear` call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearOptions {
-    /// Whether the first half of the columns gates the second.
+    /// SwiGLU: the first half of the columns gates the second.
     pub swiglu: bool,
-    /// Whether columns are squared, those below 0 as 0.
+    /// Squared ReLU.
     pub squared: bool,
-    /// Columns of w with a factor of their own, where a row has several.
+    /// Group size of `w_scale`, in columns of w, if a row has several scales.
     pub w_group: usize,
-    /// Factor of what is added to the residual.
+    /// Factor of the result, before the residual is added.
     pub scale: f64,
-    /// How x is normalised where there is a norm.
+    /// Groups and epsilon of the RMSNorm of x.
     pub norm: Norm,
-    /// Type of the outputs; the weights', and f32 beside a residual, where it is none.
+    /// Type of the outputs. If `None`, the storage type, or f32 with a residual.
     pub out: Option<Out>,
-    /// Widths of the outputs, up to the first 0; all columns go to one where there are none.
+    /// Widths of the outputs, up to the first 0; all 0 for a single output.
     pub split: [usize; OUTPUTS.len()],
-    /// The first of the convolved columns.
+    /// First of the convolved columns.
     pub conv_first: usize,
     /// Whether silu is applied to convolved columns.
     pub conv_silu: bool,
@@ -109,7 +109,7 @@ impl Options for LinearOptions {
     }
 }
 
-/// RMSNorm of x before it is multiplied.
+/// RMSNorm of x in the prologue.
 #[derive(Debug, Clone, Copy)]
 pub struct Normed<'a> {
     /// `[K]`.
@@ -118,66 +118,67 @@ pub struct Normed<'a> {
     pub norm: Norm,
 }
 
-/// A causal convolution's step over some of the columns, each row the next token of a sequence of its own.
+/// One decode step of a causal convolution over some of the columns in the epilogue; each row is the next token of a different
+/// sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct Convolved<'a> {
     /// Taps `[C, W]`, the newest token last.
     pub weight: &'a Tensor,
     /// `[C]`.
     pub bias: Option<&'a Tensor>,
-    /// The first of the columns.
+    /// First of the convolved columns.
     pub first: usize,
     /// Whether silu is applied to the sums.
     pub silu: bool,
-    /// The tokens before `[slots, C, W - 1]`.
+    /// Previous tokens `[slots, C, W - 1]`, f32, the newest last.
     pub states: States<'a>,
 }
 
-/// What becomes of the columns of a product.
+/// Epilogue of the product.
 #[derive(Debug, Clone, Copy)]
 pub enum Finish<'a> {
-    /// They are the outputs.
+    /// None: the columns are the outputs.
     Stored,
-    /// The first half gates the second, `silu(gate) * up`.
+    /// SwiGLU, `silu(gate) * up`: the first half of the columns is the gate.
     Gated,
-    /// They are squared, those below 0 as 0.
+    /// Squared ReLU.
     Squared,
-    /// They are added to `[T, M]` in f32.
+    /// Adds the residual `[T, M]`, f32.
     Added(&'a Tensor),
-    /// Some of them are convolved.
+    /// A convolution step over some of the columns.
     Convolved(Convolved<'a>),
 }
 
-/// A projection, with what stands around it.
+/// Linear projection with a fused prologue (RMSNorm) and epilogue (bias, activation, scale, residual, convolution step).
 #[derive(Debug, Clone, Copy)]
 pub struct LinearCall<'a> {
-    /// `[T, K]`.
+    /// Input `[T, K]`.
     pub x: &'a Tensor,
-    /// `[N, K]`.
+    /// Weights `[N, K]`.
     pub w: &'a Tensor,
-    /// Factors of w in e4m3, i8 or u4, `[1, N]`, or `[K / w_group, N]` rounded up.
+    /// Scales of quantized w: per row `[1, N]`, or per group `[ceil(K / w_group), N]`.
     pub w_scale: Option<&'a Tensor>,
-    /// Zero points of w in u4, shaped as its factors.
+    /// Zero points of u4 weights, u8, shaped like `w_scale`: a weight is w_scale * (w - w_zero).
     pub w_zero: Option<&'a Tensor>,
-    /// What is subtracted from w in u4 times its factors, in the place of zero points, shaped as these.
+    /// Offsets of u4 weights, f32, shaped like `w_scale`: a weight is w_scale * w - w_offset. Excludes `w_zero`.
     pub w_offset: Option<&'a Tensor>,
-    /// Columns of w with a factor of their own, where a row has several.
+    /// Group size of `w_scale`, in columns of w, if a row has several scales.
     pub w_group: usize,
-    /// Which column of x each of w in u4 or i8 is multiplied with, `[K]`.
+    /// Permutation of the columns of x, `[K]`, i32: column k of w (i8 or u4) multiplies column `x_order[k]` of x (act-order).
     pub x_order: Option<&'a Tensor>,
-    /// `[N]`.
+    /// Bias `[N]`.
     pub bias: Option<&'a Tensor>,
-    /// RMSNorm of x; none: x as it is.
+    /// RMSNorm of x.
     pub norm: Option<Normed<'a>>,
-    /// Factor of the columns.
+    /// Factor of the result, before a residual is added.
     pub scale: f64,
-    /// What becomes of them.
+    /// Epilogue.
     pub finish: Finish<'a>,
-    /// Type of the outputs; the weights', and f32 beside a residual, where it is none.
+    /// Type of the outputs. If `None`, the storage type, or f32 with a residual.
     pub out: Option<Out>,
-    /// Widths of the outputs, up to the first 0; all columns go to one where there are none.
+    /// Widths of the outputs, up to the first 0; all 0 for a single output.
     pub split: [usize; OUTPUTS.len()],
-    /// Where each output goes on a GPU.
+    /// Outputs on a GPU, each `[T, width]`.
     pub outputs: [Option<&'a Tensor>; OUTPUTS.len()],
 }
 
@@ -203,7 +204,7 @@ impl<'a> LinearCall<'a> {
         }
     }
 
-    /// The same, its columns into these tensors `[T, width]` on a GPU.
+    /// Writes the columns into these GPU tensors, each `[T, width]`.
     ///
     /// # Panics
     /// When there are more than six.

@@ -1,4 +1,4 @@
-//! A call of `moe` in its own words.
+//! The typed call of `moe`: a field for each tensor and option.
 
 use super::problem::{ACTIVATIONS, SCORES};
 use super::{Clamp, MoeOp, Score};
@@ -8,31 +8,31 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "moe";
 
-/// What most models add to the sum of a token's sigmoids.
+/// Epsilon that most models add to the sum of a token's sigmoid scores.
 pub const SUM_EPS: f64 = 1e-20;
 
-/// What a call says beside its tensors.
+/// Options of a `moe` call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MoeOptions {
-    /// Experts of a token, 1 to E; a call without is an error.
+    /// Routed experts per token, 1 to E; `None` is an error.
     pub top_k: Option<usize>,
-    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    /// SwiGLU experts, `silu(gate) * up`; squared ReLU without gates if false.
     pub gated: bool,
-    /// Limits of experts with biases, which they need.
+    /// Clamped SwiGLU (gpt-oss); requires `biases`.
     pub clamp: Option<Clamp>,
-    /// How they are chosen and weighed.
+    /// Scoring function of the router.
     pub score: Score,
-    /// Added to the sum that sigmoids are divided by: [`SUM_EPS`] in most models.
+    /// Added to the sum that renormalises sigmoid scores: [`SUM_EPS`] in most models.
     pub sum_eps: f64,
-    /// What weights are times.
+    /// Factor of the router weights (`routed_scaling_factor`).
     pub weight_scale: f64,
-    /// What the sum over experts is times.
+    /// Factor of the sum over experts.
     pub scale: f64,
-    /// Columns of narrow weights with a factor of their own, where a row has several: a multiple of 32.
+    /// Group size of quantized weights with group scales, in columns: a multiple of 32.
     pub w_group: usize,
-    /// The first of the experts whose weights are here, where those are not all.
+    /// First expert of this rank under expert parallelism; `None` if the weights of all experts are given.
     pub experts_first: Option<usize>,
-    /// Experts behind those of the logits that every token takes as well, with weight 1; 0 beside `experts_first`.
+    /// Shared experts, stored after the E routed ones; every token takes them with weight 1. 0 if `experts_first` is set.
     pub always: usize,
 }
 
@@ -81,31 +81,31 @@ impl Options for MoeOptions {
     }
 }
 
-/// The sum of what the experts that each token chooses make of it.
+/// Mixture of experts: the weighted sum of the routed experts of each token.
 #[derive(Debug, Clone, Copy)]
 pub struct MoeCall<'a> {
     /// Tokens, normalised already `[T, H]`.
     pub x: &'a Tensor,
     /// The router's logits `[T, E]`, f32.
     pub logits: &'a Tensor,
-    /// Added to sigmoid scores for the choice alone `[E]`.
+    /// Added to sigmoid scores for the top-k choice, not to the weights `[E]`, f32.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`, or ups alone without gates `[L, I, H]`; L is E and
-    /// [`MoeOptions::always`], unless [`MoeOptions::experts_first`] says which they are.
+    /// Gate and up projections: I rows of gates, then I of ups `[L, 2I, H]`; ups only `[L, I, H]` without gates. L is E +
+    /// [`MoeOptions::always`], or the local experts with [`MoeOptions::experts_first`].
     pub w_gate_up: &'a Tensor,
-    /// `[L, H, I]`.
+    /// Down projections `[L, H, I]`.
     pub w_down: &'a Tensor,
-    /// Factors of narrow weights, of w_gate_up `[L, G, 2I]` and w_down `[L, G, H]`, f32.
+    /// Scales of quantized weights: of w_gate_up `[L, G, 2I]` and of w_down `[L, G, H]`, f32.
     pub scales: Option<[&'a Tensor; 2]>,
-    /// What is subtracted from such weights in u4 behind the factor, shaped like `scales`.
+    /// Offsets of u4 weights, shaped like `scales`: a weight is scale * w - offset.
     pub offsets: Option<[&'a Tensor; 2]>,
-    /// Of gates and ups `[L, 2I]` and of what experts make `[L, H]`, f32: with [`MoeOptions::clamp`].
+    /// Biases of w_gate_up `[L, 2I]` and of w_down `[L, H]`, f32: required by [`MoeOptions::clamp`].
     pub biases: Option<[&'a Tensor; 2]>,
-    /// `[T, H]`, f32.
+    /// Residual `[T, H]`, f32.
     pub residual: Option<&'a Tensor>,
     /// Options.
     pub options: MoeOptions,
-    /// Where the sum goes on a GPU.
+    /// Output on a GPU `[T, H]`; f32 with a residual.
     pub o: Option<&'a Tensor>,
 }
 

@@ -1,4 +1,4 @@
-//! A call of `nsa` in its own words.
+//! The typed call of `nsa`: a field for each tensor and option.
 
 use super::spec::{GATES, POOLINGS};
 use super::{Gate, NsaOp, Pooling};
@@ -8,18 +8,18 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "nsa";
 
-/// What a call says beside its tensors.
+/// Options of an `nsa` call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NsaOptions {
-    /// Factor of the scores; D^-1/2 where it is none.
+    /// Factor of the scores; D^-1/2 if `None`.
     pub scale: Option<f64>,
     /// l, tokens of a compressed block.
     pub compress_block: usize,
-    /// d, tokens between two of them.
+    /// d, tokens from one compressed block to the next.
     pub compress_stride: usize,
     /// l', tokens of a selectable block.
     pub select_block: usize,
-    /// n, blocks selected, forced ones included; 16, or those of `block_indices`, where it is none.
+    /// n, blocks selected, forced ones included; if `None`, n of `block_indices`, or 16.
     pub select_count: Option<usize>,
     /// First blocks that are always selected.
     pub initial_blocks: usize,
@@ -29,9 +29,9 @@ pub struct NsaOptions {
     pub window: usize,
     /// How a block is compressed.
     pub pooling: Pooling,
-    /// What the gates hold.
+    /// Interpretation of the gate tensors.
     pub gate: Gate,
-    /// Importance by token overlap.
+    /// Whether importance is weighted by token overlap; false is the aligned form of fla.
     pub overlap: bool,
 }
 
@@ -103,7 +103,7 @@ impl Options for NsaOptions {
     }
 }
 
-/// A matrix over the tokens of a block, and what is added to them before.
+/// Learned pooling: a matrix over the tokens of a block, and position embeddings added before it.
 #[derive(Debug, Clone, Copy)]
 pub struct Learned<'a> {
     /// `[Hkv, l * D, D]`.
@@ -123,19 +123,19 @@ pub struct NsaCall<'a> {
     pub v: &'a Tensor,
     /// Gates of the compressed, the selected and the window branch `[B, Tq, HQ]`; none: no branch.
     pub gates: [Option<&'a Tensor>; 3],
-    /// Where the queries of each packed sequence begin.
+    /// Offsets of packed queries `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// Where their keys do, if elsewhere.
+    /// Offsets of packed keys `[sequences + 1]`, i32; those of the queries if `None`.
     pub key_offsets: Option<&'a Tensor>,
     /// Blocks to select `[B, Tq, Hkv, n]`; none: the op selects.
     pub block_indices: Option<&'a Tensor>,
-    /// Compressed keys and values of a cache `[B, Nc, Hkv, D]`; none: pooled.
+    /// Cached compressed keys `[B, Nc, Hkv, D]` and values `[B, Nc, Hkv, Dv]`; pooled from k and v if `None`.
     pub compressed: Option<[&'a Tensor; 2]>,
-    /// How keys and values are pooled, where that is learned.
+    /// Learned pooling of keys and of values.
     pub learned: Option<[Learned<'a>; 2]>,
     /// Options.
     pub options: NsaOptions,
-    /// Where the output goes on a GPU.
+    /// Output on a GPU `[B, Tq, HQ, Dv]`.
     pub o: Option<&'a Tensor>,
 }
 

@@ -1,4 +1,4 @@
-//! A call of `rmsnorm` in its own words.
+//! The typed call of `rmsnorm`: a field for each tensor and option.
 
 use super::problem::{ACTIVATIONS, HALVES};
 use super::{Activation, RmsNormOp};
@@ -7,16 +7,16 @@ use crate::{DType, Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "rmsnorm";
 
-/// What a call says beside its tensors.
+/// Options of an `rmsnorm` call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsNormOptions {
-    /// What is applied to the gate.
+    /// Activation of the gate.
     pub activation: Activation,
-    /// Whether the gate multiplies what was normalised, rather than what is normalised.
+    /// Whether the gate multiplies the normalised values; otherwise it multiplies x before the norm.
     pub norm_before_gate: bool,
     /// Added to the mean square; above 0.
     pub eps: f64,
-    /// Type of o, x's where it is none.
+    /// Type of o; that of x if `None`.
     pub out: Option<DType>,
 }
 
@@ -57,11 +57,11 @@ pub struct RmsNormCall<'a> {
     pub x: &'a Tensor,
     /// Gate `[B, T, G, D]`.
     pub gate: Option<&'a Tensor>,
-    /// `[D]` or `[G, D]`; 1 without one.
+    /// Weight `[D]` or `[G, D]`; 1 if `None`.
     pub weight: Option<&'a Tensor>,
     /// Options.
     pub options: RmsNormOptions,
-    /// Where y goes on a GPU.
+    /// Output y on a GPU `[B, T, G, D]`.
     pub o: Option<&'a Tensor>,
 }
 

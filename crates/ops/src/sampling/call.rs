@@ -1,4 +1,4 @@
-//! A call of `sampling` in its own words.
+//! The typed call of `sampling`: a field for each tensor and option.
 
 use super::SamplingOp;
 use crate::op::given;
@@ -6,10 +6,10 @@ use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "sampling";
 
-/// What a call says beside its tensors.
+/// Options of a `sampling` call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SamplingOptions {
-    /// How many of the likeliest tokens to give with their log-probabilities.
+    /// Number of most probable tokens to return with their log-probabilities, at most 20.
     pub top_logprobs: usize,
 }
 
@@ -30,27 +30,27 @@ pub struct SamplingCall<'a> {
     pub logits: &'a Tensor,
     /// `[R, 6]`, f32: temperature, top-p, min-p, repetition, presence and frequency penalty.
     pub controls: &'a Tensor,
-    /// `[R]`, i32; 0 for all.
+    /// `[R]`, i32; 0 disables top-k.
     pub top_k: &'a Tensor,
     /// `[R, 2]`, i32: low and high word.
     pub seed: &'a Tensor,
-    /// `[R]`, i32: which draw of the seed's.
+    /// `[R]`, i32: index of the draw in the seed's random stream.
     pub draw: &'a Tensor,
-    /// `[R, ceil(V / 32)]`, i32: a bit a token.
+    /// `[R, ceil(V / 32)]`, i32: a bit per token, 0 forbids it.
     pub mask: Option<&'a Tensor>,
-    /// `[S, V]`, i32: how often each token was there.
+    /// `[S, V]`, i32: occurrences of each token, the sign bit if the prompt contains it.
     pub counts: Option<&'a Tensor>,
-    /// `[R]`, i32: the row of `counts` of each row.
+    /// `[R]`, i32: the row of `counts` for each row of logits, -1 for none.
     pub slots: Option<&'a Tensor>,
     /// Options.
     pub options: SamplingOptions,
-    /// Where the tokens go on a GPU.
+    /// Chosen tokens on a GPU `[R]`, i32.
     pub token: Option<&'a Tensor>,
-    /// Where their log-probabilities go on a GPU, with `top_logprobs`.
+    /// Log-probabilities of the chosen tokens on a GPU `[R]`, f32, with `top_logprobs`.
     pub logprob: Option<&'a Tensor>,
-    /// Where the likeliest tokens go on a GPU, likewise.
+    /// Most probable tokens on a GPU `[R, top_logprobs]`, i32.
     pub top_tokens: Option<&'a Tensor>,
-    /// Where the log-probabilities of these go on a GPU, likewise.
+    /// Log-probabilities of `top_tokens` on a GPU `[R, top_logprobs]`, f32.
     pub top_logprobs: Option<&'a Tensor>,
 }
 

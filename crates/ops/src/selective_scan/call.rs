@@ -1,13 +1,13 @@
-//! A call of `selective_scan` in its own words.
+//! The typed call of `selective_scan`: a field for each tensor and option.
 
 use super::SelectiveScanOp;
 use crate::op::given;
 use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
 
-/// What a call says beside its tensors.
+/// Options of a `selective_scan` call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelectiveScanOptions {
-    /// Whether step sizes go through softplus.
+    /// Whether softplus is applied to step sizes.
     pub delta_softplus: bool,
 }
 
@@ -47,13 +47,13 @@ pub struct SelectiveScanCall<'a> {
     pub z: Option<&'a Tensor>,
     /// Added to delta before the softplus `[E]`.
     pub delta_bias: Option<&'a Tensor>,
-    /// Where each packed sequence begins `[sequences + 1]`.
+    /// Offsets of packed sequences `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// States `[sequences, E, N]`, or pools of them.
+    /// States `[sequences, E, N]`, or a pool `[slots, E, N]`.
     pub states: States<'a>,
     /// Options.
     pub options: SelectiveScanOptions,
-    /// Where y goes on a GPU.
+    /// Output y on a GPU, shaped like u.
     pub o: Option<&'a Tensor>,
 }
 

@@ -1,4 +1,4 @@
-//! A call of `ssd` in its own words.
+//! The typed call of `ssd`: a field for each tensor and option.
 
 use super::SsdOp;
 use crate::op::given;
@@ -6,21 +6,21 @@ use crate::{DType, Given, Key, OpError, Options, Settings, States, Tensor, Typed
 
 const OP: &str = "ssd";
 
-/// Types that states may have.
+/// State types.
 pub(super) const STATES: [&str; 2] = ["f32", "bf16"];
 
-/// What a call says beside its tensors.
+/// Options of an `ssd` call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SsdOptions {
-    /// Whether step sizes go through softplus.
+    /// Whether softplus is applied to step sizes.
     pub dt_softplus: bool,
     /// Lower end of the step sizes, zero or more.
     pub dt_min: f64,
     /// Upper end of the step sizes; infinite when there is none.
     pub dt_max: f64,
-    /// Tokens per chunk, for variants that work in chunks.
+    /// Tokens per chunk of the chunked variants.
     pub chunk_size: Option<usize>,
-    /// Type of the states, float32 or, beside 16-bit x, bfloat16; without it that of the initial one, or float32.
+    /// Type of the states: f32, or bf16 if x has 16 bits. If `None`, that of `initial_state`, or f32.
     pub state_dtype: Option<DType>,
 }
 
@@ -74,13 +74,13 @@ pub struct SsdCall<'a> {
     pub z: Option<&'a Tensor>,
     /// Added to dt before the softplus `[H]`.
     pub dt_bias: Option<&'a Tensor>,
-    /// Where each packed sequence begins `[sequences + 1]`.
+    /// Offsets of packed sequences `[sequences + 1]`, i32.
     pub offsets: Option<&'a Tensor>,
-    /// States `[sequences, H, P, N]`, or pools of them.
+    /// States `[sequences, H, P, N]`, or a pool `[slots, H, P, N]`.
     pub states: States<'a>,
     /// Options.
     pub options: SsdOptions,
-    /// Where y goes on a GPU.
+    /// Output y on a GPU, shaped like x.
     pub o: Option<&'a Tensor>,
 }
 
