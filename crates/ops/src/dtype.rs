@@ -13,11 +13,11 @@ pub enum DType {
     F16,
     /// 32-bit integers: sequence offsets and indices.
     I32,
-    /// float8 E4M3: weights beside scales.
+    /// float8 E4M3: weights with scales.
     E4m3,
-    /// Integers from 0 to 15, two a byte, the first of them in the low half: weights beside scales.
+    /// Unsigned 4-bit integers, two per byte, the first in the low half: weights with scales.
     U4,
-    /// Integers of 8 bits: weights beside scales.
+    /// Signed 8-bit integers: weights with scales.
     I8,
     /// Integers from 0 to 255: zero points of weights.
     U8,
@@ -39,7 +39,7 @@ impl DType {
         }
     }
 
-    /// Bytes per element; of u4, two of which share one, that one. What several elements take is [`DType::bytes_of`].
+    /// Bytes per element; 1 for u4, whose elements share bytes in pairs. For several elements use [`DType::bytes_of`].
     pub fn bytes(self) -> usize {
         match self {
             Self::F64 => 8,
@@ -49,7 +49,7 @@ impl DType {
         }
     }
 
-    /// Bytes of so many elements side by side.
+    /// Bytes of `elements` contiguous elements.
     pub fn bytes_of(self, elements: usize) -> usize {
         match self {
             Self::U4 => elements.div_ceil(2),

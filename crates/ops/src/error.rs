@@ -1,4 +1,4 @@
-//! What is wrong with a call, and what to do about it.
+//! Errors of op calls, with hints.
 
 use crate::DType;
 use device::DeviceError;
@@ -12,7 +12,7 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// What is wrong with a call of an op. Every message names the tensor or setting, what it is and what was wanted.
+/// Errors of an op call. Every message names the tensor or setting, its value and the expected one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum OpError {
     /// No op has this name.
@@ -30,7 +30,7 @@ pub enum OpError {
         op: &'static str,
         /// The tensor.
         tensor: &'static str,
-        /// Its shape in the words of the op's table.
+        /// Its shape as the op's table writes it.
         shape: &'static str,
     },
     /// A tensor that the op does not know.
@@ -74,7 +74,7 @@ pub enum OpError {
         op: &'static str,
         /// The tensor.
         tensor: String,
-        /// What is wrong with its values: `is NaN at index 17`.
+        /// The problem with its values: `is NaN at element 17`.
         what: String,
     },
     /// A setting that the op does not know.
@@ -96,7 +96,7 @@ pub enum OpError {
         setting: String,
         /// The value given.
         value: String,
-        /// What is accepted.
+        /// The accepted values.
         wanted: String,
     },
     /// No variant of the op can run this call on this device.
@@ -117,12 +117,12 @@ pub enum OpError {
         /// Its reason.
         reason: String,
     },
-    /// A device had not the memory, or refused.
+    /// The device is out of memory, or its driver failed.
     #[error("{op}: {error}")]
     Device {
         /// The op.
         op: &'static str,
-        /// What the device said.
+        /// The device's error.
         error: DeviceError,
     },
 }
@@ -137,7 +137,7 @@ fn list(refused: &[Refusal]) -> String {
 }
 
 impl OpError {
-    /// What to do about it, where there is something to say.
+    /// A hint on how to fix it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownOp { known, .. } => Some(format!("the ops are {}", known.join(", "))),

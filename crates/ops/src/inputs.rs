@@ -34,10 +34,10 @@ fn wanted(dims: &[Dim]) -> String {
     format!("[{}]", words.join(", "))
 }
 
-/// Most tensors that an op takes, and most that it gives.
+/// Maximum number of inputs, and of outputs, of an op.
 pub const MAX_TENSORS: usize = 16;
 
-/// Tensors of a call by their places in an op's table.
+/// Tensors of a call, by index in an op's table.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots<'a> {
     table: &'static [TensorSpec],
@@ -45,7 +45,7 @@ pub struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// None of a table's.
+    /// No tensors yet, for a table.
     pub const fn new(table: &'static [TensorSpec]) -> Self {
         assert!(table.len() <= MAX_TENSORS, "more tensors than a call has places for");
         Self { table, tensors: [None; MAX_TENSORS] }
@@ -56,12 +56,12 @@ impl<'a> Slots<'a> {
         self.table
     }
 
-    /// The place of a tensor in the table, by its name.
+    /// The index of a tensor in the table, by its name.
     pub fn place(&self, name: &str) -> Option<usize> {
         self.table.iter().position(|spec| spec.name == name)
     }
 
-    /// Lays a tensor, where there is one, at a place.
+    /// Sets or clears the tensor at an index of the table.
     pub fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.tensors[place] = tensor;
     }
@@ -71,7 +71,7 @@ impl<'a> Slots<'a> {
         self.tensors[self.place(name)?]
     }
 
-    /// Those that were given, in the table's order, each with its place.
+    /// The tensors that were given, in the table's order, each with its index.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &'static TensorSpec, &'a Tensor)> + '_ {
         let given = self.table.iter().zip(&self.tensors).enumerate();
         given.filter_map(|(place, (spec, tensor))| Some((place, spec, (*tensor)?)))
@@ -91,7 +91,7 @@ impl<'a> Inputs<'a> {
         Self { op, slots }
     }
 
-    /// Tensors by name, of which names that the op does not know are left out.
+    /// Tensors by name; names that the op does not know are ignored.
     pub fn of_map(spec: &'static OpSpec, tensors: &'a TensorMap) -> Self {
         let mut slots = Slots::new(spec.inputs);
         for (place, tensor) in spec.inputs.iter().enumerate() {
@@ -100,7 +100,7 @@ impl<'a> Inputs<'a> {
         Self::new(spec.name, slots)
     }
 
-    /// Lays a tensor, where there is one, at a place.
+    /// Sets or clears the tensor at an index of the table.
     pub(crate) fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.slots.lay(place, tensor);
     }
@@ -115,20 +115,20 @@ impl<'a> Inputs<'a> {
         self.slots.get(name)
     }
 
-    /// Those that were given.
+    /// The tensors that were given.
     pub fn slots(&self) -> &Slots<'a> {
         &self.slots
     }
 
-    /// Bytes of all that were given.
+    /// Bytes of all given tensors.
     pub(crate) fn bytes(&self) -> f64 {
         self.slots.iter().map(|(_, _, tensor)| tensor.dtype().bytes_of(tensor.len()) as f64).sum()
     }
 
-    /// A tensor that was checked to be there (it is required, or `get` was asked).
+    /// A tensor that is known to be present: it is required, or `get` returned it.
     ///
     /// # Panics
-    /// When it is not there, which is a mistake of the op's table.
+    /// If it is missing, which is a bug in the op's table.
     pub fn tensor(&self, name: &str) -> &'a Tensor {
         match self.get(name) {
             Some(tensor) => tensor,
@@ -349,8 +349,8 @@ fn shorten(offsets: &[i32]) -> String {
     }
 }
 
-/// Where each sequence's tokens lie in a batch. Dense `[B, T, ..]` and packed `[total, ..]` tensors have the same
-/// memory layout, so kernels see only this.
+/// Token rows of each sequence in a batch. Dense `[B, T, ..]` and packed `[total, ..]` tensors have the same memory layout, so
+/// kernels use only these offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sequences {
     offsets: Vec<usize>,
@@ -396,7 +396,7 @@ impl Sequences {
         self.dense
     }
 
-    /// Their dimensions by name, and others behind them.
+    /// Their dimensions by name, followed by `rest`.
     pub(crate) fn dims(&self, rest: &[(&'static str, usize)]) -> Vec<(&'static str, u64)> {
         let lead = match self.dense {
             Some((batch, tokens)) => [("B", batch), ("T", tokens)],

@@ -1,8 +1,8 @@
-//! The ops: one folder each, with its contract and its float64 reference. How they run is a backend's matter ([`Backend`]).
+//! The ops: one folder each, with its contract and its float64 reference. Backends implement them ([`Backend`]).
 //!
-//! An op is called in its own words: [`attention::AttentionCall`] and its like name each tensor and option ([`Typed`]).
+//! A typed call has a field for each tensor and option of its op: [`attention::AttentionCall`] and the others ([`Typed`]).
 //!
-//! Where tensors come by name, an op is used in four steps: [`Op::bind`] checks them and settings and yields a [`Call`];
+//! A call by names takes four steps: [`Op::bind`] checks tensors and settings and yields a [`Call`];
 //! [`Call::reference`] computes the answer in float64 from the formulas; [`Call::select`] chooses a variant for a
 //! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
 //! launched and read.

@@ -2,7 +2,7 @@
 
 use crate::{Family, Op, OpError};
 
-/// Something to do for each op by its type, where [`Op`] has forgotten it.
+/// A visitor that gets each op's type, which `dyn Op` erases.
 pub trait Visitor {
     /// Called for each op, in the order of [`OPS`].
     fn visit<F: Family>(&mut self);

@@ -1,5 +1,5 @@
-//! What every op has in common: its table of names, its contract, calls and selection. No backend is named here: [`Backend`] is all
-//! that the core knows of one.
+//! Traits of every op: its spec, contract, calls and variant selection. This module names no backend; it uses only the trait
+//! [`Backend`].
 
 mod backend;
 mod call;
@@ -17,7 +17,7 @@ use crate::{DType, Inputs, OpError, OpSpec, OutputSpec, Settings, TensorMap};
 use std::any::Any;
 use std::time::Instant;
 
-/// The problem apart from the choice of a kernel: everything selection and accounting look at, printable.
+/// A checked call without its data: shapes, types and options, from which variants are selected and work is counted.
 pub trait Problem: Any + std::fmt::Debug + Send + Sync {
     /// Storage type of the inputs.
     fn dtype(&self) -> DType;
@@ -31,10 +31,10 @@ pub trait Problem: Any + std::fmt::Debug + Send + Sync {
     fn outputs(&self) -> Vec<OutputSpec>;
 }
 
-/// A problem as its own type, for what knows which op it is of.
+/// Downcasts a problem to its op's type.
 ///
 /// # Panics
-/// When it is of another op: a backend's list names an op's variants under the name of another.
+/// If it belongs to another op: a backend's list names an op's variants under the name of another.
 pub fn problem_of<P: Problem>(problem: &dyn Problem) -> &P {
     match (problem as &dyn Any).downcast_ref() {
         Some(problem) => problem,
@@ -42,28 +42,28 @@ pub fn problem_of<P: Problem>(problem: &dyn Problem) -> &P {
     }
 }
 
-/// What an op's folder provides; [`Op`] is made from it.
+/// The interface that an op implements; [`Op`] follows from it.
 pub trait Family: Sync + 'static {
-    /// Its problem, printable.
+    /// Its problem.
     type Problem: Problem;
-    /// What a call says beside its tensors.
+    /// Options of a call.
     type Options: Options + Clone;
     /// Its table.
     const SPEC: &'static OpSpec;
-    /// Checks shapes, types and options. Required tensors are there.
+    /// Checks shapes, types and options. The caller has checked that required tensors are present.
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
     fn parse(inputs: Inputs<'_>, options: &Self::Options) -> Result<Self::Problem, OpError>;
-    /// The op in float64, from the formulas; gives every output as a float64 tensor.
+    /// Computes every output in float64 from the formulas.
     fn reference(problem: &Self::Problem, inputs: Inputs<'_>) -> TensorMap;
     /// The reference that a variant's outputs are compared with.
     ///
-    /// An op that chooses discretely (a top-n, where scores nearly tie) takes the choice from the outputs, after
-    /// checking that it is a right one, and computes the rest from it. Every other op has only one answer.
+    /// An op with a discrete choice (a top-n, where scores nearly tie) takes the choice from the outputs, checks that it is
+    /// valid, and computes the rest from it. Other ops have a single reference.
     ///
     /// # Errors
-    /// One sentence, when the choice in the outputs is wrong.
+    /// One sentence, if the choice in the outputs is invalid.
     fn reference_given(
         problem: &Self::Problem,
         inputs: Inputs<'_>,
@@ -77,7 +77,7 @@ pub trait Family: Sync + 'static {
 /// Rules by which variants or tiles are chosen, as a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChoiceTable {
-    /// What it decides, and how: `the first row that fits`.
+    /// The decision and its rule: `the first row that fits`.
     pub title: &'static str,
     /// Names of the columns.
     pub columns: &'static [&'static str],
@@ -94,13 +94,13 @@ pub trait Op: Sync {
     /// # Errors
     /// [`OpError`] naming the setting.
     fn options(&self, settings: &Settings) -> Result<Box<dyn Options>, OpError>;
-    /// Checks a call over tensors at their places in the op's table, with options of this op.
+    /// Checks a call over tensors in the slots of the op's table, with options of this op.
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or option.
     fn call<'a>(&self, inputs: Slots<'a>, options: &dyn Options) -> Result<Call<'a>, OpError>;
-    /// Checks a call over tensors by name: names, types, shapes, settings, NaN. This is for the edges, where tensors come
-    /// from a file or another language; other callers have the op's typed call ([`Typed`]).
+    /// Checks a call over tensors by name: names, types, shapes, settings, NaN. It is for tensors from a file or another
+    /// language; Rust callers use the op's typed call ([`Typed`]).
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
@@ -115,7 +115,7 @@ pub trait Op: Sync {
         let given = *Inputs::of_map(self.spec(), inputs).slots();
         required(op, &given)?;
         let call = self.call(given, &*self.options(settings)?)?;
-        // Values last: a wrong shape is the likelier mistake and the cheaper check.
+        // Values are checked last: a wrong shape is more common and cheaper to find.
         for (name, tensor) in inputs {
             if let Some(index) = tensor.first_nan() {
                 let (tensor, what) = (name.clone(), format!("is NaN at element {index}"));
@@ -153,7 +153,7 @@ fn required(op: &'static str, inputs: &Slots<'_>) -> Result<(), OpError> {
     }
 }
 
-/// A variant ready to run on given inputs, which are where it reads them: on a GPU they were copied there once.
+/// A variant prepared for given inputs, which are already in the memory of its device.
 pub trait Execution {
     /// The name its launches are counted under.
     fn kernel(&self) -> &str;
@@ -167,7 +167,8 @@ pub trait Execution {
     /// # Errors
     /// [`OpError::Device`]; never on the processor.
     fn launch(&mut self) -> Result<(), OpError>;
-    /// Runs it once and gives the milliseconds it took by the device's own clock, without the way there.
+    /// Runs it once and returns the milliseconds measured by the device, without launch latency; by the host's clock in the
+    /// default implementation.
     ///
     /// # Errors
     /// As [`Execution::launch`].
@@ -180,8 +181,8 @@ pub trait Execution {
     fn can_replay(&self) -> bool {
         false
     }
-    /// Runs it `runs` times back to back from one recorded graph, so that no launch waits for the host, and gives the
-    /// milliseconds of one; from the second run on, caches are warm. One run where the device cannot record.
+    /// Replays a recorded graph of `runs` launches, so that no launch waits for the host, and returns the milliseconds per
+    /// run; from the second run on, caches are warm. A device that cannot record runs once.
     ///
     /// # Errors
     /// As [`Execution::launch`].
@@ -189,12 +190,12 @@ pub trait Execution {
         let _ = runs;
         self.time()
     }
-    /// The outputs as the last launch left them, in host memory.
+    /// Outputs of the last launch, in host memory.
     ///
     /// # Errors
     /// [`OpError::Device`]; never on the processor.
     fn outputs(&mut self) -> Result<&TensorMap, OpError>;
-    /// The outputs to keep, without a copy where they lie in host memory already.
+    /// Consumes the execution and returns its outputs, without a copy if they are in host memory.
     ///
     /// # Errors
     /// As [`Execution::outputs`].

@@ -10,7 +10,7 @@ impl Tensor {
     /// # Panics
     /// When a range leaves the tensor, or takes an odd number of columns in u4.
     pub fn part(&self, ranges: &[Range<usize>]) -> Self {
-        // Without a detour through float64: a benchmark's tensor has billions of elements, its part few.
+        // Not through float64: a benchmark's tensor has billions of elements, its part few.
         match self.dtype() {
             DType::F64 => part::<f64>(self, ranges),
             DType::F32 => part::<f32>(self, ranges),

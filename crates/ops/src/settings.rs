@@ -106,7 +106,7 @@ impl Settings {
     /// A [`SettingKind::Choice`] setting.
     ///
     /// # Errors
-    /// When it was given as none of the words.
+    /// If its value is not one of the words.
     pub fn choice(
         &self,
         op: &'static str,

@@ -1,4 +1,4 @@
-//! Which row of `initial_state` and `final_state` each sequence uses.
+//! The row of `initial_state` and `final_state` that each sequence uses.
 
 use crate::{Inputs, OpError, Sequences};
 use std::ops::Range;
@@ -84,12 +84,12 @@ impl StateSlots {
         both.filter_map(|(slot, tokens)| slot.map(|_| tokens))
     }
 
-    /// Their tokens.
+    /// Tokens of the sequences that are not padding.
     pub(crate) fn tokens(&self, sequences: &Sequences) -> usize {
         self.real(sequences).map(|tokens| tokens.len()).sum()
     }
 
-    /// Slots that no sequence uses, in rising order: the final state keeps them to the bit.
+    /// Slots that no sequence uses, ascending: the final state keeps them bit for bit.
     pub fn untouched(&self) -> Vec<usize> {
         let mut touched = vec![false; self.count];
         for slot in self.of_sequence.iter().flatten() {

@@ -2,18 +2,18 @@
 
 use crate::DType;
 
-/// An op's table: what it is called, which tensors it takes and gives, and its settings.
+/// An op's table: its name, inputs, outputs and settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// What it is called by: `attention`, `kda`.
+    /// Its name: `attention`, `kda`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// Tensors it takes. The first one decides the storage type, `w` of a projection.
+    /// Input tensors. The first one has the storage type; for `linear` it is `w`.
     pub inputs: &'static [TensorSpec],
-    /// Tensors it gives.
+    /// Output tensors.
     pub outputs: &'static [TensorSpec],
-    /// Settings it takes.
+    /// Settings.
     pub settings: &'static [SettingSpec],
 }
 
@@ -22,7 +22,7 @@ pub struct OpSpec {
 pub struct TensorSpec {
     /// Name in files and errors.
     pub name: &'static str,
-    /// Shape in letters: `[B, T, H, D]`.
+    /// Symbolic shape: `[B, T, H, D]`.
     pub shape: &'static str,
     /// Whether a call without it is an error.
     pub required: bool,
@@ -80,9 +80,9 @@ impl OutputSpec {
 pub struct SettingSpec {
     /// Name, as in `--set name=value`.
     pub name: &'static str,
-    /// What values it takes.
+    /// Values it accepts.
     pub kind: SettingKind,
-    /// What holds when it is not given, in words or as a value.
+    /// Default, as a value or a description.
     pub default: &'static str,
     /// Meaning, with units where it has any.
     pub about: &'static str,

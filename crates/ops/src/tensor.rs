@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// A tensor in host memory, row-major, or on a GPU, where rows may lie apart. A clone of one in host memory becomes a copy when either is
-/// written, a clone of one on a GPU is the same memory.
+/// A tensor in host memory, row-major, or on a GPU, where it may be strided. A clone of a host tensor is copied on write; a clone of
+/// a GPU tensor shares its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
     shape: Dims,
@@ -42,7 +42,7 @@ enum Data {
     Gpu(OnGpu),
 }
 
-/// Strides of a tensor whose elements lie side by side.
+/// Strides of a contiguous row-major tensor.
 fn row_major(shape: &[usize]) -> Dims {
     let mut strides = Dims::from_elem(1, shape.len());
     for at in (1..shape.len()).rev() {
@@ -181,11 +181,11 @@ impl Tensor {
         E::tensor(shape, HostBuffer::by_runs(shape.iter().product(), run, fill))
     }
 
-    /// A row-major tensor over values of another library; `None` where they do not start a cache line.
+    /// A row-major tensor over memory of another library; `None` if it is not aligned to a cache line.
     ///
     /// # Safety
     /// As of [`HostBuffer::lent`], for as many values as the shape has.
-    #[allow(unsafe_code)] // The caller's promise is handed on.
+    #[allow(unsafe_code)] // The caller upholds the contract of `HostBuffer::lent`.
     pub unsafe fn lent(shape: &[usize], dtype: DType, start: *mut u8) -> Option<Self> {
         let len = shape.iter().product();
         // SAFETY: the caller's promise; each type takes any bits.
@@ -209,8 +209,8 @@ impl Tensor {
         Self { shape: Dims::from_slice(shape), strides: row_major(shape), data }
     }
 
-    /// A tensor full of NaN (of the smallest value for integers): what outputs hold before a kernel writes them, so
-    /// that an element no kernel wrote cannot look right.
+    /// A tensor full of NaN (of the smallest value for integers). Outputs are poisoned so before a launch, so that an element
+    /// that no kernel wrote fails the comparison.
     pub fn poisoned(shape: &[usize], dtype: DType) -> Self {
         let len = shape.iter().product();
         let data = match dtype {
@@ -227,7 +227,7 @@ impl Tensor {
         Self::side_by_side(shape, data)
     }
 
-    /// Fills a tensor in host memory with NaN again.
+    /// Fills a tensor in host memory with NaN (with the smallest value for integers).
     pub fn poison(&mut self) {
         match &mut self.data {
             Data::F64(values) => values.fill(f64::NAN),
@@ -264,7 +264,7 @@ impl Tensor {
         &self.shape
     }
 
-    /// Sizes of the dimensions as a file has them, which knows nothing narrower than a byte.
+    /// Sizes of the dimensions in a file, whose elements are whole bytes: for u4 the last one is halved.
     pub fn file_shape(&self) -> Vec<usize> {
         let mut shape = self.shape.to_vec();
         if let (DType::U4, Some(last)) = (self.dtype(), shape.last_mut()) {
@@ -278,7 +278,7 @@ impl Tensor {
         &self.strides
     }
 
-    /// Whether its elements lie side by side.
+    /// Whether it is contiguous and row-major.
     pub fn is_row_major(&self) -> bool {
         let sizes = self.shape.iter().zip(self.strides.iter().zip(row_major(&self.shape)));
         self.is_empty()
@@ -295,7 +295,8 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// The elements, when they have this type and lie in host memory; of integers on a GPU those that the host plans with.
+    /// The elements, if they have this type and are in host memory; for integers on a GPU the host's planning values
+    /// ([`Tensor::integers`]).
     pub fn view<E: Element>(&self) -> Option<&[E]> {
         E::view(self)
     }
@@ -305,7 +306,7 @@ impl Tensor {
         E::view_mut(self)
     }
 
-    /// Every element as float64, exactly; none of a tensor on a GPU.
+    /// Every element as float64, exactly; empty for a tensor on a GPU.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
             Data::F64(values) => values.to_vec(),
@@ -321,7 +322,7 @@ impl Tensor {
         }
     }
 
-    /// The same values, which lie in host memory, rounded to another type, to nearest even.
+    /// Converts a host tensor to another type: floating-point types round to nearest even, integers truncate and saturate.
     pub fn cast(&self, dtype: DType) -> Self {
         let values = self.to_f64();
         let shape = &self.shape;
@@ -362,15 +363,15 @@ impl Tensor {
     }
 }
 
-/// Elements that one thread looks through at a time.
+/// Elements that one thread searches at a time.
 const RUN: usize = 1 << 20;
 
-/// Elements that are asked at once.
+/// Elements tested per branch.
 const GROUP: usize = 1 << 10;
 
-/// Index of the first element of which `is` holds, looked for on all cores.
+/// Index of the first element for which `is` holds, searched on all cores.
 fn first<T: Sync>(values: &[T], is: impl Fn(&T) -> bool + Sync) -> Option<usize> {
-    // Whether a group has one is found without a branch for each element, so by vectors.
+    // One branch per group instead of per element, so that the compiler vectorizes.
     let any = |group: &&[T]| group.iter().fold(false, |any, value| any | is(value));
     let in_run = |(run, values): (usize, &[T])| {
         let group = values.chunks(GROUP).position(|group| any(&group))?;

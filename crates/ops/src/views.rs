@@ -4,8 +4,8 @@ use crate::{DType, E4m3, Element, Tensor, U4Pair};
 use half::{bf16, f16};
 use std::borrow::Cow;
 
-/// A tensor's values as float32: borrowed when they are, widened (exactly, for bf16 and f16) when not. For scalars
-/// per head and the like; kernels widen large tensors tile by tile.
+/// A tensor's values as float32: borrowed if they are float32, otherwise widened (exactly, for bf16 and f16). For small
+/// tensors, such as scalars per head; kernels widen large ones tile by tile.
 pub fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
     if let Some(values) = tensor.view::<f32>() {
         return Cow::Borrowed(values);

@@ -1,4 +1,4 @@
-//! Backends, and what each implements of an op.
+//! Backends and their variants of each op.
 
 use super::selection::Preference;
 use super::{ChoiceTable, Execution, Problem};
@@ -6,8 +6,8 @@ use crate::{Inputs, OpError, TensorMap};
 use device::{Device, Tenure, Unavailable};
 use facts::BackendKind;
 
-/// A way to run ops on one kind of device. This crate knows no other trait of a backend: adding one takes a crate that implements
-/// this, and one line in the list of backends.
+/// A way to run ops on one kind of device. Adding a backend takes a crate that implements this trait and one line in the list of
+/// backends.
 pub trait Backend: Sync {
     /// Its name.
     fn kind(&self) -> BackendKind;
@@ -16,7 +16,7 @@ pub trait Backend: Sync {
     /// # Errors
     /// [`Unavailable`] when the machine lacks what the backend needs.
     fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable>;
-    /// What it implements of the op of this name; none where it has no variant.
+    /// Its variants of the op of this name; `None` without any.
     fn op(&self, op: &str) -> Option<&'static dyn Implementations>;
 }
 
@@ -28,20 +28,20 @@ pub trait Implementations: Sync {
     fn name(&self, variant: usize) -> &'static str;
     /// Why a variant cannot run this problem on this device; `None` when it can.
     fn why_not(&self, variant: usize, problem: &dyn Problem, device: &Device) -> Option<String>;
-    /// The variants that the op's choice table names for this problem, most wanted first, each with its rule. Selection takes the first
-    /// that can run; where none can, the first variant that can.
+    /// The variants that the op's choice table names for this problem, most preferred first, each with its rule. Selection takes the
+    /// first that can run; if none can, the first of all variants that can.
     fn preferred(&self, problem: &dyn Problem, device: &Device) -> Vec<Preference> {
         let _ = (problem, device);
         Vec::new()
     }
-    /// The tables behind [`Implementations::preferred`], printable.
+    /// The tables that [`Implementations::preferred`] uses.
     fn choice_tables(&self) -> Vec<ChoiceTable> {
         Vec::new()
     }
     /// Makes an execution of a variant that selection chose, with poisoned outputs.
     ///
     /// # Errors
-    /// [`OpError::Device`] when the device has not the memory or a kernel cannot be made.
+    /// [`OpError::Device`] if the device is out of memory or a kernel cannot be compiled or loaded.
     fn prepare<'b>(
         &self,
         variant: usize,
@@ -49,11 +49,11 @@ pub trait Implementations: Sync {
         inputs: Inputs<'b>,
         device: &'b Device,
     ) -> Result<Box<dyn Execution + 'b>, OpError>;
-    /// Runs a variant that selection chose once over host memory, into tensors of the caller: those with the shape and type of an
-    /// output are overwritten, the others are made.
+    /// Runs a variant that selection chose once over host memory. Tensors in `outputs` that have the shape and type of an output
+    /// are overwritten; the others are allocated.
     ///
     /// # Errors
-    /// [`OpError::Refused`] where variants run in the memory of the device only.
+    /// [`OpError::Refused`] if the backend's variants run only in device memory.
     fn run(
         &self,
         variant: usize,
@@ -73,7 +73,7 @@ pub trait Implementations: Sync {
 #[derive(Clone, Copy)]
 pub struct Backends(&'static [&'static dyn Backend]);
 
-/// What a device keeps of the backends that it was opened by.
+/// The device extension that records the backends it was opened by.
 #[derive(Debug)]
 struct OpenedBy {
     all: Backends,
@@ -81,7 +81,7 @@ struct OpenedBy {
 }
 
 impl Backends {
-    /// These, the preferred one first.
+    /// A list of backends, the preferred one first.
     pub const fn new(list: &'static [&'static dyn Backend]) -> Self {
         Self(list)
     }
@@ -119,18 +119,18 @@ impl Backends {
         self.0.iter().flat_map(of).collect()
     }
 
-    /// The tables by which an op's variants are chosen; none where the first that can run is taken.
+    /// The choice tables of an op's variants; empty if selection takes the first variant that can run.
     pub fn choice_tables(self, op: &str) -> Vec<ChoiceTable> {
         let own = self.0.iter().filter_map(|backend| backend.op(op));
         own.flat_map(Implementations::choice_tables).collect()
     }
 
-    /// Those that a device was opened by; none of a device that was made otherwise.
+    /// The backends that a device was opened by; empty for a device that was created directly.
     pub(super) fn of(device: &Device) -> Self {
         device.extension::<OpenedBy>().map_or(Self(&[]), |by| by.all)
     }
 
-    /// What the backend of a device implements of an op.
+    /// The variants of an op on a device's backend.
     pub(super) fn own(device: &Device, op: &str) -> Option<&'static dyn Implementations> {
         device.extension::<OpenedBy>()?.own.op(op)
     }

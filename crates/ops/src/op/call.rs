@@ -47,20 +47,20 @@ impl<'a> Call<'a> {
         self.problem.outputs()
     }
 
-    /// The answer in float64.
+    /// The reference outputs in float64.
     pub fn reference(&self) -> TensorMap {
         (self.reference)(self.problem(), self.inputs)
     }
 
-    /// The answer in float64 that these outputs are to be compared with: see [`Family::reference_given`].
+    /// The reference in float64 for these outputs: see [`Family::reference_given`].
     ///
     /// # Errors
-    /// One sentence, when a choice that the outputs contain is wrong.
+    /// One sentence, if a discrete choice in the outputs is invalid.
     pub fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String> {
         (self.reference_for)(self.problem(), self.inputs, outputs)
     }
 
-    /// Chooses a variant for a device: the first that can run, or the one asked for.
+    /// Chooses a variant for a device as [`choose`] does: the `wanted` one, or the best that can run.
     ///
     /// # Errors
     /// [`OpError::NoVariant`] or [`OpError::Refused`].
@@ -71,8 +71,8 @@ impl<'a> Call<'a> {
     /// Makes an execution of a variant that selection chose; its outputs are poisoned.
     ///
     /// # Errors
-    /// [`OpError::Refused`] when that variant cannot run this call on this device, [`OpError::Device`] when the device
-    /// has not the memory or a kernel cannot be made.
+    /// [`OpError::Refused`] if that variant cannot run this call on this device, [`OpError::Device`] if the device is out of
+    /// memory or a kernel cannot be compiled or loaded.
     pub fn prepare<'b>(
         &'b self,
         device: &'b Device,
@@ -82,10 +82,11 @@ impl<'a> Call<'a> {
         chosen.of.prepare(chosen.variant, self.problem(), self.inputs, device)
     }
 
-    /// Runs it once over host memory, by the variant that selection chooses, into the outputs that are there by name.
+    /// Runs it once over host memory with the variant that selection chooses. Tensors in `outputs` are overwritten; missing
+    /// outputs are allocated.
     ///
     /// # Errors
-    /// [`OpError`] when an output has another shape or type than the op gives it, or no variant takes the call.
+    /// [`OpError`] if a tensor in `outputs` has the wrong shape or type, or no variant can run the call.
     pub fn run(&self, device: &Device, outputs: &mut TensorMap) -> Result<(), OpError> {
         let op = self.spec.name;
         for OutputSpec { name, shape, dtype } in self.outputs() {
@@ -104,7 +105,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Runs a problem once over host memory, by the variant that selection chooses.
+/// Runs a problem once over host memory with the variant that selection chooses.
 pub(super) fn run(
     op: &'static str,
     problem: &dyn Problem,

@@ -1,16 +1,16 @@
-//! Which variant runs a problem on a device, and why no other one does.
+//! Variant selection, with the reason for each refused variant.
 
 use super::Problem;
 use super::backend::{Backends, Implementations};
 use crate::{OpError, Refusal};
 use device::Device;
 
-/// What a choice table says of a problem.
+/// A choice table's entry for a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preference {
     /// The variant.
     pub variant: &'static str,
-    /// The rule, in words.
+    /// Description of the rule.
     pub rule: String,
 }
 
@@ -25,9 +25,9 @@ pub struct Selection {
 
 /// A variant that was chosen.
 pub struct Chosen {
-    /// The variants that it is one of.
+    /// The variants of its backend.
     pub of: &'static dyn Implementations,
-    /// Its number among them.
+    /// Its index among them.
     pub variant: usize,
     reason: Reason,
 }
@@ -55,8 +55,8 @@ impl Chosen {
     }
 }
 
-/// Chooses the variant that runs a problem on a device: the `wanted` one; or the first that a choice table names and that can run; or
-/// the first that can.
+/// Chooses the variant that runs a problem on a device: the `wanted` one, if given; otherwise the first of the choice table that can
+/// run; otherwise the first variant that can run.
 ///
 /// # Errors
 /// [`OpError::NoVariant`] with each variant of the device's backend, or [`OpError::Refused`] of the wanted one.
@@ -86,7 +86,7 @@ pub fn choose(
     chosen.ok_or_else(|| refusal(op, problem, device, wanted))
 }
 
-/// As [`choose`], with the reason of each variant that was not chosen, those of other backends among them.
+/// As [`choose`], with the reason for each variant that was not chosen, including those of other backends.
 pub(super) fn select(
     op: &'static str,
     problem: &dyn Problem,
@@ -128,7 +128,7 @@ fn refusal(
 ) -> OpError {
     let mut all = judged(op, problem, device);
     let Some(wanted) = wanted else {
-        // Variants of other backends do not tell what this device lacks.
+        // Reasons of other backends' variants say nothing about this device.
         let own = Backends::own(device, op);
         let is_own =
             |name: &str| own.is_some_and(|of| (0..of.count()).any(|at| of.name(at) == name));

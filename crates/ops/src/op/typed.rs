@@ -1,5 +1,4 @@
-//! Calls in an op's own words: a struct with a field for each tensor and option, from which shapes are checked without a
-//! string or a map.
+//! Typed calls: a struct with a field for each tensor and option. Checking one needs no strings and no map.
 
 use super::{Family, call};
 use crate::inputs::Slots;
@@ -9,31 +8,31 @@ use device::{Device, Queue};
 use std::any::Any;
 use std::ops::Range;
 
-/// What a call says beside its tensors.
+/// Options of a call.
 pub trait Options: Any + Send + Sync + std::fmt::Debug {
-    /// Reads settings by name, whose names are known.
+    /// Parses settings, whose names the caller has checked.
     ///
     /// # Errors
     /// [`OpError::Setting`] naming the setting.
     fn read(settings: &Settings) -> Result<Self, OpError>
     where
         Self: Sized;
-    /// Everything that a plan may depend on.
+    /// Adds everything that a plan may depend on to a key.
     fn key(&self, key: &mut Key);
 }
 
-/// A call of an op in the op's own words.
+/// A typed call of an op.
 pub trait Typed {
     /// The op.
     type Family: Family;
     /// The tensors and options of the call.
     fn given(&self) -> Given<'_, Self::Family>;
 
-    /// Runs the call once over host memory, by the variant that the op chooses, into tensors that the caller keeps: those that
-    /// are there with the shape and type of an output are overwritten, the others made.
+    /// Runs the call once over host memory with the variant that selection chooses. Tensors in `outputs` that have the shape
+    /// and type of an output are overwritten; the others are allocated.
     ///
     /// # Errors
-    /// [`OpError`] naming what is wrong with the call, or why no variant takes it.
+    /// [`OpError`] naming the wrong tensor or option, or why no variant can run the call.
     fn run(&self, device: &Device, outputs: &mut TensorMap) -> Result<(), OpError>
     where
         Self: Sized,
@@ -46,32 +45,32 @@ pub trait Typed {
 
 /// The tensors and options of a call.
 pub struct Given<'a, F: Family> {
-    /// Tensors it takes.
+    /// Input tensors.
     pub inputs: Inputs<'a>,
-    /// Tensors on a GPU that outputs are written to; what is not named goes nowhere.
+    /// GPU tensors that receive outputs; an output without one is not written.
     pub outputs: Slots<'a>,
-    /// What it says beside them.
+    /// Options.
     pub options: F::Options,
 }
 
 impl<'a, F: Family> Given<'a, F> {
-    /// A call without tensors yet.
+    /// A call without tensors.
     pub fn new(options: F::Options) -> Self {
         let (inputs, outputs) = (Slots::new(F::SPEC.inputs), Slots::new(F::SPEC.outputs));
         Self { inputs: Inputs::new(F::SPEC.name, inputs), outputs, options }
     }
 
-    /// Lays an input at its place.
+    /// Sets an input by its index in the op's table.
     pub fn input(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.inputs.lay(place, tensor);
     }
 
-    /// Lays the tensor that an output goes to at its place.
+    /// Sets the tensor that receives an output, by its index in the op's table.
     pub fn output(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.outputs.lay(place, tensor);
     }
 
-    /// Lays a call's states.
+    /// Sets a call's states.
     pub fn states(&mut self, states: &States<'a>) {
         self.input(const { place(F::SPEC.inputs, "initial_state") }, states.before);
         self.input(const { place(F::SPEC.inputs, "state_indices") }, states.slots);
@@ -79,10 +78,10 @@ impl<'a, F: Family> Given<'a, F> {
     }
 }
 
-/// The place of a tensor in an op's table.
+/// The index of a tensor in an op's table.
 ///
 /// # Panics
-/// When the table has no such name: where the compiler evaluates it, that is an error of compilation.
+/// If the table has no such name; in a const context that is a compile error.
 pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
     let mut place = 0;
     while place < table.len() {
@@ -99,7 +98,7 @@ pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
     panic!("the op's table has no tensor of this name")
 }
 
-/// A call's [`Given`]: its options, and each tensor at the place that its name has in the op's table, which the compiler finds.
+/// A call's [`Given`]: its options, and each tensor at the index of its name in the op's table, found at compile time.
 macro_rules! given {
     ($op:ty, $options:expr, { $($name:literal: $tensor:expr),* $(,)? } -> { $($to:literal: $output:expr),* $(,)? }) => {{
         let mut given = $crate::Given::<$op>::new($options);
@@ -116,28 +115,27 @@ macro_rules! given {
 }
 pub(crate) use given;
 
-/// Recurrent states of a call's sequences.
+/// Recurrent states of a call's sequences. Without `slots` the tensors have one state per sequence; with `slots` they are pools.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct States<'a> {
-    /// Those before the first token; zero without them.
+    /// States before the first token; zero if `None`.
     pub before: Option<&'a Tensor>,
-    /// Which slot of `before` and `after`, which are then pools, each sequence has.
+    /// Pool slot of each sequence `[sequences]`, i32.
     pub slots: Option<&'a Tensor>,
-    /// Where those after the last token go on a GPU.
+    /// States after the last token, on a GPU.
     pub after: Option<&'a Tensor>,
 }
 
-/// A call of a recurrent op over sequences, states and an output that somebody else knows: what the call itself says of them
-/// does not count.
+/// A call of a recurrent op whose offsets, states and output are replaced by the ones given here.
 #[derive(Debug, Clone, Copy)]
 pub struct Over<'a, C> {
     /// The call.
     pub call: &'a C,
-    /// Where each packed sequence begins `[sequences + 1]`; none where tokens are dense.
+    /// Offsets of packed sequences `[sequences + 1]`, i32; `None` for dense tokens.
     pub offsets: Option<&'a Tensor>,
     /// The states of its sequences.
     pub states: States<'a>,
-    /// Where the output goes on a GPU.
+    /// Output on a GPU.
     pub o: Option<&'a Tensor>,
 }
 
@@ -154,20 +152,20 @@ impl<C: Typed> Typed for Over<'_, C> {
     }
 }
 
-/// A call of some of the tokens of another one, which are packed one behind the other.
+/// A call over a contiguous range of the tokens of another call, whose tokens are packed.
 #[derive(Debug, Clone)]
 pub struct PartOf<'a, C> {
     call: &'a C,
-    /// The tensors that have a row for each token, by their places.
+    /// The tensors that have a row for each token, with their indices in the op's table.
     rows: Vec<(usize, Tensor)>,
 }
 
 impl<'a, C: Typed> PartOf<'a, C> {
-    /// `rows` of the tokens, whose dimensions are then `leading`: one or two, as of a call of its own. Rows that no kernel would take
-    /// where they lie, at no multiple of 16 bytes, are copied.
+    /// Takes the tokens `rows`. `leading` are the token dimensions of the new call: `[tokens]` or `[batch, tokens]`. Rows that
+    /// do not start at a multiple of 16 bytes, as kernels require, are copied.
     ///
     /// # Errors
-    /// [`OpError::Device`] when they leave a tensor, or lie elsewhere than on a GPU.
+    /// [`OpError::Device`] if the rows are out of bounds or not on a GPU.
     pub fn new(
         call: &'a C,
         rows: &Range<usize>,
@@ -201,14 +199,14 @@ impl<C: Typed> Typed for PartOf<'_, C> {
     }
 }
 
-/// What calls have in common that one plan serves: op, options, and of each tensor its shape, strides, type and alignment.
+/// Key of a cached plan: op, options, and the shape, strides, type and alignment of each tensor.
 #[derive(Debug, Clone, Default)]
 pub struct Key {
     words: Vec<u64>,
 }
 
 impl Key {
-    /// Replaces the key by that of a call: everything that its plan may depend on, but for addresses.
+    /// Replaces the key by that of a call: everything that its plan may depend on, except addresses.
     pub fn set(
         &mut self,
         spec: &OpSpec,
@@ -216,7 +214,7 @@ impl Key {
         [inputs, outputs]: [&Slots<'_>; 2],
     ) {
         self.words.clear();
-        // No two ops begin alike.
+        // The first 8 bytes of an op's name are unique.
         self.word(spec.name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)));
         options.key(self);
         for (place, _, tensor) in inputs.iter() {
@@ -226,7 +224,7 @@ impl Key {
         for (place, _, tensor) in outputs.iter() {
             self.word(!place as u64);
             self.tensor(tensor);
-            // Where an input is written over, a variant may plan otherwise.
+            // The plan may depend on which input an output overwrites.
             let own = tensor.buffer().map(|buffer| buffer.address());
             let over = inputs.iter().find(|(_, _, input)| {
                 own.is_some() && input.buffer().map(|buffer| buffer.address()) == own
@@ -235,35 +233,35 @@ impl Key {
         }
     }
 
-    /// A whole number, or a choice.
+    /// Adds an integer or an enum value.
     pub fn word(&mut self, word: u64) {
         self.words.push(word);
     }
 
-    /// A number that may be absent.
+    /// Adds an optional number.
     pub fn maybe(&mut self, number: Option<f64>) {
         self.word(u64::from(number.is_some()));
         self.number(number.unwrap_or(0.0));
     }
 
-    /// A count that may be absent.
+    /// Adds an optional count.
     pub fn count(&mut self, count: Option<usize>) {
         self.word(count.map_or(0, |count| count as u64 + 1));
     }
 
-    /// A number.
+    /// Adds a number.
     pub fn number(&mut self, number: f64) {
         self.word(number.to_bits());
     }
 
-    /// A type that may be absent.
+    /// Adds an optional element type.
     pub fn dtype(&mut self, dtype: Option<DType>) {
         self.word(dtype.map_or(0, |dtype| dtype as u64 + 1));
     }
 
-    /// All of a tensor but its address.
+    /// Adds everything of a tensor except its address.
     fn tensor(&mut self, tensor: &Tensor) {
-        // Tensor maps and vectors want no more than 128 bytes.
+        // Tensor maps and vector loads need at most 128-byte alignment.
         let aligned = tensor.buffer().map_or(0, |buffer| buffer.address().trailing_zeros().min(7));
         let rank = tensor.shape().len() as u64;
         self.word(rank << 16 | u64::from(aligned) << 8 | tensor.dtype() as u64);

@@ -1,10 +1,10 @@
-//! float8 in the format E4M3, of which weights are stored.
+//! float8 E4M3, a storage type of weights.
 
 use half::bf16;
 
-/// A number of eight bits: a sign, four of exponent (bias 7), three of mantissa. No infinities; all ones is NaN. The largest is 448,
-/// the smallest above zero 2^-9. What torch calls `float8_e4m3fn` and safetensors `F8_E4M3`; after OCP's 8-bit floating point
-/// specification, revision 1.0.
+/// An 8-bit floating-point number: sign, 4 bits of exponent (bias 7), 3 bits of mantissa. It has no infinities; all ones is NaN.
+/// The largest value is 448, the smallest positive one 2^-9. It is `float8_e4m3fn` in torch and `F8_E4M3` in safetensors, as in
+/// the OCP 8-bit floating point specification, revision 1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct E4m3(u8);
@@ -15,7 +15,7 @@ const VALUES: [f32; 256] = {
     let mut bits = 0;
     while bits < 256 {
         let (exponent, mantissa) = (bits as u32 >> 3 & 15, bits as u32 & 7);
-        // Numbers below 2^-6 have a fixed exponent.
+        // Subnormals, below 2^-6, have a fixed exponent.
         let magnitude = match exponent {
             0 => mantissa as f32 * POWERS_OF_TWO[0] / 8.0,
             _ => (8 + mantissa) as f32 * POWERS_OF_TWO[exponent as usize - 1] / 8.0,
@@ -27,7 +27,7 @@ const VALUES: [f32; 256] = {
     values
 };
 
-/// From 2^-6 on.
+/// 2^-6, 2^-5 and so on.
 const POWERS_OF_TWO: [f32; 15] = {
     let mut powers = [1.0 / 64.0; 15];
     let mut at = 1;
@@ -41,7 +41,7 @@ const POWERS_OF_TWO: [f32; 15] = {
 impl E4m3 {
     /// The largest number.
     pub const MAX: f32 = 448.0;
-    /// The number that is none.
+    /// NaN.
     pub const NAN: Self = Self(0x7f);
 
     /// The number of these bits.
@@ -54,7 +54,7 @@ impl E4m3 {
         self.0
     }
 
-    /// Whether it is none.
+    /// Whether it is NaN.
     pub const fn is_nan(self) -> bool {
         self.0 & 0x7f == 0x7f
     }
@@ -69,7 +69,7 @@ impl E4m3 {
         bf16::from_bits((self.to_f32().to_bits() >> 16) as u16)
     }
 
-    /// The nearest number, of two as near the even one; what is larger than the largest becomes that.
+    /// Rounds to nearest even; magnitudes above 448 saturate.
     pub fn from_f32(x: f32) -> Self {
         let sign = (x.to_bits() >> 24 & 0x80) as u8;
         let magnitude = x.abs();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(super) struct OnGpu {
     dtype: DType,
     buffer: Arc<Buffer>,
-    /// What the host plans with in place of integers that the GPU alone knows.
+    /// Planning values of integers whose actual values are only on the GPU.
     planned: Option<Arc<[i32]>>,
 }
 
@@ -53,8 +53,7 @@ impl Tensor {
         Self::strided(buffer.into(), shape, &row_major(shape), dtype)
     }
 
-    /// The tensor at the start of a buffer whose elements lie so far apart: `strides` has the elements from one index of each
-    /// dimension to the next.
+    /// The tensor at the start of a buffer with these `strides`, in elements.
     ///
     /// # Errors
     /// As [`Tensor::on_gpu`].
@@ -79,11 +78,11 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Integers on a GPU that the op's kernels read there, and what the host plans with in their place: the same, or bounds of
-    /// them.
+    /// Integers on a GPU, which kernels read there, with `planned` values for planning on the host: the integers themselves or
+    /// bounds of them.
     ///
     /// # Errors
-    /// [`OpError::Device`] when the buffer is shorter, or there are not as many.
+    /// [`OpError::Device`] if the buffer is shorter, or the number of planning values differs.
     pub fn integers(
         buffer: impl Into<Arc<Buffer>>,
         shape: &[usize],
@@ -108,7 +107,7 @@ impl Tensor {
         Self::on_gpu(queue.allocate(bytes).map_err(failed)?, shape, dtype)
     }
 
-    /// The same for content that is not read after other work was given to the queue ([`Queue::allocate_transient`]).
+    /// As [`Tensor::allocate`], for content that is not read after other work was queued ([`Queue::allocate_transient`]).
     ///
     /// # Errors
     /// As [`Tensor::allocate`].
@@ -124,7 +123,7 @@ impl Tensor {
     pub fn zeros(queue: &impl Queue, shape: &[usize], dtype: DType) -> Result<Self, OpError> {
         let tensor = Self::allocate(queue, shape, dtype)?;
         if let Some(buffer) = tensor.buffer() {
-            // Fills whole words: an odd number of 16-bit values has a last one of its own.
+            // `fill32` fills whole words, so an odd number of 16-bit values needs `fill16`.
             let filled = match dtype.bytes() {
                 2 => queue.fill16(buffer, 0),
                 _ => queue.fill32(buffer, 0),
@@ -134,7 +133,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Its memory from its first element on; none of a tensor in host memory.
+    /// Its memory from its first element on; `None` for a tensor in host memory.
     pub fn buffer(&self) -> Option<&Arc<Buffer>> {
         match &self.data {
             Data::Gpu(on_gpu) => Some(&on_gpu.buffer),
@@ -145,7 +144,7 @@ impl Tensor {
     /// Its memory on a GPU.
     ///
     /// # Errors
-    /// [`OpError::Device`] when it lies in host memory.
+    /// [`OpError::Device`] if it is in host memory.
     pub fn on(&self) -> Result<&Arc<Buffer>, OpError> {
         self.buffer()
             .ok_or_else(|| refused("a tensor in host memory is wanted on a GPU".to_owned()))
@@ -164,7 +163,7 @@ impl Tensor {
     /// A row-major tensor on a GPU in another shape, over the same memory.
     ///
     /// # Errors
-    /// [`OpError::Device`] when it has not as many elements, or they do not lie side by side.
+    /// [`OpError::Device`] if the number of elements differs, or it is not contiguous.
     pub fn shaped(&self, shape: &[usize]) -> Result<Self, OpError> {
         if shape.iter().product::<usize>() != self.len() || !self.is_row_major() {
             return Err(refused(format!("{:?} in the shape {shape:?}", self.shape)));
@@ -176,7 +175,7 @@ impl Tensor {
     /// whose last dimensions are those of one token.
     ///
     /// # Errors
-    /// [`OpError::Device`] when they leave it.
+    /// [`OpError::Device`] if they are out of bounds.
     pub fn columns(&self, first: usize, count: usize, shape: &[usize]) -> Result<Self, OpError> {
         let tokens = self.shape[0];
         let width = self.len() / tokens.max(1);
@@ -203,7 +202,7 @@ impl Tensor {
     /// `count` rows of a row-major tensor on a GPU from `first` on, counted in the first dimension.
     ///
     /// # Errors
-    /// [`OpError::Device`] when they leave it, or its rows lie apart.
+    /// [`OpError::Device`] if they are out of bounds, or it is not contiguous.
     pub fn rows(&self, first: usize, count: usize) -> Result<Self, OpError> {
         if !self.is_row_major() {
             return Err(refused(format!("rows of a strided {:?}", self.shape)));
@@ -217,7 +216,7 @@ impl Tensor {
     }
 
     /// Elements from one token's values to the next one's, where a token has `width` of them and the dimensions before are
-    /// those of tokens; `None` when tokens do not lie evenly apart.
+    /// those of tokens; `None` if tokens are not evenly spaced.
     pub fn token_stride(&self, width: usize) -> Option<usize> {
         if self.is_row_major() {
             return Some(width);
@@ -234,7 +233,7 @@ impl Tensor {
         if inner != width || !own.iter().enumerate().all(fits) {
             return None;
         }
-        // Dimensions of one index have no say.
+        // Dimensions of size 1 do not matter.
         let mut outer = (0..leading).rev().filter(|at| self.shape[*at] > 1);
         let innermost = outer.next()?;
         let (row, mut next) =
@@ -251,7 +250,7 @@ impl Tensor {
     /// The tensor in host memory.
     ///
     /// # Errors
-    /// [`OpError::Device`] when it cannot be read, or its elements do not lie side by side.
+    /// [`OpError::Device`] if it cannot be read, or is not contiguous.
     pub fn to_host(&self, queue: &impl Queue) -> Result<Self, OpError> {
         if !self.is_row_major() {
             return Err(refused(format!("a copy of {:?} whose rows lie apart", self.shape)));

@@ -1,17 +1,17 @@
-//! Integers of 4 bits, of which weights are stored.
+//! 4-bit integers, a storage type of weights.
 
 use super::{Data, Element, Tensor};
 use crate::DType;
 use device::HostBuffer;
 
-/// Two neighbouring integers from 0 to 15, the first in the low half of a byte: what a tensor in u4 consists of, whose last dimension
-/// is even.
+/// Two neighbouring elements of a u4 tensor, from 0 to 15, the first in the low half of the byte. The last dimension of a u4 tensor is
+/// even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct U4Pair(u8);
 
 impl U4Pair {
-    /// Two integers, of which more than 15 becomes 15.
+    /// Packs two integers; values above 15 saturate to 15.
     pub fn new([first, second]: [u8; 2]) -> Self {
         Self(first.min(15) | second.min(15) << 4)
     }
