@@ -1,5 +1,5 @@
-//! Projections with what stands around them: norm before; bias, activation, scale, residual and a convolution's step after.
-//! See the folder's README.
+//! Linear projection with a fused prologue (RMSNorm) and epilogue (bias, activation, scale, residual, convolution step). See the
+//! folder's README.
 
 mod call;
 mod convolution;

@@ -1,7 +1,7 @@
 use crate::Sequences;
 use std::ops::Range;
 
-/// Where the key (and value) rows of each sequence lie: one after another, or in blocks named by a table.
+/// Layout of the key (and value) rows of each sequence: contiguous, or paged in blocks of a block table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLayout {
     lengths: Vec<usize>,
@@ -12,12 +12,12 @@ pub struct KeyLayout {
 enum Place {
     /// First row of each sequence.
     Contiguous { starts: Vec<usize> },
-    /// Block numbers `[sequences, max_blocks]`; row `j` of a sequence lies in its block `j / block_size`.
+    /// Block numbers `[sequences, max_blocks]`; row `j` of a sequence is in its block `j / block_size`.
     Paged { table: Vec<usize>, max_blocks: usize, block_size: usize },
 }
 
 impl KeyLayout {
-    /// Rows one after another. `lengths` cuts each sequence short (a cache that is not full); none means whole.
+    /// Contiguous rows. `lengths` limits each sequence (a cache that is not full); all rows if `None`.
     pub fn contiguous(rows: &Sequences, lengths: Option<Vec<usize>>) -> Self {
         let lengths = lengths.unwrap_or_else(|| rows.iter().map(|range| range.len()).collect());
         Self {
@@ -26,7 +26,7 @@ impl KeyLayout {
         }
     }
 
-    /// Rows in blocks of `block_size`; entries of `table` past a sequence's length are never looked at.
+    /// Rows in blocks of `block_size`; entries of `table` past a sequence's length are not read.
     pub(super) fn paged(
         table: Vec<usize>,
         max_blocks: usize,

@@ -1,10 +1,9 @@
 use std::ops::Range;
 
-/// Which keys a query sees.
+/// Attention mask: causal, sliding window, or both.
 ///
-/// Query `i` of `Tq` stands at key position `p = i + Tk - Tq` (bottom-right alignment: the last query stands at the
-/// last key), so one query over many cached keys sees all of them. A key `j` is visible when it passes every limit
-/// that is set.
+/// Query `i` of `Tq` has key position `p = i + Tk - Tq` (bottom-right alignment: the last query is aligned with the last
+/// key), so one query over many cached keys sees all of them. Key `j` is visible if it passes every limit that is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mask {
     /// `j <= p`.
@@ -21,7 +20,7 @@ impl Mask {
 
     /// Keys that query `i` of `queries` sees among `keys`; empty (as `0..0`) when it sees none.
     pub fn visible(&self, queries: usize, keys: usize, i: usize) -> Range<usize> {
-        // Positions are taken plus `queries`, so that they stay in `usize` when there are fewer keys than queries.
+        // Positions are offset by `queries`, so that they fit `usize` with fewer keys than queries.
         let position = i + keys;
         let first = match self.window_left {
             Some(left) => position.saturating_sub(queries).saturating_sub(left),

@@ -21,7 +21,7 @@ pub(super) static SPEC: OpSpec = OpSpec {
             "v",
             VALUE_SHAPE,
             false,
-            "values; Dv may differ from D. Left out where `value_width` says that the keys hold them",
+            "values; Dv may differ from D. Absent with `value_width`: the keys hold them",
         ),
         tensor("cu_seqlens", "[sequences + 1]", false, "i32 offsets of packed queries (and keys)"),
         tensor(
@@ -72,7 +72,7 @@ pub(super) static SPEC: OpSpec = OpSpec {
             "value_width",
             SettingKind::Count,
             "none",
-            "Dv of values that are the first channels of the keys, up to D; in place of `v` (a latent cache)",
+            "Dv of values that are the first channels of the keys, up to D; instead of `v` (a latent cache)",
         ),
     ],
 };
@@ -90,7 +90,7 @@ pub struct AttentionProblem {
     pub head_dim: usize,
     /// Dv: channels of v and o.
     pub value_dim: usize,
-    /// Whether the values are the first Dv channels of the keys, and there is no v.
+    /// Whether the values are the first Dv channels of the keys; there is no v then.
     pub values_in_keys: bool,
     /// Query rows of each sequence.
     pub queries: Sequences,
@@ -125,8 +125,8 @@ impl AttentionProblem {
         self.queries.iter().enumerate().map(|(index, rows)| (rows.len(), self.keys.len(index)))
     }
 
-    /// (query, key) pairs counted as work: all of them; half of them for a causal square, as the field counts it; the
-    /// visible ones exactly in every other case.
+    /// (query, key) pairs counted as work: all without a mask; half of them for a causal square, by the usual convention; the
+    /// visible ones exactly for other masks.
     fn pairs(&self) -> f64 {
         let square_causal = self.mask.causal && self.mask.window_left.is_none();
         let pairs = |(queries, keys): (usize, usize)| {
@@ -242,7 +242,7 @@ pub(super) fn parse(
     })
 }
 
-/// Dv where the values are the first channels of the keys; none where there is a tensor of values.
+/// Dv if the values are the first channels of the keys; `None` if there is a tensor `v`.
 fn value_width(
     inputs: Inputs<'_>,
     options: &AttentionOptions,

@@ -1,4 +1,4 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::Conv1dOptions;
 use crate::slots::StateSlots;
@@ -47,7 +47,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             name: "activation",
             kind: SettingKind::Choice(ACTIVATIONS),
             default: "none",
-            about: "what is applied to y",
+            about: "activation of y",
         },
         SettingSpec {
             name: "layout",
@@ -58,7 +58,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
     ],
 };
 
-/// What is applied to the sums.
+/// Activation of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Activation {
     /// Nothing.
@@ -78,7 +78,7 @@ pub enum Layout {
     ChannelFirst,
 }
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `conv1d`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conv1dProblem {
     /// Storage type of x and o.
@@ -99,10 +99,10 @@ pub struct Conv1dProblem {
     pub has_bias: bool,
     /// Whether an initial state is given; without one the tokens before a sequence are 0.
     pub has_initial_state: bool,
-    /// Where the next token goes in each sequence's ring, `state_positions[n] mod S`; `None` when states are not
-    /// rings but hold the newest token last.
+    /// Column of the next token in each sequence's ring buffer, `state_positions[n] mod S`; `None` if states are not ring
+    /// buffers: they hold the newest token last.
     pub ring: Option<Vec<usize>>,
-    /// What is applied to the sums.
+    /// Activation of the output.
     pub activation: Activation,
     /// Order of x and o.
     pub layout: Layout,
@@ -200,7 +200,7 @@ fn tokens(inputs: Inputs<'_>, layout: Layout) -> Result<(Sequences, usize), OpEr
     }
 }
 
-/// The ring position of each sequence, when states are rings.
+/// The ring buffer's column of each sequence's next token; `None` without `state_positions`.
 fn positions(
     inputs: Inputs<'_>,
     sequences: &Sequences,

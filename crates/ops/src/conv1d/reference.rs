@@ -23,9 +23,8 @@ pub(super) fn reference(problem: &Conv1dProblem, inputs: Inputs<'_>) -> TensorMa
                 Layout::ChannelLast => (tokens.start + token) * channels + channel,
                 Layout::ChannelFirst => (sequence * channels + channel) * len + token,
             };
-            // Where token `t` of this sequence is kept; tokens before the sequence have t < 0. In a ring, token t
-            // lies at (position + t) mod S. Otherwise the state ends with the newest token: the column counts from
-            // the last of the tokens that the state holds.
+            // The state's column of token `t` of this sequence; tokens before the sequence have t < 0. In a ring buffer
+            // it is (position + t) mod S. Otherwise the state ends with the newest token, so columns count back from it.
             let row = (slot * channels + channel) * state_len;
             let column = |token: isize, seen: usize| match positions {
                 Some(positions) => {

@@ -1,4 +1,4 @@
-//! The contract of `gated_delta`: tensors and settings, most of them those of `kda`.
+//! The contract of `gated_delta`: tensors and settings, most of them shared with `kda`.
 
 use super::GatedDeltaOptions;
 use crate::kda::problem::shared::{

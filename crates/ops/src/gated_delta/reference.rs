@@ -23,7 +23,7 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
         let Some(slot) = problem.slots.of(sequence) else { continue };
         for head in 0..hv {
             let state = &mut states[(slot * hv + head) * kd * vd..][..kd * vd]; // [K, V]
-            // A column of the state, [K], is that of one value channel, and has nothing to do with the others.
+            // A column of the state, [K], belongs to one value channel and is independent of the others.
             let solve = |column: usize| {
                 let mut s: Vec<f64> = (0..kd).map(|c| state[c * vd + column]).collect();
                 let token = |t: usize| {
@@ -58,7 +58,7 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
     ])
 }
 
-/// Queries or keys, normalised where the call says so.
+/// Queries or keys, L2-normalised if `l2norm` is set.
 fn rows(tensor: &Tensor, problem: &KdaProblem) -> Vec<Vec<f64>> {
     let mut rows: Vec<_> =
         tensor.to_f64().chunks_exact(problem.key_dim).map(<[f64]>::to_vec).collect();

@@ -1,4 +1,4 @@
-//! The contract of `kda`: tensors, settings, and what a checked call looks like.
+//! The contract of `kda`: tensors, settings and the checked call.
 
 use super::{GateKind, KdaOptions};
 use crate::settings::refused;
@@ -23,7 +23,7 @@ pub(crate) const fn optional(
     TensorSpec { name, shape, required: false, about }
 }
 
-/// The tensors and settings that every op of this delta rule has.
+/// The tensors and settings that `kda` and `gated_delta` share.
 pub(crate) mod shared {
     use super::{SettingKind, SettingSpec, TensorSpec, optional, required};
     use crate::spec::setting;
@@ -168,15 +168,15 @@ pub struct KdaProblem {
     pub dtype: DType,
     /// How many decays a value head has.
     pub decays: Decays,
-    /// Storage type of g, which may be f32 beside narrower values.
+    /// Storage type of g: that of q, or f32.
     pub gate_dtype: DType,
     /// How the log decay comes from `g`.
     pub gate: Gate,
     /// How the write strength comes from `beta`.
     pub beta: Beta,
-    /// Factor on the queries.
+    /// Factor of the queries.
     pub scale: f64,
-    /// Whether queries and keys are normalised.
+    /// Whether queries and keys are L2-normalised.
     pub l2norm: bool,
     /// Whether there is an `initial_state`.
     pub has_initial_state: bool,
@@ -228,8 +228,8 @@ impl Problem for KdaProblem {
         .to_vec()
     }
 
-    /// The recurrence's own count: per token and value head one multiplication per state element for the decay and
-    /// one multiply-add each for the read `k^T S`, the write and the output.
+    /// Operations of the recurrence, not of the chunk form: per token and value head, for each state element, one
+    /// multiplication for the decay and one multiply-add each for the read `k^T S`, the write and the output.
     fn flops(&self) -> f64 {
         let tokens = self.slots.tokens(&self.sequences);
         7.0 * tokens as f64 * self.value_heads as f64 * self.state_len() as f64
@@ -258,7 +258,7 @@ impl Problem for KdaProblem {
     }
 }
 
-/// Checks a call of an op whose value heads have so many decays.
+/// Checks a call of `kda` or `gated_delta`, according to `decays`.
 pub(crate) fn parse(
     inputs: Inputs<'_>,
     options: &KdaOptions,
@@ -288,7 +288,7 @@ pub(crate) fn parse(
 
     let dtype = inputs.storage("q")?;
     inputs.same_storage(&["k", "v"], dtype)?;
-    // Gates lose more by rounding than values do, so models keep them in f32 beside bf16 values.
+    // Gates are more sensitive to rounding than values, so models keep them in f32 even if values are bf16.
     for name in ["g", "beta", "A_log", "dt_bias"] {
         one_of(inputs, name, &[dtype, DType::F32])?;
     }
@@ -354,7 +354,7 @@ fn gate_and_beta(inputs: Inputs<'_>, options: &KdaOptions) -> Result<(Gate, Beta
     };
     let KdaOptions { gate: kind, lower_bound, allow_neg_eigval: doubled, .. } = *options;
     if inputs.get("A_log").is_none() {
-        // Without A_log nothing below would be used; an option that changes nothing is a mistake worth a sentence.
+        // Without A_log these options have no effect, so passing one is an error.
         if inputs.get("dt_bias").is_some() {
             return Err(
                 inputs.value_error("dt_bias", "is for gate logits and needs tensor `A_log`")

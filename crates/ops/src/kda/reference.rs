@@ -43,7 +43,7 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
                 let values = tokens.clone().map(|t| v[row(t) + channel]);
                 of_channel(column, &steps, values)
             };
-            // Value channels do not mix: each is a column of the state, which is followed through all tokens.
+            // Value channels are independent: each is a column of the state.
             let solved: Vec<_> = (0..vd).into_par_iter().map(solve).collect();
             for (channel, (column, outputs)) in solved.into_iter().enumerate() {
                 column.iter().enumerate().for_each(|(row, s)| state[row * vd + channel] = *s);
@@ -57,7 +57,7 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
     ])
 }
 
-/// What a token gives to every value channel of a head: query, key and decay of each key channel, and the write strength.
+/// The inputs of one token and head: query, key and decay of each key channel, and the write strength.
 struct Step {
     q: Vec<f64>,
     k: Vec<f64>,
@@ -65,7 +65,7 @@ struct Step {
     beta: f64,
 }
 
-/// One column of the state after all tokens, and what each token reads from it: `s <- exp(g) s`, then `s <- s + beta k (v - k^T s)`, then
+/// One column of the state after all tokens, and each token's output: `s <- exp(g) s`, then `s <- s + beta k (v - k^T s)`, then
 /// `o = q^T s`.
 fn of_channel(
     mut s: Vec<f64>,

@@ -1,5 +1,5 @@
-//! A step of a depthwise causal convolution over columns of the product: what stands between the input projection of a
-//! recurrent layer and its scan, while one token of each sequence is decoded.
+//! A decode step of a depthwise causal convolution over columns of the product. It is the operation between a recurrent layer's
+//! input projection and its scan.
 
 use super::LinearOptions;
 use crate::settings::refused;
@@ -8,14 +8,14 @@ use crate::{DType, Dim, Inputs, OpError, OutputSpec, Sequences};
 
 pub(super) const ACTIVATIONS: &[&str] = &["none", "silu"];
 
-/// Which columns are convolved, each row of x being the next token of a sequence of its own.
+/// The convolved columns. Each row of x is the next token of a different sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
-    /// The first of the columns.
+    /// First of the convolved columns.
     pub first: usize,
-    /// How many, C.
+    /// Number of convolved columns, C.
     pub channels: usize,
-    /// Taps, W: 2 to 4. A state holds the W - 1 tokens before, the newest last.
+    /// Taps, W: 2 to 4. A state holds the W - 1 previous tokens, the newest last.
     pub width: usize,
     /// Whether silu is applied to the sums.
     pub silu: bool,
@@ -26,7 +26,7 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// Reads what a call says of it; nothing without a `conv_weight`.
+    /// Checks the tensors and settings of the convolution; `None` without a `conv_weight`.
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.

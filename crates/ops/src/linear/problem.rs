@@ -1,4 +1,4 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::convolution::ACTIVATIONS as CONV_ACTIVATIONS;
 use super::{Convolution, LinearOptions, Out};
@@ -8,7 +8,7 @@ use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKin
 
 pub(super) const ACTIVATIONS: &[&str] = &["none", "swiglu", "relu_squared"];
 pub(super) const OUT: &[&str] = &["storage", "f32"];
-/// Outputs that the columns of a product can go to.
+/// Names of the outputs that the columns can be split into.
 pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
 /// The op's table.
@@ -16,45 +16,45 @@ pub(super) const SPEC: OpSpec = OpSpec {
     name: "linear",
     summary: "projection: o = residual + scale * act(rms(x) W^T + bias), its columns into one output or several",
     inputs: &[
-        tensor("x", "[T, K]", true, "storage, or f32 beside 16-bit storage; rows do not mix"),
+        tensor("x", "[T, K]", true, "in the storage type, or f32; rows are independent"),
         tensor(
             "w",
             "[N, K]",
             true,
-            "f32, bf16 or f16: the storage type; or e4m3, i8 or u4 (two a byte, the first in the low half) beside storage in bf16; for swiglu the rows of the gates, then those of the ups",
+            "f32, bf16 or f16: the storage type; or e4m3, i8 or u4 (two per byte, the first in the low half), with bf16 storage; for swiglu the rows of the gates, then those of the ups",
         ),
         tensor(
             "w_scale",
             "[G, N]",
             false,
-            "factors of w in e4m3 (f32), i8 or u4 (f32, bf16 or f16), which need them: of whole rows (G is 1), or of each `w_group` columns (G is K / w_group, rounded up)",
+            "scales of quantized w, required for e4m3 (f32), i8 and u4 (f32, bf16 or f16): per row (G is 1), or per group of `w_group` columns (G is K / w_group, rounded up)",
         ),
         tensor(
             "w_zero",
             "[G, N]",
             false,
-            "u8 zero points, beside w in u4: a weight is w_scale * (w - w_zero); 8 without it",
+            "u8 zero points of u4 weights: a weight is w_scale * (w - w_zero); 8 without it",
         ),
         tensor(
             "w_offset",
             "[G, N]",
             false,
-            "f32, beside w in u4 and in the place of w_zero: a weight is w_scale * w - w_offset",
+            "f32 offsets of u4 weights, instead of w_zero: a weight is w_scale * w - w_offset",
         ),
         tensor(
             "x_order",
             "[K]",
             false,
-            "i32: which column of x, normalised, each column of w in u4 or i8 is multiplied with, for weights whose columns were sorted by their groups",
+            "i32: the column of x, normalised, for each column of w in u4 or i8, for weights whose columns were sorted by group (act-order)",
         ),
-        tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; none: x as it is"),
+        tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; absent: no norm"),
         tensor("bias", "[N]", false, "f32 or storage"),
         tensor("residual", "[T, M]", false, "f32; added last"),
         tensor(
             "conv_weight",
             "[C, W]",
             false,
-            "a causal convolution's step over C of the columns, each row the next token of a sequence of its own; W in 2..4, the newest token last; f32 or storage",
+            "taps of a causal convolution's decode step over C of the columns, each row the next token of a different sequence; W in 2..4, the newest token last; f32 or storage",
         ),
         tensor("conv_bias", "[C]", false, "f32 or storage"),
         tensor("initial_state", "[slots, C, W - 1]", false, "f32, the tokens before, newest last"),
@@ -80,80 +80,85 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "w_group",
             SettingKind::Count,
             "128",
-            "columns of w with a factor of their own, where a row has several; a multiple of 32, of 16 for w in i8",
+            "group size of w_scale, in columns; a multiple of 32, of 16 for w in i8",
         ),
-        setting("scale", SettingKind::Number, "1", "factor of what is added to the residual"),
+        setting(
+            "scale",
+            SettingKind::Number,
+            "1",
+            "factor of the result, before the residual is added",
+        ),
         setting("eps", SettingKind::Number, "1e-5", "added to the mean square of x; above 0"),
         setting(
             "norm_groups",
             SettingKind::Count,
             "1",
-            "equal parts of K that are normalised alone",
+            "equal parts of K that are normalised separately",
         ),
         setting(
             "out",
             SettingKind::Choice(OUT),
-            "storage, f32 beside a residual",
+            "storage, f32 with a residual",
             "type of the outputs",
         ),
         setting(
             "split",
             SettingKind::Counts,
             "M",
-            "widths of the outputs that the M columns go to, six at most; not beside a residual",
+            "widths of the outputs that the M columns go to, six at most; not with a residual",
         ),
         setting("conv_first", SettingKind::Count, "0", "the first of the convolved columns"),
         setting(
             "conv_activation",
             SettingKind::Choice(CONV_ACTIVATIONS),
             "none",
-            "what is applied to convolved columns; those of padding are 0",
+            "activation of convolved columns; rows of padding are 0",
         ),
     ],
 };
 
-/// How x is normalised before it is multiplied.
+/// RMSNorm of x.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Norm {
-    /// Equal parts of K, each with a mean of its own.
+    /// Number of equal parts of K that are normalised separately.
     pub groups: usize,
     /// Added to the mean square.
     pub eps: f64,
 }
 
-/// Columns of w with a scale of their own, where a row has several and the call does not say how many.
+/// Default group size of weight scales, in columns.
 pub const SCALED: usize = 128;
 
-/// What the columns of a group are a multiple of.
+/// Group sizes are a multiple of this, and of half of it for i8.
 const GROUPED: usize = 32;
 
-/// How weights are stored that are narrower than what they are multiplied as.
+/// Granularity of the scales of quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scales {
-    /// A factor for each row of w.
+    /// A scale for each row of w.
     Rows,
-    /// One for each [`LinearProblem::w_group`] columns of each row.
+    /// A scale for each group of [`LinearProblem::w_group`] columns of each row.
     Groups,
 }
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `linear`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearProblem {
-    /// Storage type, to which x is rounded before it is multiplied: that of the weights, or bf16 beside narrower ones.
+    /// Storage type, to which x is rounded before the product: that of the weights, or bf16 if they are quantized.
     pub dtype: DType,
     /// Type of the weights: `dtype`, or e4m3, i8 or u4.
     pub w_dtype: DType,
-    /// Where weights are narrower than `dtype`, what they are multiplied with.
+    /// Scales of quantized weights; `None` for weights in `dtype`.
     pub scales: Option<Scales>,
-    /// Type of these.
+    /// Type of the scales.
     pub scale_dtype: DType,
-    /// Columns of w with a scale of their own, where `scales` are of groups.
+    /// Group size, in columns, if `scales` are of groups.
     pub w_group: usize,
     /// Whether weights have zero points.
     pub zeros: bool,
-    /// Whether offsets are subtracted from weights times their factors.
+    /// Whether offsets are subtracted from scaled weights.
     pub offsets: bool,
-    /// Whether columns of x are multiplied in another order.
+    /// Whether `x_order` permutes the columns of x.
     pub ordered: bool,
     /// Type of x: `dtype` or f32.
     pub x_dtype: DType,
@@ -163,15 +168,15 @@ pub struct LinearProblem {
     pub inputs: usize,
     /// Rows of the weights, N.
     pub outputs: usize,
-    /// Whether the first half of N gates the second.
+    /// SwiGLU: the first half of N gates the second.
     pub swiglu: bool,
-    /// Whether columns are squared, those below 0 as 0.
+    /// Squared ReLU.
     pub squared: bool,
-    /// Factor of what is added to the residual.
+    /// Factor of the result, before the residual is added.
     pub scale: f64,
-    /// How x is normalised, where a `norm` is given.
+    /// RMSNorm of x, if a `norm` is given.
     pub norm: Option<Norm>,
-    /// Whether its weights are f32.
+    /// Whether the weights of the norm are f32.
     pub norm_f32: bool,
     /// Whether a bias is added.
     pub bias: bool,
@@ -181,7 +186,7 @@ pub struct LinearProblem {
     pub out: DType,
     /// Widths of the outputs, at least one and at most six, none of them 0 unless N is; their sum is M.
     pub widths: Vec<usize>,
-    /// Columns that are convolved.
+    /// The convolution step, if there is one.
     pub convolution: Option<Convolution>,
     /// Bytes of all tensors given.
     input_bytes: f64,
@@ -212,7 +217,7 @@ impl LinearProblem {
             if inputs.get(name).is_some_and(|tensor| !fits(tensor.dtype())) {
                 let either = if dtype == DType::F32 { "" } else { "f32 or " };
                 let like =
-                    if narrow { format!("beside `w` in {w_dtype}") } else { "like `w`".to_owned() };
+                    if narrow { format!("with `w` in {w_dtype}") } else { "like `w`".to_owned() };
                 return Err(inputs.dtype_error(name, &format!("{either}{dtype} {like}")));
             }
         }
@@ -377,7 +382,7 @@ fn widths(options: &LinearOptions, columns: usize, residual: bool) -> Result<Vec
     Err(refused(SPEC.name, "split", listed(widths), wanted))
 }
 
-/// Widths as they are given.
+/// Widths as a setting's value: `4096,64`.
 pub(super) fn listed(widths: &[usize]) -> String {
     widths.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
@@ -392,7 +397,7 @@ impl Problem for LinearProblem {
         ["T", "K", "N"].into_iter().zip(sizes.map(|size| size as u64)).collect()
     }
 
-    /// The product alone: what stands around it is a few operations an element.
+    /// 2 T N K: the product alone. The prologue and epilogue take a few operations per element.
     fn flops(&self) -> f64 {
         2.0 * self.tokens as f64 * self.inputs as f64 * self.outputs as f64
     }

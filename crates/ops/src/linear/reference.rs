@@ -71,7 +71,7 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
     outputs
 }
 
-/// Convolves the first C columns `[M, T]`, a token of each sequence; gives the states after it `[slots, C, W - 1]`.
+/// Convolves the first C of `columns` `[M, T]`, one token per sequence; returns the states after it `[slots, C, W - 1]`.
 fn convolve(of: &Convolution, inputs: Inputs<'_>, columns: &mut [Vec<f64>]) -> Vec<f64> {
     let weight = inputs.tensor("conv_weight").to_f64(); // [C, W]
     let bias = inputs.get("conv_bias").map(Tensor::to_f64); // [C]
@@ -99,7 +99,7 @@ fn convolve(of: &Convolution, inputs: Inputs<'_>, columns: &mut [Vec<f64>]) -> V
     after
 }
 
-/// x, each group of each row over the root of its mean square, times the weights of the norm.
+/// RMSNorm of x by groups, or x without a norm.
 fn normalised(problem: &LinearProblem, inputs: Inputs<'_>) -> Vec<f64> {
     let mut x = inputs.tensor("x").to_f64(); // [T, K]
     let (Some(norm), Some(weight)) = (problem.norm, inputs.get("norm")) else { return x };

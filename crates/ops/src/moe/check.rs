@@ -1,13 +1,12 @@
-//! Whether a router's choice is a right one. Sigmoids that nearly tie round apart in float32 and float64, so a kernel may
-//! swap two of them; logits are given in float32, so their order is exact.
+//! Checks a router's top-k choice. Sigmoid scores that nearly tie may round to different orders in float32 and float64, so a kernel
+//! may swap two of them; logits are given in float32, so their order is exact.
 
 use super::{MoeProblem, Score};
 
-/// How far a sigmoid score plus its correction, as float32 computes it, may be from the true one, for each 1 of 1 + the
-/// correction's size: a few units in the last place of each.
+/// Error bound of a sigmoid score plus its correction in float32, relative to 1 + |correction|: a few units in the last place of each.
 pub const SCORE_MARGIN: f64 = 1e-6;
 
-/// What decides between the experts of one token, in float64.
+/// Scores of one token's experts, in float64.
 pub(super) struct Wanted<'a> {
     /// The router's logits.
     pub(super) logits: &'a [f64],
@@ -20,7 +19,7 @@ impl Wanted<'_> {
         self.correction.map_or(0.0, |of| of[expert])
     }
 
-    /// What an expert is chosen by.
+    /// The score that an expert is chosen by.
     pub(super) fn of(&self, problem: &MoeProblem, expert: usize) -> f64 {
         match problem.score {
             Score::SoftmaxOfChosen | Score::SoftmaxOfAll => self.logits[expert],
@@ -30,7 +29,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// How far apart two experts' values must be for their order to be certain.
+    /// Difference of two experts' scores above which their order is certain.
     fn margin(&self, problem: &MoeProblem, a: usize, b: usize) -> f64 {
         match problem.score {
             Score::SoftmaxOfChosen | Score::SoftmaxOfAll => 0.0,
@@ -40,20 +39,20 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether nothing tells two experts apart, in any arithmetic.
+    /// Whether two experts tie in any arithmetic.
     fn same(&self, a: usize, b: usize) -> bool {
         self.logits[a] == self.logits[b] && self.correction(a) == self.correction(b)
     }
 
-    /// Whether `later` must stand before `first`.
+    /// Whether `later` must precede `first`.
     fn must_swap(&self, problem: &MoeProblem, first: usize, later: usize) -> bool {
         let ahead = self.of(problem, later) - self.of(problem, first);
         ahead > self.margin(problem, first, later) || (self.same(first, later) && later < first)
     }
 }
 
-/// Checks the experts that a kernel gives for one token: those it chose, most wanted first, and then those that every one takes.
-/// Gives the chosen ones.
+/// Checks the experts that a kernel returned for one token: the routed ones by falling score, then the shared ones. Returns the
+/// routed ones.
 ///
 /// # Errors
 /// One sentence on the first rule that is broken.
@@ -77,17 +76,17 @@ pub(super) fn check_choice(
                 experts.push(expert);
             }
             Some(expert) => return Err(format!("expert {expert} was chosen twice")),
-            None => return Err(format!("expert {expert} is none of the {}", problem.experts)),
+            None => return Err(format!("expert {expert} is not one of the {}", problem.experts)),
         }
     }
     let swapped = |a: usize, b: usize| wanted.must_swap(problem, a, b);
     if let Some(pair) = experts.windows(2).find(|pair| swapped(pair[0], pair[1])) {
-        return Err(format!("expert {} stands before {}, which is wanted more", pair[0], pair[1]));
+        return Err(format!("expert {} precedes {}, which has a higher rank", pair[0], pair[1]));
     }
     for left in (0..problem.experts).filter(|expert| !taken[*expert]) {
         if let Some(taken) = experts.iter().find(|expert| swapped(**expert, left)) {
             return Err(format!(
-                "expert {taken} was chosen and {left} left out, which is wanted more"
+                "expert {taken} was chosen and {left} left out, which has a higher rank"
             ));
         }
     }
@@ -127,14 +126,14 @@ mod tests {
         };
         let close = [1.0, 1.000_000_1, -5.0, 0.0];
         check(close, [1, 0], "");
-        check(close, [0, 1], "expert 0 stands before 1, which is wanted more");
-        check(close, [1, 3], "expert 3 was chosen and 0 left out, which is wanted more");
+        check(close, [0, 1], "expert 0 precedes 1, which has a higher rank");
+        check(close, [1, 3], "expert 3 was chosen and 0 left out, which has a higher rank");
         check([1.0; 4], [0, 1], "");
-        check([1.0; 4], [1, 0], "expert 1 stands before 0, which is wanted more");
-        check([1.0; 4], [0, 2], "expert 2 was chosen and 1 left out, which is wanted more");
+        check([1.0; 4], [1, 0], "expert 1 precedes 0, which has a higher rank");
+        check([1.0; 4], [0, 2], "expert 2 was chosen and 1 left out, which has a higher rank");
         check(close, [1, 1], "expert 1 was chosen twice");
-        check(close, [1, 4], "expert 4 is none of the 4");
-        check(close, [1, i32::MIN], "expert -2147483648 is none of the 4");
+        check(close, [1, 4], "expert 4 is not one of the 4");
+        check(close, [1, i32::MIN], "expert -2147483648 is not one of the 4");
     }
 
     #[test]
@@ -144,17 +143,17 @@ mod tests {
         };
         check([0.0, 1e-7, -1.0, -2.0], [0.0; 4], [0, 1], "");
         check([0.0, 1e-7, -1.0, -2.0], [0.0; 4], [1, 0], "");
-        let wrong = "expert 0 stands before 1, which is wanted more";
+        let wrong = "expert 0 precedes 1, which has a higher rank";
         check([0.0, 1e-3, -1.0, -2.0], [0.0; 4], [0, 1], wrong);
         check(
             [0.0, 0.0, -1.0, -2.0],
             [0.0; 4],
             [1, 0],
-            "expert 1 stands before 0, which is wanted more",
+            "expert 1 precedes 0, which has a higher rank",
         );
         // The correction decides the choice.
         check([0.0, 1.0, -1.0, -2.0], [0.0, 0.0, 1.0, 1.0], [2, 3], "");
-        let wrong = "expert 1 was chosen and 3 left out, which is wanted more";
+        let wrong = "expert 1 was chosen and 3 left out, which has a higher rank";
         check([0.0, 1.0, -1.0, -2.0], [0.0, 0.0, 1.0, 1.0], [2, 1], wrong);
     }
 }

@@ -1,4 +1,4 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::MoeOptions;
 use super::route::route;
@@ -15,27 +15,32 @@ pub(super) const SPEC: OpSpec = OpSpec {
     summary: "routed experts: o = residual + scale * sum over a token's chosen experts of weight * W_down act(W_gate_up x)",
     inputs: &[
         tensor("x", "[T, H]", true, "tokens, normalised already"),
-        tensor("logits", "[T, E]", true, "the router's, f32"),
-        tensor("correction", "[E]", false, "f32, added to sigmoid scores for the choice alone"),
+        tensor("logits", "[T, E]", true, "router logits, f32"),
+        tensor(
+            "correction",
+            "[E]",
+            false,
+            "f32, added to sigmoid scores for the top-k choice, not to the weights",
+        ),
         tensor(
             "w_gate_up",
             "[L, 2I, H]",
             true,
-            "of each expert I rows of gates, then I of ups ([L, I, H], ups alone, for relu_squared); in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
+            "gate and up projections: I rows of gates, then I of ups ([L, I, H], ups only, for relu_squared); in x's type, or in e4m3, i8 or u4 (two per byte, the first in the low half) with x in bf16",
         ),
         tensor("w_down", "[L, H, I]", true, "in w_gate_up's type"),
         tensor(
             "gate_up_scale",
             "[L, G, 2I or I]",
             false,
-            "f32 factors of w_gate_up in e4m3, i8 or u4, which need them: of whole rows (G is 1), or of each `w_group` columns (G is H / w_group, rounded up)",
+            "f32 scales of quantized w_gate_up, required for e4m3, i8 and u4: per row (G is 1), or per group of `w_group` columns (G is H / w_group, rounded up)",
         ),
         tensor("down_scale", "[L, G, H]", false, "the same of w_down, whose columns are I"),
         tensor(
             "gate_up_offset",
             "[L, G, 2I or I]",
             false,
-            "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
+            "f32 offsets of u4 weights: a weight is scale * w - offset; without them the offset is 8 * scale",
         ),
         tensor("down_offset", "[L, G, H]", false, "the same of w_down; both or neither"),
         tensor(
@@ -44,7 +49,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             false,
             "f32, added to gates and ups; with down_bias, for clamped_swiglu, which needs them",
         ),
-        tensor("down_bias", "[L, H]", false, "f32, added to what an expert makes"),
+        tensor("down_bias", "[L, H]", false, "f32, added to an expert's down projection"),
         tensor("residual", "[T, H]", false, "f32; none: 0"),
     ],
     outputs: &[
@@ -53,9 +58,9 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "chosen",
             "[T, K]",
             true,
-            "i32, top_k of the E, most wanted first, of equal ones the lower; then those that every token takes",
+            "i32, the top_k of the E by falling score, the lower of equal ones first; then the shared experts",
         ),
-        tensor("weights", "[T, K]", true, "f32, what the chosen experts' results are times"),
+        tensor("weights", "[T, K]", true, "f32, weights of the experts in `chosen`"),
     ],
     settings: &[
         setting("top_k", SettingKind::Count, "required", "experts of a token, 1 to E"),
@@ -89,36 +94,36 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "weight_scale",
             SettingKind::Number,
             "1",
-            "what weights are times (routed_scaling_factor)",
+            "factor of the router weights (routed_scaling_factor)",
         ),
-        setting("scale", SettingKind::Number, "1", "what the sum over experts is times"),
+        setting("scale", SettingKind::Number, "1", "factor of the sum over experts"),
         setting(
             "w_group",
             SettingKind::Count,
             "128",
-            "columns of weights with a factor of their own, where a row has several; a multiple of 32",
+            "group size of the scales, in columns; a multiple of 32",
         ),
         setting(
             "experts_first",
             SettingKind::Count,
             "weights of all E",
-            "the first of the L experts whose weights are here; what a token's other experts add is left out",
+            "expert parallelism: the first of the L local experts; contributions of other experts are left out",
         ),
         setting(
             "always",
             SettingKind::Count,
             "0",
-            "experts that every token takes beside its top_k, with weight 1: they have no logits and stand behind the E, so that L is E + always; not beside experts_first",
+            "shared experts, which every token takes in addition to its top_k, with weight 1: they have no logits and follow the E routed ones, so that L is E + always; not with experts_first",
         ),
     ],
 };
 
-/// How logits become a choice and weights.
+/// Scoring function: how logits determine the choice and the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Score {
     /// The largest logits are chosen; weights are the softmax over these.
     SoftmaxOfChosen,
-    /// The largest logits are chosen; weights are their part of the softmax over all of them.
+    /// The largest logits are chosen; weights are their values in the softmax over all experts.
     SoftmaxOfAll,
     /// Chosen by sigmoid + correction; weights are the sigmoids, divided by their sum where `renormalise`.
     Sigmoid {
@@ -127,36 +132,35 @@ pub enum Score {
     },
 }
 
-/// Limits on gates and ups of experts with biases: `g sigmoid(alpha g) (u + 1)`, `g = min(gate, limit)`, u the up between `-limit` and
-/// `limit`.
+/// Clamped SwiGLU (gpt-oss): `g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clamp {
     /// Above 0.
     pub limit: f64,
-    /// In the sigmoid.
+    /// Factor in the sigmoid.
     pub alpha: f64,
 }
 
-/// Experts' weights that are narrower than what they are multiplied as.
+/// Quantized weights of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NarrowExperts {
     /// e4m3, i8 or u4.
     pub dtype: DType,
-    /// Factors of a row, of w_gate_up and of w_down: 1, or one for each [`Self::group`] columns.
+    /// Scales per row of w_gate_up and of w_down: 1, or one for each group of [`Self::group`] columns.
     pub factors: [usize; 2],
-    /// Columns that have a factor of their own where a row has several.
+    /// Group size, in columns, if a row has several scales.
     pub group: usize,
     /// Whether offsets are given.
     pub offset: bool,
 }
 
 impl NarrowExperts {
-    /// Columns of a factor, of rows of `columns` with so many of them.
+    /// Columns per scale, in rows of `columns` columns with `factors` scales.
     pub fn columns_of(&self, factors: usize, columns: usize) -> usize {
         if factors == 1 { columns } else { self.group }
     }
 
-    /// The narrow weights that a call gives, if any: their types, factors and offsets.
+    /// Checks quantized weights, their scales and offsets; `None` if the weights have a storage type.
     fn parse(
         inputs: Inputs<'_>,
         options: &MoeOptions,
@@ -232,55 +236,54 @@ pub fn scale_names(w: &str) -> [&'static str; 2] {
     }
 }
 
-/// What the columns of a group are a multiple of.
+/// Group sizes are a multiple of this.
 const GROUPED: usize = 32;
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `moe`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MoeProblem {
-    /// Storage type of x, and of the experts' weights where these are not narrower.
+    /// Storage type of x, and of the experts' weights unless they are quantized.
     pub dtype: DType,
-    /// Weights in e4m3, i8 or u4.
+    /// Quantized weights: e4m3, i8 or u4.
     pub narrow: Option<NarrowExperts>,
     /// Tokens, T.
     pub tokens: usize,
     /// Channels of a token, H.
     pub hidden: usize,
-    /// Experts, E.
+    /// Routed experts, E.
     pub experts: usize,
-    /// The first of those whose weights are here.
+    /// First local expert.
     pub first: usize,
-    /// How many those are, L: all E, and `always`, unless other ranks have the rest.
+    /// Number of local experts, L: E + `always`, or fewer under expert parallelism.
     pub held: usize,
-    /// Experts from E on that every token takes with weight 1, and that have no logits.
+    /// Shared experts, from E on, which every token takes with weight 1; they have no logits.
     pub always: usize,
     /// Channels of an expert, I.
     pub intermediate: usize,
     /// Experts that a token chooses.
     pub top_k: usize,
-    /// Whether an expert has gates, `silu(gate) * up`; else ups are squared, those below 0 as 0.
+    /// SwiGLU experts, `silu(gate) * up`; squared ReLU without gates if false.
     pub gated: bool,
-    /// Limits of experts with biases.
+    /// Clamped SwiGLU, with biases.
     pub clamp: Option<Clamp>,
-    /// How they are chosen and weighed.
+    /// Scoring function of the router.
     pub score: Score,
-    /// Added to the sum that sigmoids are divided by.
+    /// Added to the sum that renormalises sigmoid scores.
     pub sum_eps: f64,
-    /// What weights are times.
+    /// Factor of the router weights.
     pub weight_scale: f64,
-    /// What the sum over experts is times.
+    /// Factor of the sum over experts.
     pub scale: f64,
     /// Whether a residual is added, which makes `o` float32.
     pub residual: bool,
-    /// Experts that are here and that some token of this call chose: only their weights must be read. As many as can be where the
-    /// logits lie on a device.
+    /// Local experts that some token of this call chose: only their weights must be read. An upper bound if the logits are on a GPU.
     pub experts_read: usize,
-    /// Pairs of a token and an expert it chose that is here; as many as can be where the logits lie on a device.
+    /// Pairs of a token and a local expert it chose; an upper bound if the logits are on a GPU.
     pub pairs_held: usize,
 }
 
 impl MoeProblem {
-    /// Experts of a token: those it chooses, then those that every one takes.
+    /// Experts per token: routed and shared.
     pub fn of_token(&self) -> usize {
         self.top_k + self.always
     }
@@ -290,7 +293,7 @@ impl MoeProblem {
         self.tokens * self.of_token()
     }
 
-    /// The index of an expert among those whose weights this call holds; `None` for the others.
+    /// The index of an expert among the local ones; `None` for the others.
     pub fn place_of(&self, expert: usize) -> Option<usize> {
         expert.checked_sub(self.first).filter(|place| *place < self.held)
     }
@@ -360,7 +363,7 @@ impl MoeProblem {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
             Some(narrow) if dtype != DType::Bf16 => {
                 return Err(
-                    inputs.dtype_error("x", &format!("bf16 beside weights in {}", narrow.dtype))
+                    inputs.dtype_error("x", &format!("bf16 with weights in {}", narrow.dtype))
                 );
             }
             Some(_) => {}
@@ -442,16 +445,16 @@ impl Problem for MoeProblem {
         ["T", "H", "E", "I", "K"].into_iter().zip(sizes.map(|size| size as u64)).collect()
     }
 
-    /// A product of H x I for each gate, up and way down of each chosen expert of each token that is here; the router's choice is not
-    /// counted.
+    /// A product of H x I for the gate, up and down projection of each pair of a token and a local expert; the router's choice is
+    /// not counted.
     fn flops(&self) -> f64 {
         2.0 * self.pairs_held as f64 * self.hidden as f64 * (self.ups() + self.intermediate) as f64
     }
 
-    /// Weights of the experts that were chosen, with their factors and offsets, once; x, logits, residual and outputs once.
+    /// Weights of the chosen local experts, with their scales and offsets, once; x, logits, residual and outputs once.
     fn bytes(&self) -> f64 {
         let (i, h) = (self.intermediate, self.hidden);
-        let rows = self.ups() + i; // of H values each, those of the way down turned over
+        let rows = self.ups() + i; // of H values each; the down projection counted transposed
         let of_expert = match self.narrow {
             None => rows * h * self.dtype.bytes(),
             Some(NarrowExperts { dtype, factors: [up, down], offset, .. }) => {

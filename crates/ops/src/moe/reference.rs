@@ -6,7 +6,7 @@ use super::{Clamp, MoeProblem, Score};
 use crate::{DType, Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
-/// The op with its own choice.
+/// The outputs with the reference's own choice of experts.
 pub(super) fn reference(problem: &MoeProblem, inputs: Inputs<'_>) -> TensorMap {
     match solve(problem, inputs, None) {
         Ok(outputs) => outputs,
@@ -14,7 +14,7 @@ pub(super) fn reference(problem: &MoeProblem, inputs: Inputs<'_>) -> TensorMap {
     }
 }
 
-/// The op with the choice in `outputs`, once that is checked; with its own where `outputs` has none.
+/// The outputs with the choice in `outputs`, after checking it; with the reference's own choice if `outputs` has none.
 pub(super) fn reference_given(
     problem: &MoeProblem,
     inputs: Inputs<'_>,
@@ -53,13 +53,13 @@ fn solve(
         };
         weights.extend(weigh(problem, logits, &experts));
         chosen.extend(experts);
-        // Those that have no logits, each with all of what it makes.
+        // Shared experts have no logits and weight 1.
         weights.extend(vec![1.0; problem.always]);
         chosen.extend(problem.experts..problem.experts + problem.always);
     }
 
     let x = inputs.tensor("x").to_f64(); // [T, H]
-    // What an expert makes of each token that chose it: (pair, [H]).
+    // An expert's outputs for the tokens that chose it: (pair, [H]).
     let of_expert = |expert: usize| -> Vec<(usize, Vec<f64>)> {
         let pairs: Vec<usize> = (0..chosen.len()).filter(|pair| chosen[*pair] == expert).collect();
         if pairs.is_empty() {
@@ -97,7 +97,7 @@ fn solve(
     Ok(named.map(|(of, values)| (of.name.to_owned(), Tensor::new(&of.shape, values))).collect())
 }
 
-/// One expert's matrix: without the others, which may be gigabytes.
+/// One expert's dequantized matrix; those of all experts may take gigabytes.
 fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<f64> {
     let part = |tensor: &Tensor| {
         let shape = tensor.shape();
@@ -110,7 +110,7 @@ fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<
     let Some(scale) = scale else { return values };
     let (groups, rows, columns) = (scale.shape()[1], tensor.shape()[1], tensor.shape()[2]);
     let (scale, offset) = (part(scale), offset.map(part)); // [G, rows]
-    // The middle of what four bits can be.
+    // The zero point of u4 weights without offsets.
     let middle = if narrow.dtype == DType::U4 { 8.0 } else { 0.0 };
     for (row, values) in values.chunks_mut(columns).enumerate() {
         for (column, value) in values.iter_mut().enumerate() {
@@ -123,7 +123,7 @@ fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<
     values
 }
 
-/// The k experts of the largest values, of equal ones the lower first.
+/// The top-k experts by falling score, the lower of equal ones first.
 fn most_wanted(problem: &MoeProblem, wanted: &Wanted<'_>) -> Vec<usize> {
     let mut left: Vec<usize> = (0..problem.experts).collect();
     let take = |_| {
@@ -157,7 +157,7 @@ fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
 }
 
 /// W_down (silu(gate) * up), with [gate | up] = W_gate_up x; without gates W_down max(0, W_gate_up x)^2; clamped
-/// W_down (g sigmoid(alpha g) (u + 1)) + bias, of g and u with biases of their own.
+/// W_down (g sigmoid(alpha g) (u + 1)) + bias, where g and u include the bias of W_gate_up.
 fn mlp(
     problem: &MoeProblem,
     x: &[f64],

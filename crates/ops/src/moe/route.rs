@@ -1,12 +1,12 @@
-//! The router's choice in float32: by it the experts that a call reads are counted, and a variant over host memory may run.
+//! The router's choice in float32, used to count the experts that a call reads and by variants over host memory.
 
 use super::{MoeProblem, Score};
 use crate::{Inputs, floats};
 use rayon::prelude::*;
 
-/// What every token chose.
+/// Experts and weights of every token.
 pub struct Routes {
-    /// `[T, K]`, most wanted first, then those that every token takes.
+    /// `[T, K]`: routed experts by falling score, then the shared ones.
     pub chosen: Vec<i32>,
     /// `[T, K]`.
     pub weights: Vec<f32>,
@@ -37,7 +37,7 @@ fn choose(
     };
     let wanted = |expert: usize| scores[expert] + correction.map_or(0.0, |of| of[expert]);
     let mut order: Vec<usize> = (0..scores.len()).collect();
-    // Zeros of both signs are equal, which `total_cmp` does not say: adding 0 leaves one of them.
+    // `total_cmp` orders -0 before 0; adding 0 turns -0 into 0.
     let by_want =
         |a: &usize, b: &usize| (wanted(*b) + 0.0).total_cmp(&(wanted(*a) + 0.0)).then(a.cmp(b));
     if problem.top_k < order.len() {

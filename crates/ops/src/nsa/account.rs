@@ -57,7 +57,7 @@ impl Problem for NsaProblem {
         let mut read = keys * kv_heads;
         let mut given_tokens = 0.0;
         if self.given_compressed.is_some() {
-            // Only what is selected or in a window is read of the keys, each token once at most.
+            // Only selected tokens and those in a window are read, each at most once.
             let window = |(_, t): (usize, i64)| (self.window as f64).min((t + 1).max(0) as f64);
             let window =
                 if self.branches.window { self.positions().map(window).sum() } else { 0.0 };

@@ -1,5 +1,5 @@
-//! Whether a selection is a right one. Scores that nearly tie round apart in float32 and float64, so a kernel may swap
-//! two of them; everything else about a selection is exact.
+//! Checks a selection of blocks. Scores that nearly tie may round to different orders in float32 and float64, so a kernel may
+//! swap two of them; all other rules are exact.
 
 use super::NsaProblem;
 
@@ -73,7 +73,7 @@ pub fn check_selection(
             ));
         }
     }
-    // Exactly equal in float64 means computed from equal terms, which float32 computes equal as well.
+    // Scores that are equal in float64 come from equal terms, so they are equal in float32 too.
     for (index, left_out) in free.iter().enumerate().filter(|(_, block)| !taken[**block]) {
         let later = free[index..].iter();
         if let Some(higher) =
@@ -92,7 +92,7 @@ pub(super) fn visible_blocks(problem: &NsaProblem, position: i64) -> usize {
     (0..).take_while(|block| block * problem.select_block as i64 <= position).count()
 }
 
-/// Whether the first or the last `visible` blocks' rule selects a block whatever its importance.
+/// Whether a block is selected regardless of its importance: one of the initial or of the local blocks.
 pub(super) fn is_forced(problem: &NsaProblem, visible: usize, block: usize) -> bool {
     block < problem.initial_blocks || block + problem.local_blocks >= visible
 }

@@ -3,12 +3,12 @@ use crate::settings::refused;
 use crate::{DType, Dim, Inputs, OpError, Sequences, Tensor};
 
 const OP: &str = "nsa";
-/// Keeps products of sizes and positions far from overflow.
+/// Keeps products of sizes and positions from overflowing.
 const LARGEST_COUNT: usize = 1 << 30;
 /// Bounds the `indices` output, which is allocated before anything runs.
 const LARGEST_SELECT_COUNT: usize = 1 << 16;
 
-/// Which branches a call has: those whose gates were given.
+/// The branches of a call: those whose gates were given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Branches {
     /// `g_cmp` was given.
@@ -25,19 +25,19 @@ pub enum Pooling {
     /// Their mean.
     #[default]
     Mean,
-    /// A matrix over the tokens laid end to end, after adding a position embedding where given.
+    /// A matrix over the concatenated tokens, after adding a position embedding if given.
     Learned,
 }
 
-/// What the gate tensors hold.
+/// Interpretation of the gate tensors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Gate {
     /// The gates themselves.
     #[default]
     Given,
-    /// Logits of a sigmoid each.
+    /// Logits, with a sigmoid each.
     Sigmoid,
-    /// Logits of a softmax over the branches given.
+    /// Logits, with a softmax over the branches given.
     Softmax,
 }
 
@@ -46,9 +46,9 @@ pub enum Gate {
 pub struct NsaProblem {
     /// Storage type of q, k, v and o.
     pub dtype: DType,
-    /// Where the queries of each sequence lie; query `i` of `Tq` is at position `i + Tk - Tq`.
+    /// Query rows of each sequence; query `i` of `Tq` has position `i + Tk - Tq`.
     pub queries: Sequences,
-    /// Where the keys of each sequence lie.
+    /// Key rows of each sequence.
     pub keys: Sequences,
     /// Query heads HQ.
     pub heads: usize,
@@ -70,7 +70,7 @@ pub struct NsaProblem {
     pub select_count: usize,
     /// First blocks always selected.
     pub initial_blocks: usize,
-    /// Blocks up to the query's own always selected.
+    /// Last blocks up to the query's own, always selected.
     pub local_blocks: usize,
     /// `w`, tokens.
     pub window: usize,
@@ -78,9 +78,9 @@ pub struct NsaProblem {
     pub scale: f64,
     /// How blocks are compressed.
     pub pooling: Pooling,
-    /// What the gates hold.
+    /// Interpretation of the gate tensors.
     pub gate: Gate,
-    /// Importance by token overlap, or block by block where both kinds of block are the same.
+    /// Whether importance is weighted by token overlap; if false, compressed and selectable blocks coincide.
     pub overlap: bool,
     /// The selection was given as `block_indices`.
     pub given_blocks: bool,
@@ -106,7 +106,7 @@ impl NsaProblem {
         self.branches.selected && !self.given_blocks
     }
 
-    /// Compressed tokens of `tokens` tokens: one each `d` tokens once `l` are there.
+    /// Compressed tokens of `tokens` tokens: one for each full block of `l` tokens, in strides of `d`.
     pub fn compressed_tokens(&self, tokens: usize) -> usize {
         match tokens.checked_sub(self.compress_block) {
             Some(rest) => rest / self.compress_stride + 1,
@@ -267,7 +267,7 @@ impl NsaProblem {
         let given = sides.into_iter().filter(|(name, ..)| inputs.get(name).is_some());
         for (name, size, letter) in given {
             if self.given_compressed.is_none() {
-                return Err(inputs.value_error(name, "needs `k_cmp` beside it"));
+                return Err(inputs.value_error(name, "needs `k_cmp` as well"));
             }
             let Some((batch, tokens)) = self.keys.batch_and_tokens() else {
                 return Err(inputs.value_error(name, "needs dense sequences, not `cu_seqlens`"));
@@ -313,8 +313,8 @@ impl NsaProblem {
         }
         if !self.given_blocks {
             let tokens = self.positions().map(|(_, t)| {
-                // The query's own block is the one that may be read in part. Where it is not forced it may also be
-                // left out, and this is then the most that can be read.
+                // Only the query's own block may be read in part. If it is not forced it may also be left out; then this
+                // is an upper bound.
                 let all = t + 1;
                 let blocks = (t.max(0) / block + 1).min(n);
                 let own =
@@ -378,7 +378,7 @@ fn sequences(inputs: Inputs<'_>) -> Result<(Sequences, Sequences), OpError> {
     Ok((queries, keys))
 }
 
-/// `n` of `block_indices` where it was given.
+/// `n` of `block_indices`, if given.
 fn given_count(
     inputs: Inputs<'_>,
     queries: &Sequences,

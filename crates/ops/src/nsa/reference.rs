@@ -7,7 +7,7 @@ use crate::{Inputs, Tensor, TensorMap};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The op with its own selection.
+/// The outputs with the reference's own selection.
 pub(super) fn reference(problem: &NsaProblem, inputs: Inputs<'_>) -> TensorMap {
     match solve(problem, inputs, None) {
         Ok(outputs) => outputs,
@@ -15,7 +15,7 @@ pub(super) fn reference(problem: &NsaProblem, inputs: Inputs<'_>) -> TensorMap {
     }
 }
 
-/// The op with the selection in `outputs`, once that is checked; with its own where `outputs` has none.
+/// The outputs with the selection in `outputs`, after checking it; with the reference's own if `outputs` has none.
 pub(super) fn reference_given(
     problem: &NsaProblem,
     inputs: Inputs<'_>,
@@ -44,7 +44,7 @@ fn rows(problem: &NsaProblem) -> usize {
 /// Vectors of one key head of one sequence.
 type Vectors = Vec<Vec<f64>>;
 
-/// What the queries of one key head of one sequence look at.
+/// Keys and values of one key head of one sequence.
 struct Head {
     /// [Tk][D]
     keys: Vectors,
@@ -151,11 +151,11 @@ fn head(problem: &NsaProblem, tensors: &Tensors, keys: Range<usize>, kv_head: us
     };
     let keys_here = vectors(&tensors.k, problem.head_dim);
     let values_here = vectors(&tensors.v, problem.value_dim);
-    // What no branch asks for is not computed: its weights may not be there.
+    // Tensors that no branch needs are not computed: their pooling weights may be missing.
     let none = Vectors::new();
     let [given_keys, given_values] = &tensors.compressed;
     let given = |from: &Vec<f64>, size: usize| -> Vectors {
-        // Only dense sequences have given ones: as many rows each.
+        // Cached compressed tokens exist for dense sequences only, so every sequence has `rows` of them.
         let rows = problem.compressed_tokens(keys.len());
         let sequence = if keys.is_empty() { 0 } else { keys.start / keys.len() };
         let tokens = sequence * rows..(sequence + 1) * rows;
@@ -180,7 +180,7 @@ fn head(problem: &NsaProblem, tensors: &Tensors, keys: Range<usize>, kv_head: us
     Head { keys: keys_here, values: values_here, compressed_keys, compressed_values }
 }
 
-/// K_cmp[i] = phi(k[i d : i d + l]): the mean, or the block laid end to end (plus positions) times `weight`.
+/// K_cmp[i] = phi(k[i d : i d + l]): the mean, or the concatenated block (plus positions) times `weight`.
 fn compress(
     problem: &NsaProblem,
     vectors: &Vectors,
@@ -357,7 +357,7 @@ fn given_blocks(problem: &NsaProblem, given: &[f64], position: i64) -> Vec<usize
     blocks
 }
 
-/// The gates of one query head, `None` for a branch that is not there.
+/// The gates of one query head; `None` for an absent branch.
 fn gates(problem: &NsaProblem, tensors: &Tensors, row: usize) -> [Option<f64>; 3] {
     let raw = [0, 1, 2].map(|branch| tensors.gates[branch].as_ref().map(|gate| gate[row]));
     match problem.gate {

@@ -34,7 +34,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             false,
             "compressed keys of a cache; absent: pooled from k",
         ),
-        tensor("v_cmp", "[B, Nc, Hkv, Dv]", false, "compressed values, beside k_cmp"),
+        tensor("v_cmp", "[B, Nc, Hkv, Dv]", false, "compressed values, with k_cmp"),
         tensor("cmp_k_weight", "[Hkv, l * D, D]", false, "learned pooling of keys"),
         tensor("cmp_v_weight", "[Hkv, l * Dv, Dv]", false, "learned pooling of values"),
         tensor("cmp_k_pos", "[Hkv, l, D]", false, "added to the keys of a block before pooling"),
@@ -54,7 +54,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
         setting("causal", SettingKind::Bool, "true", "only true: NSA is causal by definition"),
         setting("scale", SettingKind::Number, "D^-1/2", "factor of the scores"),
         setting("compress_block", SettingKind::Count, "32", "l, tokens of a compressed block"),
-        setting("compress_stride", SettingKind::Count, "16", "d, tokens between two of them"),
+        setting(
+            "compress_stride",
+            SettingKind::Count,
+            "16",
+            "d, tokens from one compressed block to the next",
+        ),
         setting("select_block", SettingKind::Count, "64", "l', tokens of a selectable block"),
         setting(
             "select_count",

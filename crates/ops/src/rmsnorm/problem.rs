@@ -1,4 +1,4 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::RmsNormOptions;
 use crate::settings::refused;
@@ -25,7 +25,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             name: "activation",
             kind: SettingKind::Choice(ACTIVATIONS),
             default: "silu",
-            about: "what is applied to the gate",
+            about: "activation of the gate",
         },
         SettingSpec {
             name: "norm_before_gate",
@@ -43,12 +43,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             name: "out",
             kind: SettingKind::Choice(HALVES),
             default: "x's type",
-            about: "type of o where x is f32: what a product in 16 bits takes from a residual stream",
+            about: "16-bit type of o, for x in f32: the norm between an f32 residual stream and a 16-bit product",
         },
     ],
 };
 
-/// What is applied to the gate before it multiplies.
+/// Activation of the gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Activation {
     /// g / (1 + e^-g).
@@ -58,12 +58,12 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `rmsnorm`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RmsNormProblem {
     /// Storage type of x and gate.
     pub x_dtype: DType,
-    /// Storage type of o: x's, or 16 bits where that is f32.
+    /// Storage type of o: that of x, or a 16-bit type if x is f32.
     pub out: DType,
     /// Sequences, B.
     pub batch: usize,
@@ -71,15 +71,15 @@ pub struct RmsNormProblem {
     pub tokens: usize,
     /// Groups of a token, G.
     pub groups: usize,
-    /// Channels of a group, D: what a mean is over.
+    /// Channels of a group, D, over which the mean is taken.
     pub channels: usize,
-    /// What is applied to the gate, where one is given.
+    /// Activation of the gate, if there is one.
     pub gate: Option<Activation>,
-    /// Whether the gate multiplies what was normalised, rather than what is normalised.
+    /// Whether the gate multiplies the normalised values; otherwise it multiplies x before the norm.
     pub norm_before_gate: bool,
-    /// Type of the weights; 1 without any.
+    /// Type of the weights; they are 1 if `None`.
     pub weight: Option<DType>,
-    /// Whether each group has weights of its own; they are shared otherwise, or there are none.
+    /// Whether the weights are `[G, D]`; otherwise `[D]`, shared by the groups, or absent.
     pub weight_per_group: bool,
     /// Added to the mean square.
     pub eps: f64,
@@ -88,7 +88,7 @@ pub struct RmsNormProblem {
 }
 
 impl RmsNormProblem {
-    /// Groups of all tokens: what is normalised one by one.
+    /// Rows that are normalised, B T G.
     pub fn rows(&self) -> usize {
         self.batch * self.tokens * self.groups
     }

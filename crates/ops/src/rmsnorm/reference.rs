@@ -12,7 +12,7 @@ pub(super) fn reference(problem: &RmsNormProblem, inputs: Inputs<'_>) -> TensorM
     let mut o = vec![0.0; x.len()]; // [B, T, G, D]
 
     for row in 0..problem.rows() {
-        // What the gate multiplies an element by.
+        // The activated gate of a channel.
         let factor = |channel: usize| match (&gate, problem.gate) {
             (Some(gate), Some(Activation::Sigmoid)) => {
                 1.0 / (1.0 + (-gate[row * channels + channel]).exp())

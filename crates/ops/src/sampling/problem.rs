@@ -1,17 +1,17 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::SamplingOptions;
 use crate::settings::refused;
 use crate::spec::{setting, tensor};
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
-/// Numbers of a row of `controls`: temperature, top-p, min-p, and the repetition, presence and frequency penalties.
+/// Values per row of `controls`: temperature, top-p, min-p, and the repetition, presence and frequency penalties.
 pub const CONTROLS: usize = 6;
-/// The bit of a word of `counts` that says that the token is in the prompt; the others count how often it was added since.
+/// The bit of a word of `counts` that marks a token of the prompt; the other bits count how often it was generated.
 pub const IN_PROMPT: i32 = i32::MIN;
-/// The token of a row from which none can be chosen: a logit is NaN or plus infinity, or none is allowed.
+/// The result of a row without a valid token: a logit is NaN or plus infinity, or no token is allowed.
 pub const NONE: i32 = -1;
-/// Most tokens of a row whose log-probabilities are given.
+/// Maximum of `top_logprobs`.
 pub const MOST_TOP: usize = 20;
 
 /// The op's table.
@@ -32,25 +32,25 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "draw",
             "[R]",
             true,
-            "i32: which draw of the seed's, the token's place in its sequence say",
+            "i32: index of the draw in the seed's random stream, for example the token's position",
         ),
         tensor(
             "mask",
             "[R, ceil(V / 32)]",
             false,
-            "i32: a bit a token, lowest first; 0 forbids it",
+            "i32: a bit per token, lowest first; 0 forbids it",
         ),
         tensor(
             "counts",
             "[S, V]",
             false,
-            "i32: how often each token was added to a sequence; the sign bit where its prompt has it",
+            "i32: how often each token was generated; the sign bit is set for tokens of the prompt",
         ),
         tensor(
             "slots",
             "[R]",
             false,
-            "i32: the row of `counts` of each row, -1 for none; without: the same row",
+            "i32: the row of `counts` for each row of logits, -1 for none; absent: the same row",
         ),
     ],
     outputs: &[
@@ -65,7 +65,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "top_tokens",
             "[R, top_logprobs]",
             false,
-            "i32, likeliest first; of equal ones the lower",
+            "i32, most probable first, the lower of equal ones first",
         ),
         tensor("top_logprobs", "[R, top_logprobs]", false, "f32, their log-probabilities"),
     ],
@@ -73,11 +73,11 @@ pub(super) const SPEC: OpSpec = OpSpec {
         "top_logprobs",
         SettingKind::Count,
         "0",
-        "how many of the likeliest tokens to give with their log-probabilities, at most 20; 0: none, nor the token's own",
+        "number of most probable tokens to return with their log-probabilities, at most 20; 0: none, and no `logprob` either",
     )],
 };
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `sampling`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingProblem {
     /// Rows of logits, R.
@@ -86,9 +86,9 @@ pub struct SamplingProblem {
     pub vocabulary: usize,
     /// Whether a mask is given.
     pub masked: bool,
-    /// Rows of `counts`, where they are given.
+    /// Rows of `counts`, if given.
     pub counted: Option<usize>,
-    /// Tokens of a row whose log-probabilities are wanted.
+    /// Number of most probable tokens to return per row.
     pub top_logprobs: usize,
     /// Bytes of all tensors that are read once.
     input_bytes: f64,
@@ -134,7 +134,7 @@ impl SamplingProblem {
             let wanted = format!("at most {most}");
             return Err(refused(SPEC.name, "top_logprobs", top_logprobs, wanted));
         }
-        // Of the counts only the rows that are in use are read.
+        // Only the rows of `counts` in use are read.
         let pool = counted.map_or(0, |slots| slots.saturating_sub(rows) * vocabulary * 4) as f64;
         let input_bytes = inputs.bytes() - pool;
         let masked = inputs.get("mask").is_some();
@@ -142,7 +142,7 @@ impl SamplingProblem {
     }
 }
 
-/// Rows of the counts, where they are given and each row of logits has one.
+/// Checks `counts` and `slots`; returns the number of rows of `counts`, `None` without them.
 fn counted(inputs: Inputs<'_>, [rows, vocabulary]: [usize; 2]) -> Result<Option<usize>, OpError> {
     let Some(slots) = inputs.get("slots") else {
         if inputs.get("counts").is_some() {

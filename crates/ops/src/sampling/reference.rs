@@ -1,17 +1,17 @@
-//! The op in float64, from the formulas, by sorting. A choice is discrete and weights round, so a kernel's token is right where
-//! no other one is better by more than rounding; whatever does not hang on rounding is exact.
+//! The op in float64, from the formulas, by sorting. A choice is discrete and weights are rounded, so a kernel's token is accepted
+//! if no other one is better by more than the rounding error; everything else is exact.
 
 use super::{CONTROLS, IN_PROMPT, SamplingProblem};
 use crate::{Inputs, Tensor, TensorMap};
 
-/// What a float32 weight may be off by, relative to itself: that of `e^z` with z down to -22.
+/// Relative error bound of a float32 weight: that of `e^z` with z down to -22.
 const ROUNDING: f64 = 2e-5;
-/// What it may be off by in units of the largest: it is counted in 2^-30 of it.
+/// Absolute error bound of a weight, relative to the largest one: weights are multiples of 2^-30 of it.
 const GRAIN: f64 = 1.0 / (1u64 << 30) as f64;
 
-/// One row's numbers.
+/// The inputs of one row.
 struct Row {
-    /// Penalised logits of tokens that may be chosen, in the order of choice; none where nothing can be chosen.
+    /// Allowed tokens with their penalised logits, largest first; empty if no token can be chosen.
     order: Vec<(usize, f64)>,
     /// Logits as given.
     logits: Vec<f64>,
@@ -19,7 +19,7 @@ struct Row {
     top_p: f64,
     min_p: f64,
     top_k: usize,
-    /// Whether penalties changed a logit: then equal ones may differ by rounding.
+    /// Whether penalties changed a logit; equal logits may then differ by rounding.
     penalised: bool,
     seed: [u32; 2],
     draw: u32,
@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// How often each token was there.
+    /// The row of `counts`: occurrences of each token.
     fn counts(&self, at: usize) -> Vec<i32> {
         let vocabulary = self.problem.vocabulary;
         let slot = self.slots.map_or(at as i32, |slots| slots[at]);
@@ -119,7 +119,7 @@ impl Row {
         self.order.iter().map(|(_, y)| ((y - most) / self.temperature).exp()).collect()
     }
 
-    /// How many of the first tokens are kept: certainly, and at most where weights round the other way.
+    /// Number of first tokens that top-k, top-p and min-p keep: the least and the most that rounding allows.
     fn kept(&self, weights: &[f64]) -> [usize; 2] {
         let mut most = self.order.len();
         if self.top_k > 0 {
@@ -132,7 +132,7 @@ impl Row {
             let mut before = 0.0;
             [surely, maybe] = [0, 0];
             for weight in &weights[..most] {
-                // The last one that is kept is the one that reaches top-p.
+                // The token that reaches top-p is the last one kept.
                 surely += usize::from(before < self.top_p * all - slack);
                 maybe += usize::from(before <= self.top_p * all + slack);
                 before += weight;
@@ -144,7 +144,7 @@ impl Row {
         [surely.min(least(2.0 * ROUNDING)).max(1), maybe.min(least(-2.0 * ROUNDING)).max(1)]
     }
 
-    /// The tokens of which any is right, the best one first.
+    /// The acceptable tokens, the best one first.
     fn right(&self) -> Vec<usize> {
         let Some((_, most)) = self.order.first() else { return Vec::new() };
         let near = if self.penalised { 1e-6 * most.abs().max(1.0) } else { 0.0 };
@@ -167,7 +167,8 @@ impl Row {
             let edge = self.order[maybe - 1].1;
             maybe += self.order[maybe..].iter().take_while(|(_, y)| tied(*y, edge)).count();
         }
-        // The earliest of exponential times over weights, of those that are kept for certain.
+        // Scores weight / exponential; a token is acceptable if its upper bound reaches the best lower bound of the tokens kept
+        // for certain.
         let time =
             |at: usize, weight: f64| weight / exponential(self.seed, self.draw, self.order[at].0);
         let least = |at: usize| time(at, (weights[at] * (1.0 - ROUNDING) - GRAIN).max(0.0));
@@ -178,7 +179,7 @@ impl Row {
         right.into_iter().map(|at| self.order[at].0).collect()
     }
 
-    /// Log-probabilities by the logits as given.
+    /// The log-probability of a token by the unpenalised logits.
     fn logprob(&self, token: usize) -> f64 {
         let most = self.logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = self.logits.iter().map(|x| (x - most).exp()).sum();
@@ -186,7 +187,7 @@ impl Row {
     }
 }
 
-/// Minus the logarithm of the uniform number that a seed has for a token of a draw: a word of Philox4x32-10, made odd, over 2^32.
+/// The exponential random number of a token: minus the logarithm of a word of Philox4x32-10, made odd, over 2^32.
 fn exponential(seed: [u32; 2], draw: u32, token: usize) -> f64 {
     let mut counter = [token as u64 / 4, u64::from(draw), 0, 0];
     let mut key = seed.map(u64::from);
@@ -204,7 +205,7 @@ fn exponential(seed: [u32; 2], draw: u32, token: usize) -> f64 {
     -((counter[token % 4] | 1) as f64 / (WORD + 1) as f64).ln()
 }
 
-/// The op with its own choices.
+/// The outputs with the reference's own choices.
 pub(super) fn reference(problem: &SamplingProblem, inputs: Inputs<'_>) -> TensorMap {
     match solve(problem, inputs, None) {
         Ok(outputs) => outputs,
@@ -212,7 +213,7 @@ pub(super) fn reference(problem: &SamplingProblem, inputs: Inputs<'_>) -> Tensor
     }
 }
 
-/// The op with the choices in `outputs`, once these are checked.
+/// The outputs with the choices in `outputs`, after checking them.
 pub(super) fn reference_given(
     problem: &SamplingProblem,
     inputs: Inputs<'_>,
@@ -261,7 +262,7 @@ fn solve(
     Ok(outputs)
 }
 
-/// A kernel's token, where it is one of the right ones.
+/// A kernel's token, if it is acceptable.
 fn checked(row: usize, token: i32, right: &[usize]) -> Result<i32, String> {
     let is_right = match usize::try_from(token) {
         Ok(token) => right.contains(&token),

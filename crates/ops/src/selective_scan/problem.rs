@@ -34,7 +34,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
     )],
 };
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `selective_scan`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectiveScanProblem {
     /// Storage type of u, B, C, z and o.
@@ -55,7 +55,7 @@ pub struct SelectiveScanProblem {
     pub has_z: bool,
     /// Whether an initial state is given; without one it is 0.
     pub has_initial_state: bool,
-    /// Whether step sizes go through softplus.
+    /// Whether softplus is applied to step sizes.
     pub delta_softplus: bool,
     /// Bytes of all tensors given.
     input_bytes: f64,
@@ -122,8 +122,8 @@ impl Problem for SelectiveScanProblem {
         self.sequences.dims(&[("E", self.channels), ("G", self.groups), ("N", self.state_dim)])
     }
 
-    /// Of the recurrence, for each element of a state: 2 for the decay, whose exponential counts as one, 3 for the update and 2 for
-    /// the output; and for each channel 1 for `dt u` and 2 for D.
+    /// Operations of the recurrence per token: for each state element 2 for the decay (the exponential counts as one), 3 for the
+    /// update and 2 for the output; for each channel 1 for `dt u` and 2 for D.
     fn flops(&self) -> f64 {
         let tokens = self.slots.tokens(&self.sequences);
         let skip = if self.has_d { 2 } else { 0 };

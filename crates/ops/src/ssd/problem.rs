@@ -1,4 +1,4 @@
-//! The contract of the op: its table, its problem, and the checks between the two.
+//! The contract of the op: its table, its problem and the checks of a call.
 
 use super::SsdOptions;
 use super::call::STATES;
@@ -58,18 +58,18 @@ pub(super) const SPEC: OpSpec = OpSpec {
             name: "chunk_size",
             kind: SettingKind::Count,
             default: "the variant's choice",
-            about: "tokens per chunk, for variants that work in chunks; does not change the answer",
+            about: "tokens per chunk of the chunked variants; changes rounding only",
         },
         SettingSpec {
             name: "state_dtype",
             kind: SettingKind::Choice(&STATES),
             default: "initial_state's, or f32",
-            about: "type of the states: f32, or bf16 beside 16-bit x; arithmetic is f32 either way",
+            about: "type of the states: f32, or bf16 with 16-bit x; arithmetic is f32 either way",
         },
     ],
 };
 
-/// One call, apart from the choice of a kernel.
+/// A checked call of `ssd`, without its data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SsdProblem {
     /// Storage type of x, B, C, z and o.
@@ -94,13 +94,13 @@ pub struct SsdProblem {
     pub has_initial_state: bool,
     /// Storage type of the states: float32 or bfloat16.
     pub state_dtype: DType,
-    /// Whether step sizes go through softplus.
+    /// Whether softplus is applied to step sizes.
     pub dt_softplus: bool,
     /// Lower end of the step sizes.
     pub dt_min: f64,
     /// Upper end of the step sizes; infinite when there is none.
     pub dt_max: f64,
-    /// Whether rates and biases are in float32, a skip weight too and one a head, and step sizes in the type of x.
+    /// Whether A, `dt_bias` and D are float32 (or absent), D is `[H]`, and dt has the type of x.
     pub small_f32: bool,
     /// Tokens per chunk, when the caller chose them.
     pub chunk_size: Option<usize>,
@@ -158,7 +158,7 @@ impl SsdProblem {
         let SsdOptions { dt_softplus, dt_min, dt_max, chunk_size, .. } = *options;
         let state_dtype = state_dtype(inputs, [Dim::free("Nseq"), h, p, n], options)?;
         if state_dtype == DType::Bf16 && dtype == DType::F32 {
-            // Whoever wants float32 results does not want such states.
+            // bf16 states would discard the precision of f32 inputs.
             return Err(refused(SPEC.name, "state_dtype", "bf16", "f32 beside `x` in f32"));
         }
         if dt_min < 0.0 {
@@ -203,7 +203,7 @@ impl SsdProblem {
     }
 }
 
-/// The type of the states: the initial one's, or what was asked for.
+/// The type of the states: that of `initial_state`, or the setting.
 fn state_dtype(inputs: Inputs<'_>, dims: [Dim; 4], options: &SsdOptions) -> Result<DType, OpError> {
     const NAME: &str = "initial_state";
     let asked = options.state_dtype;
@@ -246,8 +246,8 @@ impl Problem for SsdProblem {
         self.sequences.dims(&rest)
     }
 
-    /// Of the recurrence: 3 per state element for the update, 2 for the output, and 2 per output element for D. The
-    /// chunk form does about 4 per state element instead of 5; the count does not follow the variant.
+    /// Operations of the recurrence per token: 3 per state element for the update, 2 for the output, and 2 per output element for
+    /// D. The chunk form needs about 4 per state element instead of 5; the count does not depend on the variant.
     fn flops(&self) -> f64 {
         let tokens = self.slots.tokens(&self.sequences);
         let skip = if self.has_d { 2 * self.head_dim } else { 0 };

@@ -37,7 +37,7 @@ pub(super) fn reference(problem: &SsdProblem, inputs: Inputs<'_>) -> TensorMap {
         for head in 0..heads {
             let group = head / (heads / groups);
             let h = &mut state[(slot * heads + head) * state_len..][..state_len]; // [P, N]
-            // Each channel of a head has a state of its own, [N].
+            // Each channel of a head has a separate state, [N].
             let solve = |(p, h): (usize, &mut [f64])| -> Vec<f64> {
                 let of_token = |token: usize| {
                     let dt = step(problem, dt[token * heads + head] + bias[head]);
