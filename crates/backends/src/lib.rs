@@ -1,4 +1,4 @@
-//! The one list of backends, and devices opened by it.
+//! The list of backends, and functions that open devices.
 
 use device::{Device, Tenure, Unavailable};
 use facts::BackendKind;
@@ -17,7 +17,7 @@ pub fn open(kind: BackendKind) -> Result<Device, Unavailable> {
     open_at(kind, 0)
 }
 
-/// The device of this number, for work that several do together.
+/// Opens the device of this number, for work on several devices.
 ///
 /// # Errors
 /// As [`open`], and when there is no such device.
@@ -25,8 +25,8 @@ pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
     BACKENDS.open(kind, ordinal, Tenure::Owned)
 }
 
-/// The device of this number in a process where another library uses it too ([`Tenure::Borrowed`]). Every call for the same number
-/// gives the same device.
+/// The device of this number in a process where another library uses it too ([`Tenure::Borrowed`]). Calls with the same number
+/// return the same device.
 ///
 /// # Errors
 /// As [`open_at`].
@@ -49,7 +49,7 @@ pub fn variants(op: &str) -> Vec<(&'static str, BackendKind)> {
     BACKENDS.variants(op)
 }
 
-/// The tables by which an op's variants are chosen; none where the first that can run is taken.
+/// The choice tables of an op's variants; empty if selection takes the first variant that can run.
 pub fn choice_tables(op: &str) -> Vec<ChoiceTable> {
     BACKENDS.choice_tables(op)
 }
@@ -73,7 +73,7 @@ mod tests {
         );
     }
 
-    /// A table under another op's name would be asked about problems of another type.
+    /// A table under another op's name would get problems of another type.
     #[test]
     fn every_backend_implements_every_op_with_distinct_names() {
         for op in OPS.iter().map(|op| op.spec().name) {

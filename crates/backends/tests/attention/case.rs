@@ -137,7 +137,7 @@ pub(crate) fn run(call: &Call<'_>, device: &Device, variant: &str) -> TensorMap 
     execution.outputs().unwrap().clone()
 }
 
-/// The variants that can run a call here, and how many there are at least.
+/// The variants that can run a call on this machine: at least two.
 pub(crate) fn variants(call: &Call<'_>, device: &Device) -> Vec<&'static str> {
     let all = backends::variants("attention");
     let here = all.into_iter().map(|(name, _)| name);

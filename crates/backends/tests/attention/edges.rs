@@ -1,4 +1,4 @@
-//! Masks, extreme logits, rows that see nothing.
+//! Masks, extreme logits, rows without a visible key.
 
 use crate::case::{check_inputs, cpu, run, variants};
 use crate::{Case, check};
@@ -45,7 +45,7 @@ fn queries_before_the_first_key_see_nothing() {
 }
 
 #[test]
-fn windows_limit_what_is_seen() {
+fn windows_limit_the_visible_keys() {
     for (queries, keys) in [(1, 1000), (8, 200), (50, 50), (200, 200), (130, 300), (200, 90)] {
         for (left, right) in [(0, 0), (5, 0), (0, 5), (40, 3), (150, 150), (1000, 1000)] {
             let case = Case::new(1, queries, 2, 32).keys(keys);
@@ -101,8 +101,8 @@ fn all_logits_far_below_zero_still_weigh_their_values() {
 }
 
 #[test]
-fn keys_that_are_not_seen_leave_no_trace() {
-    // Values of unseen keys are near the largest f32: a weight of even 2^-120 would show.
+fn invisible_keys_do_not_change_the_output() {
+    // Values of invisible keys are near the largest f32, so even a weight of 2^-120 would change the output.
     for (queries, group) in [(50, 1), (3, 1), (3, 8)] {
         let case = Case::new(1, queries, group, 32).kv_heads(1).causal().set("window_left", 0);
         let mut inputs = case.inputs(DType::F32);

@@ -43,7 +43,7 @@ fn packed_and_dense_are_the_same_computation() {
 }
 
 #[test]
-fn empty_batches_are_not_launched_over_nothing() {
+fn empty_batches_do_not_launch_empty_grids() {
     check(&Case::new(0, 5, 2, 16));
     check(&Case::new(3, 0, 2, 16).keys(5));
     check(&Case::new(1, 0, 2, 16).packed(&[]));

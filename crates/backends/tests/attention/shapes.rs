@@ -15,7 +15,7 @@ fn lengths_around_the_tiles() {
 
 #[test]
 fn blocks_of_several_panels() {
-    // So many rows that a block takes several panels against each key tile, which some of them see only in part.
+    // A block multiplies several panels with each key tile, which is only partly visible to some of them.
     for (queries, keys) in [(300, 300), (301, 390), (400, 130)] {
         let case = Case::new(1, queries, 32, 16).keys(keys);
         check(&case);
@@ -28,7 +28,7 @@ fn blocks_of_several_panels() {
 }
 
 #[test]
-fn head_dimensions_need_not_be_multiples_of_anything() {
+fn any_head_dimension_is_supported() {
     for dim in
         [1, 2, 3, 15, 16, 17, 32, 60, 63, 65, 72, 96, 100, 127, 128, 192, 256, 320, 512, 1024]
     {

@@ -1,4 +1,4 @@
-//! Calls that conv1d must refuse, and in which words.
+//! Calls that conv1d must refuse, with their messages.
 
 use crate::scan_support::ints;
 use crate::{Conv, case};

@@ -10,7 +10,7 @@ use ops::{DType, Op, Settings, Tensor, TensorMap};
 use scan_support::recurrent::{ALL, Case, Recurrence};
 use scan_support::{Random, check, cpu, ints, launch, launch_all};
 
-/// What conv1d has beside sequences; everything optional is off.
+/// Sizes and options of a conv1d case; optional tensors are absent by default.
 #[derive(Clone)]
 struct Conv {
     channels: usize,
@@ -166,7 +166,7 @@ fn states_may_be_rings() {
 
 /// The reference itself, by hand: taps [1, 10, 100, 1000], the newest last.
 #[test]
-fn the_newest_token_meets_the_last_tap() {
+fn the_last_tap_multiplies_the_newest_token() {
     let mut tensors = TensorMap::new();
     let mut put = |name: &str, tensor: Tensor| drop(tensors.insert(name.to_owned(), tensor));
     put("x", Tensor::new(&[1, 3, 1], vec![4f32, 5.0, 6.0]));

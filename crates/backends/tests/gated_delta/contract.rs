@@ -1,4 +1,4 @@
-//! Wrong calls are refused with the name of what is wrong; calls by name and by struct are the same.
+//! Errors of wrong calls name the tensor or setting; calls by name and by struct give the same result.
 
 use crate::scan_support::{Random, cpu, launch};
 use crate::{Delta, case};
@@ -18,7 +18,7 @@ fn put(tensors: &mut TensorMap, name: &str, shape: &[usize]) {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn wrong_calls_name_the_tensor_or_setting() {
     check(
         |tensors, _| put(tensors, "g", &[2, 3, 4, 32]),
         "gated_delta: tensor `g` has shape [2, 3, 4, 32], wanted [B=2, T=3, HV=4]",
@@ -42,7 +42,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_call_by_struct_is_one_by_name() {
+fn a_typed_call_equals_the_call_by_names() {
     let case = case("by struct", vec![70], Delta { logits: Some(1.0), ..Delta::default() });
     let tensors = case.tensors(DType::F32);
     let settings = case.settings.with("allow_neg_eigval", true).with("scale", 0.3);

@@ -11,7 +11,7 @@ use ops::{DType, Op, Settings, Tensor, TensorMap};
 use scan_support::recurrent::{ALL, Case, Recurrence};
 use scan_support::{Random, check, launch_all, relative};
 
-/// What gated_delta has beside sequences.
+/// Sizes and options of a gated_delta case.
 #[derive(Clone, Copy)]
 struct Delta {
     /// H and HV.
@@ -51,7 +51,7 @@ impl Recurrence for Delta {
             put("A_log", random.range(&[hv], DType::F32, -1.0, 2.0));
             put("dt_bias", random.range(&[hv], DType::F32, -bias, bias));
         }
-        // Slow gates in a narrower type than float32 would all be the same.
+        // Slow gates would all round to the same value in a type narrower than float32.
         put("g", random.range(&case.shape(&[hv]), DType::F32, gates.0, gates.1));
         put("beta", random.range(&case.shape(&[hv]), dtype, strengths.0, strengths.1));
         tensors
@@ -63,7 +63,7 @@ impl Recurrence for Delta {
     }
 }
 
-/// A case of normalised keys that goes on from a state.
+/// A case with L2-normalised keys and an initial state.
 fn case(name: &'static str, tokens: Vec<usize>, of: Delta) -> Case<Delta> {
     let settings = Settings::new().with("l2norm", true);
     Case { name, tokens, initial: true, settings, ..Case::of(of) }
@@ -112,7 +112,7 @@ fn decays_from_none_to_all_and_strengths_up_to_reflections() {
 
 #[test]
 fn the_slowest_gate_over_a_long_sequence() {
-    // A decay rounded to f32 is wrong the same way at every token; over 1500 tokens that would show.
+    // The rounding error of an f32 decay is the same at every token, so over 1500 tokens it would accumulate.
     let (heads, decay, beta) = ([1, 1], (-1e-4, -1e-4), (0.0, 0.02));
     case("slow", vec![1500], Delta { heads, decay, beta, ..Delta::default() }).check(&ALL);
 }
@@ -147,7 +147,7 @@ fn scale_and_raw_keys() {
     Case { settings, ..case("raw", vec![20], of) }.check(&ALL);
 }
 
-/// What the README rests on: with a channel's gate repeated, `kda` computes this op.
+/// With the gate repeated over the channels, `kda` computes this op, as the README states.
 #[test]
 fn kda_with_equal_channels_gives_the_same_bits() {
     for tokens in [1, 70] {

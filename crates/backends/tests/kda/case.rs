@@ -1,4 +1,4 @@
-//! What kda has beside sequences: gates and write strengths of every kind.
+//! Sizes and options of kda cases: gates and write strengths of every kind.
 
 use crate::scan_support::Random;
 use crate::scan_support::recurrent::{Case, Recurrence};
@@ -18,7 +18,7 @@ pub(crate) enum Decay {
     Cliff(f64),
 }
 
-/// Where `g` comes from.
+/// Kind of the values of `g`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Gates {
     Decay(Decay),
@@ -62,7 +62,7 @@ impl Default for Kda {
     }
 }
 
-/// A case that goes on from a state.
+/// A case with an initial state.
 pub(crate) fn case(tokens: Vec<usize>, of: Kda) -> Case<Kda> {
     let mut settings = Settings::new();
     if let Gates::Logits { gate, lower_bound, .. } = of.gates {
@@ -84,7 +84,7 @@ pub(crate) fn case(tokens: Vec<usize>, of: Kda) -> Case<Kda> {
 }
 
 impl Kda {
-    /// The log decay or logit of an element of `g`, counted through.
+    /// The log decay or logit of an element of `g`, by its index.
     fn gate(&self, random: &mut Random, index: usize) -> f64 {
         let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
         match self.gates {

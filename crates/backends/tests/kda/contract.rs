@@ -1,4 +1,4 @@
-//! Wrong calls are refused with the name of what is wrong.
+//! Errors of wrong calls name the tensor or setting.
 
 use crate::case::{Gates, Kda, case};
 use crate::scan_support::cpu;

@@ -1,4 +1,4 @@
-//! Facts about the recurrence that the chunk form rests on, in float64.
+//! Identities of the recurrence that the chunk form uses, in float64.
 
 use crate::scan_support::{Random, launch_all, relative};
 use ops::kda::KdaOp;

@@ -1,6 +1,6 @@
 //! `kda`: every variant this machine has against the float64 recurrence.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers panic as tests do.
 
 mod case;
 mod contract;

@@ -94,7 +94,7 @@ fn slow_fast_and_broken_gates() {
 
 #[test]
 fn the_slowest_gate_over_a_long_sequence() {
-    // A decay factor rounded to f32 is wrong the same way at every token; over 1500 tokens that would show.
+    // The rounding error of an f32 decay is the same at every token, so over 1500 tokens it would accumulate.
     for beta in [0.0, 0.02] {
         let (gates, beta) = (Gates::Decay(Decay::Constant(-1e-4)), Some(beta));
         let of = Kda { heads: [1, 1], gates, beta, gates_in_f32: true, ..Kda::default() };

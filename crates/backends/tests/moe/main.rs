@@ -113,7 +113,7 @@ fn corrections_choose_and_scores_weigh() {
     let sigmoid = top(2).with("score", "sigmoid");
     let sum = zero + one;
     check(&tensors, sigmoid.clone(), silu * (10.0 * one + zero) / sum, &[1.0, 0.0], 1.0);
-    // The correction brings in expert 2, whose weight is what it was.
+    // With the correction expert 2 is chosen; its weight does not include the correction.
     tensors.insert("correction".to_owned(), tensor(&[3], vec![0.0, 0.0, 5.0]));
     let sum = minus + one;
     let weighed = silu * (100.0 * minus + 10.0 * one);
@@ -121,7 +121,7 @@ fn corrections_choose_and_scores_weigh() {
     check(&tensors, sigmoid.with("renormalise", false), weighed, &[2.0, 1.0], sum);
 }
 
-/// Experts of all tokens have no logits, add what they make as it is, and are counted as read.
+/// Shared experts have no logits, have weight 1, and are counted as read.
 #[test]
 fn every_token_takes_the_last_experts() {
     for dtype in ALL {
@@ -143,7 +143,7 @@ fn every_token_takes_the_last_experts() {
             };
             let mut routed = given.clone();
             routed.extend(cut(0..4));
-            // Of as many experts, each with the same weight.
+            // The shared experts as routed ones with equal weights.
             let mut rest = given.clone();
             rest.extend(cut(4..4 + always));
             let zeros = Tensor::new(&[tokens, always], vec![0f32; tokens * always]);

@@ -1,4 +1,4 @@
-//! A case in a line, its tensors, and the one check of the room.
+//! Cases in one line, their tensors, and the check that runs them.
 
 use device::Device;
 use facts::BackendKind;
@@ -7,7 +7,7 @@ use ops::{Call, DType, Op, Settings, Tensor, TensorMap};
 
 pub(crate) const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-/// Values from a fixed sequence, so that a failure comes back.
+/// Values from a fixed sequence, so that failures are reproducible.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -38,7 +38,7 @@ pub(crate) struct Case {
     pub(crate) kv_heads: usize,
     pub(crate) d: usize,
     pub(crate) dv: usize,
-    /// Letters of the branches present: `c`, `s`, `w`.
+    /// Branches present, one character each: `c` compressed, `s` selected, `w` window.
     pub(crate) branches: &'static str,
     pub(crate) learned: bool,
     pub(crate) positions: bool,
@@ -200,7 +200,7 @@ pub(crate) fn limit(dtype: DType) -> f64 {
     }
 }
 
-/// Holds every variant against the reference that uses the variant's own, checked, selection.
+/// Compares every variant with the reference for the variant's own, checked, selection.
 #[track_caller]
 pub(crate) fn check_tensors(name: &str, tensors: &TensorMap, settings: &Settings) {
     let device = cpu();

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Calls that nsa must refuse, with their messages.
 
 use crate::case::Case;
 use ops::nsa::NsaOp;

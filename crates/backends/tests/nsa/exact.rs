@@ -1,4 +1,4 @@
-//! What holds to the last bit: repetition, threads, decode against prefill, gates that are zero.
+//! Bitwise equalities: repetition, threads, decode and prefill, gates of zero.
 
 use crate::case::{ALL, Case, cpu, launch, variants};
 use ops::nsa::NsaOp;

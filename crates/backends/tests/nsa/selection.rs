@@ -46,7 +46,7 @@ fn given_ranges_are_read_and_nothing_else() {
 }
 
 #[test]
-fn given_blocks_are_a_set_of_what_the_query_can_see() {
+fn block_indices_are_a_set_of_visible_blocks() {
     // Unordered, repeated, in the future, beyond the end, and -1.
     let case = Case::dense("given", 2, 50, 60).heads(6, 2).blocks(8, 4, 8, 5).set("window", 9);
     for dtype in ALL {
@@ -87,7 +87,7 @@ fn ties_take_the_lower_blocks() {
                     let own = t as i32 / 16;
                     let mut want: Vec<i32> = (0..5.min(own + 1)).collect();
                     want.extend([own - 1, own].into_iter().filter(|j| *j >= 5));
-                    // Where the two local blocks are among the first five, others fill the places.
+                    // If the two local blocks are among the first five, other blocks fill the selection.
                     for next in 5..own - 1 {
                         if want.len() < 7 {
                             want.push(next);
@@ -102,7 +102,7 @@ fn ties_take_the_lower_blocks() {
     }
 }
 
-/// What a query reads, counted by hand for the paper's sizes at the end of 2048 tokens: compressed tokens
+/// Tokens that a query reads, counted by hand for the paper's sizes at the end of 2048 tokens: compressed tokens
 /// (2048 - 32) / 16 + 1, sixteen blocks of 64, a window of 512.
 #[test]
 fn reads_are_those_of_the_papers_sizes() {
@@ -125,7 +125,7 @@ fn reads_are_those_of_the_papers_sizes() {
     }
 }
 
-/// A block that matters a thousand times as much as the rest must be found, wherever it lies.
+/// A block that is a thousand times as important as the rest must be selected at any position.
 #[test]
 fn an_important_block_is_selected() {
     for wanted in [1, 5, 11] {
@@ -176,7 +176,7 @@ fn the_reference_refuses_a_wrong_selection() {
 
 /// Selected tokens as the problem counts them for its operations are those the kernel reads.
 #[test]
-fn the_problem_counts_what_is_read() {
+fn the_problem_counts_the_tokens_that_are_read() {
     let case = Case::packed("count", &[(40, 100), (77, 77)]).heads(4, 2).blocks(8, 4, 16, 4);
     let tensors = case.tensors(DType::F32);
     let call = NsaOp.bind(&tensors, &case.settings.clone().with("window", 19)).unwrap();

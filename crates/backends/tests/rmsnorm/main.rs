@@ -106,7 +106,7 @@ fn large_outputs_are_written_past_the_caches() {
 
 /// The reference itself, by hand: x = [3, 4] has mean square 12.5.
 #[test]
-fn the_gate_multiplies_what_is_normalised_or_what_was() {
+fn the_gate_multiplies_before_or_after_the_norm() {
     let row = |name: &str, values: [f32; 2], shape: &[usize]| {
         (name.to_owned(), Tensor::new(shape, values.to_vec()))
     };
@@ -128,7 +128,7 @@ fn the_gate_multiplies_what_is_normalised_or_what_was() {
     let sigmoid = 1.0 / (1.0 + (-2f64).exp());
     let after = settings(true, "sigmoid");
     close(of(&tensors, after), [1.5 / root, 40.0 * sigmoid / root]);
-    // The first channel is gated away, so the mean is over 0 and the other.
+    // The gate zeroes the first channel before the mean.
     close(of(&tensors, settings(false, "silu")), [0.0, 10.0 * 2f64.sqrt()]);
 }
 

@@ -1,4 +1,4 @@
-//! Every variant of sampling against the float64 definition, draws against their probabilities, and the calls it must refuse.
+//! Every variant of sampling against the float64 definition, frequencies of draws against probabilities, and calls it must refuse.
 #![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
 
 #[path = "../scan_support/mod.rs"]
@@ -21,7 +21,7 @@ struct Controls {
 const WARM: Controls =
     Controls { temperature: 1.0, top_p: 1.0, min_p: 0.0, penalties: [1.0, 0.0, 0.0], top_k: 0 };
 
-/// Rows of the same logits, each with a seed of its own.
+/// Rows of the same logits with different seeds.
 fn call(logits: &[f32], rows: usize, controls: Controls) -> TensorMap {
     let Controls {
         temperature, top_p, min_p, penalties: [repetition, presence, frequency], ..
@@ -39,7 +39,7 @@ fn call(logits: &[f32], rows: usize, controls: Controls) -> TensorMap {
     .into()
 }
 
-/// The tokens of every variant, each held against the reference; all variants choose alike.
+/// The tokens of every variant, each checked against the reference; all variants choose the same tokens.
 fn tokens(inputs: &TensorMap) -> Vec<i32> {
     let call = SamplingOp.bind(inputs, &Settings::new()).unwrap();
     let mut first: Option<Vec<i32>> = None;
@@ -53,7 +53,7 @@ fn tokens(inputs: &TensorMap) -> Vec<i32> {
 
 const LOGITS: [f32; 6] = [0.5, 2.0, -1.0, 2.0, 1.0, -3.0];
 
-/// Holds how often each token is drawn against unnormalised weights, 0 meaning never.
+/// Compares the frequency of each token with unnormalised weights; 0 means never.
 fn check(controls: Controls, counts: Option<[i32; 6]>, weights: [f64; 6]) {
     const DRAWS: usize = 20_000;
     let mut inputs = call(&LOGITS, DRAWS, controls);
@@ -73,7 +73,7 @@ fn check(controls: Controls, counts: Option<[i32; 6]>, weights: [f64; 6]) {
 }
 
 #[test]
-fn draws_follow_the_probabilities_that_are_left() {
+fn draws_follow_the_filtered_probabilities() {
     let e = |x: f64| x.exp();
     let all = [e(0.5), e(2.0), e(-1.0), e(2.0), e(1.0), e(-3.0)];
     check(WARM, None, all);
@@ -81,19 +81,19 @@ fn draws_follow_the_probabilities_that_are_left() {
     let three = [0.0, e(2.0), 0.0, e(2.0), e(1.0), 0.0];
     check(Controls { top_k: 3, ..WARM }, None, three);
     check(Controls { top_k: 1, ..WARM }, None, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
-    // The two likeliest have 0.78 together, the third reaches 0.8.
+    // The two most probable tokens sum to 0.78, and the third reaches 0.8.
     check(Controls { top_p: 0.8, ..WARM }, None, three);
     check(Controls { top_p: 0.01, ..WARM }, None, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
-    // Of the three likeliest the two first have 0.845.
+    // Among the three most probable tokens, the first two have probability 0.845.
     let both = Controls { top_k: 3, top_p: 0.84, ..WARM };
     check(both, None, [0.0, e(2.0), 0.0, e(2.0), 0.0, 0.0]);
-    // e^(1-2) = 0.37 stays, e^(0.5-2) = 0.22 goes.
+    // e^(1-2) = 0.37 is kept, e^(0.5-2) = 0.22 is removed.
     check(Controls { min_p: 0.3, ..WARM }, None, three);
     let penal = |penalties| Controls { penalties, ..WARM };
     let counts = Some([0, IN_PROMPT, 1, 0, 0, 0]);
     let halved = [e(0.5), e(1.0), e(-2.0), e(2.0), e(1.0), e(-3.0)];
     check(penal([2.0, 0.0, 0.0]), counts, halved);
-    // What only the prompt has is neither there nor frequent.
+    // Presence and frequency penalties ignore tokens that only the prompt contains.
     let there = [e(0.5), e(2.0), e(-2.5), e(2.0), e(1.0), e(-3.0)];
     check(penal([1.0, 1.5, 0.0]), counts, there);
     let often = [e(0.5), e(2.0), e(-1.0), e(0.5), e(1.0), e(-3.0)];
@@ -101,7 +101,7 @@ fn draws_follow_the_probabilities_that_are_left() {
 }
 
 #[test]
-fn a_large_vocabulary_keeps_to_its_limits_however_logits_lie() {
+fn filters_hold_for_a_large_vocabulary_and_any_logits() {
     let mut random = Random(9);
     for (spread, whole) in [(1.0, false), (12.0, false), (3.0, true), (0.0, true)] {
         let mut logit = || {
@@ -121,7 +121,7 @@ fn a_large_vocabulary_keeps_to_its_limits_however_logits_lie() {
 }
 
 #[test]
-fn rows_from_which_nothing_can_be_chosen_say_so() {
+fn rows_without_a_valid_token_return_minus_one() {
     for temperature in [0.0, 1.0] {
         let controls = Controls { temperature, ..WARM };
         let nothing = vec![f32::NEG_INFINITY; 40];
@@ -139,8 +139,8 @@ fn rows_from_which_nothing_can_be_chosen_say_so() {
 }
 
 #[test]
-fn a_logit_that_is_no_number_ends_its_row_alone() {
-    // The edges refuse such a call; models make it when their layers overflow.
+fn a_nan_logit_invalidates_only_its_row() {
+    // `Op::bind` refuses NaN, but models call this op with NaN when their layers overflow.
     use ops::Typed;
     use ops::sampling::{SamplingCall, SamplingOptions};
     let mut logits = LOGITS.repeat(3);

@@ -1,4 +1,4 @@
-//! What the tests of several ops share: seeded inputs, and one run of every variant against the reference.
+//! Shared test support: seeded inputs, and one run of every variant against the reference.
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub(crate) mod recurrent;
@@ -58,8 +58,8 @@ pub(crate) fn cpu() -> Device {
     backends::open(BackendKind::Cpu).unwrap()
 }
 
-/// ||got - want|| / ||want||; 0 when both are empty or zero, NaN when `got` holds a NaN. A state that only decays leaves the range of
-/// float32: below a norm of 1e-32 only its smallness is looked at.
+/// ||got - want|| / ||want||; 0 if both are empty or zero, NaN if `got` contains a NaN. A state that only decays leaves the range of
+/// float32: for a norm below 1e-32 only the magnitude is checked.
 pub(crate) fn relative(got: &[f64], want: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
@@ -77,7 +77,7 @@ pub(crate) fn limit(dtype: DType) -> f64 {
     }
 }
 
-/// The same on the final state, which is computed and kept in float32 whatever the inputs are.
+/// The same for the final state, which is computed and stored in float32 for all input types.
 pub(crate) const STATE_LIMIT: f64 = 1e-5;
 
 /// Outputs of one variant, launched once over poisoned memory; the launch must have been counted.
@@ -113,7 +113,7 @@ pub(crate) fn launch_all(
         .map(|(name, _)| name)
         .filter(can_run)
         .collect();
-    // Some scheme runs anything, so every instruction set of this machine has a variant.
+    // At least one scheme can run any call, so every instruction set of this machine has a variant.
     let isas = device.capabilities().isas.len().min(3);
     assert!(names.len() >= isas, "{names:?} alone can run this");
     names.into_iter().map(|name| (name, launch(op, tensors, settings, &device, name))).collect()

@@ -1,37 +1,37 @@
-//! Cases of ops that keep a state of each sequence: what all of them have in common.
+//! Test cases shared by the ops with a state per sequence.
 
 use super::{Random, STATE_LIMIT, check, cpu, ints, launch, launch_all, limit, relative};
 use ops::{DType, Op, Settings, Tensor, TensorMap};
 
 pub(crate) const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-/// A case in sizes.
+/// A case: sequences, states and settings, and the op's own parameters `T`.
 #[derive(Clone)]
 pub(crate) struct Case<T> {
     pub(crate) name: &'static str,
     /// Tokens of each sequence.
     pub(crate) tokens: Vec<usize>,
-    /// Whether they are packed though they are as many; packed they are in any case when they differ.
+    /// Whether sequences of equal length are packed; those of different lengths always are.
     pub(crate) packed: bool,
     pub(crate) initial: bool,
     /// Slots of the pool, and the slot of each sequence.
     pub(crate) pool: Option<(usize, Vec<i32>)>,
     pub(crate) settings: Settings,
-    /// What is the op's own.
+    /// The op's own parameters.
     pub(crate) of: T,
 }
 
-/// What is an op's own in a case.
+/// An op's own parameters of a case.
 pub(crate) trait Recurrence: Sized + Default {
     const OP: &'static dyn Op;
-    /// What has a row for each token.
+    /// Tensors with a row for each token.
     const OF_TOKENS: &'static [&'static str];
     /// Tokens of a plain case.
     const TOKENS: usize;
-    /// Whether of many sequences every other one begins, in a pool where others went before it.
+    /// Whether every second sequence has a zero initial state, in cases without a pool.
     const EVERY_OTHER_BEGINS: bool = false;
 
-    /// Everything but states and offsets.
+    /// Draws all inputs except states and offsets.
     fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap;
     /// The shape of a sequence's state.
     fn state(&self) -> Vec<usize>;
@@ -54,7 +54,7 @@ impl<T: Recurrence> Case<T> {
         self.packed || self.tokens.iter().any(|tokens| *tokens != self.tokens[0])
     }
 
-    /// The shape of what every token has. Where there is no sequence, each of them has 5 tokens.
+    /// The shape of a tensor over tokens. Without sequences, T is 5.
     pub(crate) fn shape(&self, rest: &[usize]) -> Vec<usize> {
         match self.is_packed() {
             true => [&[self.tokens.iter().sum()], rest].concat(),
@@ -76,7 +76,7 @@ impl<T: Recurrence> Case<T> {
             let len = state.iter().product::<usize>().max(1);
             let each = states.view_mut::<f32>().unwrap().chunks_mut(len);
             match &self.pool {
-                // Slots that nobody uses hold a value that shows when it is touched.
+                // Unused slots hold a value that reveals any access.
                 Some((_, indices)) => each
                     .zip(0..)
                     .filter(|(_, slot)| !indices.contains(slot))
@@ -124,7 +124,7 @@ impl<T: Recurrence> Case<T> {
         }
     }
 
-    /// Which scheme is chosen.
+    /// Checks that selection chooses a variant of this scheme.
     pub(crate) fn check_selection(&self, scheme: &str) {
         let tensors = self.tensors(DType::F32);
         let call = T::OP.bind(&tensors, &self.settings).unwrap();
@@ -132,7 +132,7 @@ impl<T: Recurrence> Case<T> {
         assert!(chosen.chosen.starts_with(scheme), "{:?} tokens: {chosen:?}", self.tokens);
     }
 
-    /// Calls of parts of one sequence, each from the state that the one before left, are one call of all of it.
+    /// Calls over consecutive parts of a sequence, each starting from the previous final state, equal one call over all of it.
     pub(crate) fn check_parts(&self, parts: &[usize]) {
         let (whole, settings) = (self.tensors(DType::F32), &self.settings);
         let want = T::OP.bind(&whole, settings).unwrap().reference();
@@ -147,7 +147,7 @@ impl<T: Recurrence> Case<T> {
                     let shape = [&[1, *tokens], &tensor.shape()[2..]].concat();
                     part.insert((*name).to_owned(), Tensor::new(&shape, values.to_vec()));
                 }
-                // What goes on may be too short for the scheme that began.
+                // A later part may be too short for the scheme of the first one.
                 let chosen = {
                     let call = T::OP.bind(&part, settings).unwrap();
                     let other = || call.select(&device, None).unwrap().chosen;

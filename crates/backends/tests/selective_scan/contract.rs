@@ -1,4 +1,4 @@
-//! Calls that selective_scan must refuse, and in which words.
+//! Calls that selective_scan must refuse, with their messages.
 
 use crate::scan_support::{Random, cpu, launch};
 use crate::{Case, Scan};
@@ -68,9 +68,8 @@ fn wrong_calls_are_named() {
     check_error(|_| (), none().with("dt_min", 0), "there is no setting `dt_min`");
 }
 
-/// What is bound by names is what the struct says.
 #[test]
-fn a_call_in_its_own_words_is_the_one_by_names() {
+fn a_typed_call_equals_the_call_by_names() {
     let of = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
     let case = Case { tokens: vec![5; 2], initial: true, ..Case::of(of) };
     let tensors = case.tensors(DType::F32);

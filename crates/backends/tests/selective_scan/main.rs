@@ -10,7 +10,7 @@ use ops::{DType, Op, Settings, TensorMap};
 use scan_support::Random;
 use scan_support::recurrent::{ALL, Case, Recurrence};
 
-/// What selective_scan has beside sequences; D and the bias are there always.
+/// Sizes and options of a selective_scan case; D and the bias are always present.
 #[derive(Clone, Copy)]
 struct Scan {
     channels: usize,
@@ -114,7 +114,7 @@ fn step_sizes_follow_softplus_and_bias() {
     case("below 0", (-0.5, 0.5), (-0.2, 0.0), 12, raw);
 }
 
-/// Decode steps must not be given to the form that transposes, nor prompts to the other one.
+/// Decode steps must not use `channels`, which transposes, and prompts must not use `states`.
 #[test]
 fn selection_follows_the_number_of_tokens() {
     for (tokens, scheme) in [(1, "states."), (7, "states."), (8, "channels."), (100, "channels.")] {

@@ -1,4 +1,4 @@
-//! Calls that ssd must refuse, and in which words.
+//! Calls that ssd must refuse, with their messages.
 
 use crate::scan_support::Random;
 use crate::{Case, Ssd};

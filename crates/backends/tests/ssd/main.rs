@@ -11,7 +11,7 @@ use ops::{DType, Op, Settings, TensorMap};
 use scan_support::Random;
 use scan_support::recurrent::{ALL, Case, Recurrence};
 
-/// What ssd has beside sequences; everything optional is off.
+/// Sizes and options of an ssd case; optional tensors are absent by default.
 #[derive(Clone, Copy)]
 struct Ssd {
     heads: usize,
@@ -144,7 +144,7 @@ fn packed_batches_with_empty_sequences_and_odd_sizes() {
 }
 
 #[test]
-fn pools_keep_what_nobody_uses_and_padding_gives_zero() {
+fn unused_slots_are_unchanged_and_padding_gives_zero() {
     let of = Ssd { heads: 3, groups: 3, d: 1, ..Ssd::default() };
     let (tokens, pool) = (vec![5, 0, 90, 33], Some((9, vec![8, 2, -1, 4])));
     let case = Case { name: "pool", tokens, pool, ..Case::of(of) };
@@ -202,7 +202,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn large_states_are_written_past_the_caches() {
     // 24 MiB of state: over the limit from which stores are streamed. Odd sizes leave rows unaligned and go through a
-    // copy; rows of whole cache lines go there from registers. Of a pool 1 MiB is enough.
+    // copy; rows of whole cache lines are streamed from registers. For a pool the limit is 1 MiB.
     for (sequences, heads, p, n, slots) in [
         (6, 17, 63, 1000, None),
         (24, 32, 64, 128, None),

@@ -1,4 +1,4 @@
-//! States in bfloat16: read as they are, computed with in float32, and rounded once.
+//! States in bfloat16: widened exactly, computed in float32, and rounded once.
 
 use crate::scan_support::launch_all;
 use crate::{Case, Ssd};
@@ -6,7 +6,7 @@ use half::bf16;
 use ops::ssd::SsdOp;
 use ops::{DType, Settings, Tensor, TensorMap};
 
-/// The same call with its states in a type, which has to hold them.
+/// The same call with its states rounded to bfloat16 and stored in a type.
 fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
     let mut tensors = tensors.clone();
     if let Some(states) = tensors.get_mut("initial_state") {
@@ -15,7 +15,7 @@ fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
     tensors
 }
 
-/// Every variant gives the outputs that it gives beside the same states in float32, and the final states of that, rounded to nearest.
+/// Every variant gives the same outputs as with the same states in float32, and the same final states, rounded to nearest.
 #[test]
 fn the_first_states_are_exact_and_the_last_are_rounded_once() {
     let of = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
