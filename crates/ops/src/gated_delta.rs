@@ -1,4 +1,4 @@
-//! The gated delta rule: one decay a head where `kda` has one a key channel. See the folder's README.
+//! The gated delta rule: one decay per head, where `kda` has one per key channel. See the folder's README.
 
 mod call;
 mod problem;

@@ -66,7 +66,7 @@ impl<'a> Slots<'a> {
         self.tensors[place] = tensor;
     }
 
-    /// A tensor, where it was given.
+    /// A tensor, if it was given.
     pub fn get(&self, name: &str) -> Option<&'a Tensor> {
         self.tensors[self.place(name)?]
     }
@@ -199,12 +199,12 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The sequences of a call, from the shape of its leading tensor and `cu_seqlens` where given.
+    /// The sequences of a call, from the shape of its leading tensor and `cu_seqlens`, if given.
     ///
     /// `rank` is the rank of the dense form of tensor `name` (`[B, T, ..]`).
     ///
     /// # Errors
-    /// [`OpError`] when the rank fits neither form or the offsets are not rising from 0 to the number of tokens.
+    /// [`OpError`] if the rank fits neither form or the offsets do not rise from 0 to the number of tokens.
     pub fn sequences(
         &self,
         name: &str,
@@ -301,7 +301,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks `initial_state`, where it is given: these dimensions, in float32.
+    /// Checks that `initial_state`, if given, has these dimensions and is float32.
     ///
     /// # Errors
     /// [`OpError`] when either is otherwise.

@@ -1,4 +1,4 @@
-//! Mixture of experts: a router's choice and the SwiGLU experts it weighs. See the folder's README.
+//! Mixture of experts: top-k routing and the weighted sum of the experts. See the folder's README.
 
 mod call;
 mod check;

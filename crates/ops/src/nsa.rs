@@ -1,5 +1,5 @@
-//! Native Sparse Attention: each query attends to compressed tokens, to a few selected blocks, and to a window; gates
-//! weigh the three. The formulas and their traps are in `nsa/README.md`.
+//! Native Sparse Attention: the gated sum of attention to compressed tokens, selected blocks and a window. See the folder's
+//! README.
 
 mod account;
 mod call;

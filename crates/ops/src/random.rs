@@ -31,15 +31,15 @@ impl SplitMix64 {
     }
 }
 
-/// Values of a generator: they are drawn on all cores, and are the same on any number of them.
+/// Values drawn from one generator; runs are drawn in parallel, so values do not depend on the number of cores.
 const RUN: usize = 1 << 16;
 
 impl Tensor {
-    /// A tensor of values uniform in [low, high), drawn by its name.
+    /// A tensor of values uniform in [low, high), seeded by its name.
     pub fn uniform<E: Element>(name: &str, shape: &[usize], [low, high]: [f32; 2]) -> Self {
         Self::by_runs::<E>(shape, RUN, |run, stored| {
             let mut random = SplitMix64::named(&format!("{name}/{run}"));
-            // Two values of 24 bits from each number.
+            // Each 64-bit number gives two values of 24 bits.
             let mut values = vec![0.0; stored.len().next_multiple_of(2)];
             for pair in values.as_chunks_mut().0 {
                 let bits = random.bits();

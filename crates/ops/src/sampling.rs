@@ -1,4 +1,4 @@
-//! Sampling: the next token of each row of logits, penalised, masked, limited and drawn. See the folder's README.
+//! Sampling: the next token of each row of logits, with penalties, mask, top-k, top-p and min-p. See the folder's README.
 
 mod call;
 mod problem;

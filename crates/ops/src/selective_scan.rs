@@ -1,4 +1,4 @@
-//! Mamba's selective scan: a decaying state per channel whose rates differ by state. See the folder's README.
+//! Mamba's selective scan: a decaying state per channel, with one rate per state element. See the folder's README.
 
 mod call;
 mod problem;

@@ -92,7 +92,7 @@ impl Settings {
         self.read(op, name, "a whole number, zero or more", |text| text.parse().ok())
     }
 
-    /// A [`SettingKind::Counts`] setting; never empty where it was given.
+    /// A [`SettingKind::Counts`] setting; never empty if it was given.
     ///
     /// # Errors
     /// When it was given as anything but whole numbers above zero, separated by commas.

@@ -84,7 +84,7 @@ pub struct SettingSpec {
     pub kind: SettingKind,
     /// Default, as a value or a description.
     pub default: &'static str,
-    /// Meaning, with units where it has any.
+    /// Meaning, with its unit.
     pub about: &'static str,
 }
 

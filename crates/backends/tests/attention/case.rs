@@ -171,7 +171,7 @@ pub(crate) fn check_inputs(what: &str, inputs: &TensorMap, settings: &Settings) 
         assert_eq!(outputs["o"].dtype(), dtype);
         assert_eq!(outputs["lse"].dtype(), DType::F32);
         close(&format!("o of {what}"), &outputs["o"], &reference["o"], tolerance);
-        // Logits are products of the rounded inputs summed in f32, whatever the storage type.
+        // Logits are accumulated in f32 from the rounded inputs, for every storage type.
         close(&format!("lse of {what}"), &outputs["lse"], &reference["lse"], 1e-5);
     }
 }

@@ -1,4 +1,4 @@
-//! The same bits every time, whatever the number of threads.
+//! Results are bitwise equal for repetitions and any number of threads.
 
 use crate::Case;
 use crate::case::{cpu, run, variants};
@@ -9,7 +9,7 @@ fn results_do_not_depend_on_threads_or_time() {
     let cases = [
         Case::new(1, 300, 3, 64).causal(),
         Case::new(2, 40, 4, 64).kv_heads(2).keys(333),
-        // Long enough to be split over the keys and merged.
+        // Long enough for split-KV and the merge.
         Case::new(1, 1, 8, 64).kv_heads(2).keys(5000).causal(),
         Case::new(1, 1, 24, 64).kv_heads(1).keys(5000),
         Case::new(1, 0, 2, 64).packed(&[(1, 3000), (70, 2000), (0, 5), (3, 1)]).causal(),

@@ -5,7 +5,7 @@ use crate::scan_support::recurrent::{Case, Recurrence};
 use ops::kda::KdaOp;
 use ops::{DType, Op, Settings, TensorMap};
 
-/// Values of `g` where it is the log decay itself.
+/// Values of `g` as the log decay.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Decay {
     /// The same for every token and channel.

@@ -113,13 +113,13 @@ fn the_formula_by_hand() {
     let normed = [3.0 / root + 0.5, 40.0 / root - 1.0];
     let want = normed.map(|value| 2.0 * value);
     close(of(&tensors, &[("eps", "1e-12"), ("scale", "2")]), &[100.0 + want[0], 200.0 + want[1]]);
-    // Each channel a group: signs alone are left.
+    // With one channel per group only signs remain.
     let tiny = [("eps", "1e-12"), ("norm_groups", "2")];
     let alone = [3.0 / (9.0 + 1e-12f64).sqrt(), 40.0 / (16.0 + 1e-12f64).sqrt()];
     close(of(&tensors, &tiny), &[100.5 + alone[0], 199.0 + alone[1]]);
 }
 
-/// Numbers of four bits: times a factor, less 8 of it, a zero point of it or an offset.
+/// A call with u4 weights and scales, without zero points or offsets.
 fn four_bits() -> TensorMap {
     let row = |name: &str, values: &[f64], shape: &[usize], dtype| {
         (name.to_owned(), Tensor::new(shape, values.to_vec()).cast(dtype))

@@ -194,7 +194,7 @@ fn ups_alone_are_squared_above_0() {
     assert_eq!(got["o"].to_f64(), [0.5 * (9.0 + 1000.0)]);
 }
 
-/// Both experts have x alone for gate and up, 2 and -3 with their biases: one is below the limit of both, one above that of the up.
+/// Gates are clamped from above only, ups on both sides. With their biases the gates are 3 and -7, the ups -3 and 2.
 #[test]
 fn gates_have_a_limit_above_and_ups_two() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
@@ -211,7 +211,7 @@ fn gates_have_a_limit_above_and_ups_two() {
     check("by hand", &tensors, &settings);
     let got = MoeOp.bind(&tensors, &settings).unwrap().reference();
     let swish = |g: f64| g / (1.0 + (-1.5 * g).exp());
-    // 3 and -3 become 2.5 and -2.5; -7 and 2 stay.
+    // The clamps change 3 to 2.5 and -3 to -2.5; -7 and 2 are unchanged.
     let want = 0.5 * (swish(2.5) * (1.0 - 2.5) + 0.5) + 0.5 * (10.0 * swish(-7.0) * 3.0 + 4.0);
     assert!((got["o"].to_f64()[0] - want).abs() < 1e-9, "{got:?} {want}");
 }

@@ -10,7 +10,7 @@ use scan_support::{Random, check, cpu, launch, launch_all};
 
 const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-/// A call of this shape, with weights for each group where there is more than one, and a gate where asked.
+/// A call of this shape, with weights per group if there are several groups, and optionally a gate.
 fn tensors(shape: [usize; 4], gate: bool, dtype: DType) -> TensorMap {
     let mut random = Random(shape.iter().product::<usize>() as u64);
     let mut tensors = TensorMap::from([("x".to_owned(), random.tensor(&shape, dtype))]);

@@ -1,5 +1,5 @@
-//! Attention in float64, one query at a time, from the definition. It shares no code with the fast variants: it asks
-//! of every (query, key) pair whether it is visible.
+//! Attention in float64, one query at a time, from the definition. It tests the visibility of every (query, key) pair, and
+//! shares no code with the fast variants.
 
 use super::{AttentionProblem, Mask};
 use crate::{Inputs, Tensor, TensorMap};
@@ -72,7 +72,7 @@ fn is_visible(mask: &Mask, queries: usize, keys: usize, i: usize, j: usize) -> b
         && mask.window_right.is_none_or(|right| ahead <= i64::try_from(right).unwrap_or(i64::MAX))
 }
 
-/// scale q.k, capped where a cap is set.
+/// scale q.k, with the soft cap, if one is set.
 fn logit(problem: &AttentionProblem, product: f64) -> f64 {
     let logit = problem.scale * product;
     match problem.softcap {
@@ -94,7 +94,7 @@ fn lse_index(
     }
 }
 
-/// Eight partial sums, so that the compiler may use vectors.
+/// Dot product with eight partial sums, so that the compiler can vectorize.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn sigmoids_that_nearly_tie_may_be_swapped_and_equal_ones_may_not() {
+    fn near_ties_of_sigmoids_may_be_swapped_and_exact_ties_may_not() {
         let check = |logits, correction, chosen, expect| {
             check("sigmoid", logits, correction, chosen, expect);
         };

@@ -3,7 +3,7 @@
 
 use super::NsaProblem;
 
-/// How far, relative to the score at the edge of the selection, the score of a swapped block may be from it.
+/// Tolerance on the scores of swapped blocks, relative to the lowest selected score.
 pub const SCORE_MARGIN: f64 = 1e-3;
 /// Scores below this are zero in float32.
 const SCORE_FLOOR: f64 = 1e-30;
@@ -11,9 +11,9 @@ const SCORE_FLOOR: f64 = 1e-30;
 /// Checks the blocks that a kernel selected for one query at `position` (negative: before the first key).
 ///
 /// `scores` holds the importance of each block in float64, `chosen` the kernel's blocks, padded with -1 to
-/// `select_count`. The blocks must ascend, start at or before the query, contain the forced ones and be as many as
-/// there are, up to `select_count`. No block left out may be more important than one taken by more than
-/// [`SCORE_MARGIN`] of the score at the edge; and of exactly equal ones the lower must be taken.
+/// `select_count`. The blocks must ascend, start at or before the query, contain the forced ones, and number
+/// `select_count` or all visible blocks. Unforced scores may differ from the lowest selected score by [`SCORE_MARGIN`]
+/// of it: no block taken may be below, none left out above. Exact ties must take the lower block.
 ///
 /// # Errors
 /// One sentence on the first rule that is broken.
@@ -146,12 +146,12 @@ mod tests {
         check(23, scores, [0, 1, 2, 5], "");
         check(23, scores, [0, 1, 4, 5], "blocks 2 and 4 tie, and the higher one was selected");
         check(23, [0.0; 6], [0, 2, 3, 5], "blocks 1 and 2 tie, and the higher one was selected");
-        // Scores that float32 cannot tell from zero are no reason to complain.
+        // Scores below the float32 range count as zero.
         check(23, [0.0, 0.0, 1e-40, 0.5, 0.0, 0.0], [0, 1, 3, 5], "");
     }
 
     #[test]
-    fn the_exact_rules_are_exact() {
+    fn forced_count_order_and_range_have_no_tolerance() {
         let scores = [0.0, 0.5, 0.2, 0.1, 0.1, 0.0];
         check(23, scores, [1, 2, 3, 5], "block 0 must always be selected and was not");
         check(23, scores, [0, 1, 2, 3], "block 5 must always be selected and was not");

@@ -298,7 +298,7 @@ impl NsaProblem {
         Ok(())
     }
 
-    /// Positions of the queries of each sequence, with the sequence; negative where there are more queries than keys.
+    /// Positions of the queries of each sequence, with the sequence's index; negative for queries before the first key.
     pub(super) fn positions(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         self.queries.iter().zip(self.keys.iter()).flat_map(|(queries, keys)| {
             let first = keys.len() as i64 - queries.len() as i64;

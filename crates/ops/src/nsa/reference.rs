@@ -1,5 +1,5 @@
-//! NSA in float64, query by query, from the formulas. It finds what is visible by asking each token, and shares no
-//! code with the fast variants.
+//! NSA in float64, query by query, from the formulas. It tests the visibility of each token, and shares no code with the
+//! fast variants.
 
 use super::check::{is_forced, visible_blocks};
 use super::{Gate, NsaProblem, Pooling, check_selection};
@@ -300,7 +300,7 @@ fn attend_all(
     Ok(Row { o, blocks, reads: [compressed.len(), selected.len(), window] })
 }
 
-/// softmax(scale * q K^T) over the visible vectors, in their order; empty where none is visible.
+/// softmax(scale * q K^T) over the visible vectors, in their order; empty if none is visible.
 fn softmax(scale: f64, q: &[f64], keys: &Vectors, visible: &[usize]) -> Vec<f64> {
     let dot = |key: &[f64]| q.iter().zip(key).map(|(a, b)| a * b).sum::<f64>();
     let scores: Vec<f64> = visible.iter().map(|token| scale * dot(&keys[*token])).collect();

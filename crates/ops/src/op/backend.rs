@@ -11,7 +11,7 @@ use facts::BackendKind;
 pub trait Backend: Sync {
     /// Its name.
     fn kind(&self) -> BackendKind;
-    /// Opens the device of this number, or says in one sentence why it cannot be used here.
+    /// Opens the device of this number.
     ///
     /// # Errors
     /// [`Unavailable`] when the machine lacks what the backend needs.

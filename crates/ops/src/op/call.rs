@@ -42,7 +42,7 @@ impl<'a> Call<'a> {
         &*self.problem
     }
 
-    /// The outputs that it gives.
+    /// Specs of its outputs.
     pub fn outputs(&self) -> Vec<OutputSpec> {
         self.problem.outputs()
     }

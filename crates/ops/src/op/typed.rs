@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_that_have_a_row_for_each_token_are_known_by_their_shapes() {
+    fn shapes_identify_tensors_with_a_row_for_each_token() {
         assert_eq!(of_tokens::<SsdOp>(), "x dt B C z");
         assert_eq!(of_tokens::<SelectiveScanOp>(), "u delta B C z");
         assert_eq!(of_tokens::<KdaOp>(), "q k v g beta");

@@ -1,4 +1,4 @@
-//! Tensors in host memory as the bytes that go to a GPU and come back.
+//! Tensors in host memory as bytes, for copies to and from a GPU.
 #![allow(unsafe_code)] // Numbers viewed as bytes.
 
 use super::{E4m3, Tensor, U4Pair};
@@ -26,7 +26,7 @@ impl Tensor {
         }
     }
 
-    /// The same for writing: every pattern of bits is a number of these types.
+    /// The same for writing: every bit pattern is valid for these types.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         fn of<T: Copy>(values: Option<&mut [T]>) -> &mut [u8] {
             let values = values.unwrap_or_default();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_goes_there_and_back() {
+    fn bytes_round_trip_for_every_type() {
         let floats = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::E4m3];
         for dtype in floats.into_iter().chain([DType::I32, DType::U4, DType::I8, DType::U8]) {
             let tensor = Tensor::new(&[3, 2], vec![1f64, -2.0, 3.0, 4.5, 0.0, 6.0]).cast(dtype);

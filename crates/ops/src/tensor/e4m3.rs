@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_the_defined_one_and_comes_back() {
+    fn every_value_matches_the_definition_and_round_trips() {
         for bits in 0..=u8::MAX {
             let number = E4m3::from_bits(bits);
             let (value, wanted) = (number.to_f32(), defined(bits) as f32);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_takes_the_nearest_and_of_two_the_even_one() {
+    fn rounds_to_nearest_even() {
         for bits in 0..0x7e {
             let [low, high] = [bits, bits + 1].map(E4m3::from_bits);
             let middle = (low.to_f32() + high.to_f32()) / 2.0;
