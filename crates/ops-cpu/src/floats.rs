@@ -39,7 +39,7 @@ pub(crate) fn narrow<S: Simd, E: Element>(_: S, from: &[f32], to: &mut [E]) {
     for (to, from) in to.iter_mut().zip(from) {
         let bits = from.to_bits();
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-        // A NaN whose payload lies in the low half would round to infinity.
+        // A NaN whose payload is in the low half would round to infinity.
         let quiet = (bits >> 16) | 0x40;
         *to = if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16;
     }

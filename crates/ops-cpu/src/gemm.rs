@@ -98,7 +98,7 @@ impl<'a> MatMut<'a> {
     }
 }
 
-/// What happens to the old values of C.
+/// Treatment of the old values of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     /// They are overwritten (and may be NaN).

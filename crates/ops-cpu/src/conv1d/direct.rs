@@ -154,7 +154,7 @@ pub(super) fn run<E: Element>(
         _ => by_tap::<TAPS>(&by_channel),
     };
     let (mut o, mut kept) = (outputs.remove("o"), outputs.remove("final_state"));
-    // States in x's type are widened on the way in and rounded on the way out: they are few tokens.
+    // States in x's type are widened when read and rounded when written: they are few tokens.
     let narrow = problem.state_dtype != DType::F32;
     let initial = inputs.get("initial_state").map(floats);
     let mut wide = vec![0f32; kept.as_ref().filter(|_| narrow).map_or(0, Tensor::len)];

@@ -112,7 +112,7 @@ fn transpose_columns<S: Simd>(
             assert!((block - 1) * b.column_stride + block <= from.len());
             let to = &mut out[row * width + column..];
             assert!((block - 1) * width + block <= to.len());
-            // SAFETY: `block` rows of `block` values lie in both slices, asserted above.
+            // SAFETY: both slices have `block` rows of `block` values, asserted above.
             unsafe { simd.transpose(from.as_ptr(), b.column_stride, to.as_mut_ptr(), width) };
         }
     }

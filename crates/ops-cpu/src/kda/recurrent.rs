@@ -15,8 +15,8 @@ use ops::kda::KdaProblem;
 use ops::{Element, Inputs, TensorMap};
 use std::ops::Range;
 
-/// Rows written to a buffer in the first cache before they are copied past it. Lines at the two ends of a copy are
-/// written plainly, so longer copies lose less.
+/// Rows written to a buffer in L1 before non-temporal stores copy them. Lines at the two ends of a copy are written by
+/// plain stores, so longer copies lose less.
 const STREAM_ROWS: usize = 16;
 /// Share of a block's work that does not shrink with its columns: rows of q, k and g.
 const FIXED_WORK: f64 = 0.1;
@@ -129,7 +129,7 @@ impl<E: Element> Block<'_, E> {
     }
 }
 
-/// Whether rows of so many values, the first of them at the start of `state`, are whole cache lines.
+/// Whether rows of `columns` values from the start of `state` are whole cache lines.
 fn is_whole_lines(state: &[f32], columns: usize) -> bool {
     columns.is_multiple_of(LINE) && state.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>())
 }

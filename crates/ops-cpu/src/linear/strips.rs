@@ -20,7 +20,7 @@ use products::{Pairs, Products, Widened};
 
 /// Columns of a strip: a few register tiles, so that a core has many strips and they balance; whole vectors.
 const STRIP: usize = 64;
-/// Depth that is packed at once: 64 columns of it stay in the first caches.
+/// Depth that is packed at once: 64 columns of it, 128 KiB in float32, stay in the inner caches.
 const DEPTH: usize = 512;
 
 /// Runs the variant whose kernel name is `kernel`.
@@ -79,7 +79,7 @@ impl Call<'_> {
         let Self { kernel, problem, inputs, device } = *self;
         let x = rows::rows::<E, P>(products, kernel, problem, inputs, device);
         let (w, columns) = (inputs.tensor("w"), problem.columns());
-        // A strip reads whole vectors of it, so it goes on behind its end.
+        // A strip reads whole vectors of the bias, so it is padded with zeros.
         let mut bias = inputs.get("bias").map(|bias| floats(bias).into_owned()).unwrap_or_default();
         bias.resize(problem.outputs + STRIP, 0.0);
         // States are no columns.
@@ -237,7 +237,7 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
             let product = &products[0][row.clone()];
             let up = if self.problem.swiglu { Some(&products[1][row]) } else { None };
             for at in (0..STRIP).step_by(S::LANES) {
-                // SAFETY: rows of products are whole vectors, and the bias goes on for a strip behind its end.
+                // SAFETY: rows of products are whole vectors, and the bias is padded by a strip.
                 unsafe {
                     let load = |from: &[f32]| simd.load(from[at..at + S::LANES].as_ptr());
                     let mut value = simd.add(load(product), load(bias));

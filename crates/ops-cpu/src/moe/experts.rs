@@ -125,7 +125,8 @@ fn launch<E: Element, W: Element>(
     elements_mut(outputs.get_mut("weights")).copy_from_slice(&routes.weights);
 }
 
-/// What an expert with limits makes of a gate and its up. NaN stays NaN.
+/// The clamped gated activation: `g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`. NaN
+/// stays NaN.
 fn clamped(Clamp { limit, alpha }: Clamp, gate: f32, up: f32) -> f32 {
     let (limit, alpha) = (limit as f32, alpha as f32);
     let gate = if gate > limit { limit } else { gate };
@@ -169,15 +170,15 @@ struct Weights<'a, W> {
     values: &'a [W],
     rows: usize,
     depth: usize,
-    /// Of narrow weights.
-    factors: Option<Factors<'a>>,
+    /// Present when the weights are quantized.
+    factors: Option<GroupScales<'a>>,
 }
 
-/// What narrow weights are multiplied with `[E, G, rows]`, and what is taken from them behind that.
-struct Factors<'a> {
+/// Scales of quantized weights and the offsets subtracted after scaling, both `[E, G, rows]`.
+struct GroupScales<'a> {
     scale: &'a [f32],
     offset: Option<&'a [f32]>,
-    /// The middle of what a weight can be, taken from it before, where no offset is given.
+    /// The zero point, subtracted before scaling: 8 for uint4 without offsets, else 0.
     middle: f32,
     /// G.
     groups: usize,
@@ -193,7 +194,7 @@ impl<'a, W: Element> Weights<'a, W> {
             let [scale, offset] = scale_names(name);
             let groups = inputs.tensor(scale).shape()[1];
             let offset = inputs.get(offset).map(elements);
-            Factors {
+            GroupScales {
                 scale: elements(inputs.tensor(scale)),
                 middle: if narrow.dtype == DType::U4 && offset.is_none() { 8.0 } else { 0.0 },
                 offset,
@@ -204,7 +205,7 @@ impl<'a, W: Element> Weights<'a, W> {
         Self { values: elements(tensor), rows, depth, factors }
     }
 
-    /// Packs neighbouring rows of all experts' as the right operand that their transpose is.
+    /// Dequantizes and packs neighbouring rows of all experts' matrices, transposed, as the right operand.
     fn pack(&self, isa: Isa, rows: Range<usize>, wide: &mut Vec<f32>, into: &mut PackedB) {
         let depth = self.depth;
         wide.resize(rows.len() * depth, 0.0);

@@ -1,5 +1,5 @@
-//! `blocked.<isa>`: each block takes a few queries against one key head, with the heads of the group beside each
-//! other, and computes all branches in registers and caches. See README.md for the layout.
+//! `blocked.<isa>`: each block attends from a few queries of one key head's group and computes all branches in registers
+//! and caches. `crates/ops/src/nsa/README.md` has the layout.
 #![allow(unsafe_code)] // Vector loads and disjoint rows of outputs; every bound is asserted.
 
 mod block;
@@ -19,8 +19,7 @@ use pool::{Pooled, pool};
 use std::ops::Range;
 use stored::{Stored, StoredMut};
 
-/// Query lanes of a tile: enough to use a widened tile of keys several times, few enough for its scores to stay in
-/// the second-level cache.
+/// Query lanes of a tile: enough to use a widened tile of keys several times, few enough for its scores to stay in L2.
 const TILE_LANES: usize = 64;
 
 /// Runs the variant for `isa`.

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Blocks that let 16 cores share a call evenly.
 const ENOUGH_BLOCKS: usize = 64;
-/// State values that a block keeps between tokens, beside as many rates: half of a 32 KiB first cache.
+/// State values that a block keeps between tokens; with the same number of rates, half of a 32 KiB L1.
 const TILE_VALUES: usize = 2048;
 /// Fewest channels of a block: a cache line of float32, which is whole vectors of any instruction set.
 const LINE: usize = 16;
@@ -80,7 +80,7 @@ impl<'a, E: Element> Operands<'a, E> {
         }
     }
 
-    /// One token's row of B or C, which a block's channels share, where it lies when it is float32, else widened.
+    /// One token's row of B or C, which a block's channels share: borrowed if it is float32, else widened.
     #[inline(always)]
     pub(super) fn projection<'b, S: Simd>(
         &self,
@@ -224,7 +224,7 @@ pub(super) struct Block<'a, E> {
     pub(super) tokens: Range<usize>,
     pub(super) group: usize,
     pub(super) channels: Range<usize>,
-    /// Where its states lie in the pool.
+    /// Offset of its states in the pool, in values.
     pub(super) at: usize,
     /// Its final states `[channels, N]`.
     pub(super) state: &'a mut [f32],

@@ -15,8 +15,8 @@ use std::ops::Range;
 /// Tokens per chunk. Work within a chunk grows with it, the cost of turning the state into a packed operand falls;
 /// 48 is measured best and whole register tiles of 12, 8 and 6 rows.
 const CHUNK: usize = 48;
-/// Sequences up to this length are one chunk: between chunks the state is packed anew, which costs more than the work
-/// within a chunk that is a little longer.
+/// Sequences up to this length are one chunk: packing the state again between chunks costs more than the extra work of a
+/// slightly longer chunk.
 const ONE_CHUNK: usize = 64;
 /// The longest chunk worth its quadratic work; a larger `chunk_size` is cut, which changes nothing but rounding.
 const LONGEST_CHUNK: usize = 256;

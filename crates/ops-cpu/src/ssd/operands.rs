@@ -117,14 +117,14 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// Runs what writes all final states in float32: where they lie, or, where they are narrower, beside them, to be rounded.
+/// Calls `write` with a float32 buffer for all final states: the output itself, or a temporary that is rounded to a bfloat16 output.
 pub(super) fn with_final_states(outputs: &mut TensorMap, write: impl FnOnce(&mut [f32])) {
     let states = outputs.get_mut("final_state");
     if states.as_ref().is_none_or(|states| states.dtype() == DType::F32) {
         return write(elements_mut(states));
     }
     let narrow = elements_mut::<bf16>(states);
-    // What is left unwritten shows.
+    // NaN reveals values that `write` did not set.
     let mut wide = vec![f32::NAN; narrow.len()];
     write(&mut wide);
     bf16::narrow(&wide, narrow);
@@ -158,7 +158,7 @@ impl Rows {
         Self { start, stride, count: tokens.len(), width: columns.len() }
     }
 
-    /// The rows as a float32 matrix: where they lie when they are float32, else widened into `wide`.
+    /// The rows as a float32 matrix: borrowed if they are float32, else widened into `wide`.
     #[inline(always)]
     pub(super) fn read<'a, S: Simd, E: Element>(
         &self,

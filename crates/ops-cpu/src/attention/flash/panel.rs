@@ -1,4 +1,4 @@
-//! Blocks with queries in lanes: the form for many query rows.
+//! Blocks with one query per vector lane, for many query rows.
 #![allow(unsafe_code)] // Tiles live in scratch that register tiles reach through pointers.
 
 #[cfg(target_arch = "x86_64")]
@@ -32,7 +32,7 @@ pub(super) fn panel_rows(isa: Isa) -> usize {
     }
 }
 
-/// Panels of a block: their queries and outputs share the second-level cache with the key tile.
+/// Panels of a block: their queries and outputs share L2 with the key tile.
 pub(super) fn panels(isa: Isa, head_dim: usize, value_dim: usize) -> usize {
     const BYTES: usize = 320 << 10;
     (BYTES / (panel_rows(isa) * (head_dim + value_dim) * 4)).clamp(1, 16)
@@ -168,7 +168,7 @@ impl<P: Products> Block<'_, P> {
         self.operands.problem.head_dim.div_ceil(P::PER_WORD)
     }
 
-    /// Lays a panel's queries in lanes and clears its outputs.
+    /// Transposes a panel's queries into lanes and clears its outputs.
     #[inline(always)]
     unsafe fn load_queries<S: Simd>(&mut self, s: S, panel: &Panel, lanes: usize) {
         let (operands, item, words) = (self.operands, self.item, self.words());
@@ -321,7 +321,7 @@ impl<P: Products> Block<'_, P> {
         }
     }
 
-    /// Lays a panel's outputs in rows again and hands them over.
+    /// Transposes a panel's outputs back to rows and writes them to the output.
     #[inline(always)]
     unsafe fn store_outputs<S: Simd>(&mut self, s: S, panel: &Panel, lanes: usize) {
         let (operands, item) = (self.operands, self.item);

@@ -62,7 +62,7 @@ pub(super) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(p, s.exp2_whole(n))
 }
 
-/// What a row of queries carries from one key tile to the next; one value per lane.
+/// Online softmax state of a row of queries between key tiles; one value per lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     /// Largest base-2 logit so far.

@@ -66,7 +66,7 @@ impl<P: Products> SimdKernel for Block<'_, P> {
     fn run<S: Simd>(self, s: S) {
         // SAFETY: scratch was made for this problem by `Scratch::new`.
         unsafe {
-            // Rows of queries, and keys or vectors of channels beside them: as many sums as the registers hold.
+            // Register tile: query rows x keys (scores) or channel vectors (outputs); the sums fill the registers.
             match (S::ISA, self.item.rows.len()) {
                 (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Neon, 1) => self.tiles::<S, 1, 8>(s),
                 (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Neon, 2) => self.tiles::<S, 2, 8>(s),

@@ -71,7 +71,7 @@ pub(super) fn write<'a>(
     }
 }
 
-/// Where the state of some channels of a slot lies.
+/// Range of the states of some channels of a slot, `[channels, state_len]`, in the pool.
 pub(super) fn range(problem: &Conv1dProblem, slot: usize, channels: &Range<usize>) -> Range<usize> {
     let first = slot * problem.channels;
     (first + channels.start) * problem.state_len..(first + channels.end) * problem.state_len

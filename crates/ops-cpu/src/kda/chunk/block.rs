@@ -93,7 +93,7 @@ impl<E: Element> Head<'_, E> {
             multiply(simd, sizes, q_left.from_row(at), right, Start::Zero, to, &mut ());
             let to = by_key.from_row_mut(at);
             multiply(simd, sizes, k_left.from_row(at), right, Start::Zero, to, &mut ());
-            // From here on the left sides meet the state: they decay from the chunk's start.
+            // The left sides are multiplied with the state below: they decay from the chunk's start.
             let from_start = &since.data()[since_stride..][..channels];
             for row in at..at + BLOCK {
                 for left in [&mut *q_left, &mut *k_left] {

@@ -5,7 +5,7 @@ use super::matrix::{View, ViewMut};
 use crate::simd::Simd;
 use device::Isa;
 
-/// What a product is added to.
+/// Initial value of C that a product is added to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
     /// Nothing; the old values are not read.

@@ -19,7 +19,7 @@ pub(super) struct Tokens<'a> {
 
 /// For tokens i and j of a block that begins at row `at` of both outputs, with `d = product of decay over j+1..=i`:
 /// `by_query[at + i][at + j] = sum(q_i d k_j)` for j <= i, and `by_key[at + i][at + j] = -beta_i sum(k_i d k_j)` for
-/// j < i. What is above is zero.
+/// j < i. Entries above the diagonal are zero.
 #[inline(always)]
 pub(super) fn score<S: Simd>(
     simd: S,

@@ -82,7 +82,7 @@ impl Step {
     pub(super) fn read<S: Simd>(&mut self, simd: S, channels: usize, state: &[f32], stride: usize) {
         let columns = self.write.len();
         assert!((channels - 1) * stride + columns <= state.len(), "rows to read");
-        // Both sums of so many vectors stay in registers over all rows, and a row is read as one stream of lines.
+        // The two sums of each vector stay in registers over all rows, and a row is read as one stream of lines.
         let many_registers = !matches!(S::ISA, Isa::Avx2 | Isa::Portable);
         let mut at = 0;
         while at < columns {

@@ -10,7 +10,7 @@ use ops::nsa::{Gate, NsaProblem};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What all blocks read and write.
+/// The tensors of one call, shared by all blocks.
 pub(super) struct Context<'a> {
     pub(super) problem: &'a NsaProblem,
     pub(super) q: Stored<'a>,
@@ -116,7 +116,7 @@ impl SimdKernel for Block<'_> {
                 let Scratch { runs, buffers, .. } = &mut *scratch;
                 attend(s, unit.clone(), problem.group(), runs, sides, buffers);
                 for query in here.queries_of::<S>(&unit) {
-                    // A query that lies in two units reads its tokens once more there; it is counted at its first.
+                    // A query in two units reads its tokens twice; only the first unit's reads are counted.
                     if query * problem.group() >= unit.start * S::LANES {
                         scratch.reads[query][branch] = scratch.runs.reads(query);
                     }
@@ -170,7 +170,7 @@ impl<'a> Here<'a> {
         query * self.problem.heads + self.kv_head * group + lane % group
     }
 
-    /// Lays the queries out with one lane per query and head, scaled.
+    /// Loads the queries, scaled, with one lane per query and head.
     #[inline(always)]
     fn load_queries<S: Simd>(&self, s: S, scratch: &mut Scratch) {
         let Scratch { buffers, row, .. } = scratch;
@@ -234,7 +234,7 @@ impl<'a> Here<'a> {
         Sides { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
     }
 
-    /// Finds the blocks of every query: given, or by the importance that the compressed branch has left behind.
+    /// Selects the blocks of every query: those of the input, or by importance from the compressed branch's probabilities.
     #[inline(always)]
     fn select<S: Simd>(
         &self,

@@ -108,12 +108,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a branch attends to.
+/// Keys and values of a branch.
 #[derive(Clone, Copy)]
 pub(super) struct Sides<'a> {
     /// Keys and D.
     pub(super) keys: (Source<'a>, usize),
-    /// Values and Dv; none where only the scores are wanted.
+    /// Values and Dv; `None` when only the scores are needed.
     pub(super) values: Option<(Source<'a>, usize)>,
     /// Factor of the scores where the queries are not scaled already: those that go in pairs.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -158,8 +158,8 @@ impl Buffers {
     }
 }
 
-/// Adds `gate * softmax(q K^T) V` over the runs to the output lanes of the vectors in `unit`, and leaves the
-/// exponentials and their inverse sums behind. Lane `i` of the tile belongs to query `i / group`.
+/// Adds `gate * softmax(q K^T) V` over the runs to the output lanes of the vectors in `unit`, and stores the
+/// exponentials and their inverse sums in `buffers`. Lane `i` of the tile belongs to query `i / group`.
 #[inline(always)]
 pub(super) fn attend<S: Simd>(
     s: S,
@@ -299,7 +299,7 @@ fn exponentials<S: Simd>(s: S, runs: &Runs, lane: usize, group: usize, scores: &
             }
         }
     }
-    // Where nothing is seen the difference must stay -inf, not become NaN.
+    // For a lane without visible keys the difference must stay -inf, not become NaN.
     let max = s.max(max, s.splat(f32::MIN));
     let mut sum = s.splat(0.0);
     for row in scores.chunks_exact_mut(S::LANES) {

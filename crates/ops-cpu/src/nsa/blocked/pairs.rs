@@ -51,7 +51,7 @@ impl PairBuffers {
         self.tile.resize((RUN * pairs).max(RUN.div_ceil(2) * value_dim), 0);
     }
 
-    /// Lays out the query of one lane. The values are those of a bfloat16 tensor, so narrowing them is exact.
+    /// Stores the query of one lane as pairs. The values come from a bfloat16 tensor, so narrowing them is exact.
     pub(super) fn put_query(&mut self, lane: usize, row: &[f32]) {
         let start = lane / LANES * row.len().div_ceil(2) * LANES + lane % LANES;
         for (pairs, to) in row.chunks(2).zip(self.q[start..].iter_mut().step_by(LANES)) {
@@ -140,7 +140,7 @@ impl PairBuffers {
     }
 }
 
-/// What happens to the sums of a product.
+/// Epilogue of a product.
 #[derive(Clone, Copy)]
 enum Epilogue {
     /// They replace what is there, times this.

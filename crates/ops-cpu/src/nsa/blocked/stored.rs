@@ -1,5 +1,5 @@
 //! Tensors in their storage type, chosen at run time: the blocks are compiled once per instruction set, not once per
-//! type as well, and widening a row costs little beside the products that use it.
+//! type as well, and widening a row is cheap compared with the products that use it.
 
 use crate::simd::Simd;
 use device::SharedMut;

@@ -1,5 +1,5 @@
-//! One product for everything: scores `K Q^T`, outputs `V^T P` and learned pooling, with queries (or columns) as the
-//! lanes of vectors and the other operand broadcast element by element.
+//! The product for scores `K Q^T`, outputs `V^T P` and learned pooling, with queries (or columns) in vector lanes and the
+//! other operand broadcast element by element.
 //!
 //! NSA gathers other keys for each query, so there is no operand worth packing; broadcasting needs none. And with
 //! queries in lanes, softmax and masks never reduce across a vector.
@@ -53,7 +53,7 @@ pub(super) fn multiply<S: Simd>(
     }
     assert!((vectors - 1) * right_stride + depth * S::LANES <= right.len());
     assert!((vectors - 1) * out_stride + rows * S::LANES <= out.len());
-    // Register tiles: as many sums as fit beside the operands and are enough to hide the latency of a multiply-add.
+    // Register tiles: sums and operands fit the registers, with enough sums to hide the latency of a multiply-add.
     let pair_rows = match S::ISA {
         Isa::Portable => 0,
         Isa::Avx2 => 6,
@@ -86,7 +86,7 @@ pub(super) fn multiply<S: Simd>(
     }
 }
 
-/// Where a register tile starts.
+/// Addresses and strides of a register tile.
 #[derive(Clone, Copy)]
 struct At {
     depth: usize,

@@ -7,8 +7,8 @@
 use super::super::scheme::Scheme;
 use crate::simd::Simd;
 
-/// Words of a key kept side by side in the key tile, which is `[chunks][keys][CHUNK]`: the distance between two keys is
-/// a constant, and few keys fall into one set of the cache whatever the head dimension.
+/// Contiguous words of a key in the key tile, which is `[chunks][keys][CHUNK]`: the stride between keys is constant, which
+/// limits cache set conflicts at any head dimension.
 pub(in super::super) const CHUNK: usize = 64;
 
 /// How rows are staged and multiplied. Staged data are 32-bit words, kept as f32 whatever they hold.

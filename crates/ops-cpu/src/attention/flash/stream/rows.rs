@@ -5,7 +5,7 @@ use super::super::plan::Item;
 use super::KEYS;
 use std::ops::Range;
 
-/// Where the rows of a tile's keys or values begin.
+/// Pointers to the rows of a tile's keys or values.
 pub(in super::super) struct Rows<T> {
     pub(super) at: [*const T; KEYS],
     pub(super) count: usize,
@@ -27,7 +27,7 @@ impl Tile {
         tile
     }
 
-    /// Where one head's vectors begin in a tensor [rows, Hkv, dim].
+    /// Pointers to one head's vectors in a tensor [rows, Hkv, dim].
     #[inline(always)]
     pub(super) fn of<E>(
         &self,
