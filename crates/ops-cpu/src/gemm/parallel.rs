@@ -1,4 +1,4 @@
-//! One product over all cores: how fast this machine multiplies matrices with these microkernels.
+//! One product over all cores, to measure the machine's peak rate with these microkernels.
 
 use super::bf16::{PackedBf16, gemm_bf16};
 use super::{Mat, MatMut, PackedB, Store, gemm_packed};
@@ -87,7 +87,7 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
         device.launch(kernel, m.div_ceil(ROWS), Vec::new, |tile: &mut Vec<T>, block| {
             let row = block * ROWS;
             let rows = ROWS.min(m - row);
-            // A's rows lie a whole matrix row apart, which maps them to the same cache sets: they are copied together.
+            // At the stride of a whole matrix row, rows of A map to the same cache sets: they are copied to a dense tile.
             tile.clear();
             for r in row..row + rows {
                 tile.extend_from_slice(&a[r * k + start..r * k + start + depth]);

@@ -1,5 +1,5 @@
-//! Token by token, one pass over the state in memory per call: for decode steps and short sequences, where the chunk
-//! form would compute more than it saves.
+//! Token by token, one pass over the state in memory per call: for decode steps and short sequences, for which chunks
+//! cost more compute than they save.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers.
 
 mod step;
@@ -62,7 +62,7 @@ impl<E: Element> SimdKernel for Block<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let (channels, columns) = (self.part.operands().problem.key_dim, self.part.columns);
-        // Only growth writes; what is there is overwritten before it is read.
+        // Only growth clears values; all values are overwritten before they are read.
         self.scratch.step.resize(channels, columns);
         self.scratch.written.resize(STREAM_ROWS * columns, 0.0);
         match self.part.operands().initial_state_f32() {

@@ -1,5 +1,5 @@
-//! A strip of weight rows at a time: packed a piece of the depth after the other, multiplied with every row of x, and
-//! finished (bias, activation, scale, residual, convolution) while its products are in the caches.
+//! One strip of weight rows at a time: packed in pieces of the depth, multiplied with all rows of x, with a fused epilogue
+//! (bias, activation, scale, residual, convolution) while its products are in cache.
 #![allow(unsafe_code)] // Blocks write disjoint columns of the outputs.
 
 mod factors;
@@ -35,7 +35,7 @@ pub(super) fn run(
     let call = Call { kernel, problem, inputs, device };
     let wide = problem.out != problem.dtype;
     if problem.scales.is_some() {
-        // Products of scaled weights are exact to float32 alone.
+        // Dequantized weights are multiplied in float32 only: bfloat16 would round them.
         let products = Widened(isa);
         return match (problem.w_dtype, wide) {
             (DType::U4, false) => call.run::<bf16, U4Pair, bf16, _>(products, outputs),
@@ -82,7 +82,7 @@ impl Call<'_> {
         // A strip reads whole vectors of the bias, so it is padded with zeros.
         let mut bias = inputs.get("bias").map(|bias| floats(bias).into_owned()).unwrap_or_default();
         bias.resize(problem.outputs + STRIP, 0.0);
-        // States are no columns.
+        // The final state is not a range of columns.
         let mut states = TensorMap::new();
         states.extend(outputs.remove_entry("final_state"));
         let step = problem.convolution.as_ref().map(|of| Step::new(of, inputs, &mut states));
@@ -130,10 +130,10 @@ struct Operands<'a, W, O, P: Products> {
     x: &'a [P::Value],
     /// `[N, K]`.
     w: &'a [W],
-    /// The same where weights are stored as they are multiplied.
+    /// The same as `P::Value`, if weights need no conversion.
     same: Option<&'a [P::Value]>,
     factors: Option<Factors<'a>>,
-    /// `[N]`, and a strip more.
+    /// `[N]`, padded by a strip.
     bias: Vec<f32>,
     /// `[T, M]`.
     residual: Option<&'a [f32]>,
@@ -225,7 +225,7 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
         }
     }
 
-    /// Makes of products what the outputs hold.
+    /// Applies the epilogue to the products.
     #[inline(always)]
     fn finish<S: Simd>(&self, simd: S, first: usize, width: usize, products: &[Vec<f32>; 2]) {
         let columns = self.problem.columns();

@@ -1,5 +1,6 @@
-//! An expert's weights are read once for all tokens that chose it: strips of its rows are widened, packed and multiplied
-//! with those tokens, first gates and ups, then the way down; the sum over a token's experts comes last, in their order.
+//! An expert's weights are read once for all tokens routed to it: strips of its rows are widened, packed and multiplied
+//! with those tokens, first the gate and up projections, then the down projection. The sum over a token's experts is last,
+//! in their order.
 #![allow(unsafe_code)] // Blocks write disjoint strips and rows of shared buffers.
 
 use super::route::Groups;
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 /// Rows of weights that one block widens and packs.
 const STRIP: usize = 64;
-/// Tokens that it multiplies with them at a time.
+/// Tokens that a block multiplies at a time.
 const TOKENS: usize = 96;
 
 /// Runs the variant whose kernel name is `kernel`.
@@ -69,7 +70,7 @@ fn launch<E: Element, W: Element>(
                 multiply(isa, a, packed, c);
             }
             let [gates, ups] = &scratch.c;
-            // Without gates the first products are ups, and gate themselves.
+            // Without gates the first products are the ups, used as their own gates.
             let ups = if problem.gated { ups } else { gates };
             for ((gates, ups), pair) in gates.chunks(STRIP).zip(ups.chunks(STRIP)).zip(tile) {
                 // SAFETY: this block alone has these channels of these pairs.

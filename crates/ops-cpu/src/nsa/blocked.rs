@@ -40,7 +40,7 @@ pub(super) fn run(
     let compressed_keys = problem.scores_compressed().then(keys);
     let compressed_values = problem.branches.compressed.then(values);
 
-    // Outputs leave the map for the launch so that each can be borrowed for writing.
+    // Outputs are removed from the map for the launch so that each can be borrowed mutably.
     let mut o = outputs.remove("o");
     let mut indices = outputs.remove("indices");
     let mut reads = outputs.remove("reads");
@@ -70,7 +70,7 @@ pub(super) fn run(
     outputs.extend(back.into_iter().filter_map(|(name, tensor)| Some((name.to_owned(), tensor?))));
 }
 
-/// The grid. Late queries see more, so they come first: the threads then end together.
+/// The grid. Late queries see more keys, so their tiles are first, and the threads finish together.
 fn tiles(problem: &NsaProblem) -> Vec<Tile> {
     let step = (TILE_LANES / problem.group()).max(1);
     let mut tiles = Vec::new();

@@ -1,8 +1,8 @@
 use ops::attention::AttentionProblem;
 use std::ops::Range;
 
-/// Blocks below which long key ranges are split, so that few heads still fill many cores. A constant, never the number
-/// of threads: the result must not depend on it.
+/// Calls with fewer blocks split long key ranges (split-KV), so that few heads still use many cores. A constant instead
+/// of the number of threads, because results must not depend on that.
 const ENOUGH_BLOCKS: usize = 64;
 /// Bytes of a token's neighbouring heads that a streaming block reads together: one page. Reading one head at a time
 /// would touch every page of the KV cache once per head.
@@ -19,9 +19,9 @@ pub(super) struct Tiling {
     pub(super) stream_rows: usize,
 }
 
-/// The work of one block: some query rows of some key heads against some keys.
+/// The work of one block: attention of some query rows of some key heads to some keys.
 ///
-/// The rows of a key head's group are stacked: row `r` is query `r / G`, head `kv_head * G + r % G`. So the group
+/// The rows of a key head's group are stacked: row `r` is query `r / G`, head `kv_head * G + r % G`, so the group
 /// shares every read of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {

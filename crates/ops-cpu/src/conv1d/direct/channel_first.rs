@@ -143,7 +143,7 @@ impl<E: Element> Block<'_, E> {
 /// `y_t = activation(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` values more than y.
 ///
 /// # Panics
-/// When it has not.
+/// When the length of x differs.
 #[inline(always)]
 fn sum<S: Simd, const WIDTH: usize>(
     simd: S,

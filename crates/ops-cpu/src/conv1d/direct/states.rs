@@ -1,4 +1,4 @@
-//! States of some channels as rows, one row a token, and back: in memory a channel's tokens lie side by side.
+//! Transposes states of some channels to one row per token and back: in memory a channel's tokens are contiguous.
 
 use super::Operands;
 use ops::Element;
@@ -77,7 +77,7 @@ pub(super) fn range(problem: &Conv1dProblem, slot: usize, channels: &Range<usize
     (first + channels.start) * problem.state_len..(first + channels.end) * problem.state_len
 }
 
-/// The common lengths, known to the compiler, which then splits whole vectors.
+/// Dispatches on common lengths as constants, for which the compiler vectorizes the transpose.
 #[inline(always)]
 fn split<const LEN: usize>(from: &[f32], rows: &mut [f32], width: usize) {
     let mut rows: [&mut [f32]; LEN] = {

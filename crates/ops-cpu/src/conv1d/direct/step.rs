@@ -1,5 +1,5 @@
-//! One token of one sequence, width 4 over a state of three tokens: what a decode step is. The state is read once and
-//! written once, and its triples are split and joined in registers.
+//! A decode step: one token of one sequence, width 4 over a state of three tokens. The state is read once and written
+//! once, and its triples are split and joined in registers.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers.
 
 use super::{LINE, Operands, TAPS, activate};

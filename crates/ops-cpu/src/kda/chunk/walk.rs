@@ -167,7 +167,7 @@ impl<E: Element> Head<'_, E> {
         multiply(simd, sizes, k_left.from_row(0), state, Start::Old, u, next);
     }
 
-    /// One block of U: what earlier blocks write is taken off, then the block's own triangle is solved. Then
+    /// One block of U: subtracts the contributions of earlier blocks, then solves the block's triangle. Then
     /// O += Tril(scores) U for its rows.
     #[inline(always)]
     fn solve_block<S: Simd>(&mut self, simd: S, at: usize) {

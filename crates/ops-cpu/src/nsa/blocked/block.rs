@@ -28,12 +28,12 @@ pub(super) struct Context<'a> {
     pub(super) reads: SharedMut<'a, i32>,
 }
 
-/// Queries of one sequence that meet one key head together.
+/// Queries of one sequence and one key head that a block computes together.
 #[derive(Debug, Clone)]
 pub(super) struct Tile {
     pub(super) sequence: usize,
     pub(super) kv_head: usize,
-    /// Counted within the sequence.
+    /// Relative to the sequence's first query.
     pub(super) queries: Range<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Scratch {
     row: Vec<f32>,
     importance: Vec<f32>,
     order: Vec<u32>,
-    /// Blocks of each query, one after the other; query `i` has those of `chosen_ends[i - 1] .. chosen_ends[i]`.
+    /// Selected blocks of all queries, concatenated; query `i` has `chosen_ends[i - 1] .. chosen_ends[i]`.
     chosen: Vec<u32>,
     chosen_ends: Vec<usize>,
     union: Vec<u32>,
@@ -90,7 +90,7 @@ impl SimdKernel for Block<'_> {
         let last_seen = here.seen(here.count - 1);
         let compressed_seen = problem.compressed_tokens(last_seen);
         let mut selected = false;
-        // The three branches go through one loop so that the attention code is compiled once.
+        // One loop for the three branches, so that the attention code is compiled once.
         for branch in 0..3 {
             let units = match branch {
                 0 if !problem.scores_compressed() => continue,
@@ -140,7 +140,7 @@ struct Here<'a> {
     /// Row of the tile's first query in q.
     first_row: usize,
     count: usize,
-    /// Position of that query among the keys; negative where it comes before them.
+    /// Position of that query among the keys; negative if it precedes them.
     first_position: i64,
     /// Rows of the sequence in k.
     keys: Range<usize>,
@@ -262,7 +262,7 @@ impl<'a> Here<'a> {
                     given.filter(|j| **j >= 0 && (**j as usize) < visible).map(|j| *j as u32),
                 );
                 chosen[start..].sort_unstable();
-                // Taken as a set: a block given twice is read once.
+                // Duplicates are removed: a block listed twice is read once.
                 let mut kept = start;
                 for at in start..chosen.len() {
                     if at == start || chosen[at] != chosen[kept - 1] {

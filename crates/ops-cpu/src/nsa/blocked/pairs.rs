@@ -1,8 +1,8 @@
 //! The products of [`super::branch`] over bfloat16 inputs with the dot product of AVX512-BF16: two steps of the depth
-//! in each multiply-add. A pair of bfloat16 values travels as one 32-bit number, the earlier one in the low half.
+//! in each multiply-add. A pair of bfloat16 values is one 32-bit word, the earlier value in the low half.
 //!
 //! Queries and keys keep their exact values (the scale is applied to the sums); the softmax weights are rounded to
-//! bfloat16. Nothing here takes part in choosing blocks, which stays in float32.
+//! bfloat16. Block selection does not use these products; it stays in float32.
 
 use super::branch::{RUN, Run};
 use super::tile::{Lanes, Left};

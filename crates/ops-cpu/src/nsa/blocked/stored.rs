@@ -81,7 +81,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// An output that blocks write disjoint rows of.
+/// An output; blocks write disjoint rows of it.
 pub(super) enum StoredMut<'a> {
     F32(SharedMut<'a, f32>),
     Bf16(SharedMut<'a, bf16>),

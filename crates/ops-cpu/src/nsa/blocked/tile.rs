@@ -99,7 +99,7 @@ struct At {
     out_stride: usize,
 }
 
-/// One register tile; gives its number of rows.
+/// Computes one register tile and returns its number of rows.
 ///
 /// # Safety
 /// The tile must lie inside its matrices.

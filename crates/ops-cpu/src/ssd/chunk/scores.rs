@@ -1,4 +1,4 @@
-//! Scores of a chunk, C B^T: how each token's output looks at each token's input, before decay.
+//! Scores of a chunk, C B^T: the weight of each token's input in each token's output, before decay.
 
 use crate::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
 use crate::simd::{Simd, SimdKernel, dispatch};

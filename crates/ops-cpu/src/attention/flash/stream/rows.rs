@@ -43,8 +43,8 @@ impl Tile {
 }
 
 impl<T> Rows<T> {
-    /// Asks for row `j` of `dim` values, if there is one, before it is needed: the rows of a head lie too far apart for
-    /// the processor to guess the next one, and asking between computations hides the wait.
+    /// Prefetches row `j` of `dim` values, if there is one: the stride between rows of a head is too large for the hardware
+    /// prefetcher, and prefetching between computations hides the latency.
     #[inline(always)]
     pub(super) fn prefetch(&self, j: usize, dim: usize) {
         #[cfg(target_arch = "x86_64")]
