@@ -1,12 +1,12 @@
-//! Copying memory, reading it and changing it in place, with all cores: what bounds kernels that compute little.
-#![allow(unsafe_code)] // Each block copies its own share, past the caches.
+//! Copying memory, reading it and changing it in place, with all cores: the bandwidth limits of memory-bound kernels.
+#![allow(unsafe_code)] // Each block copies its own share by non-temporal stores.
 
 use super::simd::{Simd, SimdKernel, dispatch};
 use device::{Device, Isa, SharedMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Copies `from` to `to`, one share a thread, with streaming stores: a plain store would first read the line it is
-/// about to overwrite, a third of all traffic.
+/// Copies `from` to `to`, one share per thread, with non-temporal stores: a plain store would first read the line that it
+/// overwrites, a third of all traffic.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -29,7 +29,7 @@ pub fn copy_parallel(device: &Device, from: &[f32], to: &mut [f32]) {
     );
 }
 
-/// The sum of all values, one share a thread: memory that is read and not written.
+/// Returns the sum of all values, one share per thread, to measure read bandwidth.
 pub fn read_parallel(device: &Device, from: &[f32]) -> f32 {
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     let shares = device.capabilities().threads;
@@ -48,7 +48,7 @@ pub fn read_parallel(device: &Device, from: &[f32]) -> f32 {
     sums.iter().map(|sum| f32::from_bits(sum.load(Ordering::Relaxed))).sum()
 }
 
-/// Changes the sign of all values where they lie, one share a thread: each line is read and written back, as a state is.
+/// Negates all values in place, one share per thread: each line is read and written back, as for a state update.
 pub fn negate_parallel(device: &Device, values: &mut [f32]) {
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     let shares = device.capabilities().threads;

@@ -16,7 +16,7 @@ pub struct PackedBf16 {
 }
 
 impl PackedBf16 {
-    /// An empty one.
+    /// An empty matrix.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,14 +36,14 @@ impl PackedBf16 {
         &self.data
     }
 
-    /// Packs `b`; its buffer is kept between calls.
+    /// Packs `b` and reuses the buffer of earlier calls.
     pub fn pack(&mut self, b: Mat<'_, bf16>) {
         (self.depth, self.columns) = (b.rows, b.columns);
         self.data.resize(PanelsBf16::words(b.rows, b.columns), 0);
         PanelsBf16::pack(b, &mut self.data);
     }
 
-    /// Its panels.
+    /// The packed panels.
     pub fn panels(&self) -> PanelsBf16<'_> {
         PanelsBf16::new(&self.data, self.depth, self.columns)
     }
@@ -72,16 +72,16 @@ impl<'a> PanelsBf16<'a> {
         columns.div_ceil(PANEL_COLUMNS) * depth.div_ceil(2) * PANEL_COLUMNS
     }
 
-    /// The panels of B `[depth, columns]`, packed before.
+    /// The packed panels of B `[depth, columns]`.
     ///
     /// # Panics
-    /// When they are not as many words.
+    /// When there are not [`Self::words`] words.
     pub fn new(words: &'a [u32], depth: usize, columns: usize) -> Self {
         assert_eq!(words.len(), Self::words(depth, columns), "words of {columns} columns");
         Self { words, depth, columns, next: &[] }
     }
 
-    /// The same, where these words are multiplied next: they are fetched from memory while the last panel is multiplied.
+    /// The same panels, with the words of the next product, which are prefetched while the last panel is multiplied.
     #[must_use]
     pub fn before(self, next: &'a [u32]) -> Self {
         Self { next, ..self }

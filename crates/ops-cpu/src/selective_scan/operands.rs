@@ -1,4 +1,4 @@
-//! A call's tensors as the fast variants read them, how a call is cut into blocks, and what all variants share.
+//! A call's tensors as the fast variants read them, the split of a call into blocks, and the code that all variants share.
 #![allow(unsafe_code)] // Blocks write disjoint parts of the outputs.
 
 use crate::floats::{as_f32, widen};
@@ -153,7 +153,7 @@ impl<'a, E: Element> Operands<'a, E> {
         outputs.extend(o.map(|o| ("o".to_owned(), o)));
     }
 
-    /// Writes a part of the states as it was before the first token, from an offset in the pool on.
+    /// Writes a part of the initial states, from offset `at` in the pool on; zeros without initial states.
     #[inline(always)]
     pub(super) fn begin(&self, at: usize, to: &mut [f32]) {
         match self.initial_state {
@@ -163,9 +163,9 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// How a block is computed, with what a thread keeps from one block to the next.
+/// A scheme: computes a block with the buffers of its thread.
 pub(super) trait Scan: Default {
-    /// Why a problem is not for this scheme.
+    /// The reason if this scheme does not support a problem.
     fn why_not(_: &SelectiveScanProblem) -> Option<String> {
         None
     }
@@ -200,8 +200,8 @@ impl<T: Scan, E: Element> SimdKernel for Scanned<'_, T, E> {
     }
 }
 
-/// How a call is cut into blocks: a sequence and some channels of a group each. It depends on the problem only, so results do not
-/// depend on the number of threads.
+/// The split of a call into blocks: a sequence and some channels of a group each. It depends only on the problem, so results do
+/// not depend on the number of threads.
 struct Grid {
     width: usize,
     splits: usize,

@@ -102,7 +102,7 @@ impl<'a, E: Element> Operands<'a, E> {
         (slot * self.problem.heads + head) * self.problem.state_len()
     }
 
-    /// Writes one head of the final state as it was, for a slot that no sequence uses.
+    /// Copies one head of the initial state to the final state, for a slot that no sequence uses.
     ///
     /// # Safety
     /// Nothing else may have this head of this slot.
@@ -130,7 +130,7 @@ pub(super) fn with_final_states(outputs: &mut TensorMap, write: impl FnOnce(&mut
     bf16::narrow(&wide, narrow);
 }
 
-/// Rows of a tensor that a matrix product reads, one a token.
+/// Rows of a tensor that a matrix product reads, one per token.
 pub(super) struct Rows {
     start: usize,
     stride: usize,
@@ -202,7 +202,7 @@ impl Map for Clamp {
     }
 }
 
-/// `y + d x`, times `silu(z)`: what follows the scan for one row of a head. `d` or `z` may be empty (absent).
+/// Epilogue of the scan for one row of a head: `y + d x`, times `silu(z)`. `d` or `z` may be empty (absent).
 ///
 /// # Panics
 /// When a slice is shorter than `y` and not empty.

@@ -1,5 +1,5 @@
 //! Token by token, with the state of a few rows of one head in L1: one pass over the state in memory.
-//! For decode steps and short sequences, where the chunk form would compute more than it saves.
+//! For decode steps and short sequences, for which chunks cost more compute than they save.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
 
 use super::operands::{Operands, finish, with_final_states};
@@ -30,7 +30,7 @@ pub(super) fn why_not(_: &SsdProblem) -> Option<String> {
     None
 }
 
-/// How a call is cut into blocks: a sequence, a head and some rows of its state each. It depends on the problem only,
+/// The split of a call into blocks: a sequence, a head and some rows of its state each. It depends only on the problem,
 /// so results do not depend on the number of threads.
 struct Grid {
     rows: usize,
@@ -42,8 +42,8 @@ impl Grid {
         let whole = problem.head_dim;
         let units = (problem.sequences.count() * problem.heads).max(1);
         let fair = whole.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
-        // A single token streams through memory: its tile need not stay in the cache. More tokens reuse it, and each
-        // block reads their B and C again.
+        // For a single token the state is read once, so a tile may exceed the cache. With more tokens tiles are reused, and
+        // each block reads B and C again.
         let (fewest, most) = match problem.sequences.longest() {
             0 | 1 => (ROWS, whole),
             _ => (SHARED_ROWS, TILE_VALUES / problem.state_dim.max(1)),

@@ -77,7 +77,7 @@ pub(super) fn range(problem: &Conv1dProblem, slot: usize, channels: &Range<usize
     (first + channels.start) * problem.state_len..(first + channels.end) * problem.state_len
 }
 
-/// Dispatches on common lengths as constants, for which the compiler vectorizes the transpose.
+/// Transposes a state `[width, LEN]` to rows. `LEN` is a constant so that the compiler vectorizes.
 #[inline(always)]
 fn split<const LEN: usize>(from: &[f32], rows: &mut [f32], width: usize) {
     let mut rows: [&mut [f32]; LEN] = {

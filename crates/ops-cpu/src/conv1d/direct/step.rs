@@ -55,7 +55,7 @@ impl<'a, E: Element> Step<'a, E> {
         }
     }
 
-    /// Computes it: `x` is the token as float32, `y` takes the result, past the caches with `STREAM`.
+    /// Computes the step: `x` is the token in float32, `y` receives the result, by non-temporal stores with `STREAM`.
     ///
     /// # Panics
     /// When `x` or `y` does not have as many values as there are channels, or to `STREAM` is not whole lines.

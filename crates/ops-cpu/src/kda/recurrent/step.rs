@@ -27,7 +27,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Makes room for K channels and some value columns.
+    /// Resizes the buffers for K channels and some value columns.
     pub(super) fn resize(&mut self, channels: usize, columns: usize) {
         let Self { q, k, g, whole, part, k_decayed, q_decayed, write, out, value } = self;
         for row in [q, k, g, whole, part, k_decayed, q_decayed] {
@@ -217,7 +217,7 @@ impl Step {
         }
     }
 
-    /// The whole state after this token, past the caches: rows of `from` and `to` follow each other.
+    /// The whole state after this token, by non-temporal stores: rows of `from` and `to` are contiguous.
     ///
     /// # Safety
     /// `from` must be readable and `to` writable for K rows and not overlap; rows must be whole lines, and `to` must

@@ -154,7 +154,7 @@ mod tests {
         type Output = ();
         fn run<S: Simd>(self, s: S) {
             let Self { rows, depth, vectors, transposed, add } = self;
-            // Small whole numbers: every sum is exact, so any wrong element shows.
+            // Small integers: every sum is exact, so any wrong element shows.
             let number = |i: usize| ((i * 7 + 3) % 11) as f32 - 5.0;
             let a: Vec<f32> = (0..(rows + 2) * (depth + 3)).map(number).collect();
             let (row_stride, depth_stride) =
