@@ -1,12 +1,13 @@
-//! Whether turns that a token ended are kept where they ended, on the best device or the named one: a GPU chooses several tokens
-//! at once, and has to stop at that one by itself.
+//! Checks that a turn ended by a stop token is cached at that token, on the CPU or with `cuda` on a GPU: with several decode steps in
+//! flight, the GPU must stop the sequence without the host.
 //!
 //! ```text
 //! cargo run --release -p models --example ended_turn -- granite-4.0-h-micro cuda
 //! ```
 //!
-//! draws the model, lets turns end by tokens in the midst of what is chosen at once, asks what follows without a pause, and the same
-//! of an engine that has read nothing. It ends with `6 of 6 turns went on where they ended, 6 answered as anew`.
+//! creates the model with random weights, ends turns by stop tokens while later steps are in flight, continues them immediately, and
+//! sends the same prompts to an engine without a cache. It ends with `6 of 6 turns continued at their end, 6 answers equal an empty
+//! engine's`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
 
 use facts::BackendKind;
@@ -32,7 +33,7 @@ fn request(prompt: &[u32], limit: usize) -> Request {
     }
 }
 
-/// Answers of requests that come together, each with how many tokens of its prompt were not read.
+/// Answers of requests submitted together, each with the number of prompt tokens taken from the cache.
 fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<(Vec<u32>, usize)> {
     let ids: Vec<_> =
         requests.into_iter().map(|request| scheduler.submit(request).unwrap()).collect();
@@ -71,7 +72,7 @@ fn main() {
     let mut scheduler = Scheduler::new(&mut *first, budget).with_prefix_cache(12);
     let asked = prompts.iter().map(|prompt| request(prompt, ANSWER)).collect();
     let free = answers(&mut scheduler, asked);
-    // Each ends at a place of its own in what is chosen at once, by a token that was not there before.
+    // Each turn ends at a different position among the steps in flight, at the first occurrence of a token.
     let ends: Vec<usize> = free
         .iter()
         .enumerate()
@@ -91,12 +92,14 @@ fn main() {
     drop(scheduler);
     let mut other = engine();
     let mut scheduler = Scheduler::new(&mut *other, budget);
-    let anew = answers(&mut scheduler, next);
+    let uncached = answers(&mut scheduler, next);
     let exact = (0..prompts.len()).filter(|at| cached[*at].1 == prompts[*at].len() + ends[*at]);
     let (exact, of) = (exact.count(), prompts.len());
-    let alike = cached.iter().zip(&anew).filter(|(cached, anew)| cached.0 == anew.0).count();
+    let equal = cached.iter().zip(&uncached).filter(|(one, other)| one.0 == other.0).count();
     for (at, (_, reused)) in cached.iter().enumerate() {
-        println!("turn of {} and {} tokens: {reused} not read again", prompts[at].len(), ends[at]);
+        println!("turn of {} and {} tokens: {reused} reused", prompts[at].len(), ends[at]);
     }
-    println!("{exact} of {of} turns went on where they ended, {alike} answered as anew");
+    println!(
+        "{exact} of {of} turns continued at their end, {equal} answers equal an empty engine's"
+    );
 }

@@ -4,9 +4,9 @@
 //! cargo run --release -p models --example joined_prompt -- granite-4.0-h-micro 32 512 2048 cuda
 //! ```
 //!
-//! draws the model, lets 32 sequences decode after 512 tokens each, and then lets prompts of 2048 tokens join, one after the other.
-//! The first one is cold: its own steps are planned, and one of one more sequence is recorded where it is longer than those that are
-//! recorded while nobody asks.
+//! creates the model with random weights, decodes 32 sequences after 512 tokens each, and then submits prompts of 2048 tokens, one after
+//! the other. The first one is cold: its prefill steps are planned, and a decode step for one more sequence is captured as a CUDA graph
+//! if it is longer than the steps captured while the engine was idle.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
 
 use facts::BackendKind;
@@ -18,9 +18,9 @@ use std::time::Instant;
 
 /// Prompts that join.
 const JOINS: usize = 5;
-/// Steps that are shown of those that read one.
+/// Longest prefill steps to print per prompt.
 const LONGEST: usize = 6;
-/// Steps before each of them.
+/// Steps before each prompt.
 const ALONE: usize = 20;
 
 fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Request {
@@ -40,7 +40,7 @@ fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Reque
     }
 }
 
-/// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.
+/// A step: its time, the most tokens that any decoding sequence got, and whether the awaited request got one.
 struct Step {
     millis: f64,
     tokens: usize,
@@ -87,7 +87,7 @@ fn main() {
         (made, slowest) = (made + 1, slowest.max(this.elapsed().as_secs_f64() * 1e3));
     }
     let millis = start.elapsed().as_secs_f64() * 1e3;
-    println!("{made} parts of steps made ready in {millis:.1} ms, the slowest in {slowest:.1} ms");
+    println!("{made} parts of steps prepared in {millis:.1} ms, the slowest in {slowest:.1} ms");
     let submit = |seed| request(seed, depth, limit, vocabulary);
     let decoding: Vec<RequestId> =
         (0..sequences).map(|seed| scheduler.submit(submit(seed)).unwrap()).collect();
@@ -107,7 +107,7 @@ fn main() {
         let joined = request(1000 + join, joining, 16, vocabulary);
         let joined = scheduler.submit(joined).unwrap();
         let (mut steps, mut first, mut delay, mut wait) = (0, 0.0, 0.0f64, 0.0f64);
-        // Its own tokens are decoded beside the others': these steps are counted too, until it has ended.
+        // Until the joined request ends, its decode steps together with the other sequences are counted too.
         let (mut came, mut running) = (false, true);
         let mut reading = Vec::new();
         while running {
@@ -127,8 +127,8 @@ fn main() {
         );
         let mut longest: Vec<usize> = (0..reading.len()).collect();
         longest.sort_by(|a, b| reading[*b].total_cmp(&reading[*a]));
-        let told =
+        let shown =
             longest.iter().take(LONGEST).map(|at| format!("{:.1} (step {at})", reading[*at]));
-        println!("  longest steps in ms: {}", told.collect::<Vec<_>>().join(", "));
+        println!("  longest steps in ms: {}", shown.collect::<Vec<_>>().join(", "));
     }
 }

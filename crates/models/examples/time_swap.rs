@@ -1,4 +1,5 @@
-//! How long a sequence takes to the host and back, how long others wait for that, and whether it goes on as it would have.
+//! Measures the time of swapping a sequence out to the host and in again and the delay of other sequences, and checks that the sequence
+//! continues with the same tokens.
 //!
 //! `cargo build --release -p models --example time_swap`, then `target/release/examples/time_swap BACKEND SHAPE`, where BACKEND is
 //! `cuda` or `cpu`, and SHAPE a model that `firstlight synth` knows.
@@ -12,9 +13,9 @@ use models::{
 use std::time::{Duration, Instant};
 
 const LENGTHS: [usize; 4] = [64, 512, 4096, 32_768];
-/// Times that each length is moved.
+/// Swaps per length.
 const ROUNDS: usize = 5;
-/// Tokens that are compared.
+/// Tokens to compare.
 const COMPARED: usize = 64;
 
 fn ids(seed: u32, count: usize) -> Vec<u32> {
@@ -25,7 +26,7 @@ fn millis(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The next tokens of a sequence, and how long the first step took.
+/// The next tokens of a sequence, and the time of the first step in ms.
 fn greedy(engine: &mut dyn Engine, slot: usize, first: u32, count: usize) -> (Vec<u32>, f64) {
     let (sampling, began) = (Sampling::default(), Instant::now());
     let (mut all, mut took) = (vec![first], 0.0);
@@ -49,11 +50,11 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Slot 0 goes to the host and comes back to slot 1, while slot 2 decodes.
+/// Swaps slot 0 out to the host and into slot 1, while slot 2 decodes.
 fn moved(engine: &mut dyn Engine, length: usize) {
     read(engine, 0, &ids(0, length));
     read(engine, 2, &ids(5, 64));
-    let [mut alone, mut saving, mut beside, mut restoring, mut during, mut landing] =
+    let [mut alone, mut saving, mut after_save, mut restoring, mut after_restore, mut landing] =
         [const { Vec::new() }; 6];
     let mut same = true;
     greedy(engine, 2, 7, 4);
@@ -62,11 +63,11 @@ fn moved(engine: &mut dyn Engine, length: usize) {
         let began = Instant::now();
         let saved = engine.save(0).unwrap();
         saving.push(millis(began));
-        beside.push(greedy(engine, 2, 7, 1).1);
+        after_save.push(greedy(engine, 2, 7, 1).1);
         let began = Instant::now();
         engine.restore(&saved, 1).unwrap();
         restoring.push(millis(began));
-        during.push(greedy(engine, 2, 7, 1).1);
+        after_restore.push(greedy(engine, 2, 7, 1).1);
         let (back, took) = greedy(engine, 1, 9, COMPARED);
         landing.push(took);
         let (stayed, _) = greedy(engine, 0, 9, COMPARED);
@@ -76,16 +77,16 @@ fn moved(engine: &mut dyn Engine, length: usize) {
         engine.restore(&saved, 0).unwrap();
     }
     let bytes = engine.bytes_of(length) as f64 / 1e6;
-    let [alone, saving, beside, restoring, during, landing] =
-        [alone, saving, beside, restoring, during, landing].map(median);
+    let [alone, saving, after_save, restoring, after_restore, landing] =
+        [alone, saving, after_save, restoring, after_restore, landing].map(median);
     println!(
         "{length:>6} tokens, {bytes:>6.1} MB: save {saving:.2} ms, restore {restoring:.2} ms; another one's step {alone:.2} ms alone, \
-         {beside:.2} behind the save, {during:.2} behind the restore; its own first step {landing:.2}; same ids: {same}"
+         {after_save:.2} after the save, {after_restore:.2} after the restore; its own first step {landing:.2}; same ids: {same}"
     );
     (0..3).for_each(|slot| engine.reset(slot));
 }
 
-/// Requests for which there are too few pages, with room on the host and without.
+/// Runs requests with too few pages for all of them, with the given swap space in bytes.
 fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
     let budget = StepBudget { max_mixed_step: Duration::MAX, ..engine.budget() };
     let mut scheduler = Scheduler::new(engine, budget);
@@ -103,7 +104,7 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
     };
     let submitted: Vec<_> = (1..9).map(|seed| scheduler.submit(request(seed)).unwrap()).collect();
     let mut answers = vec![Vec::new(); submitted.len()];
-    let (mut given_way, mut saved, mut stepped, mut longest) = (0, 0, 0, 0f64);
+    let (mut preempted, mut saved, mut stepped, mut longest) = (0, 0, 0, 0f64);
     let began = Instant::now();
     while !scheduler.is_idle() {
         let step = Instant::now();
@@ -116,7 +117,7 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
                     answers[submitted.binary_search(&request).unwrap()].push(token);
                 }
                 SchedulerEvent::Preempted { saved: on_host, .. } => {
-                    given_way += 1;
+                    preempted += 1;
                     saved += usize::from(on_host);
                 }
                 _ => {}
@@ -124,7 +125,7 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
         }
     }
     println!(
-        "8 requests, {swap_space} bytes on the host: {given_way} preempted, {saved} saved, {stepped} tokens stepped, {:.0} ms, \
+        "8 requests, {swap_space} bytes on the host: {preempted} preempted, {saved} saved, {stepped} tokens stepped, {:.0} ms, \
          longest step {longest:.1} ms",
         millis(began)
     );
@@ -156,5 +157,9 @@ fn main() {
     let mut engine = open_for(8, 2000);
     let never = preempted(&mut *engine, 0);
     let same = |one: &[Vec<u32>]| one.iter().zip(&never).filter(|(a, b)| a == b).count();
-    println!("answers as those that nobody preempted: {} and {} of 8", same(&with), same(&without));
+    println!(
+        "answers equal to those without preemption: {} and {} of 8",
+        same(&with),
+        same(&without)
+    );
 }

@@ -150,7 +150,7 @@ impl<'a> Finder<'a> {
         let format = format!("{module}.weight_format");
         if let Some(of) = self.tensors.get(&format) {
             if bytes(self.shards, of).iter().any(|byte| *byte != 0) {
-                return Err(self.wrong(&format!("is laid out otherwise than by rows (`{format}`)")));
+                return Err(self.wrong(&format!("is not in row-major layout (`{format}`)")));
             }
             beside.push(format);
         }

@@ -191,8 +191,8 @@ impl Conversion {
                 record.complete = false;
                 return Ok(record);
             }
-            Some(_) if resume => ("another conversion", "name a folder of its own for this one"),
-            Some(_) => ("a conversion", "go on with it by --resume, or name another folder"),
+            Some(_) if resume => ("another conversion", "name another folder for this one"),
+            Some(_) => ("a conversion", "continue it with --resume, or name another folder"),
         };
         Err(ModelError::convert(format!("{} holds {what} already", folder.display()), hint))
     }

@@ -17,7 +17,7 @@ pub enum ModelError {
         path: String,
         /// The system's message.
         reason: String,
-        /// What to do about it, if known.
+        /// Suggested action, if known.
         hint: Option<String>,
     },
     /// A config that cannot be used, or describes a model that no engine runs.
@@ -28,7 +28,7 @@ pub enum ModelError {
     Weights {
         /// The file or folder.
         path: String,
-        /// What is wrong: `tensor x has shape [2], the config wants [3]`.
+        /// The mismatch: `tensor x has shape [2], the config wants [3]`.
         what: String,
     },
     /// A weight file that is missing or incomplete.
@@ -54,17 +54,17 @@ pub enum ModelError {
     Template {
         /// The file that contains the template.
         path: String,
-        /// What is wrong, usually the template's own message.
+        /// The problem, usually the message of the template.
         what: String,
-        /// What to do about it.
+        /// Suggested action.
         hint: String,
     },
     /// A call with invalid tokens, sequences or lengths.
     #[error("{what}")]
     Call {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do about it, if the caller can do something.
+        /// Suggested action, if the caller can do something.
         hint: Option<String>,
     },
     /// A model that is larger than the free memory.
@@ -85,17 +85,17 @@ pub enum ModelError {
     /// A model that is not in the cache, or that the hub does not provide.
     #[error("{what}")]
     Hub {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do about it.
+        /// Suggested action.
         hint: String,
     },
     /// A conversion that is impossible or could not finish.
     #[error("{what}")]
     Convert {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do about it.
+        /// Suggested action.
         hint: String,
     },
     /// A storage type that a backend's engine does not support.
@@ -216,7 +216,7 @@ impl ModelError {
         matches!(self, Self::Device(_) | Self::Rank { .. })
     }
 
-    /// What to do about it, if known.
+    /// Suggested action, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Config(error) => Some(error.hint()),

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// The scales of a tensor `[.., rows, columns]`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scales {
-    lie: Lie,
+    layout: ScaleLayout,
     /// Rows of each matrix of the tensor, and columns.
     rows: usize,
     columns: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Scales {
 
 /// The layout of scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
+enum ScaleLayout {
     /// One for the tensor, or one for each matrix.
     Matrices,
     Rows,
@@ -31,34 +31,34 @@ impl Scales {
             [.., rows, columns] => {
                 (*columns, *rows, weight[..weight.len() - 2].iter().product::<usize>())
             }
-            _ => return Err("beside a matrix".to_owned()),
+            _ => return Err("a weight of at least two dimensions".to_owned()),
         };
         let blocks = [rows.div_ceil(BLOCK), columns.div_ceil(BLOCK)];
-        let lie = if values.len() == 1 || values.len() == matrices {
-            Lie::Matrices
+        let layout = if values.len() == 1 || values.len() == matrices {
+            ScaleLayout::Matrices
         } else if values.len() == matrices * rows && (shape.len() == 1 || shape.ends_with(&[1])) {
-            Lie::Rows
+            ScaleLayout::Rows
         } else if shape.ends_with(&blocks) && values.len() == matrices * blocks[0] * blocks[1] {
-            Lie::Blocks
+            ScaleLayout::Blocks
         } else {
-            return Err(format!("[1], [{rows}, 1] or {blocks:?}, beside weights {weight:?}"));
+            return Err(format!("[1], [{rows}, 1] or {blocks:?} for weights {weight:?}"));
         };
         if !values.iter().all(|scale| scale.is_finite()) {
             return Err("finite numbers".to_owned());
         }
-        Ok(Self { lie, rows, columns, values })
+        Ok(Self { layout, rows, columns, values })
     }
 
     /// Random scales of a parameter.
     pub(crate) fn drawn(of: &Param, scales: Fp8Scales, draw: impl FnMut(usize) -> f32) -> Self {
-        let lie = match scales {
-            Fp8Scales::Tensor => Lie::Matrices,
-            Fp8Scales::Row => Lie::Rows,
-            Fp8Scales::Block => Lie::Blocks,
+        let layout = match scales {
+            Fp8Scales::Tensor => ScaleLayout::Matrices,
+            Fp8Scales::Row => ScaleLayout::Rows,
+            Fp8Scales::Block => ScaleLayout::Blocks,
         };
         let [rows, columns] = of.sides();
         let values = (0..scales.count(rows, columns)).map(draw).collect();
-        Self { lie, rows, columns, values }
+        Self { layout, rows, columns, values }
     }
 
     /// The values in file order.
@@ -68,26 +68,28 @@ impl Scales {
 
     /// Their shape in files, for a weight's shape.
     pub(crate) fn shape(&self, weight: &[usize]) -> Vec<usize> {
-        match self.lie {
-            Lie::Matrices => vec![self.values.len()],
-            Lie::Rows => [&weight[..weight.len() - 1], &[1]].concat(),
-            Lie::Blocks => [self.rows, self.columns].map(|side| side.div_ceil(BLOCK)).to_vec(),
+        match self.layout {
+            ScaleLayout::Matrices => vec![self.values.len()],
+            ScaleLayout::Rows => [&weight[..weight.len() - 1], &[1]].concat(),
+            ScaleLayout::Blocks => {
+                [self.rows, self.columns].map(|side| side.div_ceil(BLOCK)).to_vec()
+            }
         }
     }
 
     /// Whether there is one scale per row.
     pub(crate) fn is_of_rows(&self) -> bool {
-        self.lie != Lie::Blocks || self.columns <= BLOCK
+        self.layout != ScaleLayout::Blocks || self.columns <= BLOCK
     }
 
     /// The scale of a row, counted over all matrices, and a column.
     pub(crate) fn at(&self, row: usize, column: usize) -> f32 {
         let (matrix, inside) = (row / self.rows, row % self.rows);
-        let place = match self.lie {
-            Lie::Matrices if self.values.len() == 1 => 0,
-            Lie::Matrices => matrix,
-            Lie::Rows => row,
-            Lie::Blocks => {
+        let place = match self.layout {
+            ScaleLayout::Matrices if self.values.len() == 1 => 0,
+            ScaleLayout::Matrices => matrix,
+            ScaleLayout::Rows => row,
+            ScaleLayout::Blocks => {
                 let [down, across] = [self.rows, self.columns].map(|side| side.div_ceil(BLOCK));
                 (matrix * down + inside / BLOCK) * across + column / BLOCK
             }

@@ -82,7 +82,7 @@ impl Integers {
         form(self) == form(other) && self.order == other.order
     }
 
-    /// Whether its zero points are not whole numbers.
+    /// Whether its zero points are not integers.
     pub(crate) fn has_offsets(&self) -> bool {
         self.zeros && matches!(self.held, IntegerSource::Blocks(_))
     }

@@ -186,7 +186,7 @@ impl Ranks {
                     Kind::Order => break frame,
                     // Belongs to a step that this rank abandoned.
                     Kind::Values => {}
-                    Kind::Fault => return Err(told(&frame)),
+                    Kind::Fault => return Err(reported_fault(&frame)),
                 }
             },
         };
@@ -271,7 +271,7 @@ impl Star {
         let Ok(frame) = self.lines[0].read() else { return Err(self.gone(0)) };
         match frame.kind {
             Kind::Values => Ok(frame.bytes),
-            Kind::Fault => Err(told(&frame)),
+            Kind::Fault => Err(reported_fault(&frame)),
             Kind::Order => {
                 self.next = Some(frame);
                 Err(ModelError::rank(0, "has given the step up"))
@@ -301,7 +301,7 @@ fn broken(error: std::io::Error) -> ModelError {
 }
 
 /// The error that rank 0 reports about another rank.
-fn told(frame: &Frame) -> ModelError {
+fn reported_fault(frame: &Frame) -> ModelError {
     ModelError::Rank { what: String::from_utf8_lossy(&frame.bytes).into_owned() }
 }
 

@@ -18,7 +18,7 @@ impl StopStrings {
     /// Adds text; returns the text that is certain, and whether a stop string was found, which is not included.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
-        // Of several stop strings the one that begins first counts.
+        // If several stop strings match, the one that begins first counts.
         let found = |stop: &String| Some((self.held.find(stop)?, stop.clone()));
         if let Some((at, stop)) = self.stops.iter().filter_map(found).min_by_key(|found| found.0) {
             let shown = self.held[..at].to_owned();

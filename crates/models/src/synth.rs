@@ -66,7 +66,7 @@ pub fn synth_watched(
     packing(&architecture)?;
     let mut made = TemporaryFiles::folder(folder)?;
     let shards = shards(&architecture, options);
-    let total: usize = shards.iter().flatten().map(Written::bytes).sum();
+    let total: usize = shards.iter().flatten().map(DrawnTensor::bytes).sum();
     room(folder, total as u64)?;
     let of_shard = |shard: usize| match shards.len() {
         1 => SINGLE.to_owned(),
@@ -118,7 +118,7 @@ fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
 }
 
 /// A tensor that is generated while it is written, or one that belongs to a quantized weight.
-struct Written {
+struct DrawnTensor {
     name: String,
     shape: Vec<usize>,
     values: Values,
@@ -131,7 +131,7 @@ enum Values {
     Bytes(Dtype, Vec<u8>),
 }
 
-impl Written {
+impl DrawnTensor {
     /// A parameter, and its scales if it has any.
     fn of(param: &Param, drawn: RandomTensor) -> Vec<Self> {
         if let Some(integers) = drawn.integers() {
@@ -213,7 +213,7 @@ impl Written {
     }
 }
 
-fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<Written>> {
+fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<DrawnTensor>> {
     let mut shards = vec![Vec::new()];
     let (mut tables, mut bytes) = (Tables::default(), 0);
     for param in architecture.params.iter() {
@@ -224,7 +224,7 @@ fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<Writte
         }
         bytes += drawn.bytes();
         if let Some(shard) = shards.last_mut() {
-            shard.extend(Written::of(param, drawn));
+            shard.extend(DrawnTensor::of(param, drawn));
         }
     }
     shards
@@ -235,15 +235,15 @@ const PIECE: usize = 4 << 20;
 /// Values that a core generates at a time.
 const RUN: usize = 1 << 14;
 
-fn write(path: &Path, drawn: &[Written], watched: &FileProgress) -> Result<(), ModelError> {
+fn write(path: &Path, drawn: &[DrawnTensor], watched: &FileProgress) -> Result<(), ModelError> {
     // The order of safetensors' own writer: wider types first, so that each tensor is aligned, then by name.
-    let mut drawn: Vec<&Written> = drawn.iter().collect();
+    let mut drawn: Vec<&DrawnTensor> = drawn.iter().collect();
     drawn.compact_sort_by(|one, other| {
         let wider = other.dtype().cmp(&one.dtype());
         wider.then_with(|| one.name.cmp(&other.name))
     });
     let mut end = 0;
-    let info = |tensor: &&Written| {
+    let info = |tensor: &&DrawnTensor| {
         let start = end;
         end += tensor.bytes();
         let (dtype, shape) = (tensor.dtype(), tensor.shape.clone());
@@ -256,7 +256,7 @@ fn write(path: &Path, drawn: &[Written], watched: &FileProgress) -> Result<(), M
         let mut file = File::create(partial)?;
         file.write_all(&header)?;
         let mut bytes = Vec::new();
-        for Written { name, values, .. } in drawn {
+        for DrawnTensor { name, values, .. } in drawn {
             let drawn = match values {
                 Values::Drawn(drawn) => drawn,
                 Values::Bytes(_, bytes) => {

@@ -62,7 +62,7 @@ fn converting_twice_gives_the_same_bytes() {
         assert_eq!(weights, shards);
 
         let (was, is) = (tensors(hf.path()), tensors(fla.path()));
-        assert_eq!(is.len(), was.len() + 2, "a bias comes to each KDA layer");
+        assert_eq!(is.len(), was.len() + 2, "each KDA layer gets a bias");
         let layer = "model.layers.2.self_attn";
         let published = &was[&format!("{layer}.f_b_proj.weight")];
         assert_eq!(&is[&format!("{layer}.f_proj.1.weight")], published);

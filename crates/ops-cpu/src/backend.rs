@@ -7,7 +7,7 @@ use ops::{Backend, Implementations};
 /// The processor; always there.
 pub struct Cpu;
 
-/// What it implements, by op.
+/// The CPU implementations of each op.
 static TABLES: [(&str, &dyn Implementations); 11] = [
     ("attention", &crate::attention::CPU),
     ("kda", &crate::kda::CPU),

@@ -1,12 +1,12 @@
-//! Copying memory, reading it and changing it in place, with all cores: what bounds kernels that compute little.
-#![allow(unsafe_code)] // Each block copies its own share, past the caches.
+//! Copying memory, reading it and changing it in place, with all cores: the bandwidth limits of memory-bound kernels.
+#![allow(unsafe_code)] // Each block copies its own share by non-temporal stores.
 
 use super::simd::{Simd, SimdKernel, dispatch};
 use device::{Device, Isa, SharedMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Copies `from` to `to`, one share a thread, with streaming stores: a plain store would first read the line it is
-/// about to overwrite, a third of all traffic.
+/// Copies `from` to `to`, one share per thread, with non-temporal stores: a plain store would first read the line that it
+/// overwrites, a third of all traffic.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -29,7 +29,7 @@ pub fn copy_parallel(device: &Device, from: &[f32], to: &mut [f32]) {
     );
 }
 
-/// The sum of all values, one share a thread: memory that is read and not written.
+/// Returns the sum of all values, one share per thread, to measure read bandwidth.
 pub fn read_parallel(device: &Device, from: &[f32]) -> f32 {
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     let shares = device.capabilities().threads;
@@ -48,7 +48,7 @@ pub fn read_parallel(device: &Device, from: &[f32]) -> f32 {
     sums.iter().map(|sum| f32::from_bits(sum.load(Ordering::Relaxed))).sum()
 }
 
-/// Changes the sign of all values where they lie, one share a thread: each line is read and written back, as a state is.
+/// Negates all values in place, one share per thread: each line is read and written back, as for a state update.
 pub fn negate_parallel(device: &Device, values: &mut [f32]) {
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     let shares = device.capabilities().threads;
@@ -73,14 +73,14 @@ impl SimdKernel for Read<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f32 {
-        // So many sums that no addition waits for the one before it.
+        // Independent sums, enough to hide the latency of an addition.
         const SUMS: usize = 8;
         let step = SUMS * S::LANES;
         let body = self.0.len() / step * step;
         let mut sums = [simd.splat(0.0); SUMS];
         for at in (0..body).step_by(step) {
             for (nth, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `at + step` values lie in the slice.
+                // SAFETY: the slice has at least `at + step` values.
                 let values = unsafe { simd.load(self.0.as_ptr().add(at + nth * S::LANES)) };
                 *sum = simd.add(*sum, values);
             }
@@ -100,7 +100,7 @@ impl SimdKernel for Negate<'_> {
         let body = self.0.len() / S::LANES * S::LANES;
         let (start, sign) = (self.0.as_mut_ptr(), simd.splat(-1.0));
         for at in (0..body).step_by(S::LANES) {
-            // SAFETY: `at + LANES` values lie in the slice.
+            // SAFETY: the slice has at least `at + LANES` values.
             unsafe { simd.store(start.add(at), simd.mul(simd.load(start.add(at)), sign)) };
         }
         self.0[body..].iter_mut().for_each(|value| *value = -*value);
@@ -118,13 +118,12 @@ impl SimdKernel for Copy<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { from, to } = self;
-        // Streaming stores want the alignment of a vector; what stands before it and after the last one is copied
-        // plainly.
+        // Streaming stores need vector alignment; the unaligned head and the tail are copied with plain stores.
         let head = to.as_ptr().align_offset(S::LANES * size_of::<f32>()).min(to.len());
         let body = (to.len() - head) / S::LANES * S::LANES;
         to[..head].copy_from_slice(&from[..head]);
         for at in (head..head + body).step_by(S::LANES) {
-            // SAFETY: `at + LANES` values lie in both slices, and `to` is aligned from `head` on.
+            // SAFETY: both slices have at least `at + LANES` values, and `to` is aligned from `head` on.
             unsafe { simd.stream(to.as_mut_ptr().add(at), simd.load(from.as_ptr().add(at))) };
         }
         to[head + body..].copy_from_slice(&from[head + body..]);

@@ -1,10 +1,10 @@
-//! Rows as float32, whatever they are stored in.
+//! Conversion of rows between their storage type and float32.
 #![allow(unsafe_code)] // Slices reinterpreted as the type that was checked at run time.
 
 use crate::simd::Simd;
 use ops::{DType, Element};
 
-/// Widens a row; bfloat16 in registers, which the baseline of `half` does an element at a time.
+/// Widens a row; bfloat16 by vectors, where `half` compiled for the baseline converts one element at a time.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -39,13 +39,13 @@ pub(crate) fn narrow<S: Simd, E: Element>(_: S, from: &[f32], to: &mut [E]) {
     for (to, from) in to.iter_mut().zip(from) {
         let bits = from.to_bits();
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-        // A NaN whose payload lies in the low half would round to infinity.
+        // A NaN whose payload is in the low half would round to infinity.
         let quiet = (bits >> 16) | 0x40;
         *to = if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded } as u16;
     }
 }
 
-/// The elements as float32 where that is what they are, so that they need no copy.
+/// The elements without a copy, if they are float32.
 pub(crate) fn as_f32<E: Element>(values: &[E]) -> Option<&[f32]> {
     if E::DTYPE != DType::F32 {
         return None;

@@ -4,7 +4,7 @@
 use super::simd::{Simd, SimdKernel, dispatch, math};
 use device::{Device, Isa};
 
-/// What a gate's logit becomes.
+/// Activation of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// `g / (1 + e^-g)`.

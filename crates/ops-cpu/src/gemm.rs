@@ -1,4 +1,4 @@
-//! Dense matrix products: the microkernels that blocks of other ops are made of, and one product over all cores.
+//! GEMM microkernels for blocks of other ops, and one product over all cores.
 //!
 //! A is read through its strides, so A and its transpose cost the same. B is packed once into panels of as many
 //! columns as a register tile is wide ([`PackedB`]) and can be used many times.
@@ -98,7 +98,7 @@ impl<'a> MatMut<'a> {
     }
 }
 
-/// What happens to the old values of C.
+/// Treatment of the old values of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     /// They are overwritten (and may be NaN).
@@ -115,8 +115,8 @@ pub fn gemm_packed(isa: Isa, alpha: f32, a: Mat<'_>, b: &PackedB, store: Store, 
     multiply(isa, micro::Product { alpha, wide: false, a, b, store, c });
 }
 
-/// C = A B on one thread, B packed before, with sums in float64: a value of C is rounded once. Half as fast as [`gemm_packed`] where
-/// arithmetic is the limit, and as fast where memory is.
+/// C = A B on one thread, with B already packed and sums in float64: each value of C is rounded once. Half as fast as [`gemm_packed`]
+/// if compute-bound, equally fast if memory-bound.
 ///
 /// # Panics
 /// As [`gemm_packed`].
@@ -135,7 +135,7 @@ fn multiply(isa: Isa, product: micro::Product<'_>) {
     dispatch(isa, product);
 }
 
-/// C = alpha A B, or C += alpha A B, on one thread. `packed` is scratch, kept by the caller between calls.
+/// C = alpha A B, or C += alpha A B, on one thread. `packed` is scratch that the caller reuses between calls.
 ///
 /// # Panics
 /// As [`gemm_packed`].

@@ -1,4 +1,4 @@
-//! The CPU backend: what it has of each op, and the building blocks that variants and models share.
+//! The CPU backend: the variants of each op, and the building blocks that variants and models share.
 
 mod aligned;
 mod backend;

@@ -1,4 +1,4 @@
-//! Projections on the CPU.
+//! Linear projections on the CPU.
 
 mod convolution;
 mod strips;

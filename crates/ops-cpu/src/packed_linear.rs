@@ -1,4 +1,4 @@
-//! Projections `y = x W^T`: W is packed once, and every call reads it once, all cores together.
+//! Linear projections `y = x W^T`: W is packed once, and the cores together read it once per call.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output.
 
 mod integers;
@@ -18,9 +18,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
 const STRIP: usize = 64;
-/// Rows of gates that stand before as many rows of ups in the weights of [`Linear::apply_gated`]: one strip has both.
+/// Gate rows before the same number of up rows in the weights of [`Linear::apply_gated`]: a strip has both.
 pub const GATES: usize = STRIP / 2;
-/// Rows of x that one block multiplies: with them a strip of W is read from the second cache, not from memory again.
+/// Rows of x that one block multiplies: all reads of a strip of W after the first are from L2.
 const ROWS: usize = 96;
 
 /// A projection's weights `[outputs, inputs]` in strips of outputs, each packed for this processor's register tiles.
@@ -34,19 +34,19 @@ pub struct Linear {
 #[derive(Debug)]
 enum Strips {
     F32(Isa, Sums, Vec<PackedB>),
-    /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
+    /// Strips, contiguous: a large buffer gets huge pages, which make reading all weights faster.
     Bf16(HostBuffer<u32>, Walk),
     Integers(Packed),
 }
 
-/// What products of f32 are summed in.
+/// Accumulator type of float32 products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sums {
     F32,
     F64,
 }
 
-/// What becomes of a strip's products.
+/// Epilogue of a strip's products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finish {
     Stored,
@@ -86,8 +86,8 @@ impl Linear {
         Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words, Walk::default()) }
     }
 
-    /// Packs float32 weights for `isa` whose rows `read` gives, some neighbours of `[outputs, inputs]` at a time and on all
-    /// cores: the whole matrix is nowhere but in the packed one.
+    /// Packs float32 weights `[outputs, inputs]` for `isa`. `read` returns some neighbouring rows and is called on all cores, so the
+    /// unpacked matrix is never in memory as a whole.
     ///
     /// # Errors
     /// Those of `read`.
@@ -112,7 +112,7 @@ impl Linear {
         Ok(Self { inputs, outputs, strips })
     }
 
-    /// The same for bfloat16 weights, as [`Linear::bf16`] packs them.
+    /// [`Linear::f32_rows`] for bfloat16 weights, packed as by [`Linear::bf16`].
     ///
     /// # Errors
     /// Those of `read`.
@@ -141,8 +141,8 @@ impl Linear {
         }
     }
 
-    /// The same with sums in float64 where the weights are float32: a value of y is rounded once, whatever cancels in its sum.
-    /// Launches count as `linear.f32_exact` then.
+    /// Accumulates products of float32 weights in float64: each value of y is rounded once, even with cancellation. Launches count
+    /// as `linear.f32_exact`.
     #[must_use]
     pub fn exact(mut self) -> Self {
         if let Strips::F32(_, sums, _) = &mut self.strips {
@@ -161,7 +161,7 @@ impl Linear {
         self.outputs
     }
 
-    /// Bytes of the weights as they are read by one call.
+    /// Bytes of weights that one call reads.
     pub fn bytes(&self) -> usize {
         match &self.strips {
             Strips::F32(..) => self.inputs * self.outputs * size_of::<f32>(),
@@ -170,12 +170,13 @@ impl Linear {
         }
     }
 
-    /// `y = x W^T` for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no memory of
-    /// its own. The columns of y go into parts of these widths, each `[rows, width]` without padding. The launch is counted as
-    /// `linear.f32`, as `linear.f32_exact` or as `linear.bf16`, or by the weights' integers. A row's result does not depend on the rows beside it.
+    /// `y = x W^T`. `x` computes each row once, into the buffer that is multiplied, so a row derived from other tensors needs no
+    /// temporary. The columns of y are split into parts of these widths, each `[rows, width]` without padding. The launch is counted
+    /// as `linear.f32`, `linear.f32_exact`, `linear.bf16`, `linear.int4` or `linear.int8`. A row's result does not depend on the
+    /// other rows.
     ///
     /// # Panics
-    /// When the widths are not those of all columns.
+    /// When the widths do not add up to the outputs.
     pub fn apply_made(
         &self,
         device: &Device,
@@ -187,8 +188,8 @@ impl Linear {
         self.product(device, rows, x, (widths, Finish::Stored))
     }
 
-    /// `silu(gate) * up`, half as wide as the product x W^T: [`GATES`] rows of W are gates, as many their ups, and so on;
-    /// what is left of both at the end is halved too. The products themselves are never in memory.
+    /// `silu(gate) * up`, half as wide as the product x W^T. Rows of W alternate: [`GATES`] gates, then their ups; the last, shorter
+    /// run is also half gates, half ups. The products themselves are never written to memory.
     ///
     /// # Panics
     /// When the weights cannot be halved.
@@ -243,7 +244,7 @@ impl Linear {
                     x(row, wide);
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
-                // One row leaves no more to a core than a few strips, whose halves balance better. A gate stands beside its up.
+                // With one row a core has only a few strips, and half strips balance better. A gated strip needs gates and ups.
                 let width = if rows == 1 && into.1 != Finish::Gated { STRIP / 2 } else { STRIP };
                 let of_strip = PanelsBf16::words(self.inputs, width);
                 let walked = (walk, &words[..], of_strip * size_of::<u32>());
@@ -256,7 +257,7 @@ impl Linear {
                     |range, strip, into| {
                         let (_, words) = words.split_at(strip * of_strip);
                         let (words, behind) = words.split_at(of_strip.min(words.len()));
-                        // Other rows would be multiplied with the same strip before the next one.
+                        // Prefetch the next strip only after the last rows: earlier rows use this strip again.
                         let next = if range.end == rows { behind } else { &[] };
                         let w = PanelsBf16::new(words, self.inputs, into.columns).before(next);
                         gemm_panels_bf16(1.0, made.part(range), w, Store::Replace, into);
@@ -266,8 +267,8 @@ impl Linear {
         }
     }
 
-    /// One block for each strip of `strip` outputs and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
-    /// stretch of memory, which serves that fastest. Where all weights are `walked` once, threads that wait fetch what comes next.
+    /// Launches one block per strip of `strip` outputs and run of [`ROWS`] rows. A core gets consecutive strips, because memory is
+    /// fastest for long sequential reads. With `walked`, idle threads prefetch the weights of the next blocks.
     fn run(
         &self,
         device: &Device,
@@ -283,7 +284,7 @@ impl Linear {
             Finish::Stored | Finish::Squared => 1,
             Finish::Gated => 2,
         };
-        // Not cleared: for a prompt that is a good part of what the product itself takes.
+        // Not cleared: for a prompt, clearing costs a good part of the product's own time.
         let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
         let mut parts: Vec<_> = widths.iter().map(unwritten).collect();
         let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
@@ -294,7 +295,7 @@ impl Linear {
             let rows = run * ROWS..rows.min((run + 1) * ROWS);
             let first = nth * strip;
             let width = strip.min(self.outputs - first);
-            // A block's rows of y lie among those of other strips, so they are made apart and then copied.
+            // In y a block's columns are next to those of other strips, so they are computed in a tile and then copied.
             multiply(rows.clone(), nth, MatMut::new(tile, rows.len(), width, strip));
             for (from, row) in tile.chunks_mut(strip).zip(rows) {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
@@ -348,13 +349,13 @@ fn strip<T: Copy>(b: Mat<'_, T>, first: usize) -> Mat<'_, T> {
 struct Rows<T> {
     values: Vec<T>,
     width: usize,
-    /// Whole cache lines, and an odd number of them: widths of models are powers of two, whose rows would all lie in the
-    /// same sets of the first cache and drive each other out of it.
+    /// An odd number of whole cache lines: model widths are powers of two, and at that stride all rows would map to the
+    /// same sets of L1 and evict each other.
     stride: usize,
 }
 
 impl<T: Copy + Default + Send> Rows<T> {
-    /// Each row as `make` makes it with a thread's scratch; on all cores where there is much to make.
+    /// Computes each row by `make`, with a thread's scratch; on all cores when there is enough work.
     fn made<S: Default>(
         rows: usize,
         width: usize,

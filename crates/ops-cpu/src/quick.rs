@@ -5,7 +5,7 @@
 
 use crate::simd::Simd;
 
-/// `2^t` for `-126 <= t <= 126`; what lies beyond acts as the end, NaN as NaN.
+/// `2^t` for `-126 <= t <= 126`; t is clamped to that range, and NaN gives NaN.
 #[inline(always)]
 fn exp2<S: Simd>(simd: S, t: S::V) -> S::V {
     // The order of the operands lets NaN through.
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_stay_what_they_are() {
+    fn zeros_infinities_and_nan_give_their_limits() {
         for isa in here() {
             let mut decays = [f32::NAN, 0.0, -0.0, f32::MIN, f32::NEG_INFINITY];
             let mut silus = [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN, f32::NEG_INFINITY];

@@ -1,15 +1,15 @@
-//! Reading memory with all cores: the limit of a kernel that looks at much memory once.
+//! Reading memory with all cores: the bandwidth limit of a kernel that reads its operands once.
 #![allow(unsafe_code)] // Vectors loaded through raw pointers; the bounds are checked first.
 
 use super::simd::{Simd, SimdKernel, dispatch};
 use device::{Device, Isa};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values of one block: long enough that handing it out costs nothing, short enough that threads end together.
+/// Values of one block: large enough to make scheduling cheap, small enough that threads finish together.
 const BLOCK: usize = 1 << 16;
 
-/// The sum of all values, each read once; threads walk ranges of their own, as those of a projection do. The launch is
-/// counted as `read`.
+/// Returns the sum of all values. Each value is read once, and each thread reads consecutive blocks, as in a projection.
+/// The launch is counted as `read`.
 pub fn sum_parallel(device: &Device, values: &[f32]) -> f64 {
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     let total = AtomicU64::new(0f64.to_bits());
@@ -42,7 +42,7 @@ impl SimdKernel for Sum<'_> {
         let whole = self.0.len() / wide * wide;
         for at in (0..whole).step_by(wide) {
             for (lane, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `wide` values from `at` on lie in the slice.
+                // SAFETY: the slice has at least `at + wide` values.
                 *sum =
                     simd.add(*sum, unsafe { simd.load(self.0.as_ptr().add(at + lane * S::LANES)) });
             }

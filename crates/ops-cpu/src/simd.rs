@@ -62,8 +62,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `to` must be writable for `count` values, `count <= LANES`.
     unsafe fn store_first(self, to: *mut f32, v: Self::V, count: usize);
-    /// Writes all lanes past the caches, for outputs much larger than them. [`device::Device::launch`]
-    /// orders such writes before what follows the launch.
+    /// Writes all lanes by a non-temporal store, for outputs much larger than the caches. [`device::Device::launch`]
+    /// orders such writes before everything after the launch.
     ///
     /// # Safety
     /// As [`Simd::store`], and `to` must be aligned to the size of the vector.
@@ -110,11 +110,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// Square root.
     fn sqrt(self, a: Self::V) -> Self::V;
-    /// Nearest whole number, ties to even.
+    /// Nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
     /// `a > b ? yes : no` in each lane; `no` where either is NaN.
     fn select_gt(self, a: Self::V, b: Self::V, yes: Self::V, no: Self::V) -> Self::V;
-    /// `2^n` for whole numbers `-126 <= n <= 127`.
+    /// `2^n` for integers `-126 <= n <= 127`.
     fn exp2_whole(self, n: Self::V) -> Self::V;
     /// Exponent and mantissa of a positive normal number: `a = m * 2^e`, `1 <= m < 2`.
     fn split(self, a: Self::V) -> (Self::V, Self::V);

@@ -1,23 +1,24 @@
-//! Copies past the caches.
+//! Copies with non-temporal stores.
 #![allow(unsafe_code)] // Aligned vector stores through raw pointers; the bounds are checked first.
 
 use crate::simd::Simd;
 use ops::StateSlots;
 
-/// Outputs at least this large are written past the caches. Nothing reads them again before they would have been
-/// evicted, and a plain store first reads the line it will overwrite, a third more traffic. Two thirds of the 32 MiB
-/// that a core complex of current server processors shares.
+/// Outputs of at least this many bytes are written by non-temporal stores. They would be evicted before anything reads
+/// them, and a plain store first reads the line that it overwrites, a third more traffic. About two thirds of the 32 MiB
+/// L3 that a core complex of current server processors shares.
 pub(crate) const STREAM_BYTES: usize = 20 << 20;
 
-/// The same of states in a pool. Those are one layer's of a model: before its next step the weights of all others are read.
+/// [`STREAM_BYTES`] for pooled states. A pool has one layer's states, and the weights of all other layers are read before
+/// its next step.
 const POOL_BYTES: usize = 1 << 20;
 
-/// Whether states are written past the caches.
+/// Whether states are written by non-temporal stores.
 pub(crate) fn past_caches(states: &[f32], slots: &StateSlots) -> bool {
     size_of_val(states) >= if slots.is_pool() { POOL_BYTES } else { STREAM_BYTES }
 }
 
-/// Starts reading a slice into the second cache. For rows that lie further apart than the processor foresees.
+/// Prefetches a slice into L2. For rows with a stride too large for the hardware prefetcher.
 #[inline(always)]
 pub(crate) fn prefetch<E>(values: &[E]) {
     #[cfg(target_arch = "x86_64")]
@@ -34,8 +35,8 @@ pub(crate) fn prefetch<E>(values: &[E]) {
     let _ = values;
 }
 
-/// Copies a slice with stores past the caches; elements before the first and after the last whole aligned vector are
-/// stored plainly.
+/// Copies a slice with non-temporal stores; elements before the first and after the last whole aligned vector are written
+/// by plain stores.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -50,8 +51,8 @@ pub(crate) fn stream_copy<S: Simd, E: Copy>(simd: S, from: &[E], to: &mut [E]) {
     to[..head].copy_from_slice(&from[..head]);
     for vector in 0..vectors {
         let at = head + vector * per_vector;
-        // SAFETY: a whole vector from `at` on lies before `tail` in both slices, and `to` is aligned there. Vectors
-        // are only moved, so it does not matter that they may not hold f32 values.
+        // SAFETY: a whole vector from `at` on is before `tail` in both slices, and `to` is aligned there. Vectors are
+        // only moved, so it does not matter that they may not hold f32 values.
         unsafe {
             simd.stream(to.as_mut_ptr().add(at).cast(), simd.load(from.as_ptr().add(at).cast()));
         }

@@ -1,4 +1,4 @@
-//! What the processor implements of each op.
+//! The CPU variants of each op.
 
 use crate::CpuVariant;
 use crate::execution::HostExecution;

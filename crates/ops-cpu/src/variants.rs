@@ -1,4 +1,4 @@
-//! A variant of an op, and the list of those whose schemes are written once for all instruction sets and storage types.
+//! A variant of an op, and a macro that lists variants whose schemes are generic over instruction sets and storage types.
 
 use device::{Capabilities, Device};
 use ops::{Inputs, TensorMap};
@@ -13,8 +13,8 @@ pub(crate) struct CpuVariant<P: 'static> {
     pub(crate) run: fn(&P, Inputs<'_>, &Device, &mut TensorMap),
 }
 
-/// Variants over host memory, best first: each a scheme for one instruction set. A scheme says `why_not` of a problem, and has a `run`
-/// for any [`ops::Element`].
+/// Lists variants over host memory, best first: each is a scheme for one instruction set. A scheme has `why_not` for a problem, and
+/// `run` for any [`ops::Element`].
 macro_rules! variants {
     ($op:literal: $($scheme:ident $isa:ident $name:literal,)*) => {
         &[$($crate::CpuVariant {

@@ -6,7 +6,7 @@ use super::simd::Simd;
 /// f32 values of a cache line, which are whole vectors of any instruction set.
 const LINE: usize = 16;
 
-/// Values of a row's buffer: so many that it is whole vectors.
+/// Length of a row's buffer: `channels` rounded up to whole cache lines, and so to whole vectors.
 pub(crate) fn padded(channels: usize) -> usize {
     channels.next_multiple_of(LINE)
 }

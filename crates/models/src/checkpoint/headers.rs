@@ -38,7 +38,7 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
             match file.len() as u64 {
                 there if there < wanted => Err(truncated(wanted)),
                 there => {
-                    let what = format!("has {there} bytes, its header tells of {wanted}");
+                    let what = format!("has {there} bytes, its header needs {wanted}");
                     Err(ModelError::weights(path, what))
                 }
             }

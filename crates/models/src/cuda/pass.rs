@@ -42,7 +42,7 @@ pub(super) struct Pass {
 }
 
 /// The host's values of a group's integer inputs, for planning.
-struct Known {
+struct GroupInputs {
     /// Range of its sequences in the pass, and of its tokens.
     sequences: Range<usize>,
     rows: Range<usize>,
@@ -155,7 +155,7 @@ impl Pass {
         let known = |group: &Range<usize>| {
             let sequences = &batch.sequences[group.clone()];
             let offsets = &batch.offsets[group.start..=group.end];
-            Known {
+            GroupInputs {
                 sequences: group.clone(),
                 rows: offsets[0]..offsets[group.len()],
                 offsets: offsets.iter().map(|offset| (offset - offsets[0]) as i32).collect(),
@@ -164,7 +164,7 @@ impl Pass {
                 table: pages.table_of_width(sequences, width(sequences)),
             }
         };
-        let known: Vec<Known> = groups.iter().map(known).collect();
+        let known: Vec<GroupInputs> = groups.iter().map(known).collect();
         let mut pass = Self::over(&packed, &whole, known)?;
         let several = pass.groups.len() > 1;
         for (group, of) in pass.groups.iter_mut().zip(groups) {
@@ -193,7 +193,7 @@ impl Pass {
         }
         let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
         let keys = (width * BLOCK) as i32;
-        let known = Known {
+        let known = GroupInputs {
             sequences: 0..sequences,
             rows: 0..sequences,
             lengths: vec![keys; sequences],
@@ -229,9 +229,9 @@ impl Pass {
         stream.write(whole, packed.whole().bytes()).map_err(device_error)
     }
 
-    fn over(packed: &Packed, whole: &Buffer, known: Vec<Known>) -> Result<Self, OpError> {
+    fn over(packed: &Packed, whole: &Buffer, known: Vec<GroupInputs>) -> Result<Self, OpError> {
         let list = |index| packed.list(whole, index);
-        let group = |(at, known): (usize, Known)| -> Result<Group, OpError> {
+        let group = |(at, known): (usize, GroupInputs)| -> Result<Group, OpError> {
             let integers = |index, shape: &[usize], known: Vec<i32>| {
                 let index = OF_TOKENS + OF_GROUP * at + index;
                 Tensor::integers(list(index)?, shape, known.into())

@@ -1,6 +1,6 @@
 //! Sequence parallelism for prompts on several GPUs: each GPU owns a range of rows of the residual stream. It sends its
-//! partial sums for other GPUs' rows to them (reduce-scatter), and the normalized result of its own rows to all
-//! (all-gather). Copies overlap with the GEMMs of rows that do not need them.
+//! partial sums for other GPUs' rows to them (reduce-scatter), and the normalized rows it owns to all (all-gather).
+//! Copies overlap with the GEMMs of rows that do not need them.
 //!
 //! Schedule of each sum on GPU r of n. The turns are the rows of r + 1, r + 2, .., r + n - 1 and r itself, modulo n:
 //!
@@ -41,11 +41,11 @@ use std::sync::Arc;
 pub(super) struct DividedRows {
     owners: Arc<ReceiveBuffers>,
     layout: Layout,
-    stream: RefCell<Kept>,
+    stream: RefCell<StreamState>,
 }
 
 /// The state of the residual stream.
-enum Kept {
+enum StreamState {
     /// All rows are here.
     Whole,
     /// Partial sums are being sent, with the turn's number. This GPU's rows are summed on the first read.
@@ -75,13 +75,13 @@ impl DividedRows {
         worth.then(|| Self {
             owners: Arc::clone(owners),
             layout: Layout::new(size, ranks),
-            stream: RefCell::new(Kept::Whole),
+            stream: RefCell::new(StreamState::Whole),
         })
     }
 
     /// Whether all rows of the norm have arrived.
     fn has_all_norms(&self) -> bool {
-        matches!(&*self.stream.borrow(), Kept::Normed { theirs: None, .. })
+        matches!(&*self.stream.borrow(), StreamState::Normed { theirs: None, .. })
     }
 
     /// This GPU's rows.
@@ -169,7 +169,7 @@ impl Run<'_> {
             owners.copies.wait(made).map_err(device_error)?;
             owners.send((Sent::Parts, turn), *rank, both)?;
         }
-        *owned.stream.borrow_mut() = Kept::Parts(parts, turn, norm);
+        *owned.stream.borrow_mut() = StreamState::Parts(parts, turn, norm);
         Ok(())
     }
 
@@ -184,9 +184,9 @@ impl Run<'_> {
         let by = norm.weight.on()?.address();
         let kept = &mut *owned.stream.borrow_mut();
         let (owners, own) = (&owned.owners, &owned.own().rows);
-        match std::mem::replace(kept, Kept::Whole) {
-            Kept::Whole => return Ok(None),
-            Kept::Parts(parts, turn, squares) => {
+        match std::mem::replace(kept, StreamState::Whole) {
+            StreamState::Whole => return Ok(None),
+            StreamState::Parts(parts, turn, squares) => {
                 self.sum_own_rows(owned, &parts, (turn, squares), norm)?;
                 let done = self.stream.record().map_err(device_error)?;
                 let (turn, from) =
@@ -196,10 +196,10 @@ impl Run<'_> {
                     let to = owners.places[rank].rows(own.clone())?;
                     owners.send((Sent::Norms, turn), rank, [&from, &to])?;
                 }
-                *kept = Kept::Normed { by, theirs: Some((turn, parts)) };
+                *kept = StreamState::Normed { by, theirs: Some((turn, parts)) };
             }
             // A second norm would overwrite rows that other GPUs may still read.
-            Kept::Normed { by: other, .. } if other != by => {
+            StreamState::Normed { by: other, .. } if other != by => {
                 return Err(refused("two norms read the same parts of a stream"));
             }
             normed => *kept = normed,
@@ -246,7 +246,7 @@ impl Run<'_> {
 
     /// Waits in the stream for another GPU's normalized rows.
     fn wait_for_norm(&self, owned: &DividedRows, rank: usize) -> Result<(), OpError> {
-        let Kept::Normed { theirs: Some((turn, _)), .. } = &*owned.stream.borrow() else {
+        let StreamState::Normed { theirs: Some((turn, _)), .. } = &*owned.stream.borrow() else {
             return Ok(());
         };
         let owners = &owned.owners;
@@ -256,7 +256,7 @@ impl Run<'_> {
 
     /// Marks all rows as arrived. Later work in the stream may reuse the memory of the partial sums.
     fn mark_norms_received(&self, owned: &DividedRows) {
-        if let Kept::Normed { theirs, .. } = &mut *owned.stream.borrow_mut() {
+        if let StreamState::Normed { theirs, .. } = &mut *owned.stream.borrow_mut() {
             *theirs = None;
         }
     }

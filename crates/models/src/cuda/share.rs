@@ -42,7 +42,7 @@ pub(super) fn join(
     let own = if place.rank == 0 { [&nccl.id()?[..], &version].concat() } else { Vec::new() };
     let given = ranks.hand_out(own)?;
     let Some((id, others)) = given.split_first_chunk::<NCCL_ID_BYTES>() else {
-        return Err(ModelError::rank(0, "hands out no NCCL id"));
+        return Err(ModelError::rank(0, "sent no NCCL id"));
     };
     if others != version {
         return Err(ModelError::Device(format!(
@@ -56,7 +56,7 @@ pub(super) fn join(
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
     let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
-        let areas = inboxes.of.iter().map(|of| of.part(behind(place.ranks), more));
+        let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
         let areas = areas.collect::<Result<_, _>>()?;
         Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
     });
@@ -72,11 +72,11 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     }
     let more =
         sequence_parallel::room(of, tokens).map_or(0, |(_, bytes)| bytes + ReceiveBuffers::TURNS);
-    (behind(ranks) + Inboxes::TURNS + more) as u64
+    (inbox_size(ranks) + Inboxes::TURNS + more) as u64
 }
 
-/// Offset of the memory that follows an inbox.
-fn behind(ranks: usize) -> usize {
+/// Bytes of an inbox, rounded up to the offset of the memory that follows it.
+fn inbox_size(ranks: usize) -> usize {
     Inboxes::bytes(ranks).next_multiple_of(512)
 }
 
@@ -91,7 +91,7 @@ fn inboxes(
     if place.ranks > PEERS {
         return Ok(None);
     }
-    let bytes = behind(place.ranks) + more;
+    let bytes = inbox_size(place.ranks) + more;
     let [own, turns] = [bytes, Inboxes::TURNS].map(|bytes| -> Result<_, ModelError> {
         let buffer = stream.allocate(bytes)?;
         stream.fill32(&buffer, 0)?;
@@ -153,7 +153,7 @@ pub(super) struct Share {
     pub(super) owned: Option<DividedRows>,
     /// The partial sums that are exchanged.
     parts: Option<Parts>,
-    added: Option<Added>,
+    added: Option<Contribution>,
     /// Whether several projections are added before the next sum.
     pub(super) several: bool,
     /// Zeros `[tokens, hidden]` in float32 that the first addition starts from.
@@ -168,7 +168,7 @@ pub(super) struct Share {
 }
 
 /// This rank's contribution since the last sum.
-struct Added {
+struct Contribution {
     /// `[tokens, hidden]` in float32; in bfloat16 if nothing else is added before the sum.
     sums: Tensor,
     /// Sums of squares of rows `[tokens]` in float32, stored after float32 sums.
@@ -213,11 +213,11 @@ impl Share {
 
 impl Run<'_> {
     /// Memory for this rank's contribution.
-    fn adding(&self, dtype: DType) -> Result<Added, OpError> {
+    fn adding(&self, dtype: DType) -> Result<Contribution, OpError> {
         let (tokens, hidden) = (self.pass.tokens, self.x.shape()[1]);
         let all = self.tensor(&[tokens * (hidden + 1)], DType::F32)?;
         let sums = Tensor::on_gpu(Arc::clone(all.on()?), &[tokens, hidden], dtype)?;
-        Ok(Added { sums, squares: all.rows(tokens * hidden, tokens)?, all })
+        Ok(Contribution { sums, squares: all.rows(tokens * hidden, tokens)?, all })
     }
 
     /// Zeros for the first addition: the kernels that add are built in for any number of tokens.
@@ -331,7 +331,7 @@ impl Run<'_> {
         if let (Some(owned), Some(parts)) = (&share.owned, share.parts.take()) {
             return self.send_parts(owned, parts, share.norm.take());
         }
-        let Some(Added { sums, squares, all }) = share.added.take() else { return Ok(()) };
+        let Some(Contribution { sums, squares, all }) = share.added.take() else { return Ok(()) };
         if let Some(owned) = &share.owned {
             let parts = self.convert_by_owner(owned, &sums)?;
             return self.send_parts(owned, parts, share.norm.take());

@@ -145,7 +145,7 @@ impl Scheme {
 pub(super) struct Stacked {
     /// `[experts, rows, columns]`.
     pub(super) matrices: Tensor,
-    /// Of quantized matrices, `[experts, groups, rows]`.
+    /// Scales of quantized matrices, `[experts, groups, rows]`.
     pub(super) scales: Option<Tensor>,
     /// Offsets of integers with zero points, in the shape of the scales.
     pub(super) offsets: Option<Tensor>,

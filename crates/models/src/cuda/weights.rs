@@ -349,7 +349,7 @@ pub(crate) struct CudaProjection {
     w_scale: Option<Tensor>,
     /// Zero points of w in 4-bit integers.
     w_zero: Option<Tensor>,
-    /// Offsets instead of zero points, if those are not whole numbers.
+    /// Offsets instead of zero points, if those are not integers.
     w_offset: Option<Tensor>,
     /// Group size: columns that share a scale.
     w_group: usize,

@@ -168,7 +168,8 @@ fn parts(path: &Path, count: u64) -> Result<Vec<PathBuf>, ModelError> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let Some(start) = name.as_deref().and_then(|name| name.strip_suffix(&end)) else {
         let what = format!("is one of {count} files of a model, of which the first ends in {end}");
-        return Err(ModelError::file(path, what).hinted("name the first; the others lie beside it"));
+        return Err(ModelError::file(path, what)
+            .hinted("name the first; the others are read from the same folder"));
     };
     let part = |nth: u64| path.with_file_name(format!("{start}-{nth:05}-of-{count:05}.gguf"));
     // No model is split into more files.

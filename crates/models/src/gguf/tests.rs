@@ -39,10 +39,10 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
         let (row, column) = (at / integers.of.columns, at % integers.of.columns);
         let of = row * groups + column / integers.of.group;
         let (scale, zero) = (f64::from(scales[of]), f64::from(zeros[of]));
-        let stands = scale * (f64::from(*number) - zero);
+        let value = scale * (f64::from(*number) - zero);
         // The zero point was divided by the scale; its rounding error is relative to its size.
         let rounded = scale.abs() * (zero.abs() + 64.0) * 2.4e-7;
-        assert!((stands - f64::from(*want)).abs() <= rounded, "{name} {at}: {stands} {want}");
+        assert!((value - f64::from(*want)).abs() <= rounded, "{name} {at}: {value} {want}");
     }
     // With offsets, as GPUs store them, the values are exact.
     if !integers.of.has_offsets() || integers.of.bits != 4 {
@@ -52,8 +52,8 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
     for (at, (number, want)) in numbers.iter().zip(want).enumerate() {
         let (row, column) = (at / integers.of.columns, at % integers.of.columns);
         let of = row * groups + column / integers.of.group;
-        let stands = scales[of] * f32::from(number + 8) - zeros[of];
-        assert_eq!(stands.to_bits(), want.to_bits(), "{name} {at}: {stands} {want}");
+        let value = scales[of] * f32::from(number + 8) - zeros[of];
+        assert_eq!(value.to_bits(), want.to_bits(), "{name} {at}: {value} {want}");
     }
 }
 

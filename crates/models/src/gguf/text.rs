@@ -232,7 +232,7 @@ impl Vocabulary<'_> {
             ));
         };
         let Some(merges) = self.header.texts("tokenizer.ggml.merges") else {
-            return Err("has no merges beside its vocabulary".to_owned());
+            return Err("has a vocabulary without merges".to_owned());
         };
         let pairs = merges.iter().map(|merge| {
             // The first half may be a space.

@@ -87,7 +87,7 @@ fn into(
     let held = held(cache, name);
     std::fs::create_dir_all(&held).map_err(|error| ModelError::file(&held, error))?;
     let get = |files: &[HubFile]| {
-        let hint = "the same command goes on where this one ended; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
+        let hint = "the same command resumes the download; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
         by.fetch(files).map_err(|what| match is_full(&what) {
             true => ModelError::Disk { what },
             false if what.starts_with(NO_NETWORK) => refused(what, OFFLINE),

@@ -80,7 +80,7 @@ fn write(folder: &Path, [(blocks, bytes), (scales, of_scales)]: [([usize; 3], &[
 }
 
 #[test]
-fn every_number_is_what_its_bits_and_its_scale_make_of_it() {
+fn dequantized_values_match_e2m1_times_scale() {
     let folder = tempfile::tempdir().unwrap();
     let (checkpoint, want) = drawn(folder.path(), [3, 17, 5], |at| (at % 255) as u8);
     let got = checkpoint.read::<f32>(NAME, 0, want.len()).unwrap();
@@ -104,7 +104,7 @@ fn every_number_is_what_its_bits_and_its_scale_make_of_it() {
 }
 
 #[test]
-fn rows_whose_numbers_are_not_too_far_apart_are_float8_exactly() {
+fn rows_within_float8_range_convert_exactly() {
     // The limits of float8's range, relative to the smallest and the largest scale.
     for first in [0, 100, 240] {
         let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn rows_whose_numbers_are_not_too_far_apart_are_float8_exactly() {
 }
 
 #[test]
-fn groups_of_zeros_have_any_scale_beside_others() {
+fn zero_groups_accept_any_scale() {
     let folder = tempfile::tempdir().unwrap();
     let mut blocks = vec![0x71u8; 3 * 16];
     blocks[16..32].fill(0x80);
@@ -146,7 +146,7 @@ fn groups_of_zeros_have_any_scale_beside_others() {
 }
 
 #[test]
-fn what_is_misshaped_or_no_number_is_said() {
+fn rejects_wrong_shapes_and_nan_scales() {
     let (one, numbers) = ([1, 2, 3], vec![0u8; 96]);
     for (scales, of_scales, wanted) in [
         ([1, 2, 2], vec![1u8; 4], "_scales` is U8 [1, 2, 2], expected [1, 2, 3] in U8"),

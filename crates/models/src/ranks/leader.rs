@@ -62,7 +62,7 @@ impl Engine for LeaderEngine {
         self.engine.device()
     }
 
-    /// Of this rank's device.
+    /// The bandwidth of this rank's device.
     fn read_bandwidth(&self) -> f64 {
         self.engine.read_bandwidth()
     }
@@ -143,7 +143,7 @@ impl Engine for LeaderEngine {
         self.engine.bytes_of(tokens)
     }
 
-    /// Of all ranks, which are on one host.
+    /// The bytes of all ranks, which are on one host.
     fn bytes_to_save(&self, tokens: usize) -> u64 {
         self.engine.bytes_to_save(tokens) * self.count()
     }
@@ -160,7 +160,7 @@ impl Engine for LeaderEngine {
         self.engine.reserve_more()
     }
 
-    /// Of this rank's device. The others have equal parts, and wait if theirs is slower.
+    /// Checks this rank's device only: the other ranks have equal parts, and wait if theirs is slower.
     fn can_save(&self, sequence: usize) -> bool {
         self.engine.can_save(sequence)
     }
@@ -169,7 +169,7 @@ impl Engine for LeaderEngine {
         self.engine.has_arrived(sequence)
     }
 
-    /// Of all ranks, whose copies run at the same time.
+    /// The rate of all ranks together: their copies run at the same time.
     fn bytes_per_second(&self) -> Option<f64> {
         Some(self.engine.bytes_per_second()? * self.count() as f64)
     }

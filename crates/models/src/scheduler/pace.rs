@@ -113,7 +113,7 @@ impl Pace {
             }
         };
         let left = left.max(ROW_GRANULARITY).min(most);
-        // An engine plans each number of tokens once, so few different totals are used.
+        // An engine plans each number of tokens once; rounding limits the number of different totals.
         let spare = (left + decoding) % ROW_GRANULARITY;
         if left > ROW_GRANULARITY + spare { left - spare } else { left }
     }

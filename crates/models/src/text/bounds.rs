@@ -11,13 +11,13 @@ pub(super) struct Parts {
     #[serde(default)]
     pre_tokenizer: Value,
     #[serde(default)]
-    added_tokens: Vec<Added>,
+    added_tokens: Vec<AddedToken>,
     #[serde(default)]
     model: Model,
 }
 
 #[derive(Deserialize, Default)]
-struct Added {
+struct AddedToken {
     #[serde(default)]
     content: String,
     #[serde(default)]
@@ -191,7 +191,7 @@ fn growth(normalizer: &Value) -> Growth {
         }
         "ByteLevel" => Growth::within(2.0, 1.0),
         "" => Growth::NONE,
-        // Three Hangul letters of nine bytes in total compose to one of three bytes.
+        // Three Hangul characters of nine bytes in total compose to one of three bytes.
         "NFC" => Growth::within(3.0, 1.0 / 3.0),
         "NFD" => Growth::within(3.0, 1.0),
         "Lowercase" => Growth::within(2.0, 1.0 / 3.0),

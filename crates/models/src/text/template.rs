@@ -247,7 +247,7 @@ impl Templates {
         if let Some((key, _)) =
             conversation.kwargs.iter().find(|(key, _)| fixed.iter().any(|(name, _)| key == name))
         {
-            let hint = "it has a field of its own";
+            let hint = "it has a separate field";
             return Err(wrong(format!("`{key}` is no argument of a chat template's own"), hint));
         }
         let tokens = self

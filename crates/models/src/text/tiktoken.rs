@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Kimi's pre-tokenization pattern: o200k's with a run of Han characters first, Han excluded from the classes of
-/// letters, and line ends after punctuation.
+/// Kimi's pre-tokenization pattern: o200k's with a run of Han characters first, Han excluded from the letter classes,
+/// and line ends after punctuation.
 pub(crate) const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",

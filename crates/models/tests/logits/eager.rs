@@ -87,7 +87,7 @@ impl Engine for Eager {
         self.inner.pages()
     }
     fn step(&mut self, batch: &Batch, wanted: LogitsSelection) -> Result<Vec<f32>, ModelError> {
-        assert!(self.parts.is_empty(), "a step beside tokens that are being chosen");
+        assert!(self.parts.is_empty(), "a step while tokens are in flight");
         self.inner.step(batch, wanted)
     }
     fn choose(
@@ -96,7 +96,7 @@ impl Engine for Eager {
         how: &[Option<Choice<'_>>],
         count: usize,
     ) -> Result<Vec<SampledTokens>, ModelError> {
-        assert!(self.parts.is_empty(), "a step beside tokens that are being chosen");
+        assert!(self.parts.is_empty(), "a step while tokens are in flight");
         self.inner.choose(batch, how, count)
     }
     fn begin_choosing(
@@ -105,9 +105,9 @@ impl Engine for Eager {
         how: &[Option<Choice<'_>>],
         _more: bool,
     ) -> Result<bool, ModelError> {
-        assert!(self.parts.is_empty(), "tokens that nobody took");
-        let by_itself = |how: &Choice<'_>| how.mask.is_none() && !how.logits;
-        if !how.iter().all(|how| how.as_ref().is_some_and(by_itself)) {
+        assert!(self.parts.is_empty(), "tokens in flight that were not fetched");
+        let on_device = |how: &Choice<'_>| how.mask.is_none() && !how.logits;
+        if !how.iter().all(|how| how.as_ref().is_some_and(on_device)) {
             return Ok(false);
         }
         let row = |(slot, how): (usize, &Choice<'_>)| Row {

@@ -93,7 +93,7 @@ impl Oracle {
     }
 
     fn number(&self, key: &str) -> f64 {
-        self.config[key].as_f64().unwrap_or_else(|| panic!("no number {key}"))
+        self.config[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number"))
     }
 
     fn word(&self, key: &str, index: usize) -> &str {

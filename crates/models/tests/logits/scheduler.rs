@@ -89,14 +89,14 @@ impl Random {
     }
 }
 
-/// An active request.
-struct Asked {
+/// The expected answer of an active request, and the tokens so far.
+struct ExpectedAnswer {
     want: Vec<u32>,
     ended: FinishReason,
     got: Vec<u32>,
 }
 
-fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, Asked) {
+fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, ExpectedAnswer) {
     let (prompt, answer) = &answers[random.below(answers.len())];
     let mut request = request(prompt.clone(), random.below(LIMIT + 1));
     // Some keep their slots, which others then take.
@@ -109,7 +109,7 @@ fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, Asked
             (want, ended) = (want[..at].to_vec(), FinishReason::StopId);
         }
     }
-    (request, Asked { want, ended, got: Vec::new() })
+    (request, ExpectedAnswer { want, ended, got: Vec::new() })
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
     scheduler.set_swap_space(swap_space).unwrap();
     let blocks = scheduler.usage().blocks;
     let (mut random, mut counts) = (Random(11), Counts::default());
-    let mut open: BTreeMap<RequestId, Asked> = BTreeMap::new();
+    let mut open: BTreeMap<RequestId, ExpectedAnswer> = BTreeMap::new();
     let (mut left, mut oldest, mut patience) = (arrivals, None, 0);
     while left > 0 || !scheduler.is_idle() {
         for _ in 0..random.below(3).min(left) {
@@ -193,7 +193,7 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> C
     }
     let usage = scheduler.usage();
     assert!(open.is_empty());
-    assert_eq!((usage.running, usage.preempted_bytes), (0, 0), "{name}: nobody runs or waits");
+    assert_eq!((usage.running, usage.preempted_bytes), (0, 0), "{name}: no request runs or waits");
     assert_eq!(
         usage.kept == 0,
         usage.free_blocks == blocks,

@@ -91,7 +91,7 @@ fn within(tokens: &[u32]) -> usize {
 }
 
 /// The distance of answers that follow turns ended by stop tokens.
-fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
+fn compare_continued_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
     let mut fresh = Fresh(crate::prefixes::engine(name, 1));
     let budget = StepBudget { decode_steps_in_flight: 8, ..BUDGET };
     let mut scheduler = Scheduler::new(engine, budget).with_prefix_cache(7);
@@ -121,7 +121,7 @@ fn behind_ended_turns(name: &str, engine: &mut dyn Engine) -> [f32; 2] {
 fn turn_ended_in_a_run_of_tokens_is_snapshotted_at_its_end() {
     for name in ["granite-hybrid-mini", "kimi-linear-mini"] {
         let mut engine = engine(name, 10);
-        let differs = behind_ended_turns(name, &mut *engine);
+        let differs = compare_continued_turns(name, &mut *engine);
         assert!(differs.iter().all(|differs| *differs <= MOST), "{name}: {differs:?}");
         assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
     }
@@ -130,7 +130,7 @@ fn turn_ended_in_a_run_of_tokens_is_snapshotted_at_its_end() {
     // is read after it.
     let found = (0..5).any(|_| {
         let mut reads_on = Planted { inner: engine(name, 10), fault: Fault::ReadsOn };
-        let differs = behind_ended_turns(name, &mut reads_on);
+        let differs = compare_continued_turns(name, &mut reads_on);
         differs.iter().all(|differs| *differs > 10.0 * MOST)
     });
     assert!(found);

@@ -198,7 +198,7 @@ fn split_in_two(name: &str, config: Config, held: StateType) {
     split((&config, held), 2, (capacity, LargestStep { tokens: 400, logits: 10 }), |engine| {
         // If GPUs cannot share memory, their inboxes are freed.
         if std::env::var_os("FAKE_CUDA_SHARED").is_some() {
-            holds_what_was_predicted(engine, capacity).unwrap();
+            check_predicted_memory(engine, capacity).unwrap();
         }
         run(engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         come_and_go(engine).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -250,7 +250,7 @@ fn split_in_two(name: &str, config: Config, held: StateType) {
 }
 
 /// The memory of a rank before its first step is the predicted one, with the ranks' exchange buffers.
-fn holds_what_was_predicted(engine: &dyn Engine, capacity: Capacity) -> Result<(), ModelError> {
+fn check_predicted_memory(engine: &dyn Engine, capacity: Capacity) -> Result<(), ModelError> {
     let device = engine.device();
     let (kind, holding) = (engine_kind(device)?, holding(device, Storage::Bf16));
     let step = LargestStep { tokens: 0, logits: 0 };
@@ -386,7 +386,7 @@ fn prepare_ahead(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     scheduler.submit(request(&ids))?;
     for made in ["plan", "recording"] {
         scheduler.step()?;
-        assert_eq!(scheduler.stepped(), 1, "a prompt was read beside a {made}");
+        assert_eq!(scheduler.stepped(), 1, "a prompt was read during a {made}");
     }
     scheduler.step()?;
     assert!(scheduler.stepped() > 1);

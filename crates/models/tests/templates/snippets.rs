@@ -9,7 +9,7 @@ pub(crate) const GIVEN: &str = r#"{"yes": true, "no": false, "nothing": null, "n
 
 /// The templates.
 pub(crate) const SNIPPETS: &[&str] = &[
-    // What is printed.
+    // Printed values.
     "{{ yes }} {{ no }} {{ nothing }} {{ missing }}|",
     "{{ n }} {{ x }} {{ big }} {{ small }} {{ whole }} {{ 1e5 }} {{ 1/2 }} {{ 7//2 }} {{ 7 % 4 }} {{ 2**10 }}",
     "{{ mixed }}",

@@ -1,4 +1,5 @@
-//! Tiled attention with online softmax (FlashAttention) on the CPU. See the README for the derivation and the layouts.
+//! Tiled attention with online softmax (FlashAttention) on the CPU. `crates/ops/src/attention/README.md` has the derivation and the
+//! layouts.
 
 mod buffer;
 mod output;
@@ -21,7 +22,7 @@ use scheme::Pairs;
 use scheme::Widened;
 use softmax::Logits;
 
-/// What every block of a call reads and writes.
+/// The tensors of one call, shared by all its blocks.
 struct Operands<'a, E> {
     problem: &'a AttentionProblem,
     logits: Logits,

@@ -1,5 +1,5 @@
-//! The sums as they are written, each token read from memory once: vectors over channels where those are contiguous,
-//! over time where time is.
+//! Direct convolution that reads each token from memory once: vectors over channels if those are contiguous, else over
+//! time.
 #![allow(unsafe_code)] // Blocks write disjoint parts of o and of the states.
 
 mod channel_first;
@@ -21,7 +21,7 @@ const LINE: usize = 16;
 /// The widest convolution.
 const TAPS: usize = 4;
 
-/// Nothing: every problem can be computed so.
+/// Nothing: this scheme supports every problem.
 pub(super) fn why_not(_: &Conv1dProblem) -> Option<String> {
     None
 }
@@ -31,7 +31,7 @@ struct Operands<'a, E> {
     problem: &'a Conv1dProblem,
     /// `[total, C]` or `[B, C, T]`.
     x: &'a [E],
-    /// `[W, C]`: the taps of neighbouring channels lie side by side.
+    /// `[W, C]`: the taps of neighbouring channels are contiguous.
     weight: Vec<f32>,
     /// `[C]`.
     bias: Vec<f32>,
@@ -39,9 +39,9 @@ struct Operands<'a, E> {
     initial_state: Option<&'a [f32]>,
     o: SharedMut<'a, E>,
     states: SharedMut<'a, f32>,
-    /// Whether o is large enough to be written past the caches.
+    /// Whether o is large enough for non-temporal stores.
     stream: bool,
-    /// Whether the states are.
+    /// Whether the states are large enough for non-temporal stores.
     stream_states: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a, E: Element> Operands<'a, E> {
         wide
     }
 
-    /// A row of o that float32 vectors can be streamed to as they are computed: whole cache lines, past the caches.
+    /// A row of o for non-temporal stores of computed vectors: float32 and whole cache lines, else `None`.
     ///
     /// # Safety
     /// Nothing else may have this range of o.
@@ -111,8 +111,8 @@ struct Segment {
 }
 
 impl Segment {
-    /// Every sequence cut into segments of at most `len` tokens. An empty sequence has one empty segment, which
-    /// carries its state on. The cut depends on the problem only, and so do the results.
+    /// Every sequence split into segments of at most `len` tokens. An empty sequence has one empty segment, which
+    /// copies its state. The split depends only on the problem, and so do the results.
     fn of(problem: &Conv1dProblem, len: usize) -> Vec<Self> {
         let mut segments = Vec::new();
         for (sequence, tokens) in problem.sequences.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Segment {
     }
 }
 
-/// Taps `[C, W]` as `[W, C]`. A decoding step has no more channels to convolve than taps to turn: the compiler makes vectors of it.
+/// Transposes taps `[C, W]` to `[W, C]`. In a decode step this is as much work as the convolution, so it must vectorize.
 fn by_tap<const WIDTH: usize>(by_channel: &[f32]) -> Vec<f32> {
     let (channels, _) = by_channel.as_chunks::<WIDTH>();
     let mut taps = vec![0f32; by_channel.len()];
@@ -154,7 +154,7 @@ pub(super) fn run<E: Element>(
         _ => by_tap::<TAPS>(&by_channel),
     };
     let (mut o, mut kept) = (outputs.remove("o"), outputs.remove("final_state"));
-    // States in x's type are widened on the way in and rounded on the way out: they are few tokens.
+    // States in x's type are widened when read and rounded when written: they are few tokens.
     let narrow = problem.state_dtype != DType::F32;
     let initial = inputs.get("initial_state").map(floats);
     let mut wide = vec![0f32; kept.as_ref().filter(|_| narrow).map_or(0, Tensor::len)];
@@ -176,7 +176,7 @@ pub(super) fn run<E: Element>(
             stream_states: size_of_val(states) >= STREAM_BYTES,
             states: SharedMut::new(states),
         };
-        // One token a sequence looks the same in both layouts; channels are then what is contiguous.
+        // With one token per sequence both layouts are equal, and channels are contiguous.
         if problem.layout == Layout::ChannelFirst && problem.sequences.longest() > 1 {
             channel_first::launch(isa, kernel, &operands, device);
         } else {

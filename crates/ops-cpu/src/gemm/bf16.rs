@@ -16,7 +16,7 @@ pub struct PackedBf16 {
 }
 
 impl PackedBf16 {
-    /// An empty one.
+    /// An empty matrix.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,20 +36,20 @@ impl PackedBf16 {
         &self.data
     }
 
-    /// Packs `b`; its buffer is kept between calls.
+    /// Packs `b` and reuses the buffer of earlier calls.
     pub fn pack(&mut self, b: Mat<'_, bf16>) {
         (self.depth, self.columns) = (b.rows, b.columns);
         self.data.resize(PanelsBf16::words(b.rows, b.columns), 0);
         PanelsBf16::pack(b, &mut self.data);
     }
 
-    /// Its panels.
+    /// The packed panels.
     pub fn panels(&self) -> PanelsBf16<'_> {
         PanelsBf16::new(&self.data, self.depth, self.columns)
     }
 }
 
-/// Panels of B in memory of whoever packed them.
+/// Packed panels of B, in memory that the caller owns.
 #[derive(Debug, Clone, Copy)]
 pub struct PanelsBf16<'a> {
     #[cfg_attr(
@@ -67,30 +67,30 @@ pub struct PanelsBf16<'a> {
 }
 
 impl<'a> PanelsBf16<'a> {
-    /// Words that B of so many rows and columns takes.
+    /// Words of a packed B, `[depth, columns]`.
     pub fn words(depth: usize, columns: usize) -> usize {
         columns.div_ceil(PANEL_COLUMNS) * depth.div_ceil(2) * PANEL_COLUMNS
     }
 
-    /// The panels of B `[depth, columns]`, packed before.
+    /// The packed panels of B `[depth, columns]`.
     ///
     /// # Panics
-    /// When they are not as many words.
+    /// When there are not [`Self::words`] words.
     pub fn new(words: &'a [u32], depth: usize, columns: usize) -> Self {
         assert_eq!(words.len(), Self::words(depth, columns), "words of {columns} columns");
         Self { words, depth, columns, next: &[] }
     }
 
-    /// The same, where these words are multiplied next: they are fetched from memory while the last panel is multiplied.
+    /// The same panels, with the words of the next product, which are prefetched while the last panel is multiplied.
     #[must_use]
     pub fn before(self, next: &'a [u32]) -> Self {
         Self { next, ..self }
     }
 
-    /// Packs `b` into as many words as it takes.
+    /// Packs `b` into `data`.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When `data` does not have [`Self::words`] words.
     pub fn pack(b: Mat<'_, bf16>, data: &mut [u32]) {
         b.check();
         assert_eq!(data.len(), Self::words(b.rows, b.columns), "words of {} columns", b.columns);
@@ -109,7 +109,7 @@ impl<'a> PanelsBf16<'a> {
             let out = &mut data[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
             if b.row_stride == 1 && b.column_stride > 1 {
                 // A transposed operand: each column's pairs are already neighbours in memory. A few rows at a time, so that
-                // the lines they go to stay in the first cache until all columns have written to them.
+                // the destination lines stay in L1 until all columns have written to them.
                 const BLOCK: usize = 32;
                 if columns < PANEL_COLUMNS {
                     out.fill(0);
@@ -189,10 +189,10 @@ mod x86 {
     const ROWS: usize = 12;
     /// Words of a cache line.
     const LINE: usize = 16;
-    /// Words from those that one row is multiplied with to those that are fetched: 16 KiB, into the second cache. What the processor
-    /// fetches by itself leaves a core waiting for memory, and the first cache has places for 16 lines on their way, which at memory's
-    /// latency are 7 or 8 GB/s. Products of 2560 by 8192 on 16 cores of a Xeon read 114 GB/s without it, 129 and 141 when the first
-    /// cache fetches 1 or 4 KiB ahead, and 138, 150, 150 and 157 when the second one fetches 2, 4, 8 and 16; a plain sum reads 147.
+    /// Words of prefetch distance into L2 for products of one row: 16 KiB. The hardware prefetcher alone leaves a core waiting for
+    /// memory, and L1 has 16 fill buffers, which at memory latency sustain only 7 or 8 GB/s. Products of 2560 by 8192 on 16 cores
+    /// of a Xeon read 114 GB/s without prefetches, 129 and 141 with prefetches into L1 1 and 4 KiB ahead, and 138, 150, 150 and 157
+    /// with prefetches into L2 2, 4, 8 and 16 KiB ahead; a plain sum reads 147.
     const DISTANCE: usize = 4096;
 
     /// # Safety
@@ -206,7 +206,7 @@ mod x86 {
         c: MatMut<'_>,
     ) {
         let of_panel = a.columns.div_ceil(2) * PANEL_COLUMNS;
-        // Tiles of about the same height: a low one takes nearly as long to read its panel as a whole one.
+        // Tiles of about equal height: a short tile takes nearly as long to read its panel as a full one.
         let tiles = a.rows.div_ceil(ROWS);
         for (panel, column) in (0..c.columns).step_by(PANEL_COLUMNS).enumerate() {
             let columns = PANEL_COLUMNS.min(c.columns - column);
@@ -214,17 +214,18 @@ mod x86 {
             let next = if behind.is_empty() { b.next } else { behind };
             for tile in 0..tiles {
                 let (row, end) = (tile * a.rows / tiles, (tile + 1) * a.rows / tiles);
-                // The last two tiles fetch half of what comes next each, a line for each pair that they multiply. A product
-                // of one tile is bound by memory, which serves a plain walk fastest; one of one row fetches both lines of a
-                // later pair for each that it multiplies.
+                // Each of the last two tiles prefetches half of the next panel, one line per pair that it multiplies. A product
+                // of one tile of several rows prefetches nothing: it is memory-bound, and sequential reads are fastest. A
+                // product of one row prefetches both lines of a later pair per pair that it multiplies.
                 let ahead = match (tile + 2).checked_sub(tiles) {
                     Some(half) if tiles > 1 && next.len() >= of_panel => {
-                        Ahead { from: next[half * of_panel / 2..].as_ptr(), step: LINE }
+                        PrefetchCursor { from: next[half * of_panel / 2..].as_ptr(), step: LINE }
                     }
-                    _ if a.rows == 1 => {
-                        Ahead { from: words.as_ptr().wrapping_add(DISTANCE), step: 2 * LINE }
-                    }
-                    _ => Ahead { from: words.as_ptr(), step: 0 },
+                    _ if a.rows == 1 => PrefetchCursor {
+                        from: words.as_ptr().wrapping_add(DISTANCE),
+                        step: 2 * LINE,
+                    },
+                    _ => PrefetchCursor { from: words.as_ptr(), step: 0 },
                 };
                 // SAFETY: the tile reads its rows of A inside its slice and writes them x `columns` of C.
                 unsafe {
@@ -266,7 +267,7 @@ mod x86 {
         a_stride: usize,
         depth: usize,
         words: *const u32,
-        ahead: Ahead,
+        ahead: PrefetchCursor,
         to: *mut f32,
         to_stride: usize,
         masks: [__mmask16; 2],
@@ -274,10 +275,10 @@ mod x86 {
         store: Store,
     }
 
-    /// What a tile fetches into the second cache: a line for each pair; a tile of one row two. Without a step it stays at one line,
-    /// which costs nothing; nothing is read through the pointer.
+    /// Addresses that a tile prefetches into L2: one line per pair, two for a tile of one row. With `step` 0 it prefetches the same
+    /// line repeatedly, which costs nothing. The pointer is never dereferenced.
     #[derive(Clone, Copy)]
-    struct Ahead {
+    struct PrefetchCursor {
         from: *const u32,
         step: usize,
     }
@@ -323,7 +324,7 @@ mod x86 {
         stride: usize,
         depth: usize,
         words: *const u32,
-        ahead: Ahead,
+        ahead: PrefetchCursor,
     ) -> [[__m512; 2]; ROWS] {
         let a_rows: [*const bf16; ROWS] = std::array::from_fn(|i| a.wrapping_add(i * stride));
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];

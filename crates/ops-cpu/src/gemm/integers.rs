@@ -1,6 +1,6 @@
-//! Products with integers of 4 and 8 bits, and with numbers of E2M1, which become floats in registers: `y = x W^T`, a weight being `scale * (number - zero)`.
+//! Products with int4, int8 and E2M1 weights, dequantized in registers: `y = x W^T`, a weight being `scale * (number - zero)`.
 //!
-//! Sums over a group of columns are multiplied with its scale, so that every weight is what its file says, whatever x is rounded to.
+//! The sum over a group of columns is multiplied by its scale, so weights are exact even when x is rounded to bfloat16.
 
 use super::{Mat, MatMut, PackedB, Store, gemm_packed};
 use crate::simd::{Simd, SimdKernel, dispatch};
@@ -10,43 +10,44 @@ use std::ops::Range;
 
 /// Outputs of a panel: two AVX-512 vectors.
 pub(crate) const PANEL: usize = 32;
-/// Columns that are made floats at once where the processor multiplies those: with 64 outputs they stay in the second cache.
+/// Columns dequantized to float32 at once on processors without AVX512-BF16: with 64 outputs they fit in L2.
 const DEPTH: usize = 512;
 
-/// Sizes of E2M1, twice as large.
+/// Magnitudes of E2M1, times 2.
 const E2M1: [u8; 8] = [0, 1, 2, 3, 4, 6, 8, 12];
 
-/// How integers are stored.
+/// Storage format of quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Integers {
-    /// Bits of a number: 4 or 8.
+    /// Bits of a value: 4 or 8.
     pub bits: usize,
-    /// Whether 4 bits are E2M1, counted twice as large: 0, 1, 2, 3, 4, 6, 8, 12 and as many below 0.
+    /// Whether 4-bit values are E2M1, times 2: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.
     pub float: bool,
-    /// Columns of W with a scale of their own, as many as whole words of 32 bits have; at least all of them where a row has one.
+    /// Group size: columns of W that share a scale, a multiple of the values in a 32-bit word; at least all columns for one
+    /// scale per row.
     pub group: usize,
-    /// Whether numbers have zero points other than 0.
+    /// Whether groups have zero points other than 0.
     pub zeros: bool,
 }
 
-/// Some rows of W, as they are read.
+/// Some quantized rows of W.
 #[derive(Debug)]
 pub struct IntegerRows<'a> {
-    /// `[rows, inputs]`, from -8 to 7 where they have 4 bits, or those of E2M1.
+    /// `[rows, inputs]`, from -8 to 7 for int4, or E2M1 values times 2.
     pub numbers: &'a mut [i8],
     /// `[rows, groups]`.
     pub scales: &'a mut [f32],
-    /// `[rows, groups]`, in the range of numbers but not always whole; nothing where all are 0.
+    /// `[rows, groups]`, in the range of `numbers` but not always integers; empty when all are 0.
     pub zeros: &'a mut [f32],
 }
 
 impl Integers {
-    /// Groups of so many columns.
+    /// Groups of a row of `inputs` columns.
     pub fn groups(self, inputs: usize) -> usize {
         inputs.div_ceil(self.group)
     }
 
-    /// Numbers of one output that share a word.
+    /// Values of one output that share a word.
     fn in_word(self) -> usize {
         32 / self.bits
     }
@@ -61,15 +62,15 @@ impl Integers {
         1 + usize::from(self.zeros)
     }
 
-    /// Words of a panel: of each group the scales, the zero points, and the numbers.
+    /// Words of a panel: per group the scales, the zero points and the values.
     pub(crate) fn words(self, inputs: usize) -> usize {
-        // A row has no group that is longer than it.
+        // A group longer than the row has only the row's columns.
         let (whole, rest) = (inputs / self.group, inputs % self.group);
         let numbers = [whole * self.group, rest].map(|columns| columns.div_ceil(self.in_word()));
         (self.groups(inputs) * self.head() + numbers[0] + numbers[1]) * PANEL
     }
 
-    /// Packs up to [`PANEL`] rows into the words of a panel, which are zeros.
+    /// Packs up to [`PANEL`] rows into the words of a panel, which must be zero.
     pub(crate) fn pack(self, inputs: usize, rows: &IntegerRows<'_>, words: &mut [u32]) {
         let groups = self.groups(inputs);
         let mut rest = words.chunks_exact_mut(PANEL);
@@ -91,8 +92,8 @@ impl Integers {
         }
     }
 
-    /// A number's bits in its word. Neighbours lie 16 bits apart, so that a word shifted by a few bits has a pair of them as the dot
-    /// product takes pairs. Of 8 bits, halves are looked up one after the other.
+    /// A value's bits in its word. Neighbours are 16 bits apart, so that a shifted word has a pair in the layout of the dot product.
+    /// An 8-bit value takes two table lookups, one per half.
     fn place(self, at: usize, number: i8) -> u32 {
         let bits = match self.bits {
             4 if self.float => {
@@ -106,13 +107,13 @@ impl Integers {
         u32::from(bits) << (16 * (at % 2) + self.bits * (at / 2))
     }
 
-    /// The number of an output at a place of its word.
+    /// The value at a place of a word.
     #[inline(always)]
     fn number(self, word: u32, at: usize) -> f32 {
         let shifted = word >> (16 * (at % 2) + self.bits * (at / 2));
         match self.bits {
             4 if self.float => {
-                // 1 and what is behind it, or that alone, times a power of two.
+                // (1.m or, for subnormals, 0.m) times a power of two; m is the mantissa bit.
                 let (exponent, last) = (shifted >> 1 & 3, shifted & 1);
                 let whole = u32::from(exponent > 0);
                 let size = ((2 * whole + last) << (exponent - whole)) as i32;
@@ -124,19 +125,19 @@ impl Integers {
     }
 }
 
-/// Neighbouring panels, and what they are.
+/// Neighbouring packed panels and their format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IntegerPanels<'a> {
     pub(crate) form: Integers,
     pub(crate) inputs: usize,
-    /// Words of each.
+    /// Words of one panel.
     pub(crate) each: usize,
     pub(crate) words: &'a [u32],
 }
 
 impl IntegerPanels<'_> {
-    /// C = A W^T on one thread, by the dot product of bfloat16. Rows of A have zeros up to a multiple of 8 columns; `sums` are those of
-    /// its groups `[rows, groups]`, where there are zero points.
+    /// C = A W^T on one thread, by the bfloat16 dot product. Rows of A are padded with zeros to a multiple of 8 columns; `sums`
+    /// `[rows, groups]` are A's sums over each group, needed only with zero points.
     ///
     /// # Panics
     /// When sizes disagree or this processor lacks AVX512-BF16.
@@ -173,7 +174,7 @@ impl IntegerPanels<'_> {
         }
     }
 
-    /// The same where the processor multiplies float32: a piece of the columns after the other becomes floats and is packed.
+    /// C = A W^T on one thread, in float32: dequantizes and packs [`DEPTH`] columns of W at a time.
     ///
     /// # Panics
     /// When sizes disagree or this processor lacks `isa`.
@@ -186,7 +187,7 @@ impl IntegerPanels<'_> {
     ) {
         let (weights, packed) = scratch;
         let width = c.columns.next_multiple_of(PANEL);
-        // Whole words, but for the last of a group.
+        // Pieces of whole words, except the last word of a group.
         for start in (0..self.inputs).step_by(DEPTH) {
             let columns = start..self.inputs.min(start + DEPTH);
             weights.resize(columns.len() * width, 0.0);
@@ -200,7 +201,7 @@ impl IntegerPanels<'_> {
     }
 }
 
-/// Weights of some columns as floats, `[columns, width]`.
+/// Dequantizes some columns of W into `[columns, width]`.
 struct Widen<'a> {
     of: IntegerPanels<'a>,
     columns: Range<usize>,
@@ -245,10 +246,10 @@ mod x86 {
     use super::{Integers, PANEL, bf16};
     use std::arch::x86_64::*;
 
-    /// Rows of a register tile: 4 x 2 x 2 sums and 4 x 2 totals leave room for what is looked up.
+    /// Rows of a register tile: 4 x 2 x 2 sums and 4 x 2 totals leave registers for the lookup tables.
     pub(super) const ROWS: usize = 4;
-    /// Words from those that are multiplied to those that are fetched: 8 KiB, into the second cache. Two cores of an AMD EPYC 9005 read
-    /// 77 GB/s so, 71 with the 16 KiB of bfloat16, and 72 with 4.
+    /// Words of prefetch distance into L2: 8 KiB. Two cores of an AMD EPYC 9005 read 77 GB/s with it, 71 with the 16 KiB of
+    /// bfloat16, and 72 with 4 KiB.
     const DISTANCE: usize = 2048;
 
     /// A panel times some rows.
@@ -264,21 +265,21 @@ mod x86 {
         pub(super) columns: usize,
     }
 
-    /// What each number of 4 bits stands for, by the lowest five bits of what is looked up, the fifth being another's.
+    /// bfloat16 bits of each 4-bit value, by the lowest five bits of the index; the fifth bit belongs to another value and is ignored.
     const fn table(from: i32, factor: i32, signed: bool) -> [u16; 32] {
         let mut table = [0; 32];
         let mut at = 0;
         while at < 32 {
             let bits = at as i32 % 16;
             let number = if signed && bits > 7 { bits - 16 } else { bits };
-            // Such small whole numbers have no bits in the lower half.
+            // Integers this small are exact in bfloat16.
             table[at] = ((((number + from) * factor) as f32).to_bits() >> 16) as u16;
             at += 1;
         }
         table
     }
 
-    /// The same of E2M1, whose zeros have no sign here.
+    /// bfloat16 bits of each E2M1 value times 2; -0 becomes 0.
     const fn e2m1() -> [u16; 32] {
         let mut table = [0; 32];
         let mut at = 0;

@@ -9,7 +9,7 @@ pub(super) const TILE_VECTORS: usize = 2;
 
 pub(super) struct Product<'a> {
     pub(super) alpha: f32,
-    /// Whether sums are float64.
+    /// Whether to accumulate in float64.
     pub(super) wide: bool,
     pub(super) a: Mat<'a>,
     pub(super) b: &'a PackedB,
@@ -35,8 +35,8 @@ impl SimdKernel for Product<'_> {
                 _ => self.tiles::<S, 4, true>(simd),
             };
         }
-        // A short A takes a tile of its own height: one row, as in decoding, has a twelfth of the arithmetic of the
-        // full tile, and then waits for memory instead. Rows are summed in the same order in every tile.
+        // A short A takes a tile of the same height: one row, as in decoding, has a twelfth of the arithmetic of the
+        // full tile and is memory-bound. Rows are summed in the same order in every tile.
         match self.a.rows {
             0 | 1 => return self.tiles::<S, 1, false>(simd),
             2..=4 => return self.tiles::<S, 4, false>(simd),
@@ -152,7 +152,7 @@ unsafe fn tile_wide<S: Simd, const ROWS: usize>(
     narrow
 }
 
-/// Where a register tile is written: `rows` rows of `columns` values, `stride` apart.
+/// Destination of a register tile: `rows` rows of `columns` values, `stride` apart.
 struct Corner {
     to: *mut f32,
     stride: usize,

@@ -5,7 +5,7 @@ use super::micro::TILE_VECTORS;
 use crate::simd::{Simd, SimdKernel, dispatch};
 use device::Isa;
 
-/// A packed right-hand side. Its buffer is kept between [`PackedB::pack`] calls.
+/// A packed right-hand side. [`PackedB::pack`] reuses its buffer.
 #[derive(Debug, Default)]
 pub struct PackedB {
     data: Vec<f32>,
@@ -15,7 +15,7 @@ pub struct PackedB {
 }
 
 impl PackedB {
-    /// An empty one.
+    /// An empty matrix.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,7 +63,7 @@ impl SimdKernel for Pack<'_> {
         let width = S::LANES * TILE_VECTORS;
         (to.depth, to.columns, to.width) = (b.rows, b.columns, width);
         let panels = b.columns.div_ceil(width);
-        // Only a longer buffer is grown; what is there is overwritten, padding included.
+        // Resizing clears only added values; all values, padding included, are overwritten below.
         to.data.resize(panels * width * b.rows, 0.0);
         for panel in 0..panels {
             let first = panel * width;
@@ -112,7 +112,7 @@ fn transpose_columns<S: Simd>(
             assert!((block - 1) * b.column_stride + block <= from.len());
             let to = &mut out[row * width + column..];
             assert!((block - 1) * width + block <= to.len());
-            // SAFETY: `block` rows of `block` values lie in both slices, asserted above.
+            // SAFETY: both slices have `block` rows of `block` values, asserted above.
             unsafe { simd.transpose(from.as_ptr(), b.column_stride, to.as_mut_ptr(), width) };
         }
     }

@@ -1,4 +1,4 @@
-//! One product over all cores: how fast this machine multiplies matrices with these microkernels.
+//! One product over all cores, to measure the machine's peak rate with these microkernels.
 
 use super::bf16::{PackedBf16, gemm_bf16};
 use super::{Mat, MatMut, PackedB, Store, gemm_packed};
@@ -6,7 +6,7 @@ use device::{Device, Isa, SharedMut};
 use half::bf16;
 use rayon::prelude::*;
 
-/// Depth of one pass over B: a packed panel of it stays in the second-level cache.
+/// Depth of one pass over B: a packed panel of it fits in L2.
 const DEPTH: usize = 512;
 /// Rows of A that one block multiplies; a multiple of every register tile's rows.
 const ROWS: usize = 48;
@@ -87,7 +87,7 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
         device.launch(kernel, m.div_ceil(ROWS), Vec::new, |tile: &mut Vec<T>, block| {
             let row = block * ROWS;
             let rows = ROWS.min(m - row);
-            // A's rows lie a whole matrix row apart, which maps them to the same cache sets: they are copied together.
+            // At the stride of a whole matrix row, rows of A map to the same cache sets: they are copied to a dense tile.
             tile.clear();
             for r in row..row + rows {
                 tile.extend_from_slice(&a[r * k + start..r * k + start + depth]);
@@ -102,11 +102,11 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
     }
 }
 
-/// A block's product in which nothing is fetched but from a core's own caches.
+/// A block's product whose operands all fit in a core's private caches.
 pub struct Block;
 
 impl Block {
-    /// Rows, columns and depth of the product: its panel of B stays in a second-level cache.
+    /// Rows, columns and depth of the product: its panel of B fits in L2.
     pub const SIZES: [usize; 3] = [ROWS, 128, 512];
 
     /// Operations of one product.
@@ -115,8 +115,8 @@ impl Block {
     }
 }
 
-/// Each thread multiplies the same block of A, `[ROWS, k]`, by the same panel of B, `[k, n]`, `repeats` times, into a C of its
-/// own: what these microkernels do where they wait for nothing. C has a block for each thread.
+/// Each thread multiplies the same block of A, `[ROWS, k]`, by the same panel of B, `[k, n]`, `repeats` times, into its own block of
+/// C: measures the microkernels without memory stalls.
 ///
 /// # Panics
 /// When a slice has another size, or the device lacks `isa`.

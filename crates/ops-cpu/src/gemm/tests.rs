@@ -77,7 +77,7 @@ fn every_instruction_set_and_layout_agrees_with_float64() {
 }
 
 #[test]
-fn columns_beside_a_tile_are_left_alone() {
+fn product_writes_only_the_columns_of_c() {
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
         let (a, b) = (values(1, 5 * 4), values(2, 4 * 3));
         let mut c = vec![7f32; 5 * 40];

@@ -1,5 +1,5 @@
 //! Chunks of tokens: within a chunk the recurrence becomes matrix products, between chunks the state is carried.
-//! The README derives the form; names here are the ones used there.
+//! `crates/ops/src/kda/README.md` has the derivation, with the same names.
 
 mod block;
 mod matrix;
@@ -17,9 +17,9 @@ use ops::{Element, Inputs, TensorMap};
 
 /// Tokens whose scores are computed pair by pair, and the rows of a solved triangle.
 const BLOCK: usize = 16;
-/// Tokens of a chunk: more make the products with the state rarer, and the scores within a chunk dearer.
+/// Tokens of a chunk: with more tokens the products with the state are fewer, and the scores within a chunk cost more.
 const CHUNK: usize = 32;
-/// Sequences up to this length are left to the token loop, which passes over the state once per token.
+/// Sequences up to this length are left to the recurrent variant.
 const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;

@@ -125,13 +125,13 @@ impl<'a, E: Element> Operands<'a, E> {
         if problem.gate != Gate::LogDecay {
             self.gate(simd, head, own);
         }
-        // One decay is every channel's.
+        // One decay for all channels.
         if !rest.is_empty() {
             rest.fill(own[0]);
         }
     }
 
-    /// Makes log decays of a head's gate logits.
+    /// Converts a head's gate logits to log decays.
     #[inline(always)]
     fn gate<S: Simd>(&self, simd: S, head: usize, logits: &mut [f32]) {
         if !self.bias.is_empty() {
@@ -150,8 +150,8 @@ impl<'a, E: Element> Operands<'a, E> {
         }
     }
 
-    /// Asks for one of the [`Self::INPUT_ROWS`] rows of a token, which for many heads lie too far apart for the
-    /// processor to foresee.
+    /// Prefetches one of the [`Self::INPUT_ROWS`] rows of a token: with many heads the stride is too large for the
+    /// hardware prefetcher.
     #[inline(always)]
     pub(super) fn prefetch(&self, row: usize, token: usize, head: usize, values: Range<usize>) {
         let problem = self.problem;
@@ -207,8 +207,8 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// Widens a row: bfloat16 in registers, which the baseline of `half` does an element at a time, and f32 without the
-/// call that a copy of unknown length is.
+/// Widens a row: bfloat16 by vectors, where `half` compiled for the baseline converts one element at a time, and f32
+/// without the `memcpy` call of a copy of unknown length.
 #[inline(always)]
 pub(super) fn widen<S: Simd, E: Element>(simd: S, from: &[E], to: &mut [f32]) {
     if E::DTYPE == DType::F16 {
@@ -278,8 +278,8 @@ pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     simd.reduce_add(sum)
 }
 
-/// `e^g` as `(whole, part)` with `whole` 1 near 1 and else 0. A factor just below 1 rounded to f32 is wrong the same
-/// way at every token, which a slow gate sums up over thousands of them; `1 + part` is not.
+/// `e^g` as `(whole, part)` with `whole` 1 near 1 and else 0. The f32 rounding error of a factor just below 1 is the same
+/// at every token and accumulates over thousands of tokens of a slow gate; `1 + part` avoids this.
 #[inline(always)]
 pub(super) fn decay<S: Simd>(simd: S, g: S::V) -> (S::V, S::V) {
     // e^g - 1 = g + g^2 p(g) with the polynomial of `math::exp` (Cephes expf), valid for |g| <= ln2 / 2.

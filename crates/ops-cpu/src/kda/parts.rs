@@ -1,4 +1,4 @@
-//! How a call is cut into blocks, and the blocks that no scheme computes: padding, empty sequences, unused slots.
+//! Splits a call into blocks, and handles the blocks that no scheme computes: padding, empty sequences, unused slots.
 #![allow(unsafe_code)] // Blocks write disjoint rows and columns of the outputs.
 
 use super::operands::Operands;
@@ -12,8 +12,8 @@ use std::ops::Range;
 /// f32 values of a cache line: the narrowest part of a head's values.
 pub(super) const LINE: usize = 16;
 
-/// Values per block. State columns never meet in the recurrence, so a head can be shared by cores, each computing the
-/// key side again: `fixed_work` is that side's share of a whole head's work. Results do not depend on the width.
+/// Value columns per block. State columns are independent in the recurrence, so cores can share a head, each repeating the
+/// key side: `fixed_work` is that side's share of a whole head's work. Results do not depend on the width.
 fn columns_per_part(problem: &KdaProblem, threads: usize, fixed_work: f64) -> usize {
     let heads = problem.sequences.count() * problem.value_heads;
     let lines = problem.value_dim.div_ceil(LINE).max(1);
@@ -22,7 +22,7 @@ fn columns_per_part(problem: &KdaProblem, threads: usize, fixed_work: f64) -> us
         let share = lines_per_part as f64 / lines as f64;
         rounds as f64 * (fixed_work + (1.0 - fixed_work) * share)
     };
-    // The widest of the fastest: fewer parts repeat less.
+    // The widest of equally fast splits: fewer parts repeat less work.
     let best = (1..=lines).rev().min_by(|a, b| time(*a).total_cmp(&time(*b)));
     best.unwrap_or(1) * LINE
 }
@@ -37,7 +37,7 @@ pub(super) struct Part<'a, E> {
     pub(super) column: usize,
     /// Number of value columns.
     pub(super) columns: usize,
-    /// Whether the final state is written past the caches.
+    /// Whether the final state is written by non-temporal stores.
     pub(super) stream: bool,
     slot: usize,
     operands: &'a Operands<'a, E>,
@@ -90,8 +90,8 @@ impl<'a, E: Element> Part<'a, E> {
     }
 }
 
-/// Runs a scheme: `body` for each part of each sequence that has tokens and is no padding. Everything else of the
-/// outputs is written here.
+/// Runs a scheme: `body` for each part of each sequence that has tokens and is not padding. This function writes all
+/// other outputs.
 pub(super) fn launch<E: Element, K: Default>(
     isa: Isa,
     kernel: &str,
@@ -105,7 +105,7 @@ pub(super) fn launch<E: Element, K: Default>(
     let (heads, value_dim) = (problem.value_heads, problem.value_dim);
     let width = columns_per_part(problem, device.capabilities().threads, fixed_work);
     let parts = value_dim.div_ceil(width);
-    // Both outputs are written at once: one leaves the map meanwhile.
+    // Both outputs are borrowed mutably: one is removed from the map meanwhile.
     let mut o = outputs.remove("o");
     {
         let o = &SharedMut::new(elements_mut::<E>(o.as_mut()));

@@ -1,5 +1,5 @@
-//! Token by token, one pass over the state in memory per call: for decode steps and short sequences, where the chunk
-//! form would compute more than it saves.
+//! Token by token, one pass over the state in memory per call: for decode steps and short sequences, for which chunks
+//! cost more compute than they save.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers.
 
 mod step;
@@ -15,8 +15,8 @@ use ops::kda::KdaProblem;
 use ops::{Element, Inputs, TensorMap};
 use std::ops::Range;
 
-/// Rows written to a buffer in the first cache before they are copied past it. Lines at the two ends of a copy are
-/// written plainly, so longer copies lose less.
+/// Rows written to a buffer in L1 before non-temporal stores copy them. Lines at the two ends of a copy are written by
+/// plain stores, so longer copies lose less.
 const STREAM_ROWS: usize = 16;
 /// Share of a block's work that does not shrink with its columns: rows of q, k and g.
 const FIXED_WORK: f64 = 0.1;
@@ -62,7 +62,7 @@ impl<E: Element> SimdKernel for Block<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let (channels, columns) = (self.part.operands().problem.key_dim, self.part.columns);
-        // Only growth writes; what is there is overwritten before it is read.
+        // Only growth clears values; all values are overwritten before they are read.
         self.scratch.step.resize(channels, columns);
         self.scratch.written.resize(STREAM_ROWS * columns, 0.0);
         match self.part.operands().initial_state_f32() {
@@ -129,7 +129,7 @@ impl<E: Element> Block<'_, E> {
     }
 }
 
-/// Whether rows of so many values, the first of them at the start of `state`, are whole cache lines.
+/// Whether rows of `columns` values from the start of `state` are whole cache lines.
 fn is_whole_lines(state: &[f32], columns: usize) -> bool {
     columns.is_multiple_of(LINE) && state.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>())
 }

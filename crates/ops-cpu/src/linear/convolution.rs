@@ -12,7 +12,7 @@ pub(super) struct Step<'a> {
     weight: Vec<f32>,
     /// `[C]`.
     bias: Option<Vec<f32>>,
-    /// `[slots, C, W - 1]`; as before the step at first.
+    /// `[slots, C, W - 1]`; initially the state before the step.
     state: SharedMut<'a, f32>,
 }
 

@@ -1,5 +1,5 @@
-//! A strip of weight rows at a time: packed a piece of the depth after the other, multiplied with every row of x, and
-//! finished (bias, activation, scale, residual, convolution) while its products are in the caches.
+//! One strip of weight rows at a time: packed in pieces of the depth, multiplied with all rows of x, with a fused epilogue
+//! (bias, activation, scale, residual, convolution) while its products are in cache.
 #![allow(unsafe_code)] // Blocks write disjoint columns of the outputs.
 
 mod factors;
@@ -20,7 +20,7 @@ use products::{Pairs, Products, Widened};
 
 /// Columns of a strip: a few register tiles, so that a core has many strips and they balance; whole vectors.
 const STRIP: usize = 64;
-/// Depth that is packed at once: 64 columns of it stay in the first caches.
+/// Depth that is packed at once: 64 columns of it, 128 KiB in float32, stay in the inner caches.
 const DEPTH: usize = 512;
 
 /// Runs the variant whose kernel name is `kernel`.
@@ -35,7 +35,7 @@ pub(super) fn run(
     let call = Call { kernel, problem, inputs, device };
     let wide = problem.out != problem.dtype;
     if problem.scales.is_some() {
-        // Products of scaled weights are exact to float32 alone.
+        // Dequantized weights are multiplied in float32 only: bfloat16 would round them.
         let products = Widened(isa);
         return match (problem.w_dtype, wide) {
             (DType::U4, false) => call.run::<bf16, U4Pair, bf16, _>(products, outputs),
@@ -79,10 +79,10 @@ impl Call<'_> {
         let Self { kernel, problem, inputs, device } = *self;
         let x = rows::rows::<E, P>(products, kernel, problem, inputs, device);
         let (w, columns) = (inputs.tensor("w"), problem.columns());
-        // A strip reads whole vectors of it, so it goes on behind its end.
+        // A strip reads whole vectors of the bias, so it is padded with zeros.
         let mut bias = inputs.get("bias").map(|bias| floats(bias).into_owned()).unwrap_or_default();
         bias.resize(problem.outputs + STRIP, 0.0);
-        // States are no columns.
+        // The final state is not a range of columns.
         let mut states = TensorMap::new();
         states.extend(outputs.remove_entry("final_state"));
         let step = problem.convolution.as_ref().map(|of| Step::new(of, inputs, &mut states));
@@ -130,10 +130,10 @@ struct Operands<'a, W, O, P: Products> {
     x: &'a [P::Value],
     /// `[N, K]`.
     w: &'a [W],
-    /// The same where weights are stored as they are multiplied.
+    /// The same as `P::Value`, if weights need no conversion.
     same: Option<&'a [P::Value]>,
     factors: Option<Factors<'a>>,
-    /// `[N]`, and a strip more.
+    /// `[N]`, padded by a strip.
     bias: Vec<f32>,
     /// `[T, M]`.
     residual: Option<&'a [f32]>,
@@ -225,7 +225,7 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
         }
     }
 
-    /// Makes of products what the outputs hold.
+    /// Applies the epilogue to the products.
     #[inline(always)]
     fn finish<S: Simd>(&self, simd: S, first: usize, width: usize, products: &[Vec<f32>; 2]) {
         let columns = self.problem.columns();
@@ -237,7 +237,7 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
             let product = &products[0][row.clone()];
             let up = if self.problem.swiglu { Some(&products[1][row]) } else { None };
             for at in (0..STRIP).step_by(S::LANES) {
-                // SAFETY: rows of products are whole vectors, and the bias goes on for a strip behind its end.
+                // SAFETY: rows of products are whole vectors, and the bias is padded by a strip.
                 unsafe {
                     let load = |from: &[f32]| simd.load(from[at..at + S::LANES].as_ptr());
                     let mut value = simd.add(load(product), load(bias));

@@ -1,5 +1,6 @@
-//! An expert's weights are read once for all tokens that chose it: strips of its rows are widened, packed and multiplied
-//! with those tokens, first gates and ups, then the way down; the sum over a token's experts comes last, in their order.
+//! An expert's weights are read once for all tokens routed to it: strips of its rows are widened, packed and multiplied
+//! with those tokens, first the gate and up projections, then the down projection. The sum over a token's experts is last,
+//! in their order.
 #![allow(unsafe_code)] // Blocks write disjoint strips and rows of shared buffers.
 
 use super::route::Groups;
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 /// Rows of weights that one block widens and packs.
 const STRIP: usize = 64;
-/// Tokens that it multiplies with them at a time.
+/// Tokens that a block multiplies at a time.
 const TOKENS: usize = 96;
 
 /// Runs the variant whose kernel name is `kernel`.
@@ -69,7 +70,7 @@ fn launch<E: Element, W: Element>(
                 multiply(isa, a, packed, c);
             }
             let [gates, ups] = &scratch.c;
-            // Without gates the first products are ups, and gate themselves.
+            // Without gates the first products are the ups, used as their own gates.
             let ups = if problem.gated { ups } else { gates };
             for ((gates, ups), pair) in gates.chunks(STRIP).zip(ups.chunks(STRIP)).zip(tile) {
                 // SAFETY: this block alone has these channels of these pairs.
@@ -125,7 +126,8 @@ fn launch<E: Element, W: Element>(
     elements_mut(outputs.get_mut("weights")).copy_from_slice(&routes.weights);
 }
 
-/// What an expert with limits makes of a gate and its up. NaN stays NaN.
+/// The clamped gated activation: `g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`. NaN
+/// stays NaN.
 fn clamped(Clamp { limit, alpha }: Clamp, gate: f32, up: f32) -> f32 {
     let (limit, alpha) = (limit as f32, alpha as f32);
     let gate = if gate > limit { limit } else { gate };
@@ -169,15 +171,15 @@ struct Weights<'a, W> {
     values: &'a [W],
     rows: usize,
     depth: usize,
-    /// Of narrow weights.
-    factors: Option<Factors<'a>>,
+    /// Present when the weights are quantized.
+    factors: Option<GroupScales<'a>>,
 }
 
-/// What narrow weights are multiplied with `[E, G, rows]`, and what is taken from them behind that.
-struct Factors<'a> {
+/// Scales of quantized weights and the offsets subtracted after scaling, both `[E, G, rows]`.
+struct GroupScales<'a> {
     scale: &'a [f32],
     offset: Option<&'a [f32]>,
-    /// The middle of what a weight can be, taken from it before, where no offset is given.
+    /// The zero point, subtracted before scaling: 8 for uint4 without offsets, else 0.
     middle: f32,
     /// G.
     groups: usize,
@@ -193,7 +195,7 @@ impl<'a, W: Element> Weights<'a, W> {
             let [scale, offset] = scale_names(name);
             let groups = inputs.tensor(scale).shape()[1];
             let offset = inputs.get(offset).map(elements);
-            Factors {
+            GroupScales {
                 scale: elements(inputs.tensor(scale)),
                 middle: if narrow.dtype == DType::U4 && offset.is_none() { 8.0 } else { 0.0 },
                 offset,
@@ -204,7 +206,7 @@ impl<'a, W: Element> Weights<'a, W> {
         Self { values: elements(tensor), rows, depth, factors }
     }
 
-    /// Packs neighbouring rows of all experts' as the right operand that their transpose is.
+    /// Dequantizes and packs neighbouring rows of all experts' matrices, transposed, as the right operand.
     fn pack(&self, isa: Isa, rows: Range<usize>, wide: &mut Vec<f32>, into: &mut PackedB) {
         let depth = self.depth;
         wide.resize(rows.len() * depth, 0.0);

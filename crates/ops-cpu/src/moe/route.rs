@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The pairs of a token and an expert of it, by expert.
 pub(super) struct Groups {
-    /// Where the weights of each expert lie that was chosen and is here, with its range in `pairs`, those of many tokens first.
+    /// Local index of each chosen expert of this rank, with its range in `pairs`; experts with the most tokens first.
     pub(super) experts: Vec<(usize, Range<usize>)>,
     /// Indices into `[T, K]`, by expert and then ascending.
     pub(super) pairs: Vec<usize>,

@@ -1,5 +1,5 @@
-//! `blocked.<isa>`: each block takes a few queries against one key head, with the heads of the group beside each
-//! other, and computes all branches in registers and caches. See README.md for the layout.
+//! `blocked.<isa>`: each block attends from a few queries of one key head's group and computes all branches in registers
+//! and caches. `crates/ops/src/nsa/README.md` has the layout.
 #![allow(unsafe_code)] // Vector loads and disjoint rows of outputs; every bound is asserted.
 
 mod block;
@@ -19,8 +19,7 @@ use pool::{Pooled, pool};
 use std::ops::Range;
 use stored::{Stored, StoredMut};
 
-/// Query lanes of a tile: enough to use a widened tile of keys several times, few enough for its scores to stay in
-/// the second-level cache.
+/// Query lanes of a tile: enough to use a widened tile of keys several times, few enough for its scores to stay in L2.
 const TILE_LANES: usize = 64;
 
 /// Runs the variant for `isa`.
@@ -41,7 +40,7 @@ pub(super) fn run(
     let compressed_keys = problem.scores_compressed().then(keys);
     let compressed_values = problem.branches.compressed.then(values);
 
-    // Outputs leave the map for the launch so that each can be borrowed for writing.
+    // Outputs are removed from the map for the launch so that each can be borrowed mutably.
     let mut o = outputs.remove("o");
     let mut indices = outputs.remove("indices");
     let mut reads = outputs.remove("reads");
@@ -71,7 +70,7 @@ pub(super) fn run(
     outputs.extend(back.into_iter().filter_map(|(name, tensor)| Some((name.to_owned(), tensor?))));
 }
 
-/// The grid. Late queries see more, so they come first: the threads then end together.
+/// The grid. Late queries see more keys, so their tiles are first, and the threads finish together.
 fn tiles(problem: &NsaProblem) -> Vec<Tile> {
     let step = (TILE_LANES / problem.group()).max(1);
     let mut tiles = Vec::new();

@@ -1,4 +1,4 @@
-//! Weights in integers, which stay so in memory.
+//! Quantized weights, dequantized in registers by every call.
 
 use super::{Finish, Linear, Round, Rows, STRIP, Strips};
 use crate::gemm::{IntegerPanels, IntegerRows, Integers, PANEL, PackedB};
@@ -9,26 +9,26 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Packed integers, one panel behind the other.
+/// Packed quantized weights; panels are contiguous.
 #[derive(Debug)]
 pub(super) struct Packed {
     isa: Isa,
     form: Integers,
-    /// Which column of x each of W is multiplied with.
+    /// The column of x for each column of W.
     order: Option<Vec<u32>>,
     words: HostBuffer<u32>,
     walk: Walk,
 }
 
 thread_local! {
-    /// Floats that weights become where the processor multiplies those, and the same packed.
+    /// Dequantized weights for float32 products, unpacked and packed.
     static FLOATS: RefCell<(Vec<f32>, PackedB)> = RefCell::default();
 }
 
 impl Linear {
-    /// Packs weights in integers whose rows `read` gives, some neighbours at a time and on all cores. Where columns of W were sorted,
-    /// `order` has the column of x of each. x is rounded to bfloat16 where `isa` has its dot product. Launches count as
-    /// `linear.int4` or `linear.int8`.
+    /// Packs quantized weights `[outputs, inputs]`. `read` returns some neighbouring rows and is called on all cores. If the columns
+    /// of W were reordered, `order` has the column of x for each. x is rounded to bfloat16 if `isa` has the bfloat16 dot product.
+    /// Launches count as `linear.int4` or `linear.int8`.
     ///
     /// # Errors
     /// Those of `read`.
@@ -110,7 +110,7 @@ impl Linear {
         let made = Rows::made(rows, inputs, rounded);
         let sums = if form.zeros { of_groups(&made, rows, form.group) } else { Vec::new() };
         let groups = form.groups(inputs);
-        // As for bfloat16: one row leaves no more to a core than a few strips.
+        // As for bfloat16: with one row a core has only a few strips.
         let width = if rows == 1 && into.1 != Finish::Gated { PANEL } else { STRIP };
         let of_strip = width / PANEL * each * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);
@@ -128,7 +128,7 @@ impl Packed {
     }
 }
 
-/// Sums of x over the columns of each group `[rows, groups]`.
+/// Sums of x over the columns of each group, `[rows, groups]`.
 fn of_groups(x: &Rows<bf16>, rows: usize, group: usize) -> Vec<f32> {
     let row = |row: usize| &x.values[row * x.stride..][..x.width];
     let sum = |part: &[bf16]| part.iter().map(|x| x.to_f32()).sum::<f32>();

@@ -61,7 +61,7 @@ fn check(linear: &Linear, rows: usize, w: &[f32], name: &str) {
     }
 }
 
-/// Gives rows of a matrix.
+/// Reads rows of a matrix.
 fn given<T: Copy>(
     w: &[T],
     inputs: usize,
@@ -72,14 +72,14 @@ fn given<T: Copy>(
     }
 }
 
-/// Weights that were given by rows are packed as those of a whole matrix are.
+/// Checks that weights packed by rows equal those packed from the whole matrix.
 fn same(whole: &Linear, by_rows: &Result<Linear, String>) {
     let (by_rows, device) = (by_rows.as_ref().unwrap(), device::Device::processor());
     let x = values(3, 2 * whole.inputs());
     assert_eq!(apply(by_rows, &device, &x), apply(whole, &device, &x));
 }
 
-/// Weights in integers, and what they stand for; factors are powers of two, so that bfloat16 holds that exactly.
+/// Quantized weights and their dequantized values; scales are powers of two, so that bfloat16 holds the values exactly.
 struct Whole {
     numbers: Vec<i8>,
     scales: Vec<f32>,
@@ -122,7 +122,7 @@ impl Whole {
 }
 
 #[test]
-fn integers_are_what_their_scales_and_zero_points_make_of_them() {
+fn quantized_products_match_dequantized_weights() {
     let all = usize::MAX;
     let forms = [(4, all, false), (4, 32, false), (4, 64, true), (8, all, false), (8, 96, true)];
     let forms = forms.map(|(bits, group, zeros)| Integers { bits, float: false, group, zeros });
@@ -186,7 +186,7 @@ fn exact_sums_lose_nothing_that_cancels() {
 }
 
 #[test]
-fn every_row_is_the_product_whatever_stands_beside_it() {
+fn row_results_do_not_depend_on_other_rows() {
     for [outputs, inputs] in [[1, 1], [64, 32], [65, 33], [130, 64], [200, 7]] {
         let w = values(1, outputs * inputs);
         let halves: Vec<bf16> = w.iter().map(|x| bf16::from_f32(*x)).collect();

@@ -1,4 +1,4 @@
-//! A row (a group of a token) at a time: its values stay in the first cache between the sum of squares and the scaling.
+//! One row (a group of a token) at a time: its values stay in L1 between the sum of squares and the scaling.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows of o.
 
 use crate::aligned::Aligned;
@@ -13,7 +13,7 @@ use ops::rmsnorm::{Activation, RmsNormProblem};
 use ops::{DType, Element, Inputs, TensorMap, elements, elements_mut, floats};
 use std::ops::Range;
 
-/// Values of a block, a row at least: enough that a launch costs little beside them.
+/// Values of a block, which has at least one row: enough to amortize the launch.
 const VALUES: usize = 32 * 1024;
 
 /// Runs the variant whose kernel name is `kernel`.
@@ -45,7 +45,7 @@ struct Operands<'a, E, O> {
     /// `[1, padded D]` or `[G, padded D]`.
     weight: Option<Vec<f32>>,
     o: SharedMut<'a, O>,
-    /// Whether o is large enough to be written past the caches.
+    /// Whether o is large enough for non-temporal stores.
     stream: bool,
 }
 
@@ -136,7 +136,7 @@ impl<E: Element, O: Element> SimdKernel for Block<'_, E, O> {
     }
 }
 
-/// The gate's values as the factors they stand for. The slice is whole vectors.
+/// Applies the gate's activation in place. The slice is whole vectors.
 #[inline(always)]
 fn activate<S: Simd>(simd: S, gate: Option<Activation>, x: &mut [f32]) {
     let sigmoid = gate == Some(Activation::Sigmoid);

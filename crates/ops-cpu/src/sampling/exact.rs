@@ -1,18 +1,18 @@
-//! The arithmetic that the processor and GPUs share to the bit, so that a seed gives the same tokens on both: operations that
-//! IEEE 754 rounds in one way only, in one order, and never a fused multiply-add. `bisect.cu` has the same.
+//! Arithmetic that is bit-identical on CPU and GPU, so that a seed gives the same tokens on both: only operations that IEEE 754
+//! rounds exactly, in a fixed order, and never a fused multiply-add. `bisect.cu` has the same operations.
 
 use std::f32::consts::{LN_2, LOG2_E};
 
-/// What a weight of 1 counts as: weights are whole numbers, whose sum does not depend on its order.
+/// Fixed-point value of a weight of 1: weights are integers, so their sum does not depend on its order.
 pub(super) const UNIT: f32 = (1u32 << 30) as f32;
 
-/// Added and taken away again, this rounds to a whole number.
+/// Adding and subtracting this rounds to an integer.
 const ROUNDS: f32 = 12_582_912.0;
 /// ln 2 in two parts, of which multiples of the first are exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// A number whose order as an integer is that of the floats: above 0 for all but NaN.
+/// Maps a float to an integer of the same order, above 0 for all but NaN.
 #[inline(always)]
 pub(super) fn key(x: f32) -> u32 {
     // -0 is 0.
@@ -64,11 +64,11 @@ pub(super) fn philox(mut c: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     c
 }
 
-/// The number of an exponential distribution that a random word stands for: `-ln(u)` of `u = (word | 1) / 2^32`.
+/// Maps a random word to an exponential variate: `-ln(u)` with `u = (word | 1) / 2^32`.
 #[inline(always)]
 pub(super) fn exponential(word: u32) -> f32 {
     let word = word | 1;
-    // u = f / 2^halvings with f in [0.5, 1); what f lacks to 1 is exact, however little it is.
+    // u = f / 2^halvings with f in [0.5, 1); 1 - f is exact.
     let halvings = word.leading_zeros();
     let lacks = (word << halvings).wrapping_neg() as f32 * (1.0 / 4_294_967_296.0);
     // -ln f = 2 artanh((1 - f) / (1 + f))
@@ -81,8 +81,8 @@ pub(super) fn exponential(word: u32) -> f32 {
     halvings as f32 * LN_2 + (s + s) * p
 }
 
-/// How early a token comes: of those that wait for exponential times over their weights, the first one is drawn, each with a
-/// probability in proportion to its weight.
+/// Inverse arrival time of a token. Arrival times are exponential variates divided by the weights; the token that arrives first is
+/// sampled, with a probability proportional to its weight.
 #[inline(always)]
 pub(super) fn earliness(weight: u32, word: u32) -> f32 {
     weight as f32 / exponential(word)

@@ -1,4 +1,5 @@
-//! One row: keys and weights of all tokens, limits found by bisection over the keys, and a race among those that are left.
+//! Sampling of one row: keys and weights of all tokens, top-k and top-p limits by bisection over the keys, then an exponential race
+//! among the remaining tokens.
 #![allow(unsafe_code)] // Blocks write their own rows of the results.
 
 use super::exact::{UNIT, earliness, factor, key, philox, value, weight};
@@ -38,7 +39,7 @@ pub(super) fn run(
     }
 }
 
-/// What a row gives.
+/// Results of a row.
 #[derive(Debug, Clone, Default)]
 struct Chosen {
     token: i32,
@@ -47,7 +48,7 @@ struct Chosen {
     top_logprobs: Vec<f32>,
 }
 
-/// What of the inputs one row is about.
+/// Inputs of one row.
 #[derive(Debug, Clone, Copy)]
 struct Row<'a> {
     logits: &'a [f32],
@@ -70,7 +71,7 @@ impl<'a> Row<'a> {
         let integers = |name| elements::<i32>(inputs.tensor(name));
         let controls = &elements::<f32>(inputs.tensor("controls"))[at * CONTROLS..][..CONTROLS];
         let slot = inputs.get("slots").map_or(at as i32, |slots| elements::<i32>(slots)[at]);
-        // Slot -1 is of no sequence.
+        // Slot -1 has no sequence.
         let counts = inputs.get("counts").zip(usize::try_from(slot).ok());
         let counts = counts
             .map(|(counts, slot)| &elements::<i32>(counts)[slot * vocabulary..][..vocabulary]);
@@ -109,24 +110,24 @@ impl<'a> Row<'a> {
 /// Buffers of one thread.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// The order of each token, 0 where it is not allowed.
+    /// The order key of each token's logit, 0 for masked tokens.
     keys: Vec<u32>,
     weights: Vec<u32>,
-    /// How early each token comes.
+    /// The inverse arrival time of each token, see [`earliness`].
     times: Vec<f32>,
 }
 
-/// Those that may be drawn: keys above one, and of tokens with this one the first by number.
+/// Tokens that may be sampled: those with a larger key, and those with this key up to token `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limit {
     key: u32,
     last: usize,
 }
 
-/// The weight of those that `of` gives, summed: whole numbers, in any order.
+/// Sum of the weights of keys of at least `least`.
 #[inline(always)]
 fn sum(keys: &[u32], weights: &[u32], least: u32) -> u64 {
-    // Of a few thousand at a time 64 bits are not needed for counts, but for weights.
+    // Weights need 64-bit sums; `count` adds chunks in 32 bits.
     let of = |(key, weight): (&u32, &u32)| if *key >= least { u64::from(*weight) } else { 0 };
     keys.iter().zip(weights).map(of).sum()
 }
@@ -139,13 +140,13 @@ fn count(keys: &[u32], least: u32) -> u64 {
 }
 
 impl Scratch {
-    /// The smallest set of the first tokens whose weights, or whose number, reach the target: within `limit`, whose weights
-    /// do.
+    /// Finds, by bisection, the smallest set of most likely tokens within `limit` whose weight, or count, reaches the target. All of
+    /// `limit` must reach it.
     #[inline(always)]
     fn cut(&self, limit: Limit, target: u64, by_weight: bool) -> Limit {
         let (keys, weights) = (&self.keys[..], &self.weights[..]);
         let from = |least| if by_weight { sum(keys, weights, least) } else { count(keys, least) };
-        // From `low` on the target is reached, from `high` on it is not.
+        // Keys of at least `low` reach the target, keys of at least `high` do not.
         let (mut low, mut high) = (u64::from(limit.key), 1 << 32);
         let mut above = 0;
         while high - low > 1 {
@@ -172,7 +173,7 @@ impl Scratch {
         Limit { key, last }
     }
 
-    /// The weight of all within a limit.
+    /// The weight of all tokens within a limit.
     #[inline(always)]
     fn within(&self, limit: Limit) -> u64 {
         let above = limit.key.checked_add(1).map_or(0, |key| sum(&self.keys, &self.weights, key));
@@ -199,14 +200,14 @@ impl SimdKernel for Choose<'_> {
         let Self { row, scratch, top, chosen } = self;
         chosen.token = choose(&row, scratch).map_or(NONE, |token| token as i32);
         if top > 0 {
-            likeliest(&row, scratch, top, chosen);
+            top_logprobs(&row, scratch, top, chosen);
         }
     }
 }
 
-/// Lays down the keys of what may be chosen; the largest, or none where a logit is no number.
+/// Writes the keys of all tokens, 0 for masked ones, and returns the largest; `None` if a logit is NaN or +inf, or all are masked.
 #[inline(always)]
-fn lay_keys(row: &Row<'_>, keys: &mut Vec<u32>) -> Option<u32> {
+fn write_keys(row: &Row<'_>, keys: &mut Vec<u32>) -> Option<u32> {
     let mut wrong = false;
     keys.clear();
     keys.resize(row.logits.len(), 0);
@@ -235,10 +236,10 @@ fn lay_keys(row: &Row<'_>, keys: &mut Vec<u32>) -> Option<u32> {
     (!wrong && largest > 0).then_some(largest)
 }
 
-/// The next token of a row.
+/// Samples the next token of a row.
 #[inline(always)]
 fn choose(row: &Row<'_>, scratch: &mut Scratch) -> Option<usize> {
-    let largest = lay_keys(row, &mut scratch.keys)?;
+    let largest = write_keys(row, &mut scratch.keys)?;
     if row.temperature <= 0.0 {
         return scratch.keys.iter().position(|key| *key == largest);
     }
@@ -261,7 +262,7 @@ fn choose(row: &Row<'_>, scratch: &mut Scratch) -> Option<usize> {
     race(row, scratch, limit, least)
 }
 
-/// The token within the limit that comes first.
+/// The token within the limit that arrives first.
 #[inline(always)]
 fn race(row: &Row<'_>, scratch: &mut Scratch, limit: Limit, least: u32) -> Option<usize> {
     let Scratch { keys, weights, times } = scratch;
@@ -285,9 +286,10 @@ fn race(row: &Row<'_>, scratch: &mut Scratch, limit: Limit, least: u32) -> Optio
     times.iter().position(|time| *time == first)
 }
 
-/// The likeliest tokens by the logits as given, and the log-probabilities of these and of the chosen one.
+/// The most likely tokens by the input logits, without penalties and mask, and the log-probabilities of these and of the chosen
+/// token.
 #[inline(always)]
-fn likeliest(row: &Row<'_>, scratch: &mut Scratch, top: usize, chosen: &mut Chosen) {
+fn top_logprobs(row: &Row<'_>, scratch: &mut Scratch, top: usize, chosen: &mut Chosen) {
     let logits = row.logits;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();

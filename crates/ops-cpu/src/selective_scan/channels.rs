@@ -1,5 +1,5 @@
-//! Token by token, a lane of a vector for each channel. The states of a block's channels are transposed for as long as it runs, and so
-//! are their rates: nothing is summed across lanes then, and step sizes, gates and skips are vectors too.
+//! Token by token, one vector lane per channel. A block transposes its channels' states and rates once, so that nothing is summed
+//! across lanes, and step sizes, gates and skips are vectors too.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers into buffers of whole vectors.
 
 use super::operands::{Block, Scan, finish};
@@ -10,7 +10,8 @@ use crate::transpose::transpose;
 use ops::Element;
 use ops::selective_scan::SelectiveScanProblem;
 
-/// For fewer tokens the transposes do not pay: 2 tokens at E = 8192, N = 16 take half as long again as with a lane a state.
+/// With fewer tokens the transposes cost more than they save: 2 tokens at E = 8192, N = 16 take 1.5 times as long as one lane per
+/// state.
 const FEWEST_TOKENS: usize = 8;
 
 /// The scheme, with its buffers of one thread.
@@ -20,7 +21,7 @@ pub(super) struct Channels {
     rates: Aligned,
     b: Aligned,
     c: Aligned,
-    /// Of a token u, delta, z and y, then D and the bias, for each channel.
+    /// A token's u, delta, z and y, then D and the bias, one value per channel.
     rows: [Aligned; 6],
 }
 
@@ -42,7 +43,7 @@ impl Scan for Channels {
         let states = states.of_len(padded * n);
         let rates = rates.of_len(padded * n);
         let (b, c) = (b.of_len(n), c.of_len(n));
-        // What lies behind the last channel is computed too, and goes nowhere.
+        // Padding after the last channel is computed but not stored.
         let [u, delta, z, y, d, bias] = rows.each_mut().map(|row| row.of_len(padded));
         for row in [&mut *u, delta, z, d, bias] {
             row.fill(0.0);
@@ -95,7 +96,7 @@ impl Scan for Channels {
     }
 }
 
-/// Rows `[channels, n]` to vectors of channels, `[vectors, n, LANES]`; zeros behind the last channel.
+/// Transposes rows `[channels, n]` to vectors of channels, `[vectors, n, LANES]`, padded with zeros after the last channel.
 #[inline(always)]
 fn to_lanes<S: Simd>(simd: S, from: &[f32], n: usize, to: &mut [f32]) {
     let size = S::LANES * n;
@@ -111,7 +112,7 @@ fn to_lanes<S: Simd>(simd: S, from: &[f32], n: usize, to: &mut [f32]) {
     }
 }
 
-/// The way back.
+/// The inverse of [`to_lanes`].
 #[inline(always)]
 fn from_lanes<S: Simd>(simd: S, from: &[f32], n: usize, to: &mut [f32]) {
     let size = S::LANES * n;

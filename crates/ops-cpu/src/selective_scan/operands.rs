@@ -1,4 +1,4 @@
-//! A call's tensors as the fast variants read them, how a call is cut into blocks, and what all variants share.
+//! A call's tensors as the fast variants read them, the split of a call into blocks, and the code that all variants share.
 #![allow(unsafe_code)] // Blocks write disjoint parts of the outputs.
 
 use crate::floats::{as_f32, widen};
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Blocks that let 16 cores share a call evenly.
 const ENOUGH_BLOCKS: usize = 64;
-/// State values that a block keeps between tokens, beside as many rates: half of a 32 KiB first cache.
+/// State values that a block keeps between tokens; with the same number of rates, half of a 32 KiB L1.
 const TILE_VALUES: usize = 2048;
 /// Fewest channels of a block: a cache line of float32, which is whole vectors of any instruction set.
 const LINE: usize = 16;
@@ -80,7 +80,7 @@ impl<'a, E: Element> Operands<'a, E> {
         }
     }
 
-    /// One token's row of B or C, which a block's channels share, where it lies when it is float32, else widened.
+    /// One token's row of B or C, which a block's channels share: borrowed if it is float32, else widened.
     #[inline(always)]
     pub(super) fn projection<'b, S: Simd>(
         &self,
@@ -153,7 +153,7 @@ impl<'a, E: Element> Operands<'a, E> {
         outputs.extend(o.map(|o| ("o".to_owned(), o)));
     }
 
-    /// Writes a part of the states as it was before the first token, from an offset in the pool on.
+    /// Writes a part of the initial states, from offset `at` in the pool on; zeros without initial states.
     #[inline(always)]
     pub(super) fn begin(&self, at: usize, to: &mut [f32]) {
         match self.initial_state {
@@ -163,9 +163,9 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// How a block is computed, with what a thread keeps from one block to the next.
+/// A scheme: computes a block with the buffers of its thread.
 pub(super) trait Scan: Default {
-    /// Why a problem is not for this scheme.
+    /// The reason if this scheme does not support a problem.
     fn why_not(_: &SelectiveScanProblem) -> Option<String> {
         None
     }
@@ -200,8 +200,8 @@ impl<T: Scan, E: Element> SimdKernel for Scanned<'_, T, E> {
     }
 }
 
-/// How a call is cut into blocks: a sequence and some channels of a group each. It depends on the problem only, so results do not
-/// depend on the number of threads.
+/// The split of a call into blocks: a sequence and some channels of a group each. It depends only on the problem, so results do
+/// not depend on the number of threads.
 struct Grid {
     width: usize,
     splits: usize,
@@ -224,7 +224,7 @@ pub(super) struct Block<'a, E> {
     pub(super) tokens: Range<usize>,
     pub(super) group: usize,
     pub(super) channels: Range<usize>,
-    /// Where its states lie in the pool.
+    /// Offset of its states in the pool, in values.
     pub(super) at: usize,
     /// Its final states `[channels, N]`.
     pub(super) state: &'a mut [f32],

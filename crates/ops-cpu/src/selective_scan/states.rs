@@ -1,5 +1,5 @@
-//! Token by token, a lane of a vector for each state of a channel: states and rates are read where they lie. For decode steps, in which
-//! each is read once.
+//! Token by token, one vector lane per state of a channel: states and rates are read without transposing. For decode steps, which read
+//! each of them once.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers into rows of known length.
 
 use super::operands::{Block, Scan, finish};
@@ -13,7 +13,7 @@ use ops::Element;
 pub(super) struct States {
     b: Aligned,
     c: Aligned,
-    /// Of a token u, delta, z and y of each channel.
+    /// A token's u, delta, z and y, one value per channel.
     rows: [Aligned; 4],
 }
 

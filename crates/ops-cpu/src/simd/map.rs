@@ -2,7 +2,7 @@
 
 use super::Simd;
 
-/// What [`map`] does to a vector. Not a closure: one that holds more than a few vector operations is compiled for the baseline
+/// Operation of [`map`] on a vector. Not a closure: a closure of more than a few vector operations is compiled for the baseline
 /// instead of being inlined, and every operation becomes a call.
 pub(crate) trait Map: Copy {
     /// Implement as `#[inline(always)]`.

@@ -1,7 +1,7 @@
 use super::Simd;
 use device::Isa;
 
-/// Token for plain Rust; always there. Four lanes are a register of every baseline; more make every loop longer and none faster.
+/// Token for plain Rust, always available. Four lanes are a register of every baseline; more lanes make no loop faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Portable;
 

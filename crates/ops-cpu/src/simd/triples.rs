@@ -1,4 +1,4 @@
-//! Where the members of triples lie when 3 x L consecutive values fill three vectors of L lanes, 3 not dividing L.
+//! Lanes of the members of triples when 3 x L consecutive values fill three vectors of L lanes, 3 not dividing L.
 //!
 //! Member `k` of triple `c` is value `3c + k`, in lane `(3c + k) mod L`. Over the triples those lanes are all different,
 //! so a blend of the three vectors gathers every member `k`, and one permutation puts them in order.
@@ -14,7 +14,7 @@ pub(super) const fn lanes<const L: usize>(k: usize) -> [i32; L] {
     lanes
 }
 
-/// For each lane, the triple whose member `k` lies there: the inverse of [`lanes`].
+/// For each lane, the triple whose member `k` is in that lane: the inverse of [`lanes`].
 pub(super) const fn triples<const L: usize>(k: usize) -> [i32; L] {
     let mut triples = [0; L];
     let mut c = 0;

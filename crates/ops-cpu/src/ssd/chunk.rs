@@ -1,4 +1,4 @@
-//! The chunk form: within a chunk tokens meet in matrix products, between chunks a float32 state is carried. One
+//! Chunked scan: matrix products within a chunk, and a float32 state carried between chunks. One
 //! launch computes the scores C B^T of every chunk, shared by the heads of a group; a second runs the chunks of each
 //! sequence and head in order.
 #![allow(unsafe_code)] // Blocks write disjoint parts of the scores, of o and of the states.
@@ -12,13 +12,13 @@ use ops::ssd::SsdProblem;
 use ops::{Element, Inputs, TensorMap, elements_mut};
 use std::ops::Range;
 
-/// Tokens per chunk. Work within a chunk grows with it, the cost of turning the state into a packed operand falls;
-/// 48 is measured best and whole register tiles of 12, 8 and 6 rows.
+/// Tokens per chunk. More tokens increase the work within a chunk and decrease the cost of packing the state; 48 is
+/// fastest in measurements and fills register tiles of 12, 8 and 6 rows.
 const CHUNK: usize = 48;
-/// Sequences up to this length are one chunk: between chunks the state is packed anew, which costs more than the work
-/// within a chunk that is a little longer.
+/// Sequences up to this length are one chunk: packing the state again between chunks costs more than the extra work of a
+/// slightly longer chunk.
 const ONE_CHUNK: usize = 64;
-/// The longest chunk worth its quadratic work; a larger `chunk_size` is cut, which changes nothing but rounding.
+/// The longest chunk worth its quadratic work; a larger `chunk_size` is reduced, which changes only rounding.
 const LONGEST_CHUNK: usize = 256;
 /// Sequences shorter than this are measured faster token by token.
 const FEWEST_TOKENS: usize = 32;
@@ -27,8 +27,8 @@ const ENOUGH_BLOCKS: usize = 16;
 /// Columns of a head are split only in whole panels of the matrix products.
 const PANEL: usize = 32;
 
-/// Refuses batches of short sequences only, as decode has, unless the caller chose a chunk size: chunks are then what
-/// is wanted, for checking them if not for speed.
+/// Refuses batches of only short sequences, as in decoding, unless the caller chose a chunk size, for example to check
+/// this scheme.
 pub(super) fn why_not(problem: &SsdProblem) -> Option<String> {
     let longest = problem.sequences.longest();
     (longest < FEWEST_TOKENS && problem.chunk_size.is_none()).then(|| {
@@ -38,7 +38,7 @@ pub(super) fn why_not(problem: &SsdProblem) -> Option<String> {
     })
 }
 
-/// How a call is cut up. It depends on the problem only, so results do not depend on the number of threads.
+/// How a call is split. It depends only on the problem, so results do not depend on the number of threads.
 struct Plan {
     chunk: usize,
     /// Columns of a head (of its P) that one block carries through the sequence.

@@ -9,8 +9,8 @@ use ops::Element;
 use std::ops::Range;
 
 /// With `a` the running sum of dt A within the chunk (falling from below 0), token `j` reaches token `i >= j` as
-/// `exp(a_i - a_j)`. The sum is kept in two parts, `a = high + low`, each f32: where the decay is fast `a` is large,
-/// and the difference of two neighbours in one f32 would be off by the rounding of `a` instead of its own.
+/// `exp(a_i - a_j)`. The sum is stored in two parts, `a = high + low`, each f32: with fast decay `a` is large, and in a
+/// single f32 the difference of two neighbours would have the rounding error of `a`.
 #[derive(Debug, Default)]
 pub(super) struct Decay {
     /// Step sizes.
@@ -78,8 +78,8 @@ impl Decay {
         self.from_start.last().copied().unwrap_or(1.0)
     }
 
-    /// `exp(a_i - a_j) dt_j` for the tokens `j` from `at` on, `a_i` given in two parts. The minimum keeps what lies
-    /// after `i`, which the caller discards, from overflowing.
+    /// `exp(a_i - a_j) dt_j` for the tokens `j` from `at` on, `a_i` given in two parts. The minimum prevents overflow for
+    /// tokens after `i`, whose values the caller discards.
     ///
     /// # Safety
     /// `at + LANES` must not exceed the padded length.

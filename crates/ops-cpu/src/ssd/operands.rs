@@ -102,7 +102,7 @@ impl<'a, E: Element> Operands<'a, E> {
         (slot * self.problem.heads + head) * self.problem.state_len()
     }
 
-    /// Writes one head of the final state as it was, for a slot that no sequence uses.
+    /// Copies one head of the initial state to the final state, for a slot that no sequence uses.
     ///
     /// # Safety
     /// Nothing else may have this head of this slot.
@@ -117,20 +117,20 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// Runs what writes all final states in float32: where they lie, or, where they are narrower, beside them, to be rounded.
+/// Calls `write` with a float32 buffer for all final states: the output itself, or a temporary that is rounded to a bfloat16 output.
 pub(super) fn with_final_states(outputs: &mut TensorMap, write: impl FnOnce(&mut [f32])) {
     let states = outputs.get_mut("final_state");
     if states.as_ref().is_none_or(|states| states.dtype() == DType::F32) {
         return write(elements_mut(states));
     }
     let narrow = elements_mut::<bf16>(states);
-    // What is left unwritten shows.
+    // NaN reveals values that `write` did not set.
     let mut wide = vec![f32::NAN; narrow.len()];
     write(&mut wide);
     bf16::narrow(&wide, narrow);
 }
 
-/// Rows of a tensor that a matrix product reads, one a token.
+/// Rows of a tensor that a matrix product reads, one per token.
 pub(super) struct Rows {
     start: usize,
     stride: usize,
@@ -158,7 +158,7 @@ impl Rows {
         Self { start, stride, count: tokens.len(), width: columns.len() }
     }
 
-    /// The rows as a float32 matrix: where they lie when they are float32, else widened into `wide`.
+    /// The rows as a float32 matrix: borrowed if they are float32, else widened into `wide`.
     #[inline(always)]
     pub(super) fn read<'a, S: Simd, E: Element>(
         &self,
@@ -202,7 +202,7 @@ impl Map for Clamp {
     }
 }
 
-/// `y + d x`, times `silu(z)`: what follows the scan for one row of a head. `d` or `z` may be empty (absent).
+/// Epilogue of the scan for one row of a head: `y + d x`, times `silu(z)`. `d` or `z` may be empty (absent).
 ///
 /// # Panics
 /// When a slice is shorter than `y` and not empty.

@@ -1,5 +1,5 @@
-//! Token by token, the state of a few rows of one head kept in the first cache: one pass over the state in memory.
-//! For decode steps and short sequences, where the chunk form would compute more than it saves.
+//! Token by token, with the state of a few rows of one head in L1: one pass over the state in memory.
+//! For decode steps and short sequences, for which chunks cost more compute than they save.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
 
 use super::operands::{Operands, finish, with_final_states};
@@ -12,7 +12,7 @@ use device::{Device, Isa, SharedMut};
 use ops::ssd::SsdProblem;
 use ops::{Element, Inputs, TensorMap, elements_mut};
 
-/// State values that a block keeps between tokens: half of a 32 KiB first cache, the rest for rows of B, C and x.
+/// State values that a block keeps between tokens: half of a 32 KiB L1, the rest for rows of B, C and x.
 const TILE_VALUES: usize = 4096;
 /// Blocks that let 16 cores share a call evenly.
 const ENOUGH_BLOCKS: usize = 64;
@@ -30,7 +30,7 @@ pub(super) fn why_not(_: &SsdProblem) -> Option<String> {
     None
 }
 
-/// How a call is cut into blocks: a sequence, a head and some rows of its state each. It depends on the problem only,
+/// The split of a call into blocks: a sequence, a head and some rows of its state each. It depends only on the problem,
 /// so results do not depend on the number of threads.
 struct Grid {
     rows: usize,
@@ -42,8 +42,8 @@ impl Grid {
         let whole = problem.head_dim;
         let units = (problem.sequences.count() * problem.heads).max(1);
         let fair = whole.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
-        // A single token streams through memory: its tile need not stay in the cache. More tokens reuse it, and each
-        // block reads their B and C again.
+        // For a single token the state is read once, so a tile may exceed the cache. With more tokens tiles are reused, and
+        // each block reads B and C again.
         let (fewest, most) = match problem.sequences.longest() {
             0 | 1 => (ROWS, whole),
             _ => (SHARED_ROWS, TILE_VALUES / problem.state_dim.max(1)),
@@ -148,8 +148,7 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         let at = operands.state(slot, head) + first * n;
         // SAFETY: no other sequence has this slot, no other block these rows of this head.
         let end_state = unsafe { states.slice(at..at + rows * n) };
-        // A single token's state goes from registers straight past the caches, where its rows are whole lines: reads
-        // and writes then overlap.
+        // A single token's state is written by non-temporal stores if its rows are whole lines: reads and writes overlap.
         let direct = stream
             && tokens.len() == 1
             && n.is_multiple_of(LINE)
@@ -225,7 +224,7 @@ impl<E: Element> SimdKernel for Block<'_, E> {
     }
 }
 
-/// What one token does to a head: `h <- decay h + input (outer) b`, `y = h c`.
+/// Update of a head by one token: `h <- decay h + input (outer) b`, `y = h c`.
 struct Coefficients<'a> {
     decay: f32,
     /// dt x, one per row.
@@ -247,7 +246,7 @@ impl Coefficients<'_> {
         y: &mut [f32],
     ) {
         let n = self.b.len();
-        // One row after the other where they come from memory: the processor reads ahead in one stream of lines.
+        // States from memory are read one row at a time: the hardware prefetcher follows one stream of lines.
         let whole = if STREAM { 0 } else { y.len() / ROWS * ROWS };
         for row in (0..whole).step_by(ROWS) {
             // SAFETY: rows `row..row + ROWS` are inside, by the caller's contract.

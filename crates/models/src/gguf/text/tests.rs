@@ -294,7 +294,7 @@ fn merges_match_sentencepiece() {
     std::fs::write(&path, made).unwrap();
     let tokenizer = Tokenizer::read(&path).unwrap();
     for text in texts() {
-        // This test's special token occurs in texts as plain letters.
+        // The special token of this test occurs in texts as ordinary characters.
         let want = joined(&pieces, &text);
         assert_eq!(tokenizer.encode(&text).unwrap(), want, "{text:?}");
         assert_eq!(

@@ -188,7 +188,7 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
     }))
 }
 
-/// Whether there is a cased letter, and all cased letters have this case.
+/// Whether there is a cased character, and all cased characters have this case.
 pub(super) fn is_cased(text: &str, upper: bool) -> bool {
     let any_upper = text.chars().any(char::is_uppercase);
     let any_lower = text.chars().any(char::is_lowercase);

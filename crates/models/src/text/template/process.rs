@@ -151,7 +151,7 @@ impl Pool {
         };
         let line = wire::write(conversation);
         let mut worker = self.take().map_err(|error| {
-            let hint = "firstlight renders templates in processes of its own program";
+            let hint = "firstlight renders templates in a separate process of the same program";
             (format!("no process renders the template: {error}"), hint.to_owned())
         })?;
         let mut is_slow = false;
@@ -344,12 +344,12 @@ fn cpu_seconds(process: u32) -> Option<f64> {
     Some((field(11)? + field(12)?) / TICKS)
 }
 
-/// Bytes that rendering a conversation of so many bytes may allocate.
+/// Bytes that rendering a conversation of `conversation` bytes may allocate.
 fn memory_for(conversation: usize) -> u64 {
     (MEMORY_FOR_RENDERING + MEMORY_PER_BYTE * conversation as u64).min(MEMORY)
 }
 
-/// Lets this process allocate so many bytes in addition to what it has and to the stack of the rendering thread.
+/// Limits this process to `bytes` in addition to its current memory and the stack of the rendering thread.
 fn allow_memory(bytes: u64) {
     #[cfg(target_os = "linux")]
     {

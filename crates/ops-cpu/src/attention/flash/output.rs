@@ -5,7 +5,7 @@ use device::SharedMut;
 use ops::Element;
 use ops::attention::AttentionProblem;
 
-/// Where finished rows go: the outputs, or the partial results of a split.
+/// Destinations of finished rows: the outputs, or the partial results of a split.
 pub(super) struct Output<'a, E> {
     pub(super) problem: &'a AttentionProblem,
     /// [query rows, H, Dv].

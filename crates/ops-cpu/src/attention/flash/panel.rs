@@ -1,4 +1,4 @@
-//! Blocks with queries in lanes: the form for many query rows.
+//! Blocks with one query per vector lane, for many query rows.
 #![allow(unsafe_code)] // Tiles live in scratch that register tiles reach through pointers.
 
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// Keys of a tile: a multiple of the rows of every register tile and of a word.
 pub(super) const KEYS: usize = 96;
-/// Rows that buffers are padded by, so that the last register tile may go past the end.
+/// Padding rows of buffers, for the last register tile.
 const PAD: usize = 16;
 
 /// Query rows of a panel (its lanes) for an instruction set.
@@ -32,13 +32,13 @@ pub(super) fn panel_rows(isa: Isa) -> usize {
     }
 }
 
-/// Panels of a block: their queries and outputs share the second-level cache with the key tile.
+/// Panels of a block: their queries and outputs share L2 with the key tile.
 pub(super) fn panels(isa: Isa, head_dim: usize, value_dim: usize) -> usize {
     const BYTES: usize = 320 << 10;
     (BYTES / (panel_rows(isa) * (head_dim + value_dim) * 4)).clamp(1, 16)
 }
 
-/// Rows of a panel's outputs. Register tiles of 6 channels leave up to 2 over, which a tile of 4 takes.
+/// Rows of a panel's outputs, padded: if 2 channels remain after register tiles of 6, a tile of 4 writes 2 rows too many.
 fn output_rows(value_dim: usize) -> usize {
     (value_dim + 2).next_multiple_of(PAD)
 }
@@ -153,7 +153,7 @@ impl<P: Products> Block<'_, P> {
             let rows = start..item.rows.end.min(start + lanes);
             let (first, last) = (rows.start / group, (rows.end - 1) / group);
             let seen = problem.mask.visible_to_any(queries, keys, first..last + 1);
-            // Both limits rise with the query, and only the first queries can see nothing.
+            // Both limits increase with the query, and only the first queries can have no visible keys.
             let (low, high) = (
                 problem.mask.visible(queries, keys, last),
                 problem.mask.visible(queries, keys, first),
@@ -168,7 +168,7 @@ impl<P: Products> Block<'_, P> {
         self.operands.problem.head_dim.div_ceil(P::PER_WORD)
     }
 
-    /// Lays a panel's queries in lanes and clears its outputs.
+    /// Transposes a panel's queries into lanes and clears its outputs.
     #[inline(always)]
     unsafe fn load_queries<S: Simd>(&mut self, s: S, panel: &Panel, lanes: usize) {
         let (operands, item, words) = (self.operands, self.item, self.words());
@@ -236,7 +236,7 @@ impl<P: Products> Block<'_, P> {
         }
     }
 
-    /// One panel against the tile in scratch.
+    /// Computes the scores and outputs of one panel for the key tile in scratch.
     #[inline(always)]
     unsafe fn visit<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &mut self,
@@ -306,7 +306,7 @@ impl<P: Products> Block<'_, P> {
         }
     }
 
-    /// Scores of keys that a lane does not see become -inf. Only tiles at an edge of the mask come here.
+    /// Sets scores of keys that a lane does not see to -inf. Needed only for tiles at an edge of the mask.
     unsafe fn mask(&self, panel: &Panel, wanted: &Range<usize>, scores: *mut f32, lanes: usize) {
         let problem = self.operands.problem;
         let queries = problem.queries.range(self.item.sequence).len();
@@ -321,7 +321,7 @@ impl<P: Products> Block<'_, P> {
         }
     }
 
-    /// Lays a panel's outputs in rows again and hands them over.
+    /// Transposes a panel's outputs back to rows and writes them to the output.
     #[inline(always)]
     unsafe fn store_outputs<S: Simd>(&mut self, s: S, panel: &Panel, lanes: usize) {
         let (operands, item) = (self.operands, self.item);

@@ -1,14 +1,14 @@
 use ops::attention::AttentionProblem;
 use std::ops::Range;
 
-/// Blocks below which long key ranges are split, so that few heads still fill many cores. A constant, never the number
-/// of threads: the result must not depend on it.
+/// Calls with fewer blocks split long key ranges (split-KV), so that few heads still use many cores. A constant instead
+/// of the number of threads, because results must not depend on that.
 const ENOUGH_BLOCKS: usize = 64;
-/// Bytes of a token's neighbouring heads that a streaming block reads together: a page. One head at a time would walk
-/// every page of the cache once for each head.
+/// Bytes of a token's neighbouring heads that a streaming block reads together: one page. Reading one head at a time
+/// would touch every page of the KV cache once per head.
 const STREAM_BYTES: usize = 4096;
 
-/// What an instruction set asks of a plan.
+/// Tile sizes of an instruction set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tiling {
     /// Stacked query rows of a panel.
@@ -19,9 +19,9 @@ pub(super) struct Tiling {
     pub(super) stream_rows: usize,
 }
 
-/// The work of one block: some query rows of some key heads against some keys.
+/// The work of one block: attention of some query rows of some key heads to some keys.
 ///
-/// The rows of a key head's group are stacked: row `r` is query `r / G`, head `kv_head * G + r % G`. So the group
+/// The rows of a key head's group are stacked: row `r` is query `r / G`, head `kv_head * G + r % G`, so the group
 /// shares every read of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
@@ -31,7 +31,7 @@ pub(super) struct Item {
     pub(super) rows: Range<usize>,
     /// Keys that some row may see.
     pub(super) keys: Range<usize>,
-    /// Where the partial results of heads and rows go, in rows; `None` when this is the only split.
+    /// First row of this split's partial results; `None` when this is the only split.
     pub(super) partial: Option<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Plan {
 
     fn add(&mut self, unit: Unit, wanted_splits: usize) {
         let Unit { sequence, kv_heads, rows, keys } = unit;
-        // Below so many keys a split costs more, in merging, than it wins.
+        // With fewer keys per split, merging costs more than the split saves.
         let fewest = (1024 / kv_heads.len()).max(128);
         let splits = wanted_splits.min(keys.len() / fewest).max(1);
         // A multiple of both key tiles, so that they stay whole.

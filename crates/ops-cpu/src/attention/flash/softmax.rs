@@ -1,4 +1,4 @@
-//! The online softmax, in base 2: running maxima, sums and the factors that rescale what was summed before.
+//! The online softmax, in base 2: running maxima, sums and the factors that rescale earlier sums.
 #![allow(unsafe_code)] // Scratch is reached through pointers, as the register tiles around it do.
 
 use crate::simd::{Simd, math};
@@ -23,8 +23,8 @@ impl Logits {
         Self { before: None, factor: (scale * std::f64::consts::LOG2_E) as f32 }
     }
 
-    /// Scales and caps `count` products in place, where that cannot wait. Masking comes after it: a cap would make
-    /// -inf finite.
+    /// Scales and caps `count` products in place, if that must precede the maximum. Masking must follow: a cap would
+    /// make -inf finite.
     ///
     /// # Safety
     /// `products` must be readable and writable for `count` values, a multiple of the lanes.
@@ -58,18 +58,18 @@ pub(super) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     for c in [9.675_542e-3, 5.550_713_3e-2, 2.402_212e-1, 6.931_47e-1, 1.000_000_1] {
         p = s.fma(p, r, s.splat(c));
     }
-    // 2^-127 has no normal form: its bits come out as those of 0.
+    // 2^-127 is not a normal number: the exponent bits are those of 0.
     s.mul(p, s.exp2_whole(n))
 }
 
-/// What a row of queries carries from one key tile to the next; one value per lane.
+/// Online softmax state of a row of queries between key tiles; one value per lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Running {
     /// Largest base-2 logit so far.
     pub(super) max: *mut f32,
     /// Sum of 2^(logit - max).
     pub(super) sum: *mut f32,
-    /// Factor for what was accumulated before this tile.
+    /// Rescale factor for earlier tiles' sums.
     pub(super) rescale: *mut f32,
 }
 

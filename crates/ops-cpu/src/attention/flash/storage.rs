@@ -4,10 +4,9 @@ use crate::simd::Simd;
 use half::{bf16, f16};
 use ops::Element;
 
-/// Element types that kernels read rows of.
+/// Element types of rows that kernels read.
 pub(super) trait Storage: Element {
-    /// Whether a vector of them can be loaded and widened by [`Storage::load`] at little cost; otherwise whole rows are
-    /// widened first.
+    /// Whether [`Storage::load`] loads and widens a vector cheaply; otherwise whole rows are widened first.
     const LOADS: bool;
 
     /// `S::LANES` values, widened.

@@ -1,4 +1,4 @@
-//! Blocks with few query rows: keys and values stream past once, straight from memory, with channels in lanes.
+//! Blocks with few query rows: keys and values are read once, directly from memory, with channels in lanes.
 #![allow(unsafe_code)] // Tiles live in scratch that products reach through pointers.
 
 #[cfg(target_arch = "x86_64")]
@@ -22,7 +22,7 @@ use std::ops::Range;
 /// Rows are padded to whole vectors of any scheme: 32 bfloat16 values are 16 words.
 const PAD: usize = 16;
 
-/// Most stacked query rows of a block. Beyond them a tile of sums no longer fits the registers, and panels are as fast.
+/// Most stacked query rows of a block. With more rows a tile of sums exceeds the registers, and panels are as fast.
 pub(super) const MOST_ROWS: usize = 8;
 
 /// One thread's scratch.
@@ -66,7 +66,7 @@ impl<P: Products> SimdKernel for Block<'_, P> {
     fn run<S: Simd>(self, s: S) {
         // SAFETY: scratch was made for this problem by `Scratch::new`.
         unsafe {
-            // Rows of queries, and keys or vectors of channels beside them: as many sums as the registers hold.
+            // Register tile: query rows x keys (scores) or channel vectors (outputs); the sums fill the registers.
             match (S::ISA, self.item.rows.len()) {
                 (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Neon, 1) => self.tiles::<S, 1, 8>(s),
                 (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Neon, 2) => self.tiles::<S, 2, 8>(s),
@@ -146,7 +146,7 @@ impl<P: Products> Block<'_, P> {
     }
 }
 
-/// Scores of keys that a row does not see become -inf.
+/// Sets scores of keys that a row does not see to -inf.
 unsafe fn mask<E>(operands: &Operands<'_, E>, item: &Item, tile: &Range<usize>, scores: *mut f32) {
     let problem = operands.problem;
     if problem.mask.is_full() {

@@ -10,7 +10,7 @@ use ops::Element;
 use ops::conv1d::Activation;
 use std::ops::Range;
 
-/// Tokens of a block: as float32 with their sums half of a 32 KiB first cache.
+/// Tokens of a block: in float32, with their sums, half of a 32 KiB L1.
 const TOKENS: usize = 2048;
 /// Values of a block, over several channels when there are few tokens.
 const VALUES: usize = 16 * 1024;
@@ -143,7 +143,7 @@ impl<E: Element> Block<'_, E> {
 /// `y_t = activation(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` values more than y.
 ///
 /// # Panics
-/// When it has not.
+/// When the length of x differs.
 #[inline(always)]
 fn sum<S: Simd, const WIDTH: usize>(
     simd: S,

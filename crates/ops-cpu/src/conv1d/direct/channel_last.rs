@@ -12,7 +12,7 @@ use ops::Element;
 use ops::conv1d::Activation;
 use std::ops::Range;
 
-/// Channels of a block: its recent tokens, its results and its taps in float32 fill about a 32 KiB first cache.
+/// Channels of a block: its recent tokens, results and taps in float32 about fill a 32 KiB L1.
 const CHANNELS: usize = 512;
 /// Tokens of a block; the W - 1 before them are read again.
 const TOKENS: usize = 256;
@@ -70,7 +70,7 @@ pub(super) unsafe fn keep<E: Element>(
 struct Scratch<E> {
     /// Tokens before the sequence, `[S, channels]`, the oldest first.
     before: Aligned,
-    /// The last tokens, `[RECENT, channels]`: token t lies in row t mod RECENT.
+    /// Ring buffer of the last tokens, `[RECENT, channels]`: token t is in row t mod RECENT.
     recent: Aligned,
     /// The tokens of the sequence that its final state holds.
     after: Aligned,

@@ -1,4 +1,4 @@
-//! States of some channels as rows, one row a token, and back: in memory a channel's tokens lie side by side.
+//! Transposes states of some channels to one row per token and back: in memory a channel's tokens are contiguous.
 
 use super::Operands;
 use ops::Element;
@@ -71,13 +71,13 @@ pub(super) fn write<'a>(
     }
 }
 
-/// Where the state of some channels of a slot lies.
+/// Range of the states of some channels of a slot, `[channels, state_len]`, in the pool.
 pub(super) fn range(problem: &Conv1dProblem, slot: usize, channels: &Range<usize>) -> Range<usize> {
     let first = slot * problem.channels;
     (first + channels.start) * problem.state_len..(first + channels.end) * problem.state_len
 }
 
-/// The common lengths, known to the compiler, which then splits whole vectors.
+/// Transposes a state `[width, LEN]` to rows. `LEN` is a constant so that the compiler vectorizes.
 #[inline(always)]
 fn split<const LEN: usize>(from: &[f32], rows: &mut [f32], width: usize) {
     let mut rows: [&mut [f32]; LEN] = {

@@ -1,5 +1,5 @@
-//! One token of one sequence, width 4 over a state of three tokens: what a decode step is. The state is read once and
-//! written once, and its triples are split and joined in registers.
+//! A decode step: one token of one sequence, width 4 over a state of three tokens. The state is read once and written
+//! once, and its triples are split and joined in registers.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers.
 
 use super::{LINE, Operands, TAPS, activate};
@@ -55,7 +55,7 @@ impl<'a, E: Element> Step<'a, E> {
         }
     }
 
-    /// Computes it: `x` is the token as float32, `y` takes the result, past the caches with `STREAM`.
+    /// Computes the step: `x` is the token in float32, `y` receives the result, by non-temporal stores with `STREAM`.
     ///
     /// # Panics
     /// When `x` or `y` does not have as many values as there are channels, or to `STREAM` is not whole lines.

@@ -75,7 +75,7 @@ impl<E: Element> Head<'_, E> {
                 let mut product = simd.splat(1.0);
                 for row in (0..BLOCK).rev() {
                     let offset = row * stride + channel;
-                    // The log decays are not needed any more: their rows take the keys decayed to the block's end.
+                    // The rows of log decays are free here: they store the keys decayed to the block's end.
                     let key = simd.load(k.data().as_ptr().add(offset));
                     simd.store(
                         log_decay.data_mut().as_mut_ptr().add(offset),
@@ -93,7 +93,7 @@ impl<E: Element> Head<'_, E> {
             multiply(simd, sizes, q_left.from_row(at), right, Start::Zero, to, &mut ());
             let to = by_key.from_row_mut(at);
             multiply(simd, sizes, k_left.from_row(at), right, Start::Zero, to, &mut ());
-            // From here on the left sides meet the state: they decay from the chunk's start.
+            // The left sides are multiplied with the state below: they decay from the chunk's start.
             let from_start = &since.data()[since_stride..][..channels];
             for row in at..at + BLOCK {
                 for left in [&mut *q_left, &mut *k_left] {
@@ -103,8 +103,8 @@ impl<E: Element> Head<'_, E> {
                 }
             }
         }
-        // Keys of earlier blocks decay over this one. Sums of log decays are exact where products of factors just
-        // below 1 are not, and only the state's own factor lives for a whole sequence.
+        // Keys of earlier blocks decay over this block. Sums of log decays avoid the rounding errors of products of factors
+        // just below 1; only the state's own factor applies for a whole sequence.
         let (old, own) = since.data_mut().split_at_mut(2 * since_stride);
         let (sum, from_start) = old.split_at_mut(since_stride);
         for ((sum, from_start), own) in sum.iter_mut().zip(&mut *from_start).zip(&mut *own) {

@@ -16,8 +16,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Makes room; what was never written is zero. Rows are an odd number of lines apart, so that the rows of a tile do
-    /// not fall into a few sets of the first cache.
+    /// Grows the buffer with zeros. Rows are an odd number of lines apart, so that the rows of a tile do not map to a few
+    /// sets of L1.
     pub(super) fn resize(&mut self, rows: usize, columns: usize) {
         self.stride = (columns.div_ceil(LINE) | 1) * LINE;
         self.len = rows * self.stride;

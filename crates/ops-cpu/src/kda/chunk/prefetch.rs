@@ -1,4 +1,4 @@
-//! Rows of later tokens, asked for while products keep the processor busy.
+//! Prefetches of later tokens' rows during compute-bound products.
 
 use super::CHUNK;
 use super::products::{Between, STRETCH};
@@ -8,15 +8,15 @@ use crate::stream::prefetch;
 use ops::Element;
 use std::ops::Range;
 
-/// Asks, during the two products with the state, for the rows that the next steps touch first. A few at a time: more
-/// than the processor can wait for at once would hold up the product.
+/// Prefetches, during the two products with the state, the rows that the next steps access first. A few at a time: more
+/// requests than the processor has line fill buffers would stall the product.
 pub(super) struct Prefetch<'a, 'b, E> {
     part: &'a mut Part<'b, E>,
-    /// The next of them: first this chunk's outputs, then the next chunk's inputs.
+    /// The next row: first this chunk's outputs, then the next chunk's inputs.
     next: usize,
     outputs: Range<usize>,
     inputs: Range<usize>,
-    /// Rows per call, so that all are asked for when the products are done.
+    /// Rows per call, so that all are prefetched when the products end.
     rows: usize,
 }
 

@@ -5,7 +5,7 @@ use super::matrix::{View, ViewMut};
 use crate::simd::Simd;
 use device::Isa;
 
-/// What a product is added to.
+/// Initial value of C that a product is added to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
     /// Nothing; the old values are not read.
@@ -19,7 +19,7 @@ pub(super) enum Start<'a> {
 /// Depth of a tile between two calls of [`Between::next`].
 pub(super) const STRETCH: usize = 16;
 
-/// Something small to do now and then during a product.
+/// A small task interleaved with a product.
 pub(super) trait Between {
     /// Called after each stretch of each tile; implement as `#[inline(always)]`.
     fn next(&mut self);
@@ -31,7 +31,7 @@ impl Between for () {
 }
 
 /// `c = start + a b` for `[rows, depth]` times `[depth, columns]`. Rows and columns are multiples of 16: the buffers
-/// of a chunk are padded, so that no tile is ever cut.
+/// of a chunk are padded, so that all tiles are full.
 ///
 /// # Panics
 /// When a size is no multiple of 16 or a matrix is too small.

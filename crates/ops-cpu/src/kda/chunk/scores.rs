@@ -19,7 +19,7 @@ pub(super) struct Tokens<'a> {
 
 /// For tokens i and j of a block that begins at row `at` of both outputs, with `d = product of decay over j+1..=i`:
 /// `by_query[at + i][at + j] = sum(q_i d k_j)` for j <= i, and `by_key[at + i][at + j] = -beta_i sum(k_i d k_j)` for
-/// j < i. What is above is zero.
+/// j < i. Entries above the diagonal are zero.
 #[inline(always)]
 pub(super) fn score<S: Simd>(
     simd: S,
@@ -72,7 +72,7 @@ struct Slab<'a> {
 }
 
 impl Slab<'_> {
-    /// Adds the share of `WIDTH` vectors and moves on by as many.
+    /// Adds the share of `WIDTH` vectors and advances by them.
     ///
     /// # Safety
     /// The vectors must be inside the rows.
@@ -97,7 +97,7 @@ impl Slab<'_> {
     #[inline(always)]
     unsafe fn keys<S: Simd, const WIDTH: usize, const KEYS: usize>(&mut self, simd: S) {
         for j in (0..BLOCK).step_by(KEYS) {
-            // Keys j.. decayed up to the token at hand.
+            // Keys j.. decayed up to the current token.
             let mut carried = [[simd.splat(0.0); WIDTH]; KEYS];
             // SAFETY: the caller's contract.
             unsafe {
@@ -145,7 +145,7 @@ impl Slab<'_> {
                 key_sums[key] = simd.fma(k, now, key_sums[key]);
             }
         }
-        // All sums before any store: the compiler keeps their order and would hold everything up for each.
+        // All sums before any store: the compiler preserves their order, and each store would delay the next sum.
         let query_scores = query_sums.map(|sum| simd.reduce_add(sum));
         let key_scores = key_sums.map(|sum| simd.reduce_add(sum));
         for key in 0..KEYS {

@@ -1,4 +1,4 @@
-//! One part of one head: the walk over its chunks.
+//! One part of one head: processes its chunks in order.
 
 use super::matrix::Matrix;
 use super::prefetch::Prefetch;
@@ -10,7 +10,7 @@ use crate::simd::{Simd, SimdKernel};
 use ops::Element;
 use std::ops::Range;
 
-/// Buffers of one thread. K and V stand for the channels and columns, padded to whole blocks.
+/// Buffers of one thread. K and V are the channels and columns, padded to whole blocks.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// One block's queries, keys, log decays and decays: `[BLOCK, K]` each.
@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     pub(super) by_key: Matrix,
     /// Outputs: `[CHUNK, V]`.
     o: Matrix,
-    /// What is written to the state: `[CHUNK, V]`.
+    /// Values written to the state (U in the README): `[CHUNK, V]`.
     u: Matrix,
     /// `[K, V]`.
     state: Matrix,
@@ -167,7 +167,7 @@ impl<E: Element> Head<'_, E> {
         multiply(simd, sizes, k_left.from_row(0), state, Start::Old, u, next);
     }
 
-    /// One block of U: what earlier blocks write is taken off, then the block's own triangle is solved. Then
+    /// One block of U: subtracts the contributions of earlier blocks, then solves the block's triangle. Then
     /// O += Tril(scores) U for its rows.
     #[inline(always)]
     fn solve_block<S: Simd>(&mut self, simd: S, at: usize) {

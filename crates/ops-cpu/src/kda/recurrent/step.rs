@@ -27,7 +27,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Makes room for K channels and some value columns.
+    /// Resizes the buffers for K channels and some value columns.
     pub(super) fn resize(&mut self, channels: usize, columns: usize) {
         let Self { q, k, g, whole, part, k_decayed, q_decayed, write, out, value } = self;
         for row in [q, k, g, whole, part, k_decayed, q_decayed] {
@@ -82,7 +82,7 @@ impl Step {
     pub(super) fn read<S: Simd>(&mut self, simd: S, channels: usize, state: &[f32], stride: usize) {
         let columns = self.write.len();
         assert!((channels - 1) * stride + columns <= state.len(), "rows to read");
-        // Both sums of so many vectors stay in registers over all rows, and a row is read as one stream of lines.
+        // The two sums of each vector stay in registers over all rows, and a row is read as one stream of lines.
         let many_registers = !matches!(S::ISA, Isa::Avx2 | Isa::Portable);
         let mut at = 0;
         while at < columns {
@@ -217,7 +217,7 @@ impl Step {
         }
     }
 
-    /// The whole state after this token, past the caches: rows of `from` and `to` follow each other.
+    /// The whole state after this token, by non-temporal stores: rows of `from` and `to` are contiguous.
     ///
     /// # Safety
     /// `from` must be readable and `to` writable for K rows and not overlap; rows must be whole lines, and `to` must

@@ -1,4 +1,4 @@
-//! What narrow weights are multiplied with, and what is taken from them before.
+//! Scales, zero points and offsets of quantized weights.
 
 use ops::linear::{LinearProblem, Scales};
 use ops::{DType, Inputs, elements, floats};
@@ -9,9 +9,9 @@ pub(super) struct Factors<'a> {
     scales: Cow<'a, [f32]>,
     /// `[G, N]`.
     zeros: Option<&'a [u8]>,
-    /// What is subtracted behind the scale, `[G, N]`.
+    /// Subtracted after scaling, `[G, N]`.
     offsets: Option<&'a [f32]>,
-    /// The zero point where nothing is given.
+    /// The zero point without `zeros`.
     middle: f32,
     /// Columns of a group.
     size: usize,
@@ -20,7 +20,7 @@ pub(super) struct Factors<'a> {
 }
 
 impl<'a> Factors<'a> {
-    /// None where weights are stored as they are multiplied.
+    /// None when weights are not quantized.
     pub(super) fn new(problem: &LinearProblem, inputs: Inputs<'a>) -> Option<Self> {
         let size = match problem.scales? {
             Scales::Rows => problem.inputs,
@@ -36,7 +36,7 @@ impl<'a> Factors<'a> {
         })
     }
 
-    /// Makes weights of neighbouring numbers of a row of w, which begin at a column.
+    /// Dequantizes neighbouring values of row `output` of w from column `first` on: `(number - zero) * scale - offset`.
     #[inline(always)]
     pub(super) fn apply(&self, output: usize, first: usize, numbers: &mut [f32]) {
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! What a strip is multiplied with: float32 vectors, or the processor's bfloat16 dot product.
+//! Products of a strip: in float32, or by the processor's bfloat16 dot product.
 
 use crate::gemm::{Mat, MatMut, PackedB, PackedBf16, Store, gemm_bf16, gemm_packed};
 use device::Isa;
@@ -7,11 +7,11 @@ use ops::Element;
 
 /// Products of rows of x with packed weights.
 pub(super) trait Products: Copy + Sync {
-    /// What both are multiplied as.
+    /// Element type of both operands.
     type Value: Element;
     /// Weights in the order in which they are multiplied; kept between strips.
     type Packed: Default;
-    /// The instruction set of what stands around the products.
+    /// The instruction set of the prologue and the epilogue.
     fn isa(self) -> Isa;
     /// Packs `[depth, columns]`.
     fn pack(self, weights: Mat<'_, Self::Value>, to: &mut Self::Packed);

@@ -1,4 +1,4 @@
-//! Rows of x as they are multiplied: normalised, rounded to the weights' type, and widened where products want that.
+//! Prologue: rows of x, normalised, rounded to the weights' type, and widened if the products need float32.
 #![allow(unsafe_code)] // Blocks write disjoint rows.
 
 use super::products::Products;
@@ -11,7 +11,7 @@ use ops::linear::LinearProblem;
 use ops::{Element, Inputs, Tensor, elements, floats};
 use std::borrow::Cow;
 
-/// `[T, K]`: borrowed where x already is what is multiplied.
+/// `[T, K]`: borrowed if x needs no prologue.
 pub(super) fn rows<'a, E: Element, P: Products>(
     products: P,
     kernel: &str,

@@ -10,7 +10,7 @@ use ops::nsa::{Gate, NsaProblem};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What all blocks read and write.
+/// The tensors of one call, shared by all blocks.
 pub(super) struct Context<'a> {
     pub(super) problem: &'a NsaProblem,
     pub(super) q: Stored<'a>,
@@ -28,12 +28,12 @@ pub(super) struct Context<'a> {
     pub(super) reads: SharedMut<'a, i32>,
 }
 
-/// Queries of one sequence that meet one key head together.
+/// Queries of one sequence and one key head that a block computes together.
 #[derive(Debug, Clone)]
 pub(super) struct Tile {
     pub(super) sequence: usize,
     pub(super) kv_head: usize,
-    /// Counted within the sequence.
+    /// Relative to the sequence's first query.
     pub(super) queries: Range<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Scratch {
     row: Vec<f32>,
     importance: Vec<f32>,
     order: Vec<u32>,
-    /// Blocks of each query, one after the other; query `i` has those of `chosen_ends[i - 1] .. chosen_ends[i]`.
+    /// Selected blocks of all queries, concatenated; query `i` has `chosen_ends[i - 1] .. chosen_ends[i]`.
     chosen: Vec<u32>,
     chosen_ends: Vec<usize>,
     union: Vec<u32>,
@@ -90,7 +90,7 @@ impl SimdKernel for Block<'_> {
         let last_seen = here.seen(here.count - 1);
         let compressed_seen = problem.compressed_tokens(last_seen);
         let mut selected = false;
-        // The three branches go through one loop so that the attention code is compiled once.
+        // One loop for the three branches, so that the attention code is compiled once.
         for branch in 0..3 {
             let units = match branch {
                 0 if !problem.scores_compressed() => continue,
@@ -116,7 +116,7 @@ impl SimdKernel for Block<'_> {
                 let Scratch { runs, buffers, .. } = &mut *scratch;
                 attend(s, unit.clone(), problem.group(), runs, sides, buffers);
                 for query in here.queries_of::<S>(&unit) {
-                    // A query that lies in two units reads its tokens once more there; it is counted at its first.
+                    // A query in two units reads its tokens twice; only the first unit's reads are counted.
                     if query * problem.group() >= unit.start * S::LANES {
                         scratch.reads[query][branch] = scratch.runs.reads(query);
                     }
@@ -140,7 +140,7 @@ struct Here<'a> {
     /// Row of the tile's first query in q.
     first_row: usize,
     count: usize,
-    /// Position of that query among the keys; negative where it comes before them.
+    /// Position of that query among the keys; negative if it precedes them.
     first_position: i64,
     /// Rows of the sequence in k.
     keys: Range<usize>,
@@ -170,7 +170,7 @@ impl<'a> Here<'a> {
         query * self.problem.heads + self.kv_head * group + lane % group
     }
 
-    /// Lays the queries out with one lane per query and head, scaled.
+    /// Loads the queries, scaled, with one lane per query and head.
     #[inline(always)]
     fn load_queries<S: Simd>(&self, s: S, scratch: &mut Scratch) {
         let Scratch { buffers, row, .. } = scratch;
@@ -234,7 +234,7 @@ impl<'a> Here<'a> {
         Sides { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
     }
 
-    /// Finds the blocks of every query: given, or by the importance that the compressed branch has left behind.
+    /// Selects the blocks of every query: those of the input, or by importance from the compressed branch's probabilities.
     #[inline(always)]
     fn select<S: Simd>(
         &self,
@@ -262,7 +262,7 @@ impl<'a> Here<'a> {
                     given.filter(|j| **j >= 0 && (**j as usize) < visible).map(|j| *j as u32),
                 );
                 chosen[start..].sort_unstable();
-                // Taken as a set: a block given twice is read once.
+                // Duplicates are removed: a block listed twice is read once.
                 let mut kept = start;
                 for at in start..chosen.len() {
                     if at == start || chosen[at] != chosen[kept - 1] {

@@ -23,7 +23,7 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     pub(super) runs: Vec<Run>,
-    /// For each run, for each query: the tokens seen, counted from the start of the run.
+    /// For each run and query: the visible tokens, relative to the start of the run.
     seen: Vec<Range<usize>>,
     queries: usize,
 }
@@ -35,8 +35,8 @@ impl Runs {
         self.queries = queries;
     }
 
-    /// Splits `tokens` into runs. `seen` gives the tokens that a query sees, in the numbering of `tokens`; runs that
-    /// no query sees are left out.
+    /// Splits `tokens` into runs. `seen` returns the visible tokens of a query, in the numbering of `tokens`; runs that
+    /// no query sees are skipped.
     #[inline(always)]
     pub(super) fn add(&mut self, tokens: Range<usize>, seen: impl Fn(usize) -> Range<usize>) {
         for start in tokens.clone().step_by(RUN) {
@@ -75,7 +75,7 @@ impl Runs {
 pub(super) enum Source<'a> {
     /// Rows of an input, widened run by run. `start` is the element where the first token begins.
     Input { stored: Stored<'a>, start: usize, stride: usize, size: usize },
-    /// `[tokens, size]`, used where they lie.
+    /// `[tokens, size]`, used without a copy.
     Pooled { values: &'a [f32], size: usize },
 }
 
@@ -108,17 +108,17 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a branch attends to.
+/// Keys and values of a branch.
 #[derive(Clone, Copy)]
 pub(super) struct Sides<'a> {
     /// Keys and D.
     pub(super) keys: (Source<'a>, usize),
-    /// Values and Dv; none where only the scores are wanted.
+    /// Values and Dv; `None` when only the scores are needed.
     pub(super) values: Option<(Source<'a>, usize)>,
-    /// Factor of the scores where the queries are not scaled already: those that go in pairs.
+    /// Scale of the scores for the bfloat16 product, whose queries are not scaled.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) scale: f32,
-    /// Use the bfloat16 dot product, where inputs are bfloat16.
+    /// Whether to use the bfloat16 dot product for bfloat16 inputs.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) pairs: bool,
 }
@@ -130,7 +130,7 @@ pub(super) struct Buffers {
     pub(super) q: Vec<f32>,
     /// [vectors of the unit][tokens][LANES], scores and then their exponentials.
     pub(super) scores: Vec<f32>,
-    /// [vectors][LANES], one over the sum of the exponentials; 0 where nothing is seen.
+    /// [vectors][LANES], one over the sum of the exponentials; 0 for lanes without visible keys.
     pub(super) inverse: Vec<f32>,
     /// [vectors][LANES], the gates of the branch.
     pub(super) gate: Vec<f32>,
@@ -143,7 +143,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Makes room and zeroes the output.
+    /// Resizes the buffers and clears the output.
     pub(super) fn reset<S: Simd>(&mut self, vectors: usize, head_dim: usize, value_dim: usize) {
         self.q.clear();
         self.q.resize(vectors * head_dim * S::LANES, 0.0);
@@ -158,8 +158,8 @@ impl Buffers {
     }
 }
 
-/// Adds `gate * softmax(q K^T) V` over the runs to the output lanes of the vectors in `unit`, and leaves the
-/// exponentials and their inverse sums behind. Lane `i` of the tile belongs to query `i / group`.
+/// Adds `gate * softmax(q K^T) V` over the runs to the output lanes of the vectors in `unit`, and stores the
+/// exponentials and their inverse sums in `buffers`. Lane `i` of the tile belongs to query `i / group`.
 #[inline(always)]
 pub(super) fn attend<S: Simd>(
     s: S,
@@ -179,7 +179,7 @@ pub(super) fn attend<S: Simd>(
         let scores = &mut buffers.scores[vector * tokens * S::LANES..][..tokens * S::LANES];
         let sum = exponentials(s, runs, lane, group, scores);
         let none = s.splat(0.0);
-        // A lane that sees nothing has no sum, and gives 0.
+        // Lanes without visible keys have the sum 0 and the result 0.
         let one_over = s.select_gt(sum, none, s.div(s.splat(1.0), sum), none);
         // SAFETY: `inverse` has LANES values for each vector of the tile.
         unsafe { s.store(buffers.inverse[lane..][..S::LANES].as_mut_ptr(), one_over) };
@@ -299,7 +299,7 @@ fn exponentials<S: Simd>(s: S, runs: &Runs, lane: usize, group: usize, scores: &
             }
         }
     }
-    // Where nothing is seen the difference must stay -inf, not become NaN.
+    // For a lane without visible keys the difference must stay -inf, not become NaN.
     let max = s.max(max, s.splat(f32::MIN));
     let mut sum = s.splat(0.0);
     for row in scores.chunks_exact_mut(S::LANES) {

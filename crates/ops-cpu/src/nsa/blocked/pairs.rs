@@ -1,8 +1,8 @@
 //! The products of [`super::branch`] over bfloat16 inputs with the dot product of AVX512-BF16: two steps of the depth
-//! in each multiply-add. A pair of bfloat16 values travels as one 32-bit number, the earlier one in the low half.
+//! in each multiply-add. A pair of bfloat16 values is one 32-bit word, the earlier value in the low half.
 //!
 //! Queries and keys keep their exact values (the scale is applied to the sums); the softmax weights are rounded to
-//! bfloat16. Nothing here takes part in choosing blocks, which stays in float32.
+//! bfloat16. Block selection does not use these products; it stays in float32.
 
 use super::branch::{RUN, Run};
 use super::tile::{Lanes, Left};
@@ -51,7 +51,7 @@ impl PairBuffers {
         self.tile.resize((RUN * pairs).max(RUN.div_ceil(2) * value_dim), 0);
     }
 
-    /// Lays out the query of one lane. The values are those of a bfloat16 tensor, so narrowing them is exact.
+    /// Stores the query of one lane as pairs. The values come from a bfloat16 tensor, so narrowing them is exact.
     pub(super) fn put_query(&mut self, lane: usize, row: &[f32]) {
         let start = lane / LANES * row.len().div_ceil(2) * LANES + lane % LANES;
         for (pairs, to) in row.chunks(2).zip(self.q[start..].iter_mut().step_by(LANES)) {
@@ -140,7 +140,7 @@ impl PairBuffers {
     }
 }
 
-/// What happens to the sums of a product.
+/// Epilogue of a product.
 #[derive(Clone, Copy)]
 enum Epilogue {
     /// They replace what is there, times this.

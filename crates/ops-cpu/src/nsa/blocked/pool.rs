@@ -11,9 +11,9 @@ use std::ops::Range;
 
 /// Compressed tokens of one block of the launch. Means are cheap: small panels balance a short launch.
 const MEAN_PANEL: usize = 16;
-/// Learned pooling reads its matrix once for each panel.
+/// Compressed tokens of a block with learned pooling, which reads its matrix once per panel.
 const LEARNED_PANEL: usize = 64;
-/// Rows of the learned matrix that are widened at a time.
+/// Rows of the learned matrix widened at a time.
 const SLICE: usize = 64;
 
 /// Compressed keys or values of every sequence and key head.
@@ -33,7 +33,7 @@ impl Pooled {
         first * self.size..(first + count) * self.size
     }
 
-    /// Those that were given as `[B, Nc, Hkv, size]`: each head's side by side, in float32.
+    /// From an input tensor `[B, Nc, Hkv, size]`: converted to float32, contiguous per head.
     pub(super) fn given(problem: &NsaProblem, tensor: &Tensor, size: usize) -> Self {
         let kv_heads = problem.kv_heads;
         let from = floats(tensor);
@@ -79,7 +79,7 @@ pub(super) fn pool(
         starts.push(starts[sequence] + count * kv_heads);
         for at in (0..count).step_by(panel) {
             let blocks = at..count.min(at + panel);
-            // Means of all heads at once read the input in the order of memory; a learned matrix is a head's own.
+            // Means of all heads at once read the input in memory order; a learned matrix belongs to one head.
             if learned.is_some() {
                 jobs.extend((0..kv_heads).map(|head| (sequence, head..head + 1, blocks.clone())));
             } else {
@@ -144,7 +144,7 @@ struct Scratch {
     rows: Vec<f32>,
     sums: Vec<f32>,
     slice: Vec<f32>,
-    /// [blocks, width], what the panel gives.
+    /// [blocks, width], the results of the panel.
     pooled: Vec<f32>,
 }
 
@@ -171,7 +171,7 @@ impl SimdKernel for Panel<'_> {
 
 impl Panel<'_> {
     /// Means through sums of the tokens that neighbouring blocks share. Every sum starts from zero at its own first
-    /// token (no running sum over the sequence), so equal blocks give equal means wherever they lie.
+    /// token (no running sum over the sequence), so equal blocks give equal means at any position.
     #[inline(always)]
     fn mean<S: Simd>(self, s: S) {
         let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
@@ -202,7 +202,7 @@ impl Panel<'_> {
     #[inline(always)]
     fn learned<S: Simd>(self, s: S, learned: &Learned<'_>) {
         let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
-        // A panel of learned pooling is one head's.
+        // A panel of learned pooling has one head.
         let (head, size, count) = (self.heads.start, self.rows.width, self.blocks.len());
         let tokens = (count - 1) * d + l;
         let depth = l * size;

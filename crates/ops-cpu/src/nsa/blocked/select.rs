@@ -48,8 +48,8 @@ pub(super) fn importance<S: Simd>(
     }
 }
 
-/// Adds to `chosen` the forced and the most important blocks of one query, `n` of those it sees, ascending. Equals go
-/// by index, lowest first, so the result does not depend on how the sort moves them.
+/// Adds to `chosen` the forced and the most important blocks of one query, `n` of its visible blocks, ascending. Ties are
+/// broken by the lowest index, so the result does not depend on the sorting algorithm.
 pub(super) fn top(
     problem: &NsaProblem,
     scores: &[f32],

@@ -1,5 +1,5 @@
 //! Tensors in their storage type, chosen at run time: the blocks are compiled once per instruction set, not once per
-//! type as well, and widening a row costs little beside the products that use it.
+//! type as well, and widening a row is cheap compared with the products that use it.
 
 use crate::simd::Simd;
 use device::SharedMut;
@@ -81,7 +81,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// An output that blocks write disjoint rows of.
+/// An output; blocks write disjoint rows of it.
 pub(super) enum StoredMut<'a> {
     F32(SharedMut<'a, f32>),
     Bf16(SharedMut<'a, bf16>),

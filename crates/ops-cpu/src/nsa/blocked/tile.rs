@@ -1,5 +1,5 @@
-//! One product for everything: scores `K Q^T`, outputs `V^T P` and learned pooling, with queries (or columns) as the
-//! lanes of vectors and the other operand broadcast element by element.
+//! The product for scores `K Q^T`, outputs `V^T P` and learned pooling, with queries (or columns) in vector lanes and the
+//! other operand broadcast element by element.
 //!
 //! NSA gathers other keys for each query, so there is no operand worth packing; broadcasting needs none. And with
 //! queries in lanes, softmax and masks never reduce across a vector.
@@ -53,7 +53,7 @@ pub(super) fn multiply<S: Simd>(
     }
     assert!((vectors - 1) * right_stride + depth * S::LANES <= right.len());
     assert!((vectors - 1) * out_stride + rows * S::LANES <= out.len());
-    // Register tiles: as many sums as fit beside the operands and are enough to hide the latency of a multiply-add.
+    // Register tiles: sums and operands fit the registers, with enough sums to hide the latency of a multiply-add.
     let pair_rows = match S::ISA {
         Isa::Portable => 0,
         Isa::Avx2 => 6,
@@ -86,7 +86,7 @@ pub(super) fn multiply<S: Simd>(
     }
 }
 
-/// Where a register tile starts.
+/// Addresses and strides of a register tile.
 #[derive(Clone, Copy)]
 struct At {
     depth: usize,
@@ -99,7 +99,7 @@ struct At {
     out_stride: usize,
 }
 
-/// One register tile; gives its number of rows.
+/// Computes one register tile and returns its number of rows.
 ///
 /// # Safety
 /// The tile must lie inside its matrices.
@@ -154,7 +154,7 @@ mod tests {
         type Output = ();
         fn run<S: Simd>(self, s: S) {
             let Self { rows, depth, vectors, transposed, add } = self;
-            // Small whole numbers: every sum is exact, so any wrong element shows.
+            // Small integers: every sum is exact, so any wrong element shows.
             let number = |i: usize| ((i * 7 + 3) % 11) as f32 - 5.0;
             let a: Vec<f32> = (0..(rows + 2) * (depth + 3)).map(number).collect();
             let (row_stride, depth_stride) =

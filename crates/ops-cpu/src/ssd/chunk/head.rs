@@ -13,7 +13,7 @@ use device::{Isa, SharedMut};
 use ops::Element;
 use std::ops::Range;
 
-/// Columns of the mixing matrix multiplied at once; the rows above them are zero and left out.
+/// Columns of the mixing matrix multiplied at once; the rows above them are zero and skipped.
 const MIX_COLUMNS: usize = 48;
 
 /// Buffers of one thread.
@@ -77,7 +77,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
         let at = operands.state(slot, head) + columns.start * n;
         let Scratch { decay, state, b, c, x, weighted, y, mix, packed } = scratch;
         state.resize(n * width, 0.0);
-        // A zero state need not be multiplied: a pool has one for every sequence that begins.
+        // Products with a zero state are skipped: every new sequence starts with one.
         let initial = operands.initial_state.as_deref().map(|initial| &initial[at..at + width * n]);
         let initial = initial.filter(|initial| !is_zero(initial));
         if let Some(initial) = initial {
@@ -100,7 +100,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
             let x = values.read(simd, operands.x, x);
             y.resize(len * width, 0.0);
 
-            // y_i = exp(a_i) C_i h, what the state before the chunk gives.
+            // y_i = exp(a_i) C_i h, from the state before the chunk.
             if live {
                 packed.pack(isa, Mat::new(state, n, width, width));
                 gemm_packed(isa, 1.0, c, packed, Store::Replace, MatMut::new(y, len, width, width));
@@ -111,7 +111,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
                 y.fill(0.0);
             }
 
-            // y_i += sum over j <= i of (C_i B_j) exp(a_i - a_j) dt_j x_j, what the chunk's own tokens give.
+            // y_i += sum over j <= i of (C_i B_j) exp(a_i - a_j) dt_j x_j, from the chunk's own tokens.
             let stride = len.next_multiple_of(S::LANES);
             mix.resize(len * stride, 0.0);
             let scores = &scores[scores::range(problem, chunk, &tokens, group)];
@@ -165,7 +165,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
     }
 }
 
-/// Whether all values are zero, asked of many at a time: without a branch for each the compiler makes vectors of it.
+/// Whether all values are zero, checked in blocks: without a branch per value the loop vectorizes.
 fn is_zero(values: &[f32]) -> bool {
     const GROUP: usize = 256;
     let any = |group: &[f32]| group.iter().fold(false, |any, value| any | (*value != 0.0));

@@ -1,4 +1,4 @@
-//! Scores of a chunk, C B^T: how each token's output looks at each token's input, before decay.
+//! Scores of a chunk, C B^T: the weight of each token's input in each token's output, before decay.
 
 use crate::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
 use crate::simd::{Simd, SimdKernel, dispatch};
@@ -8,7 +8,7 @@ use ops::Element;
 use ops::ssd::SsdProblem;
 use std::ops::Range;
 
-/// Columns computed at once; the rows above them, which causality hides, are left out.
+/// Columns computed at once; the rows above them, hidden by the causal mask, are skipped.
 const COLUMNS: usize = 32;
 
 /// Buffers of one thread.
@@ -19,7 +19,7 @@ pub(super) struct Scratch {
     packed: PackedB,
 }
 
-/// Where the scores of a chunk and group lie: `tokens.len()` rows, `chunk` apart.
+/// Range of the scores of a chunk and group: `tokens.len()` rows, `chunk` apart.
 pub(super) fn range(
     problem: &SsdProblem,
     chunk: usize,
@@ -40,7 +40,7 @@ struct Compute<'a, E> {
     out: &'a mut [f32],
 }
 
-/// Computes the scores of one chunk and group on and below the diagonal; what lies above is left as it is.
+/// Computes the scores of one chunk and group on and below the diagonal; scores above it are not all written.
 pub(super) fn compute<E: Element>(
     isa: Isa,
     operands: &Operands<'_, E>,

@@ -1,7 +1,7 @@
 //! Products of bfloat16 pairs by the AVX512-BF16 dot product, summed in f32.
 //!
 //! A word holds two neighbours along the depth: channels d, d + 1 of a query or key; keys j, j + 1 of a channel's
-//! values and of a query's weights, which are rounded to bfloat16 for it.
+//! values and of a query's weights, which are rounded to bfloat16.
 #![allow(unsafe_code)] // Intrinsics, and tiles reached through pointers.
 
 use super::super::scheme::Pairs;

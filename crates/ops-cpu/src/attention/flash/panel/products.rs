@@ -1,17 +1,17 @@
 //! The two products with queries in lanes: S^T = K Q^T and O^T = V^T P^T.
 //!
-//! With queries in lanes neither K nor V is transposed: both are the operand that is broadcast value by value. See the
-//! README for the layouts.
+//! With queries in lanes neither K nor V is transposed: both are the operand that is broadcast value by value.
+//! `crates/ops/src/attention/README.md` has the layouts.
 #![allow(unsafe_code)] // Register tiles read and write scratch through pointers.
 
 use super::super::scheme::Scheme;
 use crate::simd::Simd;
 
-/// Words of a key kept side by side in the key tile, which is `[chunks][keys][CHUNK]`: the distance between two keys is
-/// a constant, and few keys fall into one set of the cache whatever the head dimension.
+/// Contiguous words of a key in the key tile, which is `[chunks][keys][CHUNK]`: the stride between keys is constant, which
+/// limits cache set conflicts at any head dimension.
 pub(in super::super) const CHUNK: usize = 64;
 
-/// How rows are staged and multiplied. Staged data are 32-bit words, kept as f32 whatever they hold.
+/// How rows are staged and multiplied. Staged data are 32-bit words, typed as f32 even if they hold bfloat16 pairs.
 pub(in super::super) trait Products: Scheme {
     /// Values that one word holds along the depth of a product.
     const PER_WORD: usize;
@@ -42,7 +42,7 @@ pub(in super::super) trait Products: Scheme {
     /// `out[i][lane] = sum over t < words of keys[i][t] * q[t][lane]` for `ROWS` keys.
     ///
     /// # Safety
-    /// `keys` must be readable for `ROWS` keys in each chunk of `words` (chunks lie `chunk_stride` apart), `q` for
+    /// `keys` must be readable for `ROWS` keys in each chunk of `words` (`chunk_stride` apart), `q` for
     /// `words` rows, `out` writable for `ROWS` rows, of `VECTORS` vectors.
     unsafe fn scores<S: Simd, const ROWS: usize, const VECTORS: usize>(
         s: S,

@@ -28,7 +28,7 @@ fn tiling(most_panels: usize) -> Tiling {
     Tiling { panel_rows: 32, most_panels, stream_rows: 8 }
 }
 
-/// Every (sequence, head, row) meets each key it sees in exactly one item, and partial rows never overlap.
+/// Exactly one item covers each visible key of every (sequence, head, row), and partial rows never overlap.
 fn check(problem: &AttentionProblem, most_panels: usize) {
     let plan = Plan::new(problem, tiling(most_panels));
     let mut written = vec![0; plan.partial_rows];

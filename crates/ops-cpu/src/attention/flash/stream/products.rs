@@ -4,10 +4,10 @@ use super::super::scheme::Scheme;
 use super::rows::Rows;
 use crate::simd::Simd;
 
-/// Keys of a tile. A tile of all heads, and the next one on its way, stay in the second-level cache.
+/// Keys of a tile. The tiles of all heads, and the next ones being prefetched, fit in L2.
 pub(in super::super) const KEYS: usize = 32;
 
-/// The two products with channels in lanes. Staged data are 32-bit words, kept as f32 whatever they hold.
+/// The two products with channels in lanes. Staged data are 32-bit words, typed as f32 even if they hold bfloat16 pairs.
 pub(in super::super) trait Products: Scheme {
     /// Copies a query of `dim` values; what is read past it must be zero already.
     ///
@@ -15,8 +15,8 @@ pub(in super::super) trait Products: Scheme {
     /// `from` must be readable for `dim` values, `to` writable for `dim` words.
     unsafe fn stage<S: Simd>(s: S, from: *const Self::Element, dim: usize, to: *mut f32);
 
-    /// `scores[r][j] = q[r] . k[j]` for `ROWS` queries, `SIDE` keys at a time; the rows of `next` are asked for on the
-    /// way. What it leaves in scores past the last key means nothing.
+    /// `scores[r][j] = q[r] . k[j]` for `ROWS` queries, `SIDE` keys at a time; prefetches the rows of `next`. Scores
+    /// after the last key are unspecified.
     ///
     /// # Safety
     /// Keys must be readable for `dim` values, `q` (start and distance of rows) for `ROWS` rows, padded to whole vectors;

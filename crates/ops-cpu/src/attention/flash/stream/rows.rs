@@ -5,7 +5,7 @@ use super::super::plan::Item;
 use super::KEYS;
 use std::ops::Range;
 
-/// Where the rows of a tile's keys or values begin.
+/// Pointers to the rows of a tile's keys or values.
 pub(in super::super) struct Rows<T> {
     pub(super) at: [*const T; KEYS],
     pub(super) count: usize,
@@ -27,7 +27,7 @@ impl Tile {
         tile
     }
 
-    /// Where one head's vectors begin in a tensor [rows, Hkv, dim].
+    /// Pointers to one head's vectors in a tensor [rows, Hkv, dim].
     #[inline(always)]
     pub(super) fn of<E>(
         &self,
@@ -43,8 +43,8 @@ impl Tile {
 }
 
 impl<T> Rows<T> {
-    /// Asks for row `j` of `dim` values, if there is one, before it is needed: the rows of a head lie too far apart for
-    /// the processor to guess the next one, and asking between computations hides the wait.
+    /// Prefetches row `j` of `dim` values, if there is one: the stride between rows of a head is too large for the hardware
+    /// prefetcher, and prefetching between computations hides the latency.
     #[inline(always)]
     pub(super) fn prefetch(&self, j: usize, dim: usize) {
         #[cfg(target_arch = "x86_64")]
