@@ -77,7 +77,7 @@ pub(super) fn table() -> ChoiceTable {
         columns: &[
             "K up to",
             "tokens up to",
-            "blocks of 32 columns a multiprocessor from",
+            "blocks of 32 columns per SM from",
             "columns",
             "threads",
         ],
