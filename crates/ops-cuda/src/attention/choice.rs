@@ -61,7 +61,7 @@ pub(super) fn read(table: &str) -> Result<Vec<Rule>, String> {
         })
     };
     let lines = table.lines().skip(1);
-    lines.map(|line| rule(line).ok_or_else(|| format!("no rule: `{line}`"))).collect()
+    lines.map(|line| rule(line).ok_or_else(|| format!("invalid rule: `{line}`"))).collect()
 }
 
 /// Formats rules as a table.

@@ -43,7 +43,7 @@ fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
         return Some("needs an initial state".to_owned());
     }
     if problem.ring.is_some() {
-        return Some("moves the columns of a state, a ring's stay where they are".to_owned());
+        return Some("needs a state that shifts, got a ring".to_owned());
     }
     if problem.state_len > LONGEST_STATE {
         return Some(format!("needs S up to {LONGEST_STATE}, got {}", problem.state_len));

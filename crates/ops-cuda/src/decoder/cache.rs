@@ -72,7 +72,7 @@ pub struct Turns<'a> {
 /// Plans the copy of keys and values to their pool rows, after the rotation of queries and keys if there is one.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, a width no multiple of 8, or the kernel cannot be loaded or compiled.
+/// [`OpError::Device`] when a buffer is too short, a width or the rotation is not supported, or the kernel cannot be loaded or compiled.
 pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     let (count, bytes) = (call.count, call.dtype.bytes());
     let key_width = call.kv_heads * call.dim;
@@ -90,7 +90,7 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         })
     {
         let what = format!(
-            "keys and values of a token need 16-bit multiples of 8, heads up to {LARGEST_DIM} and, to be rotated, queries; got {widths:?}"
+            "append needs 16-bit storage, widths in multiples of 8, heads up to {LARGEST_DIM} and queries for a rotation, got {widths:?}"
         );
         return Err(OpError::Device { op: super::NAME, error: DeviceError::Refused { what } });
     }

@@ -42,7 +42,7 @@ arguments! {
 }
 
 fn refused(widths: &[usize]) -> OpError {
-    let what = format!("gates of 16 bits want multiples of {VECTOR}, got {widths:?}");
+    let what = format!("gates need 16-bit storage and multiples of {VECTOR}, got {widths:?}");
     OpError::Device { op: NAME, error: DeviceError::Refused { what } }
 }
 

@@ -53,7 +53,7 @@ pub fn heads(device: &Device, call: &Heads<'_>) -> Result<Planned, OpError> {
     let Heads { dtype, x, w, o, count, heads, inputs, outputs, tail } = *call;
     if !inputs.is_multiple_of(16) || !outputs.is_multiple_of(16) || !tail.is_multiple_of(2) {
         let what = format!(
-            "heads are multiplied in multiples of 16 channels with an even rest, got {inputs}, {outputs} and {tail}"
+            "heads need multiples of 16 inputs and outputs and an even tail, got {inputs}, {outputs} and {tail}"
         );
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }

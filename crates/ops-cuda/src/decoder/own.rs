@@ -106,7 +106,10 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
     let JoinOwn { added, squares, apart, mark, x, factor, norm: (weight, eps), h, .. } = *call;
     let JoinOwn { count, hidden, place: [rank, ranks], .. } = *call;
     if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST || !(2..=PEERS).contains(&ranks) {
-        let what = format!("{ranks} GPUs have no parts of rows of {hidden}");
+        let what = format!(
+            "join_own needs 2 to {PEERS} ranks and rows of a multiple of 8 up to {}, got {ranks} ranks and {hidden}",
+            JoinOwn::WIDEST
+        );
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }
     let before_last = ranks - 2;

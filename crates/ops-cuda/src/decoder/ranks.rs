@@ -266,7 +266,7 @@ impl Inboxes {
     ) -> Result<InboxRegions, OpError> {
         let ranks = self.of.len();
         if ranks > PEERS {
-            let what = format!("{ranks} ranks do not write to one another's memory");
+            let what = format!("up to {PEERS} ranks can write to each other's memory, got {ranks}");
             return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
         }
         let part = |buffer: &Buffer, start, bytes| {
@@ -373,7 +373,10 @@ pub fn join_many(
 
 /// The error for sizes that the kernels do not support.
 fn longer(call: &Join<'_>) -> OpError {
-    let what = format!("{} rows of {} are summed by a library", call.count, call.hidden);
+    let what = format!(
+        "{} rows of {} exceed what peer kernels sum: use a library's all-reduce",
+        call.count, call.hidden
+    );
     OpError::Device { op: NAME, error: DeviceError::Refused { what } }
 }
 
@@ -400,6 +403,6 @@ fn multiple(width: usize, of: usize) -> Result<(), OpError> {
     if width.is_multiple_of(of) {
         return Ok(());
     }
-    let what = format!("rows that ranks sum want a multiple of {of} values, got {width}");
+    let what = format!("rows summed over ranks need a multiple of {of} values, got {width}");
     Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } })
 }

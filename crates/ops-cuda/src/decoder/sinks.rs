@@ -56,7 +56,7 @@ pub fn sinks(device: &Device, call: &Sinks<'_>) -> Result<Planned, OpError> {
     let Sinks { dtype, o, lse, sinks, count, heads, dim, tokens_first } = *call;
     if !dim.is_multiple_of(VECTOR) || dtype.bytes() != 2 {
         let what =
-            format!("sinks of 16 bits want heads of a multiple of {VECTOR} channels, got {dim}");
+            format!("sinks need 16-bit storage and a multiple of {VECTOR} channels, got {dim}");
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }
     holds("o", o, 2 * count * heads * dim)?;

@@ -56,7 +56,7 @@ fn of_pair(
     }
     if ways.iter().any(|way| !way.direct) {
         let pair = format!("direct copies between GPU {} and GPU {}", one.index, other.index);
-        left(report, pair, "they do not reach one another's memory: copies go through the host");
+        left(report, pair, "no peer access: copies go through the host");
     }
     report.copies.extend(ways);
     Ok(())

@@ -58,7 +58,7 @@ pub(super) fn by_kernel(
     }
     let count = gpus.len();
     if count > PEERS {
-        let why = format!("it sums over {PEERS} GPUs at most, these are {count}");
+        let why = format!("it supports up to {PEERS} GPUs, got {count}");
         left(report, describe(KERNEL), why);
         return Ok(());
     }
