@@ -1,7 +1,7 @@
-//! Kernels' arguments as structs, each held against the kernel's source and binaries.
+//! Kernel arguments as structs, each checked against the kernel's source and cubins.
 
-/// [`device::arguments!`], and a test for each kernel, of its name: the fields are the parameters in its source, by name, type and
-/// order, and lie where every binary of it in the bundle has its parameters.
+/// [`device::arguments!`], plus one test per kernel, with the kernel's name. The test compares the fields with the parameters in
+/// the source (name, type, order) and with the parameter offsets and sizes in every cubin of the bundle.
 macro_rules! arguments {
     ($(#[$about:meta])* $visible:vis $name:ident $(: $($kernel:ident)|+)? { $($fields:tt)* }) => {
         ::device::arguments! { $(#[$about])* $visible $name $(: $($kernel)|+)? { $($fields)* } }
@@ -26,7 +26,7 @@ mod tests {
     use std::path::Path;
     use std::sync::OnceLock;
 
-    /// Texts of all kernels.
+    /// Sources of all kernels.
     fn texts() -> &'static [String] {
         fn read(folder: &Path, texts: &mut Vec<String>) {
             for entry in folder.read_dir().unwrap() {
@@ -46,7 +46,7 @@ mod tests {
         })
     }
 
-    /// Parameters of a kernel in a text: kind and name. A pointer may be null or not, which no text says.
+    /// Parameters of a kernel in its source: kind and name. The source does not say whether a pointer may be null.
     fn declared<'t>(text: &'t str, kernel: &str) -> Option<Vec<(&'static str, &'t str)>> {
         let (_, from) = text.split_once("extern \"C\"")?;
         let (_, list) = from.split_once(&format!(" {kernel}("))?;
@@ -74,8 +74,9 @@ mod tests {
         bytes[at..at + size].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
     }
 
-    /// Offsets from the first and sizes of a kernel's parameters in a cubin: `EIATTR_KPARAM_INFO` in its section
-    /// `.nv.info.KERNEL`. The first is at 48 where it is a descriptor on Hopper, whose parameters begin 16 bytes behind a multiple of 64.
+    /// (Offset, size) in bytes of a kernel's parameters in a cubin, offsets relative to the first parameter: `EIATTR_KPARAM_INFO`
+    /// in section `.nv.info.KERNEL`. On Hopper a first parameter that is a TMA descriptor is at offset 48, because the parameter
+    /// area begins 16 bytes after a multiple of 64.
     fn compiled(cubin: &[u8], kernel: &str) -> Vec<(usize, usize)> {
         const PARAMETER: u8 = 0x17;
         /// `EIFMT_SVAL`: a size and that many bytes follow.
@@ -105,7 +106,7 @@ mod tests {
         parameters.into_iter().map(|(_, (offset, size))| (offset - first, size)).collect()
     }
 
-    /// Holds a struct of arguments against its kernel.
+    /// Compares a struct of arguments with its kernel's source and cubins.
     pub(crate) fn check(kernel: &str, layout: &Layout) {
         let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
         let fields: Vec<_> = layout.parameters.iter().map(|of| (kind(of), of.name)).collect();

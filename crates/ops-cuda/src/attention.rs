@@ -1,4 +1,4 @@
-//! Attention on NVIDIA GPUs: one file a variant beside its kernel, and the table that chooses among them.
+//! Attention on NVIDIA GPUs: one file per variant next to its kernel, and the table that chooses among them.
 
 mod choice;
 mod combine;
@@ -18,7 +18,7 @@ use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, KernelSource};
 use ops::attention::AttentionProblem;
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
+/// The variants. [`choice`] selects one per problem; this order decides only where no rule of the table fits.
 static VARIANTS: &[CudaVariant<AttentionProblem>] = &[
     hopper::VARIANT,
     wide::WIDE,
@@ -28,11 +28,11 @@ static VARIANTS: &[CudaVariant<AttentionProblem>] = &[
     decode::VARIANT,
 ];
 
-/// What GPUs have of attention.
+/// The attention variants of NVIDIA GPUs.
 pub(crate) static CUDA: CudaTable<AttentionProblem> =
     CudaTable { preferred, choice_tables, ..CudaTable::new(VARIANTS, bundled) };
 
-/// What the bundle holds of attention.
+/// The attention kernels of the bundle.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     sources.extend(wide::bundled());

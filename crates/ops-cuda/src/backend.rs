@@ -1,4 +1,4 @@
-//! NVIDIA GPUs as a backend.
+//! The backend of NVIDIA GPUs.
 
 use super::table::CudaImplementations;
 use device::cuda::KernelSource;
@@ -6,10 +6,10 @@ use device::{Device, Tenure, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Implementations};
 
-/// NVIDIA GPUs, by the driver's library.
+/// NVIDIA GPUs, through the CUDA driver API.
 pub struct NvidiaGpus;
 
-/// What they implement, by op, in the order of the bundle.
+/// The implementations of each op, in the order of the bundle.
 static TABLES: [(&str, &dyn CudaImplementations); 11] = [
     ("attention", &crate::attention::CUDA),
     ("kda", &crate::kda::CUDA),
@@ -24,12 +24,12 @@ static TABLES: [(&str, &dyn CudaImplementations); 11] = [
     ("sampling", &crate::sampling::CUDA),
 ];
 
-/// What they implement of an op.
+/// The implementations of an op; `None` for an unknown name.
 pub(crate) fn op(name: &str) -> Option<&'static dyn CudaImplementations> {
     TABLES.iter().find(|(op, _)| *op == name).map(|(_, table)| *table)
 }
 
-/// The kernels of every op that are compiled ahead.
+/// The kernels of every op that the bundle contains.
 pub(super) fn bundled() -> impl Iterator<Item = KernelSource> {
     TABLES.iter().flat_map(|(_, table)| table.bundled())
 }

@@ -1,4 +1,4 @@
-//! Ceilings of a GPU: the driver's copy, and the vendor's matrix product if it is installed.
+//! Measured ceilings of a GPU: device-to-device copy by the driver, and read rate and bf16 GEMM by cuBLASLt if it is installed.
 
 use crate::gpu;
 use device::Device;
@@ -7,19 +7,19 @@ use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
 use rayon::prelude::*;
 
-/// Repeats work that returns its milliseconds, and gives those of the fastest run.
+/// Repeats work that returns its time in milliseconds, and returns the shortest one.
 pub type Sampler<'a> =
     &'a dyn Fn(&mut dyn FnMut() -> Result<f64, DeviceError>) -> Result<f64, DeviceError>;
 
 /// Bytes of each of the two copied buffers: many times any L2.
 const COPY_BYTES: usize = 2 << 30;
-/// Rows and columns of the square product.
+/// M, N and K of the GEMM.
 const GEMM: usize = 8192;
 
-/// Measures them: the rates of copies, of reads and of a bf16 product.
+/// Measures the rates of copies (GB/s), of reads (GB/s) and of a bf16 GEMM (GFLOP/s).
 ///
 /// # Errors
-/// [`DeviceError`] when the device is not a GPU, or of the driver.
+/// [`DeviceError`] when the device is not an NVIDIA GPU, or when the driver fails.
 pub fn ceilings(device: &Device, fastest: Sampler<'_>) -> Result<Ceilings, DeviceError> {
     let cuda = gpu(device)?;
     let copy_gbps = copy(cuda, fastest)?;
@@ -43,7 +43,7 @@ fn timed(cuda: &Cuda, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64,
     begin.millis_until(&end)
 }
 
-/// Bytes read plus written per second of a copy within device memory.
+/// GB/s of a copy within device memory, bytes read plus written.
 fn copy(cuda: &Cuda, fastest: Sampler<'_>) -> Result<f64, DeviceError> {
     let stream = cuda.stream();
     let (from, to) = (stream.allocate(COPY_BYTES)?, stream.allocate(COPY_BYTES)?);
@@ -57,10 +57,10 @@ fn copy(cuda: &Cuda, fastest: Sampler<'_>) -> Result<f64, DeviceError> {
     Ok(2.0 * COPY_BYTES as f64 / millis / 1e6)
 }
 
-/// A product that mostly reads a matrix of 2 GiB.
+/// M, N and K of a GEMM that mostly reads a matrix of 2 GiB.
 const READ: [usize; 3] = [8, 1 << 17, 1 << 13];
 
-/// Bytes read per second by the vendor's product of a few rows; `None` without the library, or if it refuses.
+/// GB/s read by a cuBLASLt GEMM of a few rows; `None` without the library, or if it fails.
 fn read(cuda: &Cuda, fastest: Sampler<'_>) -> Option<f64> {
     let blas = Cublas::find(cuda, READ).ok().flatten()?;
     let [m, n, k] = READ;
@@ -79,12 +79,12 @@ fn read(cuda: &Cuda, fastest: Sampler<'_>) -> Option<f64> {
     Some((2 * n * k) as f64 / millis / 1e6)
 }
 
-/// 1e9 operations per second of a bf16 product, and its library; `None` without the library.
+/// GFLOP/s of a bf16 GEMM, and its library; `None` without the library.
 fn gemm(cuda: &Cuda, fastest: Sampler<'_>) -> Result<Option<(f64, String)>, DeviceError> {
     let Some(blas) = Cublas::find(cuda, [GEMM; 3])? else { return Ok(None) };
     let stream = cuda.stream();
     // Random values: tensor cores draw less power on regular ones and run faster than on any real data.
-    let drawn = |seed: u64| {
+    let random = |seed: u64| {
         let value = |i: usize| {
             let mut bits = (i as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             bits = (bits ^ (bits >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -92,7 +92,7 @@ fn gemm(cuda: &Cuda, fastest: Sampler<'_>) -> Result<Option<(f64, String)>, Devi
         };
         (0..GEMM * GEMM).into_par_iter().map(value).collect::<Vec<bf16>>()
     };
-    let (a, b) = (drawn(1), drawn(2 << 32));
+    let (a, b) = (random(1), random(2 << 32));
     let upload = |values: &[bf16]| {
         let bytes: Vec<u8> = values.par_iter().flat_map_iter(|x| x.to_ne_bytes()).collect();
         stream.upload(&bytes)

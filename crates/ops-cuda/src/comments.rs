@@ -1,6 +1,6 @@
-//! CUDA sources without their comments, for `build.rs`: what the program holds, hashes and compiles.
+//! Strips comments from CUDA sources for `build.rs`; the program embeds, hashes and compiles the result.
 
-/// The text with each comment taken out, and spaces at the ends of lines; lines keep their numbers, which the compiler's messages name.
+/// The text without comments and trailing spaces. Line numbers are unchanged, so that compiler messages stay correct.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -15,7 +15,7 @@ pub(crate) fn without_comments(text: &str) -> String {
             '/' if rest.starts_with("/*") => {
                 let end = rest[2..].find("*/").map_or(rest.len(), |end| end + 4);
                 let lines = rest[..end].matches('\n').count();
-                // Two words around a comment stay two.
+                // A comment separates tokens.
                 kept.push(' ');
                 kept.extend(std::iter::repeat_n('\n', lines));
                 rest = &rest[end..];
@@ -34,7 +34,7 @@ pub(crate) fn without_comments(text: &str) -> String {
     kept
 }
 
-/// Bytes of the literal that a text begins with; 1 for a quote without a closing quote on its line.
+/// Length in bytes of the literal at the start of the text; 1 for a quote without a closing quote on its line.
 fn literal(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, letter) in text.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! The causal convolution on NVIDIA GPUs: one file a variant beside its kernel. All run from compute capability 8.0 on.
+//! Causal conv1d on NVIDIA GPUs: one file per variant next to its kernel. All run from compute capability 8.0 on.
 
 mod channel_first;
 mod channel_last;
@@ -9,14 +9,14 @@ use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, KernelSource};
 use ops::conv1d::Conv1dProblem;
 
-/// The variants, best first; each refuses what it is not for.
+/// The variants in order of preference; each rejects the problems that it does not support.
 static VARIANTS: &[CudaVariant<Conv1dProblem>] =
     &[update::VARIANT, channel_last::VARIANT, channel_first::VARIANT];
 
-/// What GPUs have of conv1d.
+/// The conv1d variants of NVIDIA GPUs.
 pub(crate) static CUDA: CudaTable<Conv1dProblem> = CudaTable::new(VARIANTS, bundled);
 
-/// What the bundle holds of conv1d.
+/// The conv1d kernels of the bundle.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {

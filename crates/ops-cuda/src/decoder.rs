@@ -1,6 +1,5 @@
-//! What a decoder does on a GPU between its ops: rows of the embedding, keys and values into the paged cache, rows that
-//! go on, and the way from a token to the next. None has variants to choose from; what they compute is held by the logits and tokens
-//! of the models that run them.
+//! Decoder kernels between the ops: embedding lookup, paged KV cache append, row gather, gates, sums over ranks, and the update of
+//! a decode step's integers. Each has one implementation. The tests that compare models' logits and tokens cover them.
 
 mod bias;
 mod cache;
@@ -34,13 +33,13 @@ use device::cuda::{
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-/// The name errors and launch counts go under.
+/// The op name in errors and launch counts.
 const NAME: &str = "decoder";
 
-/// Threads of a block that moves rows.
+/// Threads per block of kernels that copy rows.
 const THREADS: u32 = 256;
 
-/// For the bundle: every kernel of models whose weights are bfloat16.
+/// Every decoder kernel of models with bfloat16 weights, for the bundle.
 pub fn bundled() -> Vec<KernelSource> {
     let of = |arch: &BundledArch| {
         let arch = arch.arch();
@@ -72,27 +71,26 @@ pub fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().flat_map(of).collect()
 }
 
-/// The GPU of a device, the architecture its kernels are compiled for, and whether the start of one may overlap the end of
-/// another.
+/// The GPU of a device, the architecture its kernels are compiled for, and whether it supports programmatic dependent launch (PDL).
 fn gpu(device: &Device) -> Result<(&Cuda, GpuArch, bool), DeviceError> {
     let cuda = crate::gpu(device)?;
     let compute = cuda.capabilities().compute;
     Ok((cuda, GpuArch::of(compute), compute >= ComputeCapability::new(9, 0)))
 }
 
-/// One launch over buffers that it keeps.
+/// Plans one launch, which may overlap the end of the preceding kernel (PDL) and holds references to `held`.
 fn launch(
     device: &Device,
     source: impl FnOnce(GpuArch) -> KernelSource,
     (shape, args): (Launch, Args),
     held: &[&Arc<Buffer>],
 ) -> Result<Planned, OpError> {
-    // Each waits for the kernel ahead of it by itself.
+    // Each of these kernels waits for the preceding one (`wait_for_previous`).
     let overlaps = matches!(gpu(device), Ok((.., true)));
     launch_apart(device, source, (Launch { overlaps, ..shape }, args), held)
 }
 
-/// One launch that begins when what stands ahead has ended: another library's kernels let none start before.
+/// Plans one launch without PDL, for use after kernels of another library, which do not trigger dependent launches.
 fn launch_apart(
     device: &Device,
     source: impl FnOnce(GpuArch) -> KernelSource,
@@ -106,7 +104,7 @@ fn launch_apart(
     planned.map_err(|error| OpError::Device { op: NAME, error })
 }
 
-/// Refuses a buffer that holds fewer bytes than are wanted of it.
+/// Rejects a buffer of fewer than `wanted` bytes.
 fn holds(what: &str, buffer: &Buffer, wanted: usize) -> Result<(), OpError> {
     if buffer.bytes() >= wanted {
         return Ok(());
@@ -115,7 +113,7 @@ fn holds(what: &str, buffer: &Buffer, wanted: usize) -> Result<(), OpError> {
     Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } })
 }
 
-/// A size as kernels take it.
+/// Converts a size to the kernels' i32.
 fn int(value: usize) -> Result<i32, OpError> {
     crate::int(value).map_err(|error| OpError::Device { op: NAME, error })
 }

@@ -1,4 +1,4 @@
-//! A planned variant over tensors on the GPU.
+//! Executes a planned variant over tensors on the GPU.
 #![allow(unsafe_code)] // Launches of kernels.
 
 use crate::gpu;
@@ -9,7 +9,7 @@ use device::cuda::{Buffer, DeviceError, Graph, Stream};
 use ops::{Execution, Inputs, OpError, OutputSpec, Slots, Tensor, TensorMap};
 use std::sync::Arc;
 
-/// A planned variant over tensors on the GPU; outputs come to the host when they are asked for.
+/// A planned variant over tensors on the GPU; outputs are copied to the host on request.
 pub(crate) struct CudaExecution<'b> {
     kernel: String,
     op: &'static str,
@@ -17,18 +17,21 @@ pub(crate) struct CudaExecution<'b> {
     steps: Vec<Step>,
     outputs: Vec<Output>,
     scratch: Vec<Scratch>,
-    /// Read by the launches.
+    /// Keeps the launches' inputs alive.
     _inputs: Vec<Arc<Buffer>>,
-    /// Larger than the L2 cache: overwritten before each timed run, so that none finds its inputs there.
+    /// Twice the L2 size: overwritten before each timed run to evict the inputs from L2.
     flush: Option<Buffer>,
     flush_bytes: usize,
-    /// Runs recorded in the graph, and the graph.
+    /// The captured graph, and its number of runs.
     recorded: Option<(u32, Graph)>,
     host: TensorMap,
 }
 
 impl<'b> CudaExecution<'b> {
-    /// Uploads, allocates and plans; its outputs are poisoned.
+    /// Uploads the inputs, allocates outputs and scratch memory, plans, and poisons the outputs.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the device is not an NVIDIA GPU, memory is short, or the variant cannot be planned.
     pub(crate) fn new(
         kernel: String,
         (wanted, plan): (Vec<OutputSpec>, impl FnOnce(&mut Planner<'_>) -> Result<(), DeviceError>),
@@ -59,7 +62,7 @@ impl<'b> CudaExecution<'b> {
     }
 
     fn fill(&self) -> Result<(), DeviceError> {
-        // The outputs are among them.
+        // This includes the outputs.
         for Scratch { buffer, poison } in &self.scratch {
             poison.fill(self.stream, buffer)?;
         }
@@ -83,7 +86,7 @@ impl<'b> CudaExecution<'b> {
             self.flush = Some(self.stream.allocate(self.flush_bytes)?);
         }
         if let Some(flush) = &self.flush {
-            // While the GPU writes this, the host gives it the launches: their own time is not measured.
+            // The host enqueues the launches while the GPU writes this: launch overhead is not measured.
             self.stream.fill32(flush, 0)?;
         }
         let begin = self.stream.record()?;

@@ -1,4 +1,4 @@
-//! Narrow weights made bf16 by a launch ahead, for kernels that multiply many rows.
+//! Dequantizes weights to bf16 in a separate launch, for kernels that multiply many rows.
 
 use super::{Planner, arguments, int};
 use crate::source;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const PARTS: &[Part] = &[source!("include/storage.cuh"), source!("expand.cu")];
 
-/// Elements that a block of `expand.cu` makes.
+/// Elements per block of `expand.cu`.
 const OF_BLOCK: usize = 4096;
 
 arguments! {
@@ -18,7 +18,7 @@ arguments! {
     }
 }
 
-/// The kernel for weights of a type.
+/// The dequantization kernel for a weight type.
 pub(crate) fn source(weights: DType, arch: GpuArch) -> KernelSource {
     let source = KernelSource::new("expand", PARTS, arch).define("DTYPE", DType::Bf16);
     match weights {
@@ -28,7 +28,7 @@ pub(crate) fn source(weights: DType, arch: GpuArch) -> KernelSource {
     }
 }
 
-/// Matrices of narrow weights, and what makes numbers of them.
+/// Quantized matrices, with their scales and zero points or offsets.
 pub(crate) struct Expand<'a> {
     /// e4m3, i8 or u4.
     pub(crate) dtype: DType,
@@ -36,22 +36,23 @@ pub(crate) struct Expand<'a> {
     pub(crate) w: &'a Buffer,
     /// `[matrices, groups, rows]`.
     pub(crate) scale: &'a Buffer,
-    /// Type of `scale`: 32 for f32, 16 for f16, 17 for bf16.
+    /// Type of `scale`: 32 is f32, 16 is f16, 17 is bf16.
     pub(crate) factor_bits: i32,
-    /// u8, like `scale`.
+    /// Zero points, u8, of `scale`'s shape.
     pub(crate) zero: Option<&'a Buffer>,
-    /// f32, like `scale`.
+    /// Offsets, f32, of `scale`'s shape.
     pub(crate) offset: Option<&'a Buffer>,
-    /// i32 `[columns]`: the column of the result that each column is.
+    /// i32 `[columns]`: the output column of each input column.
     pub(crate) order: Option<&'a Buffer>,
-    /// Matrices, rows and columns.
+    /// Number of matrices, rows and columns.
     pub(crate) shape: [usize; 3],
-    /// Columns of a group.
+    /// Group size in columns.
     pub(crate) group: usize,
 }
 
 impl Expand<'_> {
-    /// Plans the launch; gives where the numbers will be. A kernel that reads weights before it waits must not overlap it.
+    /// Plans the launch and returns the bf16 weights `[matrices, rows, columns]`. A kernel that reads weights before `wait_for_previous`
+    /// must not overlap it (PDL).
     pub(crate) fn plan(&self, planner: &mut Planner<'_>) -> Result<Arc<Buffer>, DeviceError> {
         let [matrices, rows, columns] = self.shape;
         let elements = matrices * rows * columns;

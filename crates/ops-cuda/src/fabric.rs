@@ -17,7 +17,7 @@ use ops::Backend;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What to measure between GPUs.
+/// A plan of measurements between GPUs.
 #[derive(Debug, Clone)]
 pub struct FabricPlan {
     /// The driver's index of each GPU visible to this process, in order.
@@ -41,7 +41,7 @@ const SMALLEST: u64 = 1 << 10;
 /// Timed intervals per transfer.
 const SAMPLES: usize = 5;
 
-/// A GPU that takes part.
+/// A measured GPU.
 struct Gpu {
     /// The driver's index.
     index: u32,
@@ -53,7 +53,7 @@ struct Gpu {
     host: PinnedBuffer,
 }
 
-/// Runs the plan and calls `told` whenever something is added: later measurements may hang in the driver.
+/// Runs the plan and calls `tell` after each addition to the report, because later measurements may hang in the driver.
 ///
 /// # Errors
 /// [`Unavailable`] when a GPU cannot be opened or has no memory for the buffers. Later failures are in the report.
@@ -64,17 +64,17 @@ pub fn fabric(
     let began = Instant::now();
     let mut gpus = open(plan)?;
     let mut report = FabricReport { gpus: plan.gpus.clone(), ..FabricReport::default() };
-    let mut told = |report: &mut FabricReport| {
+    let mut publish = |report: &mut FabricReport| {
         report.seconds = began.elapsed().as_secs_f64();
         tell(report);
     };
-    let measured = measure(plan, &mut gpus, &mut report, &mut told);
+    let measured = measure(plan, &mut gpus, &mut report, &mut publish);
     report.broke = measured.err().map(|error| error.to_string());
-    told(&mut report);
+    publish(&mut report);
     Ok(report)
 }
 
-/// Opens all of them at once, while NCCL is searched for, so that a quick measurement takes little longer.
+/// Opens all GPUs in parallel while another thread searches for NCCL, to keep quick measurements short.
 fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, Unavailable> {
     let open = &|(at, index): (u32, u32)| -> Result<Gpu, Unavailable> {
         let device = NvidiaGpus.open(at, Tenure::Owned)?;
@@ -82,7 +82,7 @@ fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, Unavailable> {
             .map_err(|error| Unavailable { backend: BackendKind::Cuda, reason: error.to_string() })
     };
     std::thread::scope(|scope| {
-        // The caller looks it up again and gets the error if there is none.
+        // `measure` calls this too and reports the error if there is none.
         scope.spawn(|| drop(Nccl::find()));
         let each = (0..).zip(plan.gpus.iter().copied());
         let threads: Vec<_> = each.map(|gpu| scope.spawn(move || open(gpu))).collect();
@@ -97,9 +97,9 @@ fn measure(
     plan: &FabricPlan,
     gpus: &mut [Gpu],
     report: &mut FabricReport,
-    told: &mut dyn FnMut(&mut FabricReport),
+    publish: &mut dyn FnMut(&mut FabricReport),
 ) -> Result<(), DeviceError> {
-    copies::all(plan, gpus, report, told)?;
+    copies::all(plan, gpus, report, publish)?;
     if gpus.len() < 2 {
         return Ok(());
     }
@@ -107,14 +107,14 @@ fn measure(
         Ok(nccl) => {
             report.nccl = Some(nccl.describe());
             // Reported before the ranks join, so that the library is known if that fails.
-            told(report);
+            publish(report);
             let ranks = collectives::Ranks::join(gpus, nccl)?;
-            collectives::all(plan, &ranks, gpus, report, told)?;
+            collectives::all(plan, &ranks, gpus, report, publish)?;
             recorded::by_library(plan, &ranks, gpus, report)?;
         }
         Err(error) => left(report, "collectives", error.to_string()),
     }
-    told(report);
+    publish(report);
     recorded::by_kernel(plan, gpus, report)
 }
 

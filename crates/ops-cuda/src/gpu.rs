@@ -1,4 +1,4 @@
-//! What a program asks of NVIDIA GPUs besides running ops on them.
+//! Streams, memory, capabilities and libraries of NVIDIA GPUs, for programs that do more than run ops.
 #![allow(unsafe_code)] // Streams and memory of another library.
 
 use device::cuda::{Buffer, ComputeCapability, Cuda, Nccl, Nvrtc, Stream};
@@ -15,7 +15,7 @@ pub(crate) fn gpu(device: &Device) -> Result<&Cuda, DeviceError> {
     Cuda::of(device).ok_or_else(refused)
 }
 
-/// The stream that a GPU's work is given to.
+/// The stream on which a GPU's work is enqueued.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] when the device is not an NVIDIA GPU.
@@ -23,7 +23,7 @@ pub fn stream(device: &Device) -> Result<&Stream, DeviceError> {
     gpu(device).map(Cuda::stream)
 }
 
-/// A stream of another library, by the driver's handle. Dropping it does not destroy it.
+/// Wraps a stream of another library, given as the driver's handle. Dropping it does not destroy it.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] when the device is not an NVIDIA GPU.
@@ -35,7 +35,7 @@ pub unsafe fn borrow_stream(device: &Device, handle: usize) -> Result<Stream, De
     gpu(device).map(|gpu| unsafe { gpu.borrow_stream(handle) })
 }
 
-/// Memory of another library on a GPU. Dropping it does not free it.
+/// Wraps device memory of another library. Dropping it does not free it.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] when the device is not an NVIDIA GPU.
@@ -51,37 +51,37 @@ pub unsafe fn borrow_buffer(
     gpu(device).map(|gpu| unsafe { gpu.borrow_buffer(address, bytes) })
 }
 
-/// The compute capability of a GPU; none of other devices.
+/// The compute capability of a GPU; `None` for other devices.
 pub fn compute_capability(device: &Device) -> Option<ComputeCapability> {
     Cuda::of(device).map(|gpu| gpu.capabilities().compute)
 }
 
-/// Bytes of a GPU's memory that are free; none where the driver does not report them.
+/// Free bytes of a GPU's memory; `None` if the driver does not report them.
 pub fn free_bytes(device: &Device) -> Option<u64> {
     Cuda::of(device).map(Cuda::free_bytes).filter(|free| *free > 0)
 }
 
-/// Peak bytes of a GPU's memory that buffers took; none of other devices.
+/// Peak bytes of a GPU's memory in buffers; `None` for other devices.
 pub fn peak_bytes(device: &Device) -> Option<u64> {
     Cuda::of(device).map(|gpu| gpu.memory_use().high_water)
 }
 
-/// Counts the kernels that a GPU has loaded when it is called, and the seconds that finding or compiling and loading them took;
-/// none of other devices.
+/// Returns a function that reports the number of kernels loaded so far and the seconds it took to find or compile and load them;
+/// `None` for other devices.
 pub fn loaded_kernels(device: &Device) -> Option<impl Fn() -> (usize, f64) + use<>> {
     let gpu = Cuda::of(device)?.clone();
     Some(move || gpu.modules_loaded())
 }
 
-/// NCCL, which splits a model over GPUs.
+/// The NCCL library.
 ///
 /// # Errors
-/// [`DeviceError`] when no library was found that can be used.
+/// [`DeviceError`] when no usable library is found.
 pub fn nccl() -> Result<&'static Nccl, DeviceError> {
     Nccl::find()
 }
 
-/// Whether kernels that are not in the bundle can be compiled here: whether NVRTC was found.
+/// Whether NVRTC was found, so that kernels outside the bundle can be compiled.
 pub fn has_compiler() -> bool {
     Nvrtc::find(u32::MAX).is_ok()
 }

@@ -1,4 +1,4 @@
-//! KDA and the gated delta rule on NVIDIA GPUs: one file a variant beside its kernels, and the table that chooses between them.
+//! KDA and the gated delta rule on NVIDIA GPUs: one file per variant next to its kernels, and the table that chooses between them.
 
 mod chunk;
 mod operands;
@@ -9,19 +9,19 @@ use device::cuda::{BundledArch, CudaCapabilities, KernelSource};
 use ops::kda::{Decays, KdaProblem};
 use ops::{ChoiceTable, Preference};
 
-/// The variants. [`preferred`] says which is taken for what.
+/// The variants; [`preferred`] orders them for a problem.
 static VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
 
-/// The table of an op that is this machinery, with the kernels that the bundle holds of it.
+/// The table of an op that uses these variants, with its kernels of the bundle.
 pub(crate) const fn table(bundled: fn() -> Vec<KernelSource>) -> CudaTable<KdaProblem> {
     let preferred = |problem: &KdaProblem, _: &CudaCapabilities| preferred(problem);
     CudaTable { preferred, choice_tables, ..CudaTable::new(VARIANTS, bundled) }
 }
 
-/// What GPUs have of kda.
+/// The kda variants of NVIDIA GPUs.
 pub(crate) static CUDA: CudaTable<KdaProblem> = table(|| bundled(Decays::PerChannel));
 
-/// Tokens of the longest sequence up to which walking them one by one is faster than preparing chunks.
+/// Maximum length of the longest sequence for which the token-by-token recurrence is faster than the chunked form.
 const FEW_TOKENS: usize = 16;
 
 fn preferred(problem: &KdaProblem) -> Vec<Preference> {
@@ -46,7 +46,7 @@ fn choice_tables() -> Vec<ChoiceTable> {
     vec![variants, recurrent::table()]
 }
 
-/// What the bundle holds of the op whose value heads have so many decays.
+/// The bundled kernels of the op with these decays.
 pub(crate) fn bundled(decays: Decays) -> Vec<KernelSource> {
     let mut sources = chunk::bundled(decays);
     sources.extend(BundledArch::ALL.iter().flat_map(|arch| recurrent::bundled(decays, arch)));

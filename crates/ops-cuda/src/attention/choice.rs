@@ -1,4 +1,4 @@
-//! Which variant is taken for what: a table in a file, so that it can be printed and rewritten from measurements.
+//! Selects a variant per problem by a table in a file, which can be printed and regenerated from measurements.
 
 use super::{decode_tiles, hopper, mma};
 use device::cuda::{ComputeCapability, CudaCapabilities};
@@ -6,17 +6,17 @@ use ops::attention::AttentionProblem;
 use ops::{ChoiceTable, Preference};
 use std::sync::LazyLock;
 
-/// The table: a line a rule, columns apart by tabs.
+/// The table: one rule per line, columns separated by tabs, after a header line.
 pub(super) const TABLE: &str = include_str!("choice.tsv");
 
-/// A row of the table: every column must fit.
+/// A row of the table; it applies when every column matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     /// The GPU generation; any when `None`.
     pub(super) compute: Option<ComputeCapability>,
-    /// Queries of the longest sequence, at most.
+    /// Maximum number of queries of the longest sequence.
     pub(super) queries: usize,
-    /// The larger of D and Dv, at most.
+    /// Maximum of max(D, Dv).
     pub(super) channels: usize,
     /// Whether keys are paged; either when `None`.
     pub(super) paged: Option<bool>,
@@ -25,14 +25,14 @@ pub(super) struct Rule {
 
 pub(super) const ANY: usize = usize::MAX;
 
-/// The first row that fits and whose variant can run. Few queries leave most multiprocessors idle unless the keys are
-/// shared out; only the decode kernel does that, and reads pages.
+/// The parsed table; the first matching row whose variant can run is used. With few queries most SMs are idle unless the keys
+/// are split among blocks, which `decode` and `hopper_latent` do; these also read paged keys.
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| read(TABLE).unwrap_or_default());
 
-/// The rules of a table.
+/// Parses a table.
 ///
 /// # Errors
-/// The line that is no rule.
+/// The line that is not a rule.
 pub(super) fn read(table: &str) -> Result<Vec<Rule>, String> {
     let rule = |line: &str| {
         let [compute, queries, channels, paged, variant] =
@@ -61,10 +61,10 @@ pub(super) fn read(table: &str) -> Result<Vec<Rule>, String> {
         })
     };
     let lines = table.lines().skip(1);
-    lines.map(|line| rule(line).ok_or_else(|| format!("no rule: `{line}`"))).collect()
+    lines.map(|line| rule(line).ok_or_else(|| format!("invalid rule: `{line}`"))).collect()
 }
 
-/// The table of these rules.
+/// Formats rules as a table.
 pub(super) fn write(rules: &[Rule]) -> String {
     let lines = rules.iter().map(|rule| rule.cells().join("\t") + "\n");
     "compute\tqueries\tchannels\tpaged\tvariant\n".to_owned() + &lines.collect::<String>()
@@ -89,7 +89,7 @@ impl Rule {
         ]
     }
 
-    /// The row in words, for the variants that were not taken.
+    /// The row as text, for the list of variants that were not used.
     fn words(&self) -> String {
         let mut words = Vec::new();
         if let Some(compute) = self.compute {
@@ -106,13 +106,13 @@ impl Rule {
     }
 }
 
-/// The variants for a problem, most wanted first.
+/// The variants for a problem in order of preference.
 pub(super) fn preferred(problem: &AttentionProblem, here: &CudaCapabilities) -> Vec<Preference> {
     let fitting = RULES.iter().filter(|rule| rule.fits(problem, here));
     fitting.map(|rule| Preference { variant: rule.variant, rule: rule.words() }).collect()
 }
 
-/// Every table, printable.
+/// All choice tables of attention, for printing.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {
     let variants = ChoiceTable {
         title: "variant on CUDA: the first row that fits and whose variant can run",
@@ -128,7 +128,7 @@ mod tests {
     use crate::attention::VARIANTS;
 
     #[test]
-    fn every_variant_is_in_the_table_and_every_row_names_one() {
+    fn table_names_every_variant_and_round_trips() {
         let rules = read(TABLE).unwrap();
         for variant in VARIANTS {
             assert!(rules.iter().any(|rule| rule.variant == variant.name), "{}", variant.name);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_rule_is_named() {
+    fn error_names_the_invalid_line() {
         for line in ["9.0\t16\t1024\teither", "9\t1\t2\tno\tmma", "any\tany\t64\tno\tnothing"] {
             let error = read(&format!("{}\n{line}\n", TABLE.lines().next().unwrap())).unwrap_err();
             assert!(error.contains(line), "{error}");

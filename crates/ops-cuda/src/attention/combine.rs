@@ -1,5 +1,5 @@
-//! Keys shared out among blocks: how many shares, where their parts lie, and the kernel that puts these together. Its
-//! contract stands in `combine.cu`.
+//! Split-KV attention: the number of splits, the buffers of their partial results, and the kernel that combines them. Its
+//! contract is in `combine.cu`.
 
 use super::operands::Operands;
 use crate::{Planner, arguments, source};
@@ -17,7 +17,7 @@ arguments! {
     }
 }
 
-/// Columns of a block: enough blocks for all multiprocessors where a few rows have many parts.
+/// Columns of a block: narrow, so that a few rows with many splits still give every SM a block.
 fn columns(value_dim: usize) -> usize {
     [64, 96].into_iter().find(|columns| value_dim.is_multiple_of(*columns)).unwrap_or(value_dim)
 }
@@ -29,12 +29,12 @@ pub(super) fn source(dtype: DType, value_dim: usize, arch: GpuArch) -> KernelSou
         .define("DTYPE", dtype)
 }
 
-/// The parts that a split call writes; none where the keys are not split.
+/// Buffers for the partial results of a split call; without buffers if the keys are not split.
 pub(super) struct Parts {
     splits: usize,
     /// Query rows times heads.
     rows: usize,
-    /// `[splits, rows, Dv]` and `[splits, rows]`.
+    /// Partial outputs `[splits, rows, Dv]` and their log-sum-exp `[splits, rows]`, f32.
     memory: Option<(Arc<Buffer>, Arc<Buffer>)>,
 }
 
@@ -54,13 +54,13 @@ impl Parts {
         Ok(Self { splits, rows, memory })
     }
 
-    /// Where it writes values and sums of exponentials.
+    /// The buffers of partial outputs and of their log-sum-exp.
     pub(super) fn buffers(&self) -> [Option<&Buffer>; 2] {
         let (values, lse) = self.memory.as_ref().map(|(values, lse)| (&**values, &**lse)).unzip();
         [values, lse]
     }
 
-    /// Adds the launch that puts the parts together, where there are any.
+    /// Adds the launch that combines the partial results, if the keys are split.
     pub(super) fn combine(
         &self,
         problem: &AttentionProblem,
@@ -88,14 +88,14 @@ impl Parts {
     }
 }
 
-/// Keys that the queries of each sequence see together.
+/// Number of keys of each sequence that at least one of its queries sees.
 pub(super) fn keys_seen(problem: &AttentionProblem) -> Vec<usize> {
     let seen = |(queries, keys)| problem.mask.visible_to_any(queries, keys, 0..queries).len();
     problem.lengths().map(seen).collect()
 }
 
-/// Shares that the keys of the longest sequence are cut into; shorter ones get fewer. `README-decode.md` derives it:
-/// waves of blocks, times the tiles of a block and two more that starting and ending one costs.
+/// Number of splits of the longest sequence's keys; shorter sequences get proportionally fewer. It minimizes the number of waves
+/// times (tiles per block + 2), where 2 tiles are the cost of starting and ending a block. `README-decode.md` derives it.
 pub(super) fn splits(
     seen: &[usize],
     blocks_of_share: usize,
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_follow_the_rule() {
+    fn splits_fill_one_wave_and_are_one_when_sequences_suffice() {
         let check = |seen: &[usize], blocks, expect| {
             assert_eq!(splits(seen, blocks, 264, 64), expect, "{seen:?} {blocks}");
         };
-        // One sequence over eight key heads: every block in the one wave there is room for.
+        // One sequence with eight key heads: the splits fill exactly one wave.
         check(&[32768], 8, 33);
-        // Enough sequences fill the GPU by themselves.
+        // This many sequences fill the GPU without splits.
         check(&[1024; 264], 1, 1);
         check(&[], 8, 1);
         check(&[0, 0], 8, 1);

@@ -1,5 +1,5 @@
-//! `decode`: the keys are shared out among blocks, and a second kernel puts the parts together. Runs on every GPU from
-//! compute capability 8.0 on. The contracts stand in `decode.cu` and `combine.cu`.
+//! `decode`: split-KV attention, in which blocks process parts of the keys and a second kernel combines their results. Runs on
+//! every GPU from compute capability 8.0 on. The contracts are in `decode.cu` and `combine.cu`.
 
 use super::combine::{self, Parts, keys_seen, splits};
 use super::decode_tiles::{ANY, Tile, Widths, choose};
@@ -18,16 +18,16 @@ pub(super) const VARIANT: CudaVariant<AttentionProblem> =
 const DECODE: &[Part] =
     &[source!("../include/ampere.cuh"), source!("split.cuh"), source!("decode.cu")];
 
-/// Rows of the matrix products of one sequence and key head.
+/// Rows of the MMA tiles of one key head: queries of the longest sequence times query heads per key head.
 fn rows(problem: &AttentionProblem) -> usize {
     problem.queries.longest() * problem.group()
 }
 
-/// Common shapes, for the bundle: one query and many.
+/// Common shapes for the bundle, for one query and for many.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     const DIMS: [(usize, usize); 7] =
         [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (512, 512), (576, 512)];
-    // What latent caches of models are read by.
+    // MLA: latent caches of 512 + 64 channels.
     let latent = Widths { head_dim: 576, value_dim: 512, in_keys: true };
     let mut wanted: Vec<_> = [32, ANY].map(|rows| (DType::Bf16, latent, rows)).into();
     for dtype in [DType::Bf16, DType::F16] {

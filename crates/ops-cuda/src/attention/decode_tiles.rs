@@ -1,4 +1,4 @@
-//! Tiles of `decode.cu`, and which is taken for what.
+//! Tile table of `decode.cu`, and the selection from it.
 
 use ops::ChoiceTable;
 use ops::attention::AttentionProblem;
@@ -6,9 +6,9 @@ use ops::attention::AttentionProblem;
 /// A row of the tile table. The fields from `block_rows` on are macros of `decode.cu`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile {
-    /// The larger of D and Dv, at most.
+    /// Maximum of max(D, Dv).
     channels: usize,
-    /// Rows (queries times heads of a group) of a sequence, at most.
+    /// Maximum number of rows (queries times query heads per key head) of a sequence.
     rows: usize,
     pub(super) block_rows: usize,
     pub(super) block_keys: usize,
@@ -17,13 +17,13 @@ pub(super) struct Tile {
     pub(super) stages: usize,
     pub(super) key_stages: usize,
     pub(super) value_splits: usize,
-    /// Blocks that a multiprocessor must be able to hold: caps the registers.
+    /// Minimum number of resident blocks per SM, which limits the registers.
     pub(super) blocks: usize,
 }
 
 pub(super) const ANY: usize = usize::MAX;
 
-/// A tile for few rows.
+/// A tile for up to 16 rows.
 const fn few(channels: usize, [block_keys, warps, stages, blocks]: [usize; 4]) -> Tile {
     Tile { rows: 16, ..many(channels, [16, block_keys, warps, 1, stages, blocks]) }
 }
@@ -47,8 +47,8 @@ const fn many(
     }
 }
 
-/// The first row that fits and whose shared memory the GPU has: measured in `README-decode.md` (few rows) and
-/// `README-mma.md` (many). Where several rows have the same channels, the later ones are for less shared memory.
+/// The first row that fits and whose shared memory the GPU has is used; measured in `README-decode.md` (few rows) and
+/// `README-mma.md` (many). Among rows with the same channels, later ones need less shared memory.
 const TILES: &[Tile] = &[
     few(32, [128, 8, 3, 2]),
     few(64, [64, 4, 2, 4]),
@@ -88,11 +88,11 @@ const TILES: &[Tile] = &[
     Tile { value_splits: 2, ..many(1024, [16, 16, 4, 1, 1, 1]) },
 ];
 
-/// Tiles that come before those where the keys hold the values, of D 513 to 576: latent caches.
+/// Tiles for latent caches (values stored in the keys, D 513 to 576), tried before [`TILES`].
 const LATENT: &[Tile] =
     &[Tile { rows: 32, ..many(576, [32, 32, 8, 1, 4, 1]) }, many(576, [64, 32, 8, 2, 2, 1])];
 
-/// What is read of keys and values.
+/// Channels per head of keys and values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Widths {
     pub(super) head_dim: usize,
@@ -148,14 +148,14 @@ pub(super) fn table() -> ChoiceTable {
     }
 }
 
-/// Bytes of a row of `channels` in shared memory: padded so that columns meet different banks.
+/// Bytes of a row of `channels` in shared memory, padded so that a column's rows are in different banks.
 pub(super) fn row_bytes(channels: usize) -> usize {
     let padded = channels.next_multiple_of(16);
     2 * padded + if padded.is_multiple_of(64) { 0 } else { 16 }
 }
 
 impl Tile {
-    /// The same with twice the tiles of keys in place of those of values.
+    /// The same tile for values stored in the keys: twice the key stages, no value stages.
     fn in_keys(&self) -> Self {
         let stages = 2 * self.stages;
         Self { stages, key_stages: stages, ..*self }
@@ -177,14 +177,14 @@ impl Tile {
             + 4 * (self.key_stages + 1) * self.block_keys
     }
 
-    /// Whether it is for these channels: columns that blocks share must be whole vectors.
+    /// Whether it supports these widths: value columns split among blocks must be whole vectors.
     fn takes(&self, Widths { head_dim, value_dim, .. }: Widths) -> bool {
         head_dim.max(value_dim) <= self.channels
             && (self.value_splits == 1 || value_dim.is_multiple_of(16 * self.value_splits))
     }
 }
 
-/// The tile for these widths and numbers of rows on a GPU whose blocks have so much shared memory.
+/// The tile for these widths and this number of rows on a GPU with `shared_bytes` of shared memory per block.
 pub(super) fn choose(widths: Widths, rows: usize, shared_bytes: u32) -> Option<Tile> {
     let fits = |tile: &Tile| {
         tile.takes(widths)
@@ -217,13 +217,13 @@ mod tests {
             has(Widths::apart((dim, dim)));
             has(Widths { in_keys: true, ..Widths::apart((dim, dim)) });
         }
-        // Where the keys hold the values, a block of 99 KB has no place for two tiles of keys so wide.
+        // Not with values stored in the keys: two key tiles of this width do not fit in 99 KB.
         has(Widths::apart((1024, 1024)));
     }
 
     #[test]
-    fn shared_memory_is_what_the_kernel_declares() {
-        // `SHARED_BYTES` of decode.cu for the tiles of README-decode.md, which the compiler was asked for.
+    fn shared_bytes_equal_those_of_the_kernel() {
+        // `SHARED_BYTES` of decode.cu for the tiles of README-decode.md, as computed by its compiler.
         for (dims, expect) in [
             ((32, 32), 78_016),
             ((64, 64), 42_688),

@@ -1,4 +1,5 @@
-//! `hopper`: warp-specialised copies and products for D up to 256, in steps of 8 channels. The kernel's contract stands in `hopper.cu`.
+//! `hopper`: warp-specialized attention (TMA producer, wgmma consumers) for D up to 256 in steps of 8 channels. The kernel's contract
+//! is in `hopper.cu`.
 
 use super::operands::{Operands, Rows, Sizes, not_half, row_map, shape_macros, values_in_keys};
 use crate::{CudaVariant, Planner, arguments, source};
@@ -22,14 +23,14 @@ const PARTS: &[Part] = &[
 
 /// A row of the tile table.
 struct Tile {
-    /// D and Dv, at most.
+    /// Maximum D, and below maximum Dv.
     head_dim: usize,
     value_dim: usize,
-    /// Only where D = Dv and no logit is capped: other forms would spill registers.
+    /// Only for D = Dv without softcap: other forms would spill registers.
     plain: bool,
-    /// Keys of a block.
+    /// Keys per tile (`BLOCK_K`).
     block_keys: usize,
-    /// Consumer warpgroups of 64 queries.
+    /// Consumer warpgroups, each with 64 query rows.
     consumers: usize,
 }
 
@@ -42,7 +43,7 @@ const fn row(
     Tile { head_dim, value_dim, plain, block_keys, consumers }
 }
 
-/// The first row that fits. Shared memory bounds the blocks of keys, registers the consumers; measured on an H200, see
+/// The first row that fits is used. Shared memory limits the key tile, registers the consumers; measured on an H200, see
 /// README-hopper.md.
 const TILES: &[Tile] = &[
     row([32, 32], false, 128, 3),
@@ -89,7 +90,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
         return Some("reads no paged keys".to_owned());
     }
     for (name, channels) in [("D", problem.head_dim), ("Dv", problem.value_dim)] {
-        // The copy engine takes rows of whole 16 bytes.
+        // TMA requires row strides that are multiples of 16 bytes.
         if !channels.is_multiple_of(8) || channels > 256 {
             return Some(format!("needs {name} a multiple of 8 up to 256, got {channels}"));
         }
@@ -100,7 +101,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
     values_in_keys(problem).or_else(|| not_half(problem))
 }
 
-/// What the kernel is compiled for.
+/// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
     pub(super) dtype: DType,
@@ -111,7 +112,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Both storage types, with and without a mask.
+    /// Forms in both storage types, with and without a mask, without softcap.
     pub(super) fn common(dims: &[(usize, usize)]) -> Vec<Self> {
         let mut forms = Vec::new();
         for (head_dim, value_dim) in dims.iter().copied() {
@@ -135,7 +136,7 @@ impl Form {
     }
 }
 
-/// Channels as the kernel computes with them: what a row lacks is read as zeros.
+/// Channels padded to the kernel's multiple of 32; TMA reads the padding as zeros.
 fn padded(channels: usize) -> usize {
     channels.next_multiple_of(32)
 }
@@ -154,7 +155,7 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
         .define("SOFTCAP", u8::from(form.softcap))
 }
 
-/// Common shapes, for the bundle.
+/// Common shapes for the bundle.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let dims =
         [(32, 32), (64, 64), (80, 80), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
@@ -214,7 +215,7 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Dev
     Ok(())
 }
 
-/// (Sequence, head) pairs that are worked on together, so that their keys and values stay in half of the L2 cache.
+/// Number of (sequence, head) pairs per section: their keys and values fit in half of the L2 cache.
 fn section(problem: &AttentionProblem, here: &CudaCapabilities) -> i32 {
     let bytes = 2 * (problem.head_dim + problem.value_dim) * problem.keys.longest().max(1);
     let pairs = (here.l2_bytes as usize / 2 / bytes).max(1) * (problem.heads / problem.kv_heads);

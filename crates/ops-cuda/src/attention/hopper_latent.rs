@@ -1,5 +1,5 @@
-//! `hopper_latent`: calls whose values are the first channels of the keys, which are read once. The contract stands in
-//! `hopper_latent.cu`.
+//! `hopper_latent`: attention over a latent cache (MLA), where the values are the first channels of the keys and each key is read
+//! once. The contract is in `hopper_latent.cu`.
 
 use super::combine::{Parts, keys_seen, splits};
 use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
@@ -25,11 +25,11 @@ const PARTS: &[Part] = &[
 const BLOCK_KEYS: usize = 64;
 /// `BOX_BYTES` of the kernel.
 const BOX_BYTES: usize = 128 * BLOCK_KEYS;
-/// Shared memory of a block on Hopper.
+/// Maximum shared memory of a block on Hopper, bytes.
 const MOST_SHARED: usize = 227 << 10;
 
-/// `ROWS`: queries times heads that a block takes. Up to 128, blocks of 32 that read the same keys from the L2 cache are faster
-/// than half as many of 64.
+/// `ROWS`: rows (queries times heads) of a block. Up to 128 rows, blocks of 32 that read the same keys from L2 are faster than half
+/// as many blocks of 64.
 fn block_rows(problem: &AttentionProblem) -> usize {
     match problem.queries.longest() * problem.group() {
         ..=16 => 16,
@@ -48,13 +48,13 @@ fn shared_bytes(head_dim: usize, rows: usize, boxes: usize) -> usize {
     1024 + 128 * rows * (head_dim / 64 + 2) + (BOX_BYTES + 16) * boxes + 64 * rows + 32
 }
 
-/// `BOXES`: as many as fit; further ones than three tiles would only wait.
+/// `BOXES`: as many as fit in shared memory, at most three tiles; more would stay idle.
 fn boxes(head_dim: usize, rows: usize) -> usize {
     let others = shared_bytes(head_dim, rows, 0);
     ((MOST_SHARED - others) / (BOX_BYTES + 16)).min(3 * head_dim / 64)
 }
 
-/// Keys of a box that lie side by side wherever a page begins.
+/// Keys per TMA box: the largest power of two up to [`BLOCK_KEYS`] that divides the page size.
 fn box_rows(problem: &AttentionProblem) -> usize {
     let page = problem.keys.block_size().unwrap_or(BLOCK_KEYS);
     1 << page.trailing_zeros().min(BLOCK_KEYS.trailing_zeros())
@@ -86,7 +86,7 @@ fn source(dtype: DType, dims: (usize, usize), rows: usize) -> KernelSource {
         .define("BOXES", boxes(dims.0, rows))
 }
 
-/// What models decode and read prompts with, for the bundle.
+/// Kernels for decode and prefill with D 576 and Dv 512, for the bundle.
 pub(super) fn bundled() -> Vec<KernelSource> {
     [16, 32, 64].map(|rows| source(DType::Bf16, (576, 512), rows)).into()
 }
@@ -110,7 +110,7 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Dev
     let row_blocks = (problem.queries.longest() * problem.group()).div_ceil(rows);
     let blocks = problem.kv_heads * row_blocks;
     let seen = keys_seen(problem);
-    // One block fills a multiprocessor.
+    // One block per SM.
     let slots = planner.here().multiprocessors as usize;
     let splits = splits(&seen, blocks, slots, BLOCK_KEYS);
     let parts = Parts::new(problem, planner, splits)?;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_width_has_place_for_more_than_a_tile() {
+    fn every_width_fits_more_than_one_tile() {
         for head_dim in (128..=640).step_by(64) {
             for rows in [16, 32, 64] {
                 let boxes = boxes(head_dim, rows);
@@ -160,7 +160,7 @@ mod tests {
                 assert!(shared_bytes(head_dim, rows, boxes) <= MOST_SHARED);
             }
         }
-        // `BOXES` for which the compiler was asked: README-hopper-latent.md.
+        // `BOXES` of README-hopper-latent.md.
         assert_eq!([16, 32, 64].map(|rows| boxes(576, rows)), [25, 22, 16]);
     }
 }

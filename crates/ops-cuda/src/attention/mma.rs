@@ -1,4 +1,4 @@
-//! `mma`: any D up to 256 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
+//! `mma`: mma.sync attention for any D up to 256, on every GPU from compute capability 8.0 on. The contract is in `mma.cu`.
 
 use super::decode_tiles::row_bytes;
 use super::operands::{Apart, Operands, not_half, shape_macros, values_in_keys};
@@ -18,20 +18,20 @@ const PARTS: &[Part] = &[source!("../include/ampere.cuh"), source!("mma.cu")];
 /// A row of the tile table.
 #[derive(Debug)]
 struct Tile {
-    /// The larger of D and Dv, at most.
+    /// Maximum of max(D, Dv).
     channels: usize,
-    /// Whether both must be just that.
+    /// Whether D and Dv must equal it.
     exact: bool,
-    /// Whether it is only for contiguous rows that are copied in whole pieces and a Dv that fits D: other forms cost registers.
+    /// Whether it requires contiguous rows, D and Dv in multiples of 8, and Dv up to max(D, 96): other forms need more registers.
     regular: bool,
-    /// The last generation of GPUs that it is for: on later ones the compiler runs out of registers.
+    /// Latest supported major compute capability: on later GPUs it spills registers.
     newest: u32,
-    /// Tiles of 16 queries of a warp.
+    /// Tiles of 16 query rows per warp.
     row_tiles: usize,
     block_keys: usize,
     warps: usize,
     stages: usize,
-    /// Blocks that a multiprocessor must be able to hold: caps the registers.
+    /// Minimum number of resident blocks per SM, which limits the registers.
     blocks: usize,
 }
 
@@ -51,7 +51,7 @@ const fn tile(channels: usize, [row_tiles, block_keys, warps, stages, blocks]: [
     }
 }
 
-/// The first row that fits and whose shared memory the GPU has: measured in `README-mma.md`.
+/// The first row that fits and whose shared memory the GPU has is used; measured in `README-mma.md`.
 const TILES: &[Tile] = &[
     tile(32, [2, 64, 4, 2, 2]),
     Tile { exact: true, ..tile(64, [2, 96, 4, 2, 2]) },
@@ -148,7 +148,7 @@ fn source(dtype: DType, dims: (usize, usize), tile: &Tile, arch: GpuArch) -> Ker
         .define("BLOCKS_PER_SM", tile.blocks)
 }
 
-/// Common shapes, for the bundle.
+/// Common shapes for the bundle.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for dtype in [DType::Bf16, DType::F16] {

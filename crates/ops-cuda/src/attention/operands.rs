@@ -1,4 +1,4 @@
-//! What every attention kernel is given: tensors on the GPU and the numbers that shape the work.
+//! Arguments that the attention kernels share: device tensors and sizes.
 
 use crate::{Planner, arguments, int, map_element};
 use device::cuda::{Buffer, DeviceError, KernelSource, Swizzle, TensorMap, TiledLayout};
@@ -6,15 +6,15 @@ use ops::DType;
 use ops::attention::AttentionProblem;
 use std::sync::Arc;
 
-/// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
+/// Largest window passed to kernels; it exceeds every sequence length that fits their 32-bit positions.
 const LONGEST_WINDOW: usize = 1 << 29;
 
 arguments! {
-    /// How far apart keys and values lie.
+    /// Strides of keys and values, in elements.
     pub(super) Apart { k_batch: i64, v_batch: i64, k_head: i64, v_head: i64, k_token: i32, v_token: i32 }
 }
 arguments! {
-    /// What kernels with one grid for all tiles are told of the call's sizes.
+    /// Sizes of a call, for kernels with one grid over all tiles.
     pub(super) Sizes {
         batch: i32, heads: i32, kv_heads: i32, queries: i32, keys: i32, total: i32, window_left: i32, window_right: i32,
     }
@@ -24,21 +24,21 @@ arguments! {
 pub(super) struct Operands {
     pub(super) q: Arc<Buffer>,
     pub(super) k: Arc<Buffer>,
-    /// The keys where the values are in them.
+    /// The keys if the values are stored in them.
     pub(super) v: Arc<Buffer>,
     pub(super) k_apart: Spacing,
     pub(super) v_apart: Spacing,
     pub(super) o: Arc<Buffer>,
     pub(super) lse: Arc<Buffer>,
-    /// Offsets of packed queries.
+    /// Cumulative offsets of packed queries.
     pub(super) cu_queries: Option<Arc<Buffer>>,
-    /// Offsets of packed keys.
+    /// Cumulative offsets of packed keys.
     pub(super) cu_keys: Option<Arc<Buffer>>,
-    /// Keys in use of each dense or paged sequence.
+    /// Number of valid keys of each dense or paged sequence.
     pub(super) key_counts: Option<Arc<Buffer>>,
     pub(super) block_table: Option<Arc<Buffer>>,
     pub(super) block_size: i32,
-    /// Entries of a row of the block table.
+    /// Entries per row of the block table.
     pub(super) max_blocks: i32,
     pub(super) batch: i32,
     pub(super) heads: i32,
@@ -61,7 +61,7 @@ impl Operands {
     /// Whether keys and values are contiguous.
     pub(super) fn is_dense(&self, problem: &AttentionProblem) -> bool {
         let dense = |channels| Spacing::dense([self.keys as usize, problem.kv_heads, channels]);
-        // Packed sequences are one: how long they are has no say.
+        // Packed sequences form one batch: their batch stride is unused.
         let same = |one: Spacing, other: Spacing| {
             let batch = self.cu_keys.is_some() || self.batch <= 1 || one.batch == other.batch;
             batch && (one.token, one.head) == (other.token, other.head)
@@ -141,6 +141,7 @@ impl Operands {
 
 /// Why a kernel that reads keys and values from two tensors cannot take this call.
 pub(super) fn values_in_keys(problem: &AttentionProblem) -> Option<String> {
+    // words: allow(of their own)
     let why = "reads values from a tensor of their own, and these are channels of the keys";
     problem.values_in_keys.then(|| why.to_owned())
 }
@@ -162,7 +163,7 @@ pub(super) fn shape_macros(
     source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
 }
 
-/// Elements from one sequence (or page), token and head to the next in keys or values; the channels of a head lie side by side.
+/// Strides in elements between sequences (or pages), tokens and heads of keys or values; the channels of a head are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spacing {
     pub(super) batch: usize,
@@ -170,13 +171,13 @@ pub(super) struct Spacing {
     pub(super) head: usize,
 }
 
-/// Bytes that rows are copied in: up to 16, the most that divide a row of two-byte elements.
+/// Bytes per copy: the largest power of two up to 16 that divides a row of two-byte elements.
 fn row_piece(channels: usize) -> usize {
     2 << channels.trailing_zeros().min(3)
 }
 
 impl Spacing {
-    /// Of a tensor whose elements lie side by side.
+    /// Strides of a contiguous tensor.
     fn dense([tokens, heads, channels]: [usize; 3]) -> Self {
         Self { batch: tokens * heads * channels, token: heads * channels, head: channels }
     }
@@ -195,7 +196,7 @@ impl Spacing {
         if *channels > 1 && *channel != 1 {
             return Err(layout("with the channels of a head side by side"));
         }
-        // Dimensions of one index may have any step: they get that of a dense tensor.
+        // The stride of a dimension of size 1 is arbitrary: use that of a contiguous tensor.
         let step = |size: usize, step: usize, dense| if size > 1 { step } else { dense };
         let token = step(*tokens, *token, dense.token);
         let batch = match (sizes, steps) {
@@ -210,14 +211,14 @@ impl Spacing {
         }
         int(apart.token)?;
         if of_pages && apart.batch != tokens * token {
-            return Err(layout("with pages one behind the other"));
+            return Err(layout("with contiguous pages"));
         }
         planner.widest(name, piece);
         Ok(apart)
     }
 }
 
-/// Leading sizes of a tensor `[batch, tokens, heads, channels]`, and how it lies; packed rows are one batch.
+/// Leading sizes and strides of a tensor `[batch, tokens, heads, channels]`; packed rows are one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows {
     pub(super) batch: usize,
@@ -234,7 +235,7 @@ impl Rows {
         Self { batch, tokens, heads: problem.heads, apart }
     }
 
-    /// Of the keys, and of the values.
+    /// Rows of the keys, and of the values.
     pub(super) fn of_keys(
         problem: &AttentionProblem,
         operands: &Operands,
@@ -248,10 +249,10 @@ impl Rows {
         (of(operands.k_apart), of(operands.v_apart))
     }
 
-    /// Keys of all sequences or pages one behind the other.
+    /// The keys of all sequences or pages as one batch.
     ///
     /// # Errors
-    /// [`DeviceError::Layout`] where they do not lie evenly apart.
+    /// [`DeviceError::Layout`] when the token stride is not constant across sequences or pages.
     pub(super) fn flat(
         problem: &AttentionProblem,
         operands: &Operands,
@@ -268,7 +269,7 @@ impl Rows {
         Ok(Self { batch: 1, tokens: rows, heads: problem.kv_heads, apart: operands.k_apart })
     }
 
-    /// The copy engine takes no empty tensor. For one, a row of zeros and its sizes; nothing of it is used.
+    /// TMA does not accept an empty tensor: replaces one by a row of zeros, which no kernel uses.
     pub(super) fn stand_in(
         self,
         planner: &mut Planner<'_>,
@@ -283,7 +284,7 @@ impl Rows {
     }
 }
 
-/// Describes a tensor to the copy engine: boxes of `width` channels of one head and `box_rows` tokens.
+/// The TMA descriptor of a tensor, with boxes of `width` channels of one head and `box_rows` tokens.
 pub(super) fn row_map(
     planner: &mut Planner<'_>,
     buffer: &Arc<Buffer>,

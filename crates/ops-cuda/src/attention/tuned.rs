@@ -1,10 +1,10 @@
-//! The choice table as measurements would have it.
+//! Generates the choice table from measurements.
 
 use super::choice::{ANY, Rule, TABLE, read, write};
 use super::hopper_latent;
 use device::cuda::ComputeCapability;
 
-/// How long a variant took for dense causal calls with this many queries and channels, milliseconds.
+/// Measured time of a variant for dense causal calls of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredVariant {
     /// Queries of each sequence.
@@ -13,13 +13,13 @@ pub struct MeasuredVariant {
     pub channels: usize,
     /// The variant.
     pub variant: &'static str,
-    /// Its median.
+    /// Its median time, milliseconds.
     pub millis: f64,
 }
 
-/// The built-in table (`choice.tsv`) with the rows of one compute capability replaced by the fastest variants. Between two
-/// measured sizes the larger one's variant is taken; above the largest number of queries, that one's. A variant that
-/// cannot run a call leaves it to the rows for any GPU, which stay.
+/// The built-in table (`choice.tsv`) with the rows of one compute capability replaced by the fastest variants. A size between
+/// two measured ones uses the larger one's variant, and more queries than measured use that of the most queries. Rows for any
+/// GPU are kept, for calls that the fastest variant cannot run.
 pub fn tuned(compute: ComputeCapability, measured: &[MeasuredVariant]) -> String {
     let built_in = read(TABLE).unwrap_or_default();
     let mut sizes: Vec<usize> = measured.iter().map(|timed| timed.queries).collect();
@@ -28,7 +28,7 @@ pub fn tuned(compute: ComputeCapability, measured: &[MeasuredVariant]) -> String
     let mut steps: Vec<(usize, Vec<Rule>)> = Vec::new();
     for queries in sizes {
         let rules = segments(compute, measured, queries);
-        // Equal answers for more queries need no row of their own.
+        // If more queries have the same fastest variants, one row covers both.
         if steps.last().is_some_and(|(_, before)| same_segments(before, &rules)) {
             steps.pop();
         }
@@ -39,7 +39,7 @@ pub fn tuned(compute: ComputeCapability, measured: &[MeasuredVariant]) -> String
         let queries = if at == last { ANY } else { queries };
         rules.into_iter().map(move |rule| Rule { queries, ..rule })
     });
-    // What is not measured: pages, and values in the keys.
+    // Paged keys and values in the keys are not measured: their rows are kept.
     let (kept, others): (Vec<Rule>, Vec<Rule>) = built_in
         .into_iter()
         .partition(|rule| rule.paged == Some(true) || rule.variant == hopper_latent::VARIANT.name);
@@ -51,7 +51,7 @@ pub fn tuned(compute: ComputeCapability, measured: &[MeasuredVariant]) -> String
     write(&rules)
 }
 
-/// The fastest variant of each range of channels.
+/// One rule for each range of channels with the same fastest variant.
 fn segments(compute: ComputeCapability, measured: &[MeasuredVariant], queries: usize) -> Vec<Rule> {
     let mut here: Vec<&MeasuredVariant> =
         measured.iter().filter(|timed| timed.queries == queries).collect();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_of_each_range_is_written_and_other_gpus_keep_theirs() {
+    fn tuned_table_has_the_fastest_variants_and_keeps_rows_of_other_gpus() {
         let mut measured = Vec::new();
         for (queries, decode) in [(1, 0.1), (16, 0.2), (64, 3.0), (1024, 9.0)] {
             for channels in [64, 128, 256, 512] {
@@ -112,12 +112,12 @@ mod tests {
         }
         let again = tuned(ComputeCapability::new(9, 0), &measured);
         assert!(!again.contains("hopper\n"), "its own rows are replaced:\n{again}");
-        assert!(again.contains("hopper_latent\n"), "what is not measured stays:\n{again}");
+        assert!(again.contains("hopper_latent\n"), "rows without measurements are kept:\n{again}");
         assert_eq!(write(&read(&again).unwrap()), again);
     }
 
     #[test]
-    fn nothing_measured_keeps_only_the_rows_for_any_gpu() {
+    fn table_without_measurements_keeps_only_rows_for_any_gpu_and_hopper_latent() {
         let table = tuned(ComputeCapability::new(9, 0), &[]);
         let rules = read(&table).unwrap();
         let mut own = rules.iter().filter(|rule| rule.compute.is_some());

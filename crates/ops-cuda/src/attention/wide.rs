@@ -1,4 +1,4 @@
-//! `hopper_wide` and `hopper_cluster`: D from 320 to 1024 at exact widths. The contracts stand in `hopper_wide.cu` and
+//! `hopper_wide` and `hopper_cluster`: D from 320 to 1024 at exact widths. The contracts are in `hopper_wide.cu` and
 //! `hopper_cluster.cu`.
 
 use super::hopper::Form;
@@ -20,7 +20,7 @@ pub(super) const WIDE: CudaVariant<AttentionProblem> = CudaVariant {
     plan: |problem, planner| plan(problem, planner, &ONE),
 };
 
-/// Channels dealt out over the two blocks of a cluster.
+/// Channels split over the two blocks of a cluster.
 pub(super) const CLUSTER: CudaVariant<AttentionProblem> = CudaVariant {
     name: "hopper_cluster",
     why_not: |problem, here| why_not(problem, here, &TWO),
@@ -71,7 +71,7 @@ static TWO: Kind = Kind {
     value_dims: 256..=1024,
 };
 
-/// All the shared memory that a block can have: there is one block on a multiprocessor anyway.
+/// Maximum shared memory of a block: only one block fits on an SM anyway.
 const SHARED_BYTES: u32 = 232_448;
 
 fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> Option<String> {
@@ -98,7 +98,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> 
     values_in_keys(problem).or_else(|| not_half(problem))
 }
 
-/// Keys whose scores one warpgroup computes: an accumulator of more than 256 channels leaves registers for fewer.
+/// Keys per warpgroup and step (`BLOCK_K`): with more than 256 accumulator channels per warpgroup, registers allow fewer.
 fn block_keys(value_dim: usize, kind: &Kind) -> usize {
     if kind.split == 1 && value_dim > 512 { 48 } else { 64 }
 }
@@ -113,7 +113,7 @@ fn source(form: Form, kind: &Kind) -> KernelSource {
         .define("SOFTCAP", u8::from(form.softcap))
 }
 
-/// Common shapes, for the bundle.
+/// Common shapes for the bundle.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let one = [320, 384, 448, 512, 576, 640].map(|dim| (dim, dim));
     let latent = [(576, 512)];
@@ -186,7 +186,7 @@ fn plan(
     Ok(())
 }
 
-/// Values by groups of 64 channels: eight rows of `groups` groups in one copy.
+/// The TMA descriptor of the values: one copy has eight tokens of `groups` groups of 64 channels.
 fn value_map(
     planner: &mut Planner<'_>,
     operands: &Operands,

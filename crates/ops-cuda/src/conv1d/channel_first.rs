@@ -1,4 +1,4 @@
-//! `channel_first`: the tokens of a channel are neighbours. The contract stands in `channel_first.cu`.
+//! `channel_first`: the tokens of a channel are contiguous. The contract is in `channel_first.cu`.
 
 use super::channel_last::rows_of_warps;
 use super::operands::{Operands, narrow_states, shape_macros, too_old, vector};
@@ -12,9 +12,9 @@ pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
 
 const PARTS: &[Part] = &[source!("../include/storage.cuh"), source!("channel_first.cu")];
 
-/// Channels of a block, a warp each.
+/// Channels per block, one warp each.
 const WARPS: usize = 4;
-/// Most blocks along y and z of a grid.
+/// Maximum grid size in y and z.
 const MOST: usize = 65535;
 
 fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
@@ -33,7 +33,7 @@ fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSou
         .define("WARPS", WARPS)
 }
 
-/// Width 4, whole vectors.
+/// The bundled kernel: bf16, width 4, vectors of 8.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     vec![source(DType::Bf16, 4, 8, arch.arch())]
 }

@@ -1,4 +1,4 @@
-//! `channel_last`: tokens a row of channels apart, dense or packed. The contract stands in `channel_last.cu`.
+//! `channel_last`: the channels of a token are contiguous, sequences dense or packed. The contract is in `channel_last.cu`.
 
 use super::operands::{Operands, narrow_states, shape_macros, too_old, vector};
 use crate::{CudaVariant, Planner, arguments, slots, source};
@@ -11,18 +11,18 @@ pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
 
 const PARTS: &[Part] = &[source!("../include/storage.cuh"), source!("channel_last.cu")];
 
-/// Segments of a block, a warp each.
+/// Segments per block, one warp each.
 const WARPS: usize = 4;
-/// Tokens that a thread walks in calls of many waves of blocks.
+/// Tokens per thread in calls of many waves of blocks.
 const SEGMENT: usize = 64;
-/// Blocks of a multiprocessor, in tenths, that calls of about one wave are cut into; a wave and a bit would leave most
-/// of the GPU idle at its end. Both are measured in `README.md`.
+/// Blocks per SM, in tenths, in calls that fit about one wave: a little more than one wave would leave most of the GPU idle at
+/// the end. `README.md` has measurements of both.
 const ONE_WAVE: usize = 33;
-/// Fewest and most tokens of a segment of such a call.
+/// Minimum and maximum tokens per segment of such a call.
 const SHORTEST: usize = 8;
 const LONGEST: usize = 160;
 
-/// Tokens that a thread walks, where `strips` is the number of warps that stand side by side for one token.
+/// Tokens per thread; `strips` is the number of warps per token, over all sequences.
 fn segment(tokens: usize, strips: usize, multiprocessors: usize) -> usize {
     let even = (10 * tokens * strips).div_ceil(ONE_WAVE * WARPS * multiprocessors.max(1));
     if even > LONGEST { SEGMENT } else { even.max(SHORTEST) }
@@ -43,7 +43,7 @@ fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSou
         .define("WARPS", WARPS)
 }
 
-/// Width 4, whole vectors.
+/// The bundled kernels: bf16 and f16, width 4, vectors of 4.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let of = |dtype: DType| source(dtype, 4, 4, arch.arch());
     [DType::Bf16, DType::F16].map(of).to_vec()
@@ -92,7 +92,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), Device
     slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }
 
-/// A launch with blocks of `warps` warps, which the kernels of this op know by `threadIdx.y`.
+/// A launch with blocks of `warps` warps, numbered by `threadIdx.y`.
 pub(super) fn rows_of_warps(grid: [u32; 3], warps: usize) -> device::cuda::Launch {
     device::cuda::Launch { block: [32, warps as u32, 1], ..device::cuda::Launch::new(grid, 32, 0) }
 }
@@ -102,8 +102,8 @@ mod tests {
     use super::segment;
 
     #[test]
-    fn one_wave_is_shared_out_and_many_waves_take_short_segments() {
-        // 4352 channels, 4 of a thread: 34 warps side by side, on 132 multiprocessors.
+    fn segments_fill_one_wave_and_are_short_for_many_waves() {
+        // 4352 channels at 4 per thread are 34 warps per token; 132 SMs.
         for (tokens, sequences, expect) in [(8192, 1, 160), (8192, 8, 64), (4096, 1, 80), (1, 1, 8)]
         {
             assert_eq!(segment(tokens, 34 * sequences, 132), expect, "{tokens} {sequences}");

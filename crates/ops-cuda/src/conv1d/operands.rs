@@ -1,4 +1,4 @@
-//! What every kernel of the op is given: tensors on the GPU, and the numbers that shape the work.
+//! Arguments that the conv1d kernels share: device tensors and sizes.
 
 use crate::{Planner, int};
 use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, DeviceError, KernelSource};
@@ -6,7 +6,7 @@ use ops::DType;
 use ops::conv1d::{Activation, Conv1dProblem};
 use std::sync::Arc;
 
-/// Why a variant that keeps states in f32 cannot run a problem.
+/// Why a variant with f32 states cannot run a problem; `None` if it can.
 pub(super) fn narrow_states(problem: &Conv1dProblem) -> Option<String> {
     let narrow = problem.state_dtype != DType::F32;
     narrow.then(|| format!("keeps states in f32, got {}", problem.state_dtype))
@@ -60,13 +60,13 @@ impl Operands {
     }
 }
 
-/// Why no kernel of the op runs on this GPU.
+/// Why no kernel of the op runs on this GPU; `None` if they do.
 pub(super) fn too_old(here: &CudaCapabilities) -> Option<String> {
     (here.compute < ComputeCapability::new(8, 0))
         .then(|| format!("needs compute capability 8.0, this GPU has {}", here.compute))
 }
 
-/// Elements of an access: the most, up to 16 bytes, that a row of this many elements is a whole number of.
+/// Elements per access: the largest vector of up to 16 bytes that divides a row of this many elements.
 pub(super) fn vector(elements: usize, dtype: DType) -> usize {
     let widest = 16 / dtype.bytes();
     [8, 4, 2, 1]
@@ -75,7 +75,7 @@ pub(super) fn vector(elements: usize, dtype: DType) -> usize {
         .unwrap_or(1)
 }
 
-/// Macros that every kernel takes.
+/// Macros of all kernels of the op.
 pub(super) fn shape_macros(source: KernelSource, dtype: DType, width: usize) -> KernelSource {
     source.define("DTYPE", dtype).define("WIDTH", width)
 }

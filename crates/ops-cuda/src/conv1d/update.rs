@@ -1,4 +1,4 @@
-//! `update`: one token of each sequence and a state that shifts. The contract stands in `update.cu`.
+//! `update`: decode step with one token per sequence and a shifted state. The contract is in `update.cu`.
 
 use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old};
@@ -13,23 +13,23 @@ pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
 const PARTS: &[Part] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("update.cu")];
 
-/// Channels of a warp.
+/// Channels per warp.
 const CHANNELS: usize = 128;
 /// Longest state whose rows fit the kernel's registers.
 const LONGEST_STATE: usize = 8;
-/// Warps of work per multiprocessor from which a warp takes several sequences. At 256 sequences of 4352 channels both
-/// tiles measure the same (`README.md`); beyond, weights would be loaded often enough to matter.
+/// Warps per SM above which a warp processes several sequences. At 256 sequences of 4352 channels both tiles measure the same
+/// (`README.md`); above, repeated weight loads cost time.
 const ENOUGH_WARPS: usize = 128;
 
-/// How the work is cut.
+/// The tile of a warp and the size of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
-    /// Sequences of a warp.
+    /// Sequences per warp.
     sequences: usize,
     warps: usize,
 }
 
-/// Few sequences give every one its own warps; many share the weights that a warp loads.
+/// With few sequences each has its own warps; with many, a warp reuses its weights for several sequences.
 const FEW: Tile = Tile { sequences: 1, warps: 1 };
 const MANY: Tile = Tile { sequences: 4, warps: 2 };
 
@@ -43,7 +43,7 @@ fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
         return Some("needs an initial state".to_owned());
     }
     if problem.ring.is_some() {
-        return Some("moves the columns of a state, a ring's stay where they are".to_owned());
+        return Some("needs a state that shifts, got a ring".to_owned());
     }
     if problem.state_len > LONGEST_STATE {
         return Some(format!("needs S up to {LONGEST_STATE}, got {}", problem.state_len));
@@ -69,12 +69,13 @@ fn source(
         .define("WARPS", tile.warps)
 }
 
-/// The same over states in x's type.
+/// The same kernel with states in x's type instead of f32.
 fn stored(source: KernelSource) -> KernelSource {
     source.define("STATE_STORED", 1)
 }
 
-/// Width 4 over the three tokens it needs, and over the four that transformers keeps, in the model's type.
+/// The bundled kernels: bf16, width 4, with f32 states of the three tokens that are needed, and with the four-token states in the
+/// model's type that transformers keeps.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, many] = [FEW, MANY].map(|tile| source(DType::Bf16, (4, 3), tile, arch.arch()));
     vec![few, many, stored(source(DType::Bf16, (4, 4), FEW, arch.arch()))]

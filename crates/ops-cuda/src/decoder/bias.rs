@@ -1,4 +1,4 @@
-//! Biases of some logits. The contract is in `bias.cu`.
+//! Logit biases. The contract is in `bias.cu`.
 
 use super::{THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -22,7 +22,7 @@ arguments! {
 /// Plans `logits[places[i]] += values[i]` for `count` distinct places (i32) of float32 values.
 ///
 /// # Errors
-/// [`OpError::Device`] when a list is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a list is too short, or the kernel cannot be loaded or compiled.
 pub fn bias(
     device: &Device,
     [logits, places, values]: [&Arc<Buffer>; 3],

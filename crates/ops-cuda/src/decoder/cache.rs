@@ -1,4 +1,4 @@
-//! Keys and values into the paged cache. The contract stands in `cache.cu`.
+//! Appends keys and values to the paged KV cache. The contract is in `cache.cu`.
 
 use super::{THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -27,24 +27,24 @@ arguments! {
     }
 }
 
-/// New tokens on their way into the cache.
+/// Keys and values of new tokens, and the cache they are appended to.
 #[derive(Debug)]
 pub struct Append<'a> {
-    /// Storage type of everything but the integers: 16 bits.
+    /// Storage type of all tensors except the i32 ones and the frequencies: 16 bits.
     pub dtype: DType,
-    /// `[count, heads, dim]`, rotated where it lies; none where nothing is rotated.
+    /// `[count, heads, dim]`, rotated in place; none without rotation.
     pub q: Option<&'a Arc<Buffer>>,
-    /// `[count, kv_heads, dim]`, rotated where it lies.
+    /// `[count, kv_heads, dim]`, rotated in place.
     pub k: &'a Arc<Buffer>,
-    /// `[count, width]` and the width: laid behind the keys of a token.
+    /// `[count, width]` and the width: stored after the keys of each token.
     pub more: Option<(&'a Arc<Buffer>, usize)>,
-    /// Values `[count, width]`, their pool `[rows, width]`, written, and the width; none where the keys hold the values.
+    /// Values `[count, width]`, their pool `[rows, width]`, written, and the width; none if the values are part of the keys.
     pub v: Option<(&'a Arc<Buffer>, &'a Arc<Buffer>, usize)>,
     /// Keys of all tokens `[rows, kv_heads * dim + width of more]`, written.
     pub k_pool: &'a Arc<Buffer>,
-    /// `[count]` i32: the row of the pools that a token has.
+    /// `[count]` i32: the pool row of each token.
     pub rows: &'a Arc<Buffer>,
-    /// `[count]` i32: where a token stands in its sequence.
+    /// `[count]` i32: the position of each token in its sequence.
     pub positions: &'a Arc<Buffer>,
     /// Number of tokens.
     pub count: usize,
@@ -54,25 +54,25 @@ pub struct Append<'a> {
     pub kv_heads: usize,
     /// Channels of a head, at most 512.
     pub dim: usize,
-    /// The rotation by position; none where position is not embedded.
+    /// The rotary position embedding; none if the model has none.
     pub rotation: Option<Turns<'a>>,
 }
 
-/// A rotation of a head's first channels by position.
+/// A rotary position embedding of a head's first channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Turns<'a> {
-    /// Radians a position `[2, width / 2]` f32, each the sum of two.
+    /// Radians per position, `[2, width / 2]` f32: each frequency is the sum of a high and a low part.
     pub frequencies: &'a Arc<Buffer>,
-    /// Channels that are rotated, an even number up to `dim`.
+    /// Number of rotated channels, even, up to `dim`.
     pub width: usize,
     /// Factor on cosines and sines.
     pub factor: f64,
 }
 
-/// Plans the copy of keys and values to their rows of the pools, rotated by position first where that is embedded.
+/// Plans the copy of keys and values to their pool rows, after the rotation of queries and keys if there is one.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, a width no multiple of 8, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, a width or the rotation is not supported, or the kernel cannot be loaded or compiled.
 pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     let (count, bytes) = (call.count, call.dtype.bytes());
     let key_width = call.kv_heads * call.dim;
@@ -90,7 +90,7 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         })
     {
         let what = format!(
-            "keys and values of a token need 16-bit multiples of 8, heads up to {LARGEST_DIM} and, to be rotated, queries; got {widths:?}"
+            "append needs 16-bit storage, widths in multiples of 8, heads up to {LARGEST_DIM} and queries for a rotation, got {widths:?}"
         );
         return Err(OpError::Device { op: super::NAME, error: DeviceError::Refused { what } });
     }

@@ -1,4 +1,4 @@
-//! Rows of the embedding. The contract stands in `embed.cu`.
+//! Embedding lookup. The contract is in `embed.cu`.
 
 use super::{THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -20,7 +20,7 @@ arguments! {
     }
 }
 
-/// Rows of the embedding of some tokens.
+/// An embedding lookup.
 #[derive(Debug)]
 pub struct Embed<'a> {
     /// `[vocabulary, hidden]`, in 16-bit storage.
@@ -42,7 +42,7 @@ pub struct Embed<'a> {
 /// Plans `x[t] = multiplier * table[tokens[t]]`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
 pub fn embed(device: &Device, call: &Embed<'_>) -> Result<Planned, OpError> {
     holds("tokens", call.tokens, 4 * call.count)?;
     holds("x", call.x, 4 * call.count * call.hidden)?;

@@ -1,4 +1,4 @@
-//! Gates: of each element, by a sigmoid or as they are, and of each token. The contracts stand in `gate.cu` and `gate_rows.cu`.
+//! Gates per element, with or without a sigmoid, and per token. The contracts are in `gate.cu` and `gate_rows.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -20,7 +20,7 @@ const ROWS: &[Part] = &[
     source!("gate_rows.cu"),
 ];
 
-/// Elements of a thread.
+/// Elements per thread.
 const VECTOR: usize = 8;
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
@@ -42,14 +42,14 @@ arguments! {
 }
 
 fn refused(widths: &[usize]) -> OpError {
-    let what = format!("gates of 16 bits want multiples of {VECTOR}, got {widths:?}");
+    let what = format!("gates need 16-bit storage and multiples of {VECTOR}, got {widths:?}");
     OpError::Device { op: NAME, error: DeviceError::Refused { what } }
 }
 
 /// Plans `o = x * sigmoid(gate)` over `length` elements of 16 bits, a multiple of 8; `o` may be `x`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, the length does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, the length is no multiple of 8, or the kernel cannot be loaded or compiled.
 pub fn gate(
     device: &Device,
     dtype: DType,
@@ -59,7 +59,7 @@ pub fn gate(
     elements(device, (dtype, source), buffers, length)
 }
 
-/// Plans `o = x * y`, likewise.
+/// Plans `o = x * y`, with the same conditions as [`gate`].
 ///
 /// # Errors
 /// As [`gate`].
@@ -90,12 +90,12 @@ fn elements(
     launch(device, |arch| source(dtype, arch), (shape, args.into()), &[x, gate, o])
 }
 
-/// Gates of tokens.
+/// One gate per token.
 #[derive(Debug)]
 pub struct GateRows<'a> {
     /// Storage type of x and h, of 16 bits.
     pub dtype: DType,
-    /// `[count, width]`, gated where it lies.
+    /// `[count, width]`, multiplied in place.
     pub x: &'a Arc<Buffer>,
     /// `[count, hidden]`.
     pub h: &'a Arc<Buffer>,
@@ -112,7 +112,7 @@ pub struct GateRows<'a> {
 /// Plans `x[t] *= sigmoid(w . h[t])`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, a width does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, a width is no multiple of 8, or the kernel cannot be loaded or compiled.
 pub fn gate_rows(device: &Device, call: &GateRows<'_>) -> Result<Planned, OpError> {
     let GateRows { dtype, x, h, w, count, width, hidden } = *call;
     let widths = [width, hidden];

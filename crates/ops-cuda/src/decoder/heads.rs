@@ -1,4 +1,4 @@
-//! A product of its own for each head. The contract stands in `heads.cu`.
+//! Batched matrix product with a separate matrix per head. The contract is in `heads.cu`.
 
 use super::{NAME, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const PARTS: &[Part] = &[source!("../include/ampere.cuh"), source!("heads.cu")];
 
-/// Tokens and outputs of a block.
+/// Tokens, and output channels, per block.
 const TILE: usize = 64;
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
@@ -22,7 +22,7 @@ arguments! {
     }
 }
 
-/// A product of each head with its own matrix.
+/// A matrix product per head, with a tail of channels that is copied.
 #[derive(Debug)]
 pub struct Heads<'a> {
     /// Storage type, of 16 bits.
@@ -37,23 +37,23 @@ pub struct Heads<'a> {
     pub count: usize,
     /// Heads.
     pub heads: usize,
-    /// Channels of a head that are multiplied, a multiple of 16.
+    /// Input channels of a head's product, a multiple of 16.
     pub inputs: usize,
-    /// Channels that come of them, a multiple of 16.
+    /// Output channels of a head's product, a multiple of 16.
     pub outputs: usize,
-    /// Channels behind them that go on as they are, an even number.
+    /// Channels after them that are copied unchanged, an even number.
     pub tail: usize,
 }
 
 /// Plans `o[t, h] = [w[h] x[t, h] | tail of x[t, h]]`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, a width does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, a width is not a required multiple, or the kernel cannot be loaded or compiled.
 pub fn heads(device: &Device, call: &Heads<'_>) -> Result<Planned, OpError> {
     let Heads { dtype, x, w, o, count, heads, inputs, outputs, tail } = *call;
     if !inputs.is_multiple_of(16) || !outputs.is_multiple_of(16) || !tail.is_multiple_of(2) {
         let what = format!(
-            "heads are multiplied in multiples of 16 channels with an even rest, got {inputs}, {outputs} and {tail}"
+            "heads need multiples of 16 inputs and outputs and an even tail, got {inputs}, {outputs} and {tail}"
         );
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }

@@ -1,4 +1,4 @@
-//! From a step of one token a sequence to the next. The contract stands in `next.cu`.
+//! Advances a decode step's integers by the sampled token. The contract is in `next.cu`.
 
 use super::{holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -20,43 +20,43 @@ arguments! {
     }
 }
 
-/// The integers of a step of one token a sequence, all i32.
+/// The integers of a decode step with one token per sequence, all i32.
 #[derive(Debug)]
 pub struct Next<'a> {
-    /// `[count]`: the token that follows, -1 for none.
+    /// `[count]`: the sampled token, -1 for none.
     pub chosen: &'a Arc<Buffer>,
     /// `[count]`: token ids, written.
     pub ids: &'a Arc<Buffer>,
-    /// `[count]`: where the token stands in its sequence, raised.
+    /// `[count]`: the token's position in its sequence, incremented.
     pub positions: &'a Arc<Buffer>,
-    /// `[count]`: the row of the key/value pools that it has, written.
+    /// `[count]`: its row in the KV pools, written.
     pub rows: &'a Arc<Buffer>,
-    /// `[count]`: tokens of the sequence with this one, raised.
+    /// `[count]`: length of the sequence including this token, incremented.
     pub lengths: &'a Arc<Buffer>,
     /// `[count, table_width]`: blocks of each sequence.
     pub table: &'a Arc<Buffer>,
-    /// `[slots, vocabulary]`: how often each token was added, raised.
+    /// `[slots, vocabulary]`: number of times each token was added, incremented.
     pub counts: Option<&'a Arc<Buffer>>,
-    /// `[count]`: the slot of each sequence, -1 for padding; taken away from one that ends.
+    /// `[count]`: the slot of each sequence, -1 for padding; set to -1 when the sequence ends.
     pub slots: &'a Arc<Buffer>,
-    /// `[count, most]`: tokens that end each sequence, filled up with -1.
+    /// `[count, most]`: tokens that end each sequence, padded with -1.
     pub stops: &'a Arc<Buffer>,
-    /// Tokens there are.
+    /// Size of the vocabulary.
     pub vocabulary: usize,
     /// Sequences.
     pub count: usize,
-    /// Blocks that a row of the table has place for.
+    /// Entries per row of the table.
     pub table_width: usize,
-    /// Tokens of a block.
+    /// Tokens per block.
     pub block: usize,
-    /// Tokens that end a sequence, at most.
+    /// Maximum number of tokens that end a sequence.
     pub most: usize,
 }
 
-/// Plans the step to the token that was chosen.
+/// Plans the update to the sampled tokens.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
 pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
     let Next { chosen, ids, positions, rows, lengths, table, counts, slots, stops, .. } = *call;
     let Next { count, table_width, block, vocabulary, most, .. } = *call;

@@ -1,5 +1,5 @@
-//! The residual stream of the rows that a GPU keeps, where several GPUs have parts of a prompt's. The contracts stand in `join_own.cu`,
-//! `meet.cu` and `narrow.cu`.
+//! Sequence parallelism in prefill: each rank owns some rows of the residual stream, and reduces all ranks' partial sums of these
+//! rows (the receiving half of a reduce-scatter). The contracts are in `join_own.cu`, `meet.cu` and `narrow.cu`.
 
 use super::{NAME, PEERS, THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -42,49 +42,49 @@ arguments! { Met: decoder_meet { mark: Pointer, turn: i32 } }
 
 arguments! { Narrowed: decoder_narrow { from: Pointer, to: Pointer, count: i64 } }
 
-/// What another GPU sets to a number behind what it copies here.
+/// A flag in this GPU's memory that another GPU sets after its copies to this GPU.
 #[derive(Debug, Clone)]
 pub struct Mark {
     /// One u32, zeroed once.
     pub of: Arc<Buffer>,
-    /// The number; never the one before.
+    /// The value to wait for; differs from the previous one.
     pub turn: u32,
 }
 
 impl Mark {
-    /// Bytes from one GPU's mark to the next one's: `MARK` words of `join_own.cu`.
+    /// Bytes between the flags of two GPUs: `MARK` words of `join_own.cu`.
     pub const APART: usize = 64;
 }
 
-/// What GPUs have made of rows that this one keeps.
+/// All ranks' partial results for the rows that this rank owns.
 #[derive(Debug, Clone, Copy)]
 pub struct Made<'a> {
-    /// What this one has.
+    /// This rank's.
     pub own: &'a Arc<Buffer>,
-    /// What the others have, in their order, [`JoinOwn::apart`] bytes from one to the next.
+    /// The other ranks', in rank order, [`JoinOwn::apart`] bytes between two ranks.
     pub theirs: &'a Arc<Buffer>,
 }
 
-/// The sum of what GPUs have made of rows, and the rows' norm.
+/// The reduction of partial sums onto the owned rows, and the RMSNorm of the result.
 #[derive(Debug)]
 pub struct JoinOwn<'a> {
-    /// Sums, `[count, hidden]` bf16 of each GPU.
+    /// Partial sums, `[count, hidden]` bf16 per rank.
     pub added: Made<'a>,
-    /// The squares of the rows that they were made of, `[count]` f32 of each GPU, those rows' whole width, and what is added to the mean.
+    /// Sums of squares of the input rows, `[count]` f32 per rank, the full width of these rows, and the norm's epsilon.
     pub squares: Option<(Made<'a>, usize, f64)>,
-    /// Bytes from one other GPU's to the next one's.
+    /// Bytes between the partial results of two other ranks.
     pub apart: usize,
-    /// Set when the first other GPU's are here; the marks of the rest lie behind, [`Mark::APART`] bytes from one to the next.
+    /// Flag of the first other rank's results; the flags of the others follow, [`Mark::APART`] bytes apart.
     pub mark: &'a Mark,
-    /// Which rank this is, of how many: 2 to [`PEERS`].
+    /// This rank and the number of ranks, 2 to [`PEERS`].
     pub place: [usize; 2],
-    /// `[count, hidden]` f32.
+    /// The residual stream, `[count, hidden]` f32, updated.
     pub x: &'a Arc<Buffer>,
-    /// What the sums are times.
+    /// Factor on the sum.
     pub factor: f64,
-    /// The norm's weight, `[hidden]` f32, and what is added to the mean.
+    /// The RMSNorm's weight, `[hidden]` f32, and its epsilon.
     pub norm: (&'a Arc<Buffer>, f64),
-    /// The rows, normalised, `[count, hidden]` bf16.
+    /// The normalized rows, `[count, hidden]` bf16, written.
     pub h: &'a Arc<Buffer>,
     /// Rows.
     pub count: usize,
@@ -93,19 +93,23 @@ pub struct JoinOwn<'a> {
 }
 
 impl JoinOwn<'_> {
-    /// Values of a row at most: a block holds one in the shared memory that every kernel has.
+    /// Maximum width of a row: a block stores one f32 row in the shared memory available without opt-in.
     pub const WIDEST: usize = 8192;
 }
 
-/// Plans `x += factor * (all added)`, over the rows' size where their squares are given, and `h`, the norm of what x is then.
+/// Plans `x += factor * sum of added`, divided by the input rows' root mean square if `squares` is given, and `h`, the RMSNorm of
+/// the new x.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, the width or the number of ranks does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, the width or the number of ranks is not supported, or the kernel cannot be loaded or compiled.
 pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError> {
     let JoinOwn { added, squares, apart, mark, x, factor, norm: (weight, eps), h, .. } = *call;
     let JoinOwn { count, hidden, place: [rank, ranks], .. } = *call;
     if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST || !(2..=PEERS).contains(&ranks) {
-        let what = format!("{ranks} GPUs have no parts of rows of {hidden}");
+        let what = format!(
+            "join_own needs 2 to {PEERS} ranks and rows of a multiple of 8 up to {}, got {ranks} ranks and {hidden}",
+            JoinOwn::WIDEST
+        );
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }
     let before_last = ranks - 2;
@@ -145,7 +149,7 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
         inverse_hidden: (1.0 / hidden as f64) as f32,
         eps: eps as f32,
     };
-    // Half of the threads of a multiprocessor, on GPUs that have the fewest.
+    // Three blocks per SM fill half of its threads on the GPUs with the fewest (1536), so that copies never lack space.
     let here = Cuda::of(device).map_or(1, |cuda| cuda.capabilities().multiprocessors);
     let shape = Launch::new([(count as u32).min(3 * here), 1, 1], THREADS, 4 * hidden as u32);
     let both = squares.into_iter().map(|(squares, ..)| squares).chain([added]);
@@ -154,20 +158,20 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
     launch(device, join_source, (shape, args.into()), &held)
 }
 
-/// Plans to wait for a mark.
+/// Plans a kernel that waits for a flag.
 ///
 /// # Errors
-/// [`OpError::Device`] when the kernel cannot be had.
+/// [`OpError::Device`] when the kernel cannot be loaded or compiled.
 pub fn meet(device: &Device, mark: &Mark) -> Result<Planned, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
     launch(device, meet_source, (shape, args.into()), &[&mark.of])
 }
 
-/// Plans to round so many numbers, a multiple of 8, from f32 to bf16.
+/// Plans the conversion of `count` values, a multiple of 8, from f32 to bf16.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
 pub fn narrow(
     device: &Device,
     [from, to]: [&Arc<Buffer>; 2],

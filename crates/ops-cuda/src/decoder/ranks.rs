@@ -1,5 +1,5 @@
-//! What stands around the sums of a model that is split over ranks. The contracts stand in `spread.cu`, `join.cu`,
-//! `join_peers.cu`, `join_many.cu` and `gather.cu`.
+//! Kernels around the all-reduces of tensor parallelism: RMSNorm over sharded rows, all-reduce fused with the residual add, and the
+//! gather of logits. The contracts are in `spread.cu`, `join.cu`, `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
 use super::{NAME, THREADS, holds, int, launch, launch_apart};
 use crate::{Planned, arguments, source};
@@ -16,7 +16,7 @@ const JOIN_MANY: &[Part] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("join_many.cu")];
 const GATHER: &[Part] = &[source!("../include/order.cuh"), source!("gather.cu")];
 
-/// Values of a block of `join.cu` and `gather.cu`.
+/// Values per block of `join.cu`, `join_peers.cu` and `gather.cu`.
 const BLOCK: usize = 1024;
 
 pub(super) fn spread_source(dtype: DType, arch: GpuArch) -> KernelSource {
@@ -46,12 +46,12 @@ arguments! {
 }
 
 arguments! {
-    /// Width of rows, and what sums are times before they go onto the stream.
+    /// Width of the residual rows, the terms of the RMS divisor, and the factor on the sums.
     Onto { hidden: i32, inverse_width: f32, eps: f32, factor: f32 }
 }
 
 arguments! {
-    /// Where ranks put what they add.
+    /// The ranks' inboxes.
     Boxes {
         turns: Pointer, inbox0: Nullable, inbox1: Nullable, inbox2: Nullable, inbox3: Nullable, inbox4: Nullable,
         inbox5: Nullable, inbox6: Nullable, inbox7: Nullable, rank: i32, ranks: i32,
@@ -74,29 +74,29 @@ arguments! {
 
 arguments! { Gathered: decoder_gather { from: Pointer, to: Pointer, room: i32, whole: i32 } }
 
-/// Rows of a norm of which this rank has a part.
+/// The input of an RMSNorm whose rows are sharded over ranks.
 #[derive(Debug)]
 pub struct Spread<'a> {
     /// Storage type of x and o, of 16 bits.
     pub dtype: DType,
-    /// `[count, width]`.
+    /// This rank's shard of the rows, `[count, width]`.
     pub x: &'a Arc<Buffer>,
     /// The norm's weight, `[width]` f32.
     pub w: &'a Arc<Buffer>,
-    /// `[count, width]`.
+    /// `[count, width]`, written.
     pub o: &'a Arc<Buffer>,
-    /// `[count]` f32.
+    /// Sums of the shard's squares, `[count]` f32, written.
     pub squares: &'a Arc<Buffer>,
     /// Tokens.
     pub count: usize,
-    /// A multiple of 8.
+    /// Width of the shard, a multiple of 8.
     pub width: usize,
 }
 
-/// Plans `o = x * w` and the sum of x's squares.
+/// Plans `o = x * w` and `squares[t] = x[t] . x[t]`; [`join`] divides by the RMS of the whole rows.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, the width does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
 pub fn spread(device: &Device, call: &Spread<'_>) -> Result<Planned, OpError> {
     let Spread { dtype, x, w, o, squares, count, width } = *call;
     multiple(width, 8)?;
@@ -114,32 +114,32 @@ pub fn spread(device: &Device, call: &Spread<'_>) -> Result<Planned, OpError> {
     launch(device, |arch| spread_source(dtype, arch), (shape, args.into()), &held)
 }
 
-/// Sums that go onto the residual stream.
+/// Sums over ranks that are added to the residual stream.
 #[derive(Debug)]
 pub struct Join<'a> {
-    /// The sums `[count, hidden]` f32.
+    /// The sums `[count, hidden]`, f32 unless the function documents another type.
     pub added: &'a Arc<Buffer>,
-    /// The squares of the rows that they were made of, `[count]` f32, the rows' whole width, and what is added to the mean.
+    /// Sums of squares of the input rows, `[count]` f32, the full width of these rows, and the norm's epsilon.
     pub squares: Option<(&'a Arc<Buffer>, usize, f64)>,
-    /// `[count, hidden]` f32.
+    /// The residual stream, `[count, hidden]` f32, updated.
     pub x: &'a Arc<Buffer>,
     /// Tokens.
     pub count: usize,
     /// A multiple of 4.
     pub hidden: usize,
-    /// What the sums are times.
+    /// Factor on the sums.
     pub factor: f64,
 }
 
 impl Onto<'_> {
-    /// Over the size of rows of such a width.
+    /// Sets the divisor `sqrt(squares / width + eps)`.
     fn over(self, width: usize, eps: f64) -> Self {
         Self { inverse_width: (1.0 / width as f64) as f32, eps: eps as f32, ..self }
     }
 }
 
 impl<'a> Join<'a> {
-    /// What its kernels have in common, once its buffers are known to hold what they read: of `added` numbers of this type.
+    /// Checks the buffer sizes, with `added` of this type, and returns the arguments that the kernels share.
     fn onto(&self, added: DType) -> Result<Onto<'a>, OpError> {
         let Self { squares, count, hidden, factor, .. } = *self;
         holds("added", self.added, added.bytes() * count * hidden)?;
@@ -156,7 +156,7 @@ impl<'a> Join<'a> {
         self.squares.map(|(squares, ..)| squares)
     }
 
-    /// Its buffers.
+    /// The buffers that a plan holds.
     fn held(&self) -> Vec<&'a Arc<Buffer>> {
         [self.added, self.x].into_iter().chain(self.squares()).collect()
     }
@@ -168,10 +168,10 @@ impl<'a> Join<'a> {
     }
 }
 
-/// Plans `x += factor * added`, over the rows' size where their squares are given.
+/// Plans `x += factor * added`, divided by the input rows' RMS if `squares` is given. Runs after another library's all-reduce.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, the width does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
 pub fn join(device: &Device, call: &Join<'_>) -> Result<Planned, OpError> {
     multiple(call.hidden, 4)?;
     let squares = call.squares().map(|of| &**of);
@@ -179,28 +179,28 @@ pub fn join(device: &Device, call: &Join<'_>) -> Result<Planned, OpError> {
     launch_apart(device, join_source, (call.grid(), args.into()), &call.held())
 }
 
-/// Ranks that write to one another's memory, at most.
+/// Maximum number of ranks that write to each other's memory.
 pub const PEERS: usize = 8;
 
-/// Places for blocks that meet those of other ranks.
-struct Meeting {
+/// Inbox layout of a kernel whose blocks exchange data with the same block of the other ranks.
+struct InboxLayout {
     blocks: usize,
-    /// Words of a block, of each rank, of each of two turns.
+    /// Words per block, rank and buffer of the double buffer.
     slot: usize,
-    /// Words of a block, of each rank, behind them.
+    /// Flag words per block and rank, after the slots.
     marks: usize,
 }
 
 /// `BLOCKS` and `SLOT` of `join_peers.cu`.
-const FEW: Meeting = Meeting { blocks: 64, slot: 2 * BLOCK + 8, marks: 0 };
+const FEW: InboxLayout = InboxLayout { blocks: 64, slot: 2 * BLOCK + 8, marks: 0 };
 /// `BLOCKS` and `SLOT` of `join_many.cu`, and its `VALUES` and `ROWS`.
-const MANY: Meeting = Meeting { blocks: 256, slot: MANY_VALUES / 2 + MANY_ROWS, marks: 1 };
+const MANY: InboxLayout = InboxLayout { blocks: 256, slot: MANY_VALUES / 2 + MANY_ROWS, marks: 1 };
 const MANY_VALUES: usize = 8192;
 const MANY_ROWS: usize = 32;
-/// Ranks up to which a part for each other rank is no more than what a library sends in float32 by a ring.
+/// Maximum number of ranks for `join_many`: up to here, sending bf16 to every rank moves no more bytes than a ring in float32.
 const MANY_RANKS: usize = 4;
 
-impl Meeting {
+impl InboxLayout {
     const fn bytes(&self, ranks: usize) -> usize {
         4 * ranks * self.blocks * (2 * self.slot + self.marks)
     }
@@ -210,26 +210,25 @@ impl Meeting {
     }
 }
 
-/// Where ranks put what they add, of all ranks in their order, and this rank's own count of turns. A kernel's places lie behind
-/// another's.
+/// The inboxes of all ranks, in rank order, and this rank's turn counters. The regions of the two kernels follow each other.
 #[derive(Debug, Clone)]
 pub struct Inboxes {
-    /// [`Inboxes::bytes`] of each rank, zeroed once.
+    /// [`Inboxes::bytes`] per rank, zeroed once.
     pub of: Vec<Arc<Buffer>>,
     /// [`Inboxes::TURNS`] bytes, zeroed once.
     pub turns: Arc<Buffer>,
-    /// Which of them is this rank's.
+    /// This rank.
     pub rank: usize,
 }
 
-/// One kernel's places in them.
-struct Places {
+/// One kernel's regions of the inboxes.
+struct InboxRegions {
     of: Vec<Buffer>,
     turns: Buffer,
     rank: usize,
 }
 
-impl Places {
+impl InboxRegions {
     fn boxes(&self) -> Result<Boxes<'_>, OpError> {
         let [inbox0, inbox1, inbox2, inbox3, inbox4, inbox5, inbox6, inbox7] =
             std::array::from_fn(|rank| self.of.get(rank));
@@ -251,63 +250,67 @@ impl Places {
 }
 
 impl Inboxes {
-    /// Bytes of the count of turns.
+    /// Bytes of the turn counters.
     pub const TURNS: usize = FEW.turns() + MANY.turns();
 
-    /// Bytes of an inbox of so many ranks.
+    /// Bytes of one inbox for this number of ranks.
     pub const fn bytes(ranks: usize) -> usize {
         FEW.bytes(ranks) + MANY.bytes(ranks)
     }
 
-    /// A kernel's places, which lie behind those of another one.
-    fn places(&self, meeting: &Meeting, before: Option<&Meeting>) -> Result<Places, OpError> {
+    /// A kernel's regions, after those of `before`.
+    fn regions(
+        &self,
+        layout: &InboxLayout,
+        before: Option<&InboxLayout>,
+    ) -> Result<InboxRegions, OpError> {
         let ranks = self.of.len();
         if ranks > PEERS {
-            let what = format!("{ranks} ranks do not write to one another's memory");
+            let what = format!("up to {PEERS} ranks can write to each other's memory, got {ranks}");
             return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
         }
         let part = |buffer: &Buffer, start, bytes| {
             buffer.part(start, bytes).map_err(|error| OpError::Device { op: NAME, error })
         };
         let start = before.map_or(0, |before| before.bytes(ranks));
-        let of = self.of.iter().map(|inbox| part(inbox, start, meeting.bytes(ranks)));
-        let turns = part(&self.turns, before.map_or(0, Meeting::turns), meeting.turns())?;
-        Ok(Places { of: of.collect::<Result<_, _>>()?, turns, rank: self.rank })
+        let of = self.of.iter().map(|inbox| part(inbox, start, layout.bytes(ranks)));
+        let turns = part(&self.turns, before.map_or(0, InboxLayout::turns), layout.turns())?;
+        Ok(InboxRegions { of: of.collect::<Result<_, _>>()?, turns, rank: self.rank })
     }
 
     fn held(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.of.iter().chain([&self.turns])
     }
 
-    /// Whether [`join_peers`] sums so many tokens: what is longer is faster by [`join_many`], or by a library that deals it out.
+    /// Whether [`join_peers`] supports this number of tokens. [`join_many`] or a library's reduce-scatter is faster for more.
     pub fn take(count: usize, hidden: usize) -> bool {
         count * hidden.div_ceil(BLOCK) <= FEW.blocks
     }
 
-    /// Whether [`join_many`] sums rows of such a width for so many ranks.
+    /// Whether [`join_many`] supports rows of this width and the number of ranks.
     pub fn take_many(&self, hidden: usize) -> bool {
         self.of.len() <= MANY_RANKS && hidden.is_multiple_of(8) && hidden <= MANY_VALUES
     }
 }
 
-/// Rows of which the sums were made by a norm of what this rank has of each.
+/// Input rows of a product whose RMSNorm used only this rank's shard of each row.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     /// `[count, width]` bf16.
     pub of: &'a Arc<Buffer>,
     /// A multiple of 8.
     pub width: usize,
-    /// Their whole width.
+    /// Width of the whole rows.
     pub whole: usize,
-    /// What is added to the mean of their squares.
+    /// The norm's epsilon.
     pub eps: f64,
 }
 
-/// Plans the sum of all ranks' `added`, made whole where each was made of a part of rows, and what [`join`] makes of it. The squares are
-/// this kernel's to take.
+/// Plans the all-reduce of `added` and [`join`] in one kernel. With `rows`, it computes their squares and replaces the RMS of the
+/// shard by that of the whole rows.
 ///
 /// # Errors
-/// As [`join`]; and for more tokens than [`Inboxes::take`].
+/// As [`join`]; also when [`Inboxes::take`] is false.
 pub fn join_peers(
     device: &Device,
     call: &Join<'_>,
@@ -322,7 +325,7 @@ pub fn join_peers(
         multiple(width, 8)?;
         holds("rows", of, 2 * call.count * width)?;
     }
-    let places = inboxes.places(&FEW, None)?;
+    let regions = inboxes.regions(&FEW, None)?;
     let onto = call.onto(DType::F32)?;
     let onto = rows.map_or(onto, |rows| onto.over(rows.whole, rows.eps));
     let args = JoinedPeers {
@@ -330,7 +333,7 @@ pub fn join_peers(
         rows: rows.map(|rows| &**rows.of),
         width: int(rows.map_or(1, |rows| rows.width))?,
         x: call.x,
-        boxes: places.boxes()?,
+        boxes: regions.boxes()?,
         onto,
     };
     let rows = rows.map(|rows| rows.of);
@@ -338,10 +341,10 @@ pub fn join_peers(
     launch(device, join_peers_source, (call.grid(), args.into()), &held)
 }
 
-/// Plans the same of many tokens, of whose parts each is rounded to bf16 once; `added` is of this type, f32 or bf16.
+/// Plans the all-reduce and [`join`] for many tokens; each rank's part is rounded to bf16 once. `added` is f32 or bf16.
 ///
 /// # Errors
-/// As [`join`]; and where it is not for [`Inboxes::take_many`].
+/// As [`join`]; also when [`Inboxes::take_many`] is false.
 pub fn join_many(
     device: &Device,
     call: &Join<'_>,
@@ -351,13 +354,13 @@ pub fn join_many(
     if !inboxes.take_many(call.hidden) {
         return Err(longer(call));
     }
-    let places = inboxes.places(&MANY, Some(&FEW))?;
+    let regions = inboxes.regions(&MANY, Some(&FEW))?;
     let rows = (MANY_VALUES / call.hidden).min(MANY_ROWS);
     let args = JoinedMany {
         added: call.added,
         squares: call.squares().map(|of| &**of),
         x: call.x,
-        boxes: places.boxes()?,
+        boxes: regions.boxes()?,
         count: int(call.count)?,
         rows: int(rows)?,
         onto: call.onto(added)?,
@@ -368,16 +371,20 @@ pub fn join_many(
     launch(device, |arch| join_many_source(added, arch), (shape, args.into()), &held)
 }
 
-/// What peers do not sum.
+/// The error for sizes that the kernels do not support.
 fn longer(call: &Join<'_>) -> OpError {
-    let what = format!("{} rows of {} are summed by a library", call.count, call.hidden);
+    let what = format!(
+        "{} rows of {} exceed what peer kernels sum: use a library's all-reduce",
+        call.count, call.hidden
+    );
     OpError::Device { op: NAME, error: DeviceError::Refused { what } }
 }
 
-/// Plans `to [rows, whole]` from the parts of so many ranks, `from [ranks, room]`, both f32: see `gather.cu`.
+/// Plans the gather of logits: `to [rows, whole]` from the shards of `ranks` ranks, `from [ranks, room]`, both f32. The layout is in
+/// `gather.cu`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
 pub fn gather(
     device: &Device,
     [from, to]: [&Arc<Buffer>; 2],
@@ -396,6 +403,6 @@ fn multiple(width: usize, of: usize) -> Result<(), OpError> {
     if width.is_multiple_of(of) {
         return Ok(());
     }
-    let what = format!("rows that ranks sum want a multiple of {of} values, got {width}");
+    let what = format!("rows summed over ranks need a multiple of {of} values, got {width}");
     Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } })
 }

@@ -1,4 +1,4 @@
-//! Sinks of attention. The contract stands in `sinks.cu`.
+//! Attention sinks. The contract is in `sinks.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -14,7 +14,7 @@ const PARTS: &[Part] = &[
     source!("sinks.cu"),
 ];
 
-/// Channels of a thread.
+/// Channels per thread.
 const VECTOR: usize = 8;
 
 pub(super) fn source(dtype: DType, tokens_first: bool, arch: GpuArch) -> KernelSource {
@@ -27,14 +27,14 @@ arguments! {
     Sunk: decoder_sinks { o: Pointer, lse: Pointer, sinks: Pointer, count: i32, heads: i32, dim: i32 }
 }
 
-/// Results of attention, and what their sinks take of them.
+/// Attention outputs, and the sink logits that rescale them.
 #[derive(Debug)]
 pub struct Sinks<'a> {
     /// Storage type of o, of 16 bits.
     pub dtype: DType,
-    /// `[count, heads, dim]`, scaled where it lies.
+    /// `[count, heads, dim]`, scaled in place.
     pub o: &'a Arc<Buffer>,
-    /// `[heads, count]` f32, or `[count, heads]` where tokens come first.
+    /// `[heads, count]` f32, or `[count, heads]` with `tokens_first`.
     pub lse: &'a Arc<Buffer>,
     /// `[heads]` f32.
     pub sinks: &'a Arc<Buffer>,
@@ -51,12 +51,12 @@ pub struct Sinks<'a> {
 /// Plans `o[t, h] *= sigmoid(lse[h, t] - sinks[h])`.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, a width does not fit, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, `dim` is no multiple of 8, or the kernel cannot be loaded or compiled.
 pub fn sinks(device: &Device, call: &Sinks<'_>) -> Result<Planned, OpError> {
     let Sinks { dtype, o, lse, sinks, count, heads, dim, tokens_first } = *call;
     if !dim.is_multiple_of(VECTOR) || dtype.bytes() != 2 {
         let what =
-            format!("sinks of 16 bits want heads of a multiple of {VECTOR} channels, got {dim}");
+            format!("sinks need 16-bit storage and a multiple of {VECTOR} channels, got {dim}");
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }
     holds("o", o, 2 * count * heads * dim)?;

@@ -1,4 +1,4 @@
-//! Copies of recurrent states between slots, all layers in one launch. The contract stands in `states.cu`.
+//! Copies of recurrent states between slots, all layers in one launch. The contract is in `states.cu`.
 #![allow(unsafe_code)] // Launches.
 
 use super::{NAME, THREADS, gpu};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const PARTS: &[Part] = &[source!("states.cu")];
 
-/// Blocks per pool: with the pools of some ten layers, enough to fill a GPU.
+/// Blocks per pool: the pools of about ten layers fill a GPU.
 const BLOCKS: u32 = 32;
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
@@ -19,11 +19,11 @@ pub(super) fn source(arch: GpuArch) -> KernelSource {
 
 arguments! { CopyStates: decoder_copy_states { pools: Pointer, from: i32, to: i32 } }
 
-/// The pools `[slots, ..]` of recurrent states of a model's layers.
+/// The recurrent state pools `[slots, ..]` of a model's layers.
 #[derive(Debug)]
 pub struct StatePools {
     kernel: Kernel,
-    /// For each pool its address and the bytes of a slot's state, 64 bits each.
+    /// For each pool its address and the bytes per slot, 64 bits each.
     table: Buffer,
     /// Number of pools.
     count: usize,
@@ -32,7 +32,7 @@ pub struct StatePools {
 }
 
 impl StatePools {
-    /// The table of these pools; `None` where there are none. All have the same number of slots.
+    /// The table of these pools; `None` without pools. Slots up to the smallest pool's number are valid.
     ///
     /// # Errors
     /// [`OpError::Device`] when a pool is not on the GPU, a slot's state has an odd number of bytes, or the kernel cannot be loaded.

@@ -1,4 +1,4 @@
-//! Some rows of many. The contract stands in `take.cu`.
+//! Row gather. The contract is in `take.cu`.
 
 use super::{THREADS, holds, int, launch};
 use crate::{Planned, arguments, source};
@@ -22,7 +22,7 @@ arguments! {
 /// Plans `to[i] = from[rows[i]]` for `count` rows of `width` float32 values, a multiple of 4; `rows` `[count]` i32.
 ///
 /// # Errors
-/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be had.
+/// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
 pub fn take(
     device: &Device,
     [from, rows, to]: [&Arc<Buffer>; 3],

@@ -45,7 +45,7 @@ pub(super) fn all(
     ranks: &Ranks,
     gpus: &mut [Gpu],
     report: &mut FabricReport,
-    told: &mut dyn FnMut(&mut FabricReport),
+    publish: &mut dyn FnMut(&mut FabricReport),
 ) -> Result<(), DeviceError> {
     for (rank, gpu) in gpus.iter_mut().enumerate() {
         gpu.give(|at| value(rank, at).to_bits())?;
@@ -63,7 +63,7 @@ pub(super) fn all(
             break;
         }
         report.collectives.push(one(kind, bytes, ranks, gpus)?);
-        told(report);
+        publish(report);
     }
     Ok(())
 }

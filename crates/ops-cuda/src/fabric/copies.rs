@@ -1,4 +1,4 @@
-//! Copies between each pair of GPUs: the sender's copy engine writes to the receiver's memory, as programs usually do.
+//! Copies between each pair of GPUs: the sender's DMA engine writes to the receiver's memory, as in most programs.
 
 use super::values::word;
 use super::{FabricPlan, Gpu, left, median, millis, runs};
@@ -12,7 +12,7 @@ pub(super) fn all(
     plan: &FabricPlan,
     gpus: &mut [Gpu],
     report: &mut FabricReport,
-    told: &mut dyn FnMut(&mut FabricReport),
+    publish: &mut dyn FnMut(&mut FabricReport),
 ) -> Result<(), DeviceError> {
     for gpu in gpus.iter_mut() {
         let index = gpu.index;
@@ -27,7 +27,7 @@ pub(super) fn all(
         }
         let Ok([one, other]) = gpus.get_disjoint_mut(*pair) else { continue };
         of_pair(plan.largest, one, other, report)?;
-        told(report);
+        publish(report);
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ fn of_pair(
     }
     if ways.iter().any(|way| !way.direct) {
         let pair = format!("direct copies between GPU {} and GPU {}", one.index, other.index);
-        left(report, pair, "they do not reach one another's memory: copies go through the host");
+        left(report, pair, "no peer access: copies go through the host");
     }
     report.copies.extend(ways);
     Ok(())

@@ -1,4 +1,4 @@
-//! All-reduces of a few values, repeated inside a CUDA graph as in a decoding step of a split model: by the kernel that
+//! All-reduces of a few values, repeated inside a CUDA graph as in a decode step with tensor parallelism: by the kernel that
 //! such models use, and by NCCL.
 
 use super::collectives::{Ranks, of_all};
@@ -19,18 +19,18 @@ const SUMS: usize = 200;
 /// The kernel's name in launch counters.
 const KERNEL: &str = "decoder.join_peers";
 
-fn what(by: &str) -> String {
+fn describe(by: &str) -> String {
     format!("sums of {BYTES} bytes in a recorded graph, by {by}")
 }
 
-/// By NCCL.
+/// Measures NCCL.
 pub(super) fn by_library(
     plan: &FabricPlan,
     ranks: &Ranks,
     gpus: &mut [Gpu],
     report: &mut FabricReport,
 ) -> Result<(), DeviceError> {
-    if plan.is_late(report, || what("NCCL")) {
+    if plan.is_late(report, || describe("NCCL")) {
         return Ok(());
     }
     let count = gpus.len();
@@ -47,23 +47,27 @@ pub(super) fn by_library(
     Ok(())
 }
 
-/// By the kernel.
+/// Measures `join_peers`.
 pub(super) fn by_kernel(
     plan: &FabricPlan,
     gpus: &[Gpu],
     report: &mut FabricReport,
 ) -> Result<(), DeviceError> {
-    if plan.is_late(report, || what(KERNEL)) {
+    if plan.is_late(report, || describe(KERNEL)) {
         return Ok(());
     }
     let count = gpus.len();
     if count > PEERS {
-        let why = format!("it sums over {PEERS} GPUs at most, these are {count}");
-        left(report, what(KERNEL), why);
+        let why = format!("it supports up to {PEERS} GPUs, got {count}");
+        left(report, describe(KERNEL), why);
         return Ok(());
     }
     if report.copies.iter().any(|copy| !copy.direct) {
-        left(report, what(KERNEL), "it writes to the others' memory, which not all of them reach");
+        left(
+            report,
+            describe(KERNEL),
+            "it writes to the others' memory, which not all of them reach",
+        );
         return Ok(());
     }
     let mut sums = Vec::new();
@@ -93,8 +97,8 @@ pub(super) fn by_kernel(
     }
     let launches = gpus.iter().map(launched).sum::<u64>() - before;
     if launches != (times * count) as u64 {
-        let why = format!("{launches} launches were counted in place of {}", times * count);
-        left(report, what(KERNEL), why);
+        let why = format!("{launches} launches were counted instead of {}", times * count);
+        left(report, describe(KERNEL), why);
         return Ok(());
     }
     report.recorded.push(row(KERNEL, millis, wrong));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_or_was_not_written_is_counted() {
+    fn counts_wrong_and_unwritten_words() {
         let mut bytes = vec![0xff; 8 * SHARE + 12];
         let words = (bytes.len() / 4) as u64;
         assert_eq!(wrong(&bytes, |at| word(1, at)), words);

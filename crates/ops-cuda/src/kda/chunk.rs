@@ -1,6 +1,6 @@
-//! `chunk.hopper`: what a chunk needs besides the state, of all chunks at once, and then the state's walk over them. The
-//! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`. What is made while
-//! the walk is under way: [`beside`].
+//! `chunk.hopper`: the chunked form. One launch computes the state-independent matrices of all chunks (a package per chunk and
+//! head), then the kernel `walk.cu` runs the recurrence over chunks. The contracts are in `prepare.cu` (one decay per channel),
+//! `prepare_head.cu` (one per head), `package.cuh` and `walk.cu`. [`beside`] computes packages concurrently with `walk.cu`.
 
 use super::operands::{Gates, Operands, too_many};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
@@ -26,19 +26,19 @@ const WALK: &[Part] = &[
     source!("gates.cuh"),
     source!("package.cuh"),
     source!("walk_copy.cuh"),
-    source!("walk.cu"),
+    source!("walk.cu"), // words: allow(walk)
 ];
 
 const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
-/// More would not fit the registers that hold the state.
+/// A larger K would not fit the registers that hold the state.
 const LARGEST_KEY_DIM: usize = 128;
 const CHUNK: usize = 64;
 /// Bytes of 64 rows of 64 channels.
 const BOX_BYTES: usize = CHUNK * 128;
-/// Chunks of a sequence, at most: what a grid's y takes.
+/// Maximum number of chunks per sequence: the grid's limit in y.
 const MOST_CHUNKS: usize = 65_535;
 
-/// Chunks in shared memory at once: as many as fit.
+/// Pipeline stages of `walk.cu`, one chunk each: as many as fit in shared memory.
 fn stages(kind: &Kind, warpgroups: usize) -> usize {
     if warpgroups == 1 { 3 } else { kind.stages_of_two }
 }
@@ -50,8 +50,8 @@ fn walk_bytes(kind: &Kind, key_dim: usize, warpgroups: usize) -> usize {
     stages(kind, warpgroups) * stage + warpgroups * 4 * CHUNK * 32 + 1024
 }
 
-/// Warpgroups of a block of the walk, each with 64 value columns. Two share what a chunk brings; one a block leaves
-/// more multiprocessors something to do.
+/// Consumer warpgroups per block of `walk.cu`, each with 64 value columns. Two share a chunk's package; one per block keeps more
+/// SMs busy.
 fn warpgroups(problem: &KdaProblem, multiprocessors: u32) -> usize {
     let heads = problem.sequences.count() * problem.value_heads;
     let columns = problem.value_dim.div_ceil(64);
@@ -88,7 +88,7 @@ fn walk_source(
         .define("STAGES", stages(kind, warpgroups))
 }
 
-/// Common shapes, for the bundle.
+/// Common shapes for the bundle.
 pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     let arch = || GpuArch::of(HOPPER);
     let kind = Kind::of(decays);
@@ -128,12 +128,12 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let warpgroups = warpgroups(problem, planner.here().multiprocessors);
     let dims = (key_dim, value_dim);
     let source = walk_source(kind, problem.dtype, dims, warpgroups, planner.arch());
-    let walk = planner.kernel(&source)?;
+    let walk_kernel = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
 
     let count = problem.sequences.count();
     let chunks = problem.sequences.longest().div_ceil(CHUNK);
-    // As `find_sequence` of package.cuh places them.
+    // The slot numbering of `find_sequence` in package.cuh.
     let slots = match operands.offsets {
         Some(_) => problem.sequences.total() / CHUNK + count,
         None => count * chunks,
@@ -142,7 +142,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let packages = planner.scratch(slots * of_chunk / 4)?;
     let blocks = value_dim.div_ceil(64 * warpgroups);
     let walk_grid = [blocks, problem.value_heads, count].map(|size| size as u32);
-    // As `EARLY` in walk.cu.
+    // The condition of `EARLY` in `walk.cu`.
     let waits = kind.beside && warpgroups == 1;
     let beside =
         if waits { Beside::of(problem, planner.here().multiprocessors, walk_grid) } else { None };
@@ -192,7 +192,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let bytes = walk_bytes(kind, key_dim, warpgroups) as u32;
     let launch = Launch::new(walk_grid, threads, bytes);
     let launch = if kind.overlaps { planner.overlapping(launch) } else { launch };
-    planner.launch(walk, launch, args);
+    planner.launch(walk_kernel, launch, args);
     slots::hand_on(
         planner,
         &problem.slots,
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_what_the_kernels_declare() {
-        // Taken from the constants of package.cuh, prepare.cu, prepare_head.cu and walk.cu by their compiler.
+    fn sizes_equal_those_of_the_kernels() {
+        // Constants of `package.cuh`, `prepare.cu`, `prepare_head.cu` and `walk.cu`, as computed by their compiler.
         let [channel, head] = [Decays::PerChannel, Decays::PerHead].map(Kind::of);
         let package = |kind: &Kind| [60, 64, 128].map(|key_dim| (kind.package)(key_dim));
         let of = |of_keys, own| Package { of_keys, own };

@@ -1,4 +1,4 @@
-//! What every kernel of kda and gated_delta is given: tensors on the GPU and the numbers that shape the work.
+//! Arguments that the kernels of kda and gated_delta share: device tensors and sizes.
 
 use crate::{Planner, arguments, int};
 use device::cuda::{Buffer, DeviceError, KernelSource};
@@ -7,11 +7,11 @@ use ops::kda::{Beta, Gate, KdaProblem};
 use std::sync::Arc;
 
 arguments! {
-    /// What makes gates and strengths, and the scale.
+    /// Parameters of the gates and of beta, and the scale of q.
     pub(super) Gates { gate: i32, types: i32, l2norm: i32, lower_bound: f32, beta_factor: f32, scale: f32 }
 }
 
-/// Sizes of a launch's y and z.
+/// Maximum grid size in y and z.
 const LARGEST_GRID: usize = 65_535;
 
 /// The operands of one call.
@@ -26,7 +26,7 @@ pub(super) struct Operands {
     pub(super) initial: Option<Arc<Buffer>>,
     pub(super) o: Arc<Buffer>,
     pub(super) final_state: Arc<Buffer>,
-    /// Offsets of packed sequences.
+    /// Cumulative offsets of packed sequences.
     pub(super) offsets: Option<Arc<Buffer>>,
     pub(super) slots: Option<Arc<Buffer>>,
     /// Tokens of a dense sequence, or of the longest packed one.
@@ -87,7 +87,7 @@ impl Operands {
     }
 }
 
-/// Macros of `gates.cuh`. Products are always of f16.
+/// Macros of `gates.cuh`. MMA operands are always f16.
 pub(super) fn storage_macros(source: KernelSource, dtype: DType) -> KernelSource {
     let storage = match dtype {
         DType::Bf16 => 0,
@@ -97,7 +97,7 @@ pub(super) fn storage_macros(source: KernelSource, dtype: DType) -> KernelSource
     source.define("DTYPE", DType::F16).define("STORAGE", storage)
 }
 
-/// Why a launch cannot have this many sequences or heads.
+/// Why a launch cannot have this many sequences or heads; `None` if it can.
 pub(super) fn too_many(problem: &KdaProblem) -> Option<String> {
     for (what, count) in [("sequences", problem.sequences.count()), ("HV", problem.value_heads)] {
         if count > LARGEST_GRID {

@@ -1,5 +1,5 @@
 //! `recurrent.cuda`: the recurrence token by token with the state in registers, for decode steps and for every shape and
-//! type that the chunk kernels do not take. Runs on every GPU from compute capability 8.0 on. The contract stands in
+//! type that the chunk kernels do not support. Runs on every GPU from compute capability 8.0 on. The contract is in
 //! `recurrent.cu`.
 
 use super::operands::{Gates, Operands, storage_macros, too_many};
@@ -17,29 +17,29 @@ pub(super) const VARIANT: CudaVariant<KdaProblem> =
 const PARTS: &[Part] =
     &[source!("../include/ampere.cuh"), source!("gates.cuh"), source!("recurrent.cu")];
 
-/// More would not fit the registers that hold the state.
+/// A larger K would not fit the registers that hold the state.
 const LARGEST_KEY_DIM: usize = 512;
 
 /// A row of the tile table.
 #[derive(Debug)]
 struct Tile {
-    /// K, at most.
+    /// Maximum K.
     key_dim: usize,
-    /// Whether it is only for sequences of one token: without a loop registers hold more of the state.
+    /// Whether it is only for one token per sequence: without a loop, registers hold more of the state.
     one_token: bool,
-    /// Blocks of 32 columns per multiprocessor from which on it pays; 0: always.
+    /// Minimum number of blocks of 32 columns per SM for this tile; 0 for no minimum.
     blocks: usize,
-    /// Value columns of a block whose lanes have four of them.
+    /// Value columns per block if each lane has four of them.
     columns: usize,
-    /// Threads of a block.
+    /// Threads per block.
     threads: usize,
-    /// Blocks that a multiprocessor must be able to hold.
+    /// Minimum number of resident blocks per SM.
     resident: usize,
 }
 
 impl Tile {
-    /// How many blocks further the state is that a block brings into the second cache: a quarter of those that run at once,
-    /// where there are more; 0 for none. Measured in `README.md`.
+    /// Prefetch distance in blocks: a block prefetches into L2 the state of the block this many further on. A quarter of the
+    /// resident blocks if the grid has more than are resident, otherwise 0 (no prefetch). Measured in `README.md`.
     fn ahead(&self, grid: &[u32; 3], multiprocessors: u32) -> i32 {
         let at_once = self.resident as u32 * multiprocessors;
         let more = grid.iter().map(|size| u64::from(*size)).product::<u64>() > u64::from(at_once);
@@ -47,15 +47,15 @@ impl Tile {
     }
 }
 
-/// The first row that fits: measured in `README.md`. Registers hold 192 KiB of many states a multiprocessor; few states are
-/// shared out among more blocks.
+/// The first row that fits is used; measured in `README.md`. With many states, registers hold 192 KiB of states per SM; few states
+/// are split among more blocks.
 const TILES: &[Tile] = &[
     Tile { key_dim: 128, one_token: true, blocks: 8, columns: 64, threads: 64, resident: 6 },
     Tile { one_token: true, ..ANY },
     ANY,
 ];
 
-/// The tile for everything.
+/// The tile for every shape.
 const ANY: Tile = Tile {
     key_dim: LARGEST_KEY_DIM,
     one_token: false,
@@ -77,7 +77,7 @@ pub(super) fn table() -> ChoiceTable {
         columns: &[
             "K up to",
             "tokens up to",
-            "blocks of 32 columns a multiprocessor from",
+            "blocks of 32 columns per SM from",
             "columns",
             "threads",
         ],
@@ -104,12 +104,12 @@ fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
     too_many(problem)
 }
 
-/// Columns of a lane: as many as divide V, since a row of the state must be whole vectors.
+/// Columns per lane: the largest of 4, 2 and 1 that divides V, since a row of the state must be whole vectors.
 fn vector(value_dim: usize) -> usize {
     [4, 2, 1].into_iter().find(|vector| value_dim.is_multiple_of(*vector)).unwrap_or(1)
 }
 
-/// Columns of a block: lanes with fewer of them make it narrower.
+/// Columns per block: fewer if lanes have fewer columns, at least 8.
 fn columns(tile: &Tile, value_dim: usize) -> usize {
     (tile.columns * vector(value_dim) / 4).max(8)
 }
@@ -121,7 +121,7 @@ fn source(
     tile: &Tile,
     arch: GpuArch,
 ) -> KernelSource {
-    // For 12.x the compiler needs a few registers more than six blocks leave, and would spill them.
+    // On 12.x the compiler would spill registers with six resident blocks.
     let most = if arch.as_str().starts_with("sm_12") { 4 } else { tile.resident };
     storage_macros(KernelSource::new("kda_recurrent", PARTS, arch), dtype)
         .define("KD", key_dim)
@@ -134,7 +134,7 @@ fn source(
         .define("PER_HEAD", i32::from(decays == Decays::PerHead))
 }
 
-/// Common shapes, for the bundle: decode steps of few and of many sequences.
+/// Common shapes for the bundle: decode steps of few and of many sequences.
 pub(super) fn bundled(decays: Decays, arch: &BundledArch) -> Vec<KernelSource> {
     let of = |tile| source(decays, DType::Bf16, (128, 128), tile, arch.arch());
     TILES.iter().map(of).collect()
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_the_state_lie_within_a_warp() {
+    fn lanes_of_a_state_row_fit_one_warp() {
         for tile in TILES {
             for value_dim in 1..=260 {
                 let lanes = columns(tile, value_dim) / vector(value_dim);

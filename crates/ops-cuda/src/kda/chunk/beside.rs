@@ -1,4 +1,4 @@
-//! Packages with one decay a head that are made while the walk is under way, on multiprocessors that it leaves idle. The contract stands in
+//! Computes packages with one decay per head concurrently with `walk.cu`, on SMs that it leaves idle. The contract is in
 //! `prepare_rest.cu`.
 
 use super::kind::prepare_parts;
@@ -18,56 +18,57 @@ const MARK_CHUNKS: usize = 8;
 const TEAMS: usize = 3;
 const OF_WARP: usize = 8;
 
-/// Idle multiprocessors, and chunks of the longest sequence, below which all is made before the walk: 32 chunks gain 2 %, fewer
-/// multiprocessors were not measured.
-const FEWEST_MULTIPROCESSORS: usize = 24;
-const FEWEST_CHUNKS: usize = 24;
-/// Chunks that the walk has before it until the first of the others are ready.
+/// Minimum number of idle SMs, and of chunks of the longest sequence, for concurrent preparation. 32 chunks gain 2 %; fewer SMs were
+/// not measured.
+const MIN_IDLE_SMS: usize = 24;
+const MIN_CHUNKS: usize = 24;
+/// Minimum number of chunks prepared in advance, which `walk.cu` processes until the first concurrent ones are ready.
 const START: usize = 16;
 
-/// What is left to be made beside the walk.
+/// The split between chunks prepared before `walk.cu` starts and chunks prepared concurrently.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Beside {
-    /// Chunks of each sequence that are made before, and after these.
+    /// Chunks per sequence prepared before, and concurrently.
     pub first: usize,
     later: usize,
-    /// Multiprocessors that make them.
-    multiprocessors: usize,
+    /// SMs that prepare concurrently.
+    sms: usize,
 }
 
 impl Beside {
-    /// `None` where it is better to make all before a walk of these blocks, each of which has a multiprocessor.
-    pub(super) fn of(problem: &KdaProblem, multiprocessors: u32, walk: [u32; 3]) -> Option<Self> {
+    /// The split for a `walk.cu` grid whose blocks occupy one SM each; `None` if preparing all chunks before is better.
+    pub(super) fn of(problem: &KdaProblem, sms: u32, walk_grid: [u32; 3]) -> Option<Self> {
         let chunks = problem.sequences.longest().div_ceil(CHUNK);
-        let idle = multiprocessors.checked_sub(walk.iter().product())? as usize;
+        let idle = sms.checked_sub(walk_grid.iter().product())? as usize;
         Self::of_chunks(chunks, problem.sequences.count() * (KIND.blocks)(problem), idle)
     }
 
-    /// Of so many chunks of the longest sequence, each of so many packages that a block makes at once.
+    /// The split for `chunks` chunks of the longest sequence and `packages` blocks per chunk over all sequences.
     fn of_chunks(chunks: usize, packages: usize, idle: usize) -> Option<Self> {
-        if idle < FEWEST_MULTIPROCESSORS || chunks < FEWEST_CHUNKS {
+        if idle < MIN_IDLE_SMS || chunks < MIN_CHUNKS {
             return None;
         }
-        // Nanoseconds of a chunk of all sequences on one H200, heads of 128: of the walk, and where so many make packages, of which one takes
-        // 4,500 of a multiprocessor by itself, with room for the walk beside it. What is slower gets ahead by what it will fall behind.
-        let walked = 1_250;
-        let made = 5_000 * packages / idle;
-        let first = chunks * made.saturating_sub(walked) / made.max(1) + START;
+        // Nanoseconds per chunk of all sequences on one H200, heads of 128: of `walk.cu`, and of the preparation on `idle` SMs. A block
+        // of packages takes 4,500 ns of an SM alone, and about 5,000 ns while `walk.cu` runs. If the preparation is slower, it gets a
+        // head start of the chunks that it would fall short by.
+        let walk_ns = 1_250;
+        let prepare_ns = 5_000 * packages / idle;
+        let first = chunks * prepare_ns.saturating_sub(walk_ns) / prepare_ns.max(1) + START;
         let later = chunks.checked_sub(first).filter(|later| *later > 0)?;
-        Some(Self { first, later, multiprocessors: idle })
+        Some(Self { first, later, sms: idle })
     }
 
-    /// Marks of a sequence and key head.
+    /// Flags per sequence and key head.
     pub(super) fn groups(self) -> usize {
         self.later.div_ceil(MARK_CHUNKS)
     }
 
-    /// Words that marks take.
+    /// Words of all flags.
     pub(super) fn mark_count(self, problem: &KdaProblem) -> usize {
         MARKS_AT + problem.sequences.count() * self.groups() * problem.heads
     }
 
-    /// Behind the launch of the first chunks, which sets `marks` to 0.
+    /// Adds the concurrent launch, after that of the first chunks, which sets `marks` to 0.
     pub(super) fn launch<'a>(
         self,
         problem: &KdaProblem,
@@ -89,7 +90,7 @@ impl Beside {
             end: int(self.later * sequences * blocks)?,
         };
         let bytes = TEAMS * ((KIND.bytes)(problem.key_dim) + 8 * OF_WARP);
-        let grid = [self.multiprocessors as u32, 1, 1];
+        let grid = [self.sms as u32, 1, 1];
         let launch = Launch::new(grid, 256 * TEAMS as u32, bytes as u32);
         planner.launch(kernel, planner.overlapping(launch), args);
         Ok(())
@@ -112,19 +113,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_made_in_time_is_made_before() {
+    fn slower_preparation_gets_a_head_start() {
         let first = |chunks, packages, idle| {
             let beside = Beside::of_chunks(chunks, packages, idle)?;
-            assert_eq!([beside.first + beside.later, beside.multiprocessors], [chunks, idle]);
+            assert_eq!([beside.first + beside.later, beside.sms], [chunks, idle]);
             Some(beside.first)
         };
-        // 32 value heads of 128 columns on an H200, of 8192 and 65536 tokens: the walk is slower.
+        // 32 value heads of 128 columns on an H200, of 8192 and 65536 tokens: `walk.cu` is slower.
         assert_eq!([first(128, 16, 68), first(1024, 16, 68)], [Some(START); 2]);
-        // 48 of them leave 36 multiprocessors, which make three chunks in the time of eight.
+        // 48 value heads leave 36 idle SMs, which prepare three chunks in the time of eight.
         assert_eq!(first(128, 24, 36), Some(128 * 2083 / 3333 + START));
-        // Too few chunks, or too few to make them, or none that could be made in time.
-        assert_eq!([first(FEWEST_CHUNKS - 1, 16, 68), first(128, 16, 20)], [None; 2]);
-        assert_eq!(first(FEWEST_CHUNKS, 160, 24), None);
+        // Too few chunks, too few idle SMs, or no chunk that would be ready in time.
+        assert_eq!([first(MIN_CHUNKS - 1, 16, 68), first(128, 16, 20)], [None; 2]);
+        assert_eq!(first(MIN_CHUNKS, 160, 24), None);
     }
 
     #[test]

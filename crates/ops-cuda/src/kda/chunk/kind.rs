@@ -1,4 +1,4 @@
-//! What differs between one decay a channel and one a head.
+//! The differences between one decay per channel and one per head.
 
 use super::{Prepare, per_channel, per_head};
 use crate::Planner;
@@ -7,7 +7,7 @@ use device::cuda::{Buffer, GpuArch, Kernel, KernelSource, Launch, Part};
 use ops::DType;
 use ops::kda::{Decays, KdaProblem};
 
-/// A kernel behind what all that make packages share.
+/// The parts of a kernel that computes packages: the shared headers, then the kernel's own files.
 macro_rules! prepare_parts {
     ($($own:literal),+) => {
         &[
@@ -25,44 +25,44 @@ macro_rules! prepare_parts {
 }
 pub(super) use prepare_parts;
 
-/// What the kernels make of a chunk, as `package.cuh` has it.
+/// Sizes of the state-independent results of a chunk, in bytes, as in `package.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Package {
-    /// `OF_KEYS`: what value heads of a key head share, bytes.
+    /// `OF_KEYS`: bytes per key head, shared by its value heads.
     pub(super) of_keys: usize,
-    /// `PACKAGE_BYTES`, of a value head.
+    /// `PACKAGE_BYTES`: bytes per value head.
     pub(super) own: usize,
 }
 
 impl Package {
-    /// Of all heads: `chunk_bytes`.
+    /// `chunk_bytes`: bytes of all heads.
     pub(super) fn of_chunk(self, problem: &KdaProblem) -> usize {
         problem.heads * self.of_keys + problem.value_heads * self.own
     }
 }
 
-/// One of the two.
+/// The kernels and sizes of one kind of decay.
 pub(super) struct Kind {
-    /// The kernel that makes packages of all chunks, its parts, and the threads of a block.
+    /// The kernel that computes packages, its parts, and its threads per block.
     pub(super) prepare: (&'static str, &'static [Part]),
     pub(super) threads: u32,
-    /// Its blocks for a chunk of a sequence; and, by K, `SHARED_BYTES` and what it leaves.
+    /// Its blocks per chunk and sequence; and, as functions of K, `SHARED_BYTES` and the package sizes.
     pub(super) blocks: fn(&KdaProblem) -> usize,
     pub(super) bytes: fn(usize) -> usize,
     pub(super) package: fn(usize) -> Package,
-    /// Launches it, with marks for what is made beside the walk and their number.
+    /// Launches it, with the flags of the packages that are computed concurrently with `walk.cu`.
     pub(super) launch: for<'a> fn(&mut Planner<'_>, (Kernel, Launch), Prepare<'a>, Marks<'a>),
     /// `PER_HEAD`.
     pub(super) per_head: bool,
-    /// Chunks in shared memory at once beside two warpgroups that walk.
+    /// Pipeline stages of `walk.cu` with two consumer warpgroups.
     pub(super) stages_of_two: usize,
-    /// Whether packages may be made beside the walk.
+    /// Whether packages may be computed concurrently with `walk.cu`.
     pub(super) beside: bool,
-    /// Whether the walk is launched while these are prepared.
+    /// Whether `walk.cu` may start before the preparation ends (PDL).
     pub(super) overlaps: bool,
 }
 
-/// Marks, where there are some, and how many words.
+/// Flags, if there are any, and their number of words.
 pub(super) type Marks<'a> = (Option<&'a Buffer>, i32);
 
 impl Kind {

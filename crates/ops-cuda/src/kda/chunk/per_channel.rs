@@ -1,4 +1,4 @@
-//! One decay a channel: `prepare.cu`.
+//! One decay per channel: `prepare.cu`.
 
 use super::kind::{Kind, Package, prepare_parts};
 use super::{BOX_BYTES, CHUNK};
@@ -21,6 +21,6 @@ pub(super) static KIND: Kind = Kind {
     per_head: false,
     stages_of_two: 2,
     beside: false,
-    // 64 heads took an eighth longer so.
+    // With overlap, 64 heads took an eighth longer.
     overlaps: false,
 };

@@ -1,11 +1,11 @@
-//! One decay a head: `prepare_head.cu`, and `prepare_rest.cu` beside the walk.
+//! One decay per head: `prepare_head.cu`, and `prepare_rest.cu` concurrently with `walk.cu`.
 
 use super::kind::{Kind, Package, prepare_parts};
 use super::{BOX_BYTES, CHUNK, Prepare};
 use crate::{arguments, source};
 use ops::kda::KdaProblem;
 
-/// Value heads of a key head that a block has at once.
+/// Value heads of one key head per block.
 const HEADS: usize = 2;
 
 pub(super) static KIND: Kind = Kind {
@@ -30,7 +30,7 @@ pub(super) static KIND: Kind = Kind {
     overlaps: true,
 };
 
-/// Of a key head's value heads.
+/// Groups of [`HEADS`] value heads per key head.
 pub(super) fn pairs(problem: &KdaProblem) -> usize {
     (problem.value_heads / problem.heads).div_ceil(HEADS)
 }
