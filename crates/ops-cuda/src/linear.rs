@@ -17,7 +17,7 @@ use persistent::PHASE;
 static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
-/// What GPUs have of linear.
+/// The linear op's variants, choice tables, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<LinearProblem> =
     CudaTable { choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
 
@@ -26,7 +26,7 @@ fn choice_tables() -> Vec<ChoiceTable> {
     vec![hopper::table(), mma::table()]
 }
 
-/// What the bundle holds of linear.
+/// The bundled kernels of linear.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     sources.extend(direct::bundled());
