@@ -5,8 +5,8 @@
 //! so the work is shared out among as many processes as there are cores. With `--compile changed` binaries of sources that are as they were
 //! come from the bundle that is built in.
 //!
-//! With `--sample COUNT` no bundle is made: the one that is built in is held against the sources. Its keys have to be
-//! theirs, all of them and no others; about COUNT kernels are compiled again and have to be the same bytes.
+//! With `--sample COUNT` no bundle is written: the built-in one is compared with the sources. Its keys have to be
+//! exactly those of the sources; about COUNT kernels are compiled again and have to be identical bytes.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
 use device::cuda::{Bundle, BundleStream, Cache, KernelSource, Nvrtc};
@@ -64,7 +64,7 @@ fn run() -> Result<(), Failure> {
             pack(&sources, &cubins, &into)
         }
         (None, Some(count)) => {
-            // What is stale is known before anything is compiled.
+            // Stale keys fail before anything is compiled.
             let built_in = built_in(&sources)?;
             share_out(&nvrtc, &into, &["--sample", &count.to_string()])?;
             same(&compiled, &cubins)?;
@@ -73,8 +73,8 @@ fn run() -> Result<(), Failure> {
     }
 }
 
-/// About so many of the sources, spread over them by their keys: the same for the same sources, and others once one of them
-/// was edited, so that in time each is among them.
+/// About `count` of the sources, selected by their keys: the same for the same sources, and others after an edit, so
+/// that every source is covered over time.
 fn spread(sources: &[KernelSource], count: usize) -> Vec<KernelSource> {
     let mut keyed: Vec<_> = sources.iter().map(|source| (source.key(), source)).collect();
     keyed.sort_by_key(|(key, _)| *key);

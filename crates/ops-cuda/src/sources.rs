@@ -54,7 +54,7 @@ mod tests {
 
     /// The program has what was there when it was compiled, but for comments.
     #[test]
-    fn texts_are_those_of_the_files_without_comments() {
+    fn packed_texts_are_the_files_without_comments() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
         for (path, text) in TEXTS.iter() {
             let file = std::fs::read_to_string(format!("{root}{path}")).unwrap();

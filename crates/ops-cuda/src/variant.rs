@@ -3,7 +3,7 @@ use device::cuda::{CudaCapabilities, DeviceError};
 
 /// One implementation of an op for NVIDIA GPUs.
 pub struct CudaVariant<P: 'static> {
-    /// Name, unique within the op: `hopper`.
+    /// Name, unique within the op, for example `hopper`.
     pub name: &'static str,
     /// Why it cannot run this problem on this GPU; `None` when it can.
     pub why_not: fn(&P, &CudaCapabilities) -> Option<String>,
