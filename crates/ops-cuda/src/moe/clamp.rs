@@ -1,4 +1,5 @@
-//! The launch behind the way up of experts with biases and limits. The contract stands in `clamp.cu`.
+//! The launch that applies biases, limits and the activation after the gate and up projections. The contract is in
+//! `clamp.cu`.
 
 use super::operands::{self, AMPERE, NARROW, STORAGE, overlapping};
 use super::route::List;

@@ -1,4 +1,4 @@
-//! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
+//! Choice of a variant, as data so that it can be printed and regenerated from measurements.
 
 use super::{gather, stages, step, step_cluster};
 use ops::nsa::NsaProblem;
@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
 ];
 
 impl Rule {
-    /// The row in words, for the variants that were not taken.
+    /// The row as text, for variants that were not taken.
     fn words(&self) -> String {
         let queries = match (self.from, self.to) {
             (0, ANY) => "any number of queries".to_owned(),
@@ -43,7 +43,7 @@ impl Rule {
     }
 }
 
-/// The variants for a problem, most wanted first.
+/// The variants for a problem, preferred first.
 pub(super) fn preferred(problem: &NsaProblem) -> Vec<Preference> {
     let queries = problem.queries.longest();
     let items = problem.queries.total() * problem.kv_heads;

@@ -1,4 +1,4 @@
-//! `bisect`: a cluster of blocks a row, limits by bisection. The contract stands in `bisect.cu`.
+//! `bisect`: a thread block cluster per row; finds the limits by bisection. The contract is in `bisect.cu`.
 
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
@@ -23,14 +23,14 @@ const STATIC_BYTES: usize = 3 << 10;
 /// Log-probabilities of the kernel in the bundle, as many as servers are asked for at most.
 const BUNDLED_TOP: usize = 20;
 
-/// What the kernel is compiled for.
+/// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     /// Blocks of a row.
     cluster: usize,
-    /// Whether they hold its keys and weights.
+    /// Whether the row's keys and weights are in the blocks' shared memory.
     held: bool,
-    /// Tokens whose log-probabilities are wanted.
+    /// Tokens whose log-probabilities are returned.
     top: usize,
 }
 
