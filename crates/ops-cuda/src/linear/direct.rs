@@ -1,5 +1,5 @@
-//! `direct`: up to 32 rows of x by e4m3 or integer weights, which are loaded straight into registers. The contract is
-//! in `direct.cu`.
+//! `direct`: up to 32 rows of x by e4m3 or integer weights, which are loaded straight into registers. The contract is in
+//! `direct_contract.cuh`.
 
 use super::operands::{OUTPUTS, factor_bits, firsts, in_storage, squared};
 use super::stream::{FEW, blocks};
