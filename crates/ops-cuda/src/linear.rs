@@ -13,7 +13,8 @@ use ops::ChoiceTable;
 use ops::linear::LinearProblem;
 use persistent::PHASE;
 
-/// The variants, best first. The last one is there to verify phases, and others take what it takes.
+/// The variants, preferred first. The last one exists to verify stages of persistent kernels; the others take every
+/// call that it takes.
 static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 

@@ -1,5 +1,5 @@
 //! The interface with which a variant plans a call: tensors on the GPU, kernels and launches.
-#![allow(unsafe_code)] // Memory that is only promised while a plan is made.
+#![allow(unsafe_code)] // Placeholder buffers while planning.
 
 use crate::bundle::BUNDLE;
 use crate::plan::{OPERANDS, OUTPUTS, Plan, SCRATCH, Step};

@@ -186,7 +186,7 @@ pub struct Place<'a> {
     pub device: &'a Device,
     /// The plan cache of the GPU.
     pub plans: &'a mut Plans,
-    /// The stream that the launches go to.
+    /// The stream for the launches.
     pub stream: &'a Stream,
     /// Allocates memory if a plan needs any.
     pub memory: Lender<'a>,

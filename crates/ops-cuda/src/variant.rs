@@ -7,6 +7,6 @@ pub struct CudaVariant<P: 'static> {
     pub name: &'static str,
     /// Why it cannot run this problem on this GPU; `None` when it can.
     pub why_not: fn(&P, &CudaCapabilities) -> Option<String>,
-    /// Plans its launches; the first that [`Planner::launch`] adds must be the kernel that does the work.
+    /// Plans its launches; the first one added by [`Planner::launch`] must be the main kernel.
     pub plan: fn(&P, &mut Planner<'_>) -> Result<(), DeviceError>,
 }

@@ -14,7 +14,8 @@ const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!(
 const THREADS: usize = 256;
 const OF_THREAD: usize = 8;
 
-/// For what `hopper_narrow.cu` multiplies with such weights; none: in the order of channels.
+/// `ordered`: writes the channel order that `hopper_narrow.cu` expects for such weights; otherwise channels are in
+/// order.
 pub(super) fn source(dtype: DType, ordered: Option<NarrowExperts>, arch: &GpuArch) -> KernelSource {
     let source = KernelSource::new("moe_clamp", PARTS, arch.clone())
         .define("DTYPE", dtype)

@@ -88,12 +88,12 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, DeviceE
     })
 }
 
-/// A launch with PDL, if the GPU has it; its kernel calls `pdl_wait`.
+/// A launch with PDL, if the GPU has it; its kernel executes `griddepcontrol.wait`.
 pub(super) fn overlapping(planner: &Planner<'_>, launch: Launch) -> Launch {
     Launch { overlaps: planner.here().compute >= ComputeCapability::new(9, 0), ..launch }
 }
 
-/// 32-bit words that elements of the storage type take.
+/// 32-bit words of scratch memory for elements of the storage type.
 pub(super) fn words(elements: usize) -> usize {
     elements.div_ceil(2)
 }

@@ -48,7 +48,7 @@ const FINISH_HOPPER: &[Part] = &[
     source!("finish_hopper.cu"),
 ];
 
-/// Warpgroups of a block of threads of `blocks_hopper.cu`.
+/// Warpgroups of a thread block of `blocks_hopper.cu`.
 const GROUPS: usize = 2;
 /// On other GPUs: warps of a thread block, tiles of 16 rows of a warp, stages of query tiles, and
 /// resident blocks per SM.
@@ -74,8 +74,8 @@ const MOST_CHANNELS: usize = 128;
 /// chunks have fewer launches, whose tails leave SMs idle.
 const PARTIAL_SHARE: u64 = 12;
 
-/// Queries whose selections one block of threads lists: long stretches load a block of keys less often, short ones
-/// are more even.
+/// Queries of a range, whose selections one thread block lists: long ranges load a block of keys less often, short
+/// ones balance the load better.
 const fn stretch(queries: usize) -> usize {
     match queries {
         0..=16_384 => 512,
@@ -227,7 +227,7 @@ struct Scratch {
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let operands = Operands::new(problem, planner)?;
     let compressed = compress(problem, &operands, planner)?;
-    // Each of a query's blocks leaves 16 rows of values and 16 sums for each 16 of its heads.
+    // Each block of a query writes 16 rows of values and 16 sums for each 16 heads.
     let slots = operands.kv_heads * operands.slabs * problem.select_count;
     let value_bytes = 16 * problem.value_dim.next_multiple_of(16) * problem.dtype.bytes();
     let of_query = slots * (value_bytes + 16 * DType::F32.bytes());

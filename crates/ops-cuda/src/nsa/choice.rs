@@ -17,9 +17,9 @@ struct Rule {
     variant: &'static str,
 }
 
-/// The first row that fits and whose variant can run. A cluster for each query and key head is quicker than two launches
-/// for as many as were timed (16 sequences of 4 key heads on an H200). Reading a block once for many queries pays where many
-/// select it.
+/// The first row that fits and whose variant can run. A thread block cluster for each query and key head is faster
+/// than two launches for all timed sizes (up to 16 sequences of 4 key heads on an H200). Reading a block once for
+/// many queries pays off if many select it.
 const RULES: &[Rule] = &[
     Rule { from: 0, to: 16, items: 64, variant: "cluster" },
     Rule { from: 0, to: 16, items: ANY, variant: "step" },

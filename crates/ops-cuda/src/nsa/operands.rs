@@ -114,7 +114,7 @@ impl Operands {
     }
 }
 
-/// Macros that every kernel of nsa takes.
+/// Adds the macros that all kernels of nsa have.
 pub(super) fn shape_macros(
     source: KernelSource,
     dtype: DType,

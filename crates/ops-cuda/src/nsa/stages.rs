@@ -42,7 +42,7 @@ const SELECT: &[Part] = &[
 const LEARNED_ROWS: usize = 8;
 /// Warps of a block of `select.cu`, where their scores fit in shared memory.
 const SELECT_WARPS: usize = 4;
-/// Most bytes that the weights of a chunk of queries take.
+/// Limit of the weights of a chunk of queries, bytes.
 const WEIGHT_BYTES: usize = 1 << 30;
 
 /// A row of the table of `compressed.cu`.

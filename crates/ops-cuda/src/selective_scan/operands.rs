@@ -6,7 +6,7 @@ use ops::selective_scan::SelectiveScanProblem;
 use std::sync::Arc;
 
 arguments! {
-    /// All that a kernel takes.
+    /// The parameters of both kernels.
     pub(super) Given {
         u: Pointer, delta: Pointer, rates: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, delta_bias: Nullable,
         initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, o: Pointer, final_state: Pointer, sequences: i32,

@@ -129,7 +129,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(tile.block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
-    // If there is more than one wave of blocks, each block prefetches a half of the state of a later one.
+    // With more than one wave of blocks, each prefetches into L2 the state rows of the block half a wave later.
     let more = one_token && blocks * problem.heads * sequences > at_once;
     let args = SsdRecurrent {
         x: &operands.x,
